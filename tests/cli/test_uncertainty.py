@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 from pathlib import Path
@@ -277,3 +278,32 @@ def test_a_reference_answer_of_items_is_the_right_one_where_it_is_named(tmp_path
     [line], predictions = lines(tmp_path / "run", "--gold", "answer", "--estimators", "modal_share")
     assert line["correct"] == {"exact": True}
     assert predictions[0]["n"] == 1
+
+
+def test_tables_are_written_as_markdown_and_csv(tmp_path: Path) -> None:
+    source = written(tmp_path / "a.json", QUESTIONS)
+    text, table = tmp_path / "t.md", tmp_path / "t.csv"
+    outcome = run(
+        "uncertainty", source, "--estimators", "entropy,stated", "--output", text, "--output", table
+    )
+    assert outcome.code == 0, outcome.stderr
+    assert "### Estimators and baselines (exact)" in text.read_text()
+    assert "stated: no value for 12 questions" in text.read_text()
+    with table.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    by_name = {row["estimator"]: row for row in rows}
+    assert by_name["entropy"]["higher is more"] == "uncertainty"
+    assert by_name["length only"]["is a"] == "baseline"
+    with (tmp_path / "t-coverage.csv").open(newline="") as file:
+        last = list(csv.DictReader(file))[-1]
+    assert last["answered"] == "12"
+    assert float(last["share wrong"]) == pytest.approx(float(last["random order"]))
+    with (tmp_path / "t-reliability.csv").open(newline="") as file:
+        assert sum(int(row["n"]) for row in csv.DictReader(file)) == 12
+
+
+def test_an_output_without_labels_or_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
+    unlabelled = written(tmp_path / "a.json", [{"id": "1", "answers": ["a", "b"]}])
+    refused(run("uncertainty", unlabelled, "--output", tmp_path / "x.pdf"), ".html, .md or .csv")
+    refused(run("uncertainty", unlabelled, "--output", tmp_path / "x.html"), "--gold", "nothing to predict")
+    assert not (tmp_path / "x.html").exists()

@@ -15,6 +15,7 @@ from selfreflect.cli.settings import option
 from selfreflect.errors import ConfigError, DataError, excerpt
 
 if TYPE_CHECKING:
+    from selfreflect.report.run_records import RunRecords
     from selfreflect.store.run import Run
     from selfreflect.uncertainty.assess import Assessment, Method
     from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
@@ -71,7 +72,15 @@ def read_questions(
     elif columns:
         raise ConfigError("--column belongs to a file; the columns of a run directory are known")
     else:
-        questions = _run_questions(source, gold)
+        from selfreflect.store.run import Run
+
+        # the words of scores would be most of the reading
+        measured = Run.load(Path(source), detail=False)
+        questions = run_questions(Run.load(Path(source)), measured, gold)
+        if not questions:
+            raise DataError(
+                f"{source} holds no answers yet. Make some with: selfreflect answers --out {source}"
+            )
     if gold != GOLD and not any(question.gold for question in questions):
         raise DataError(f"{excerpt(source)}: nothing has a right answer in a field {excerpt(gold)}")
     return questions
@@ -81,21 +90,19 @@ GREEDY = "greedy"
 """The strategy whose measures are estimators, too: the model's own most likely answer."""
 
 
-def _run_questions(source: str, gold: str) -> list[AnsweredQuestion]:
-    """Read the answered questions of a run directory, with what its judge measured of the greedy answer."""
-    from selfreflect.store.run import Run
+def run_questions(run: Run | RunRecords, measured: Run | RunRecords, gold: str) -> list[AnsweredQuestion]:
+    """The questions of a run that have answers, with the right ones from the field ``gold``, and what the
+    judge of ``measured`` said of the greedy answer."""
     from selfreflect.uncertainty.question import AnsweredQuestion
 
-    run = Run.load(Path(source))
-    measured = Run.load(Path(source), detail=False)  # the words of scores would be most of the reading
-    questions = []
+    result = []
     for answers in run.answers.values():
         question = run.questions.get(answers.question_id)
         if question is None or not answers.answers:
             continue
         right = question.metadata.get(gold, question.gold if gold == GOLD else ())
         texts = tuple(right) if isinstance(right, tuple) else (str(right),)
-        questions.append(
+        result.append(
             AnsweredQuestion(
                 id=question.id,
                 text=question.text,
@@ -105,12 +112,10 @@ def _run_questions(source: str, gold: str) -> list[AnsweredQuestion]:
                 values=_measured_values(measured, question.id),
             )
         )
-    if not questions:
-        raise DataError(f"{source} holds no answers yet. Make some with: selfreflect answers --out {source}")
-    return questions
+    return result
 
 
-def _measured_values(run: Run, question: str) -> dict[str, float | NoValue]:
+def _measured_values(run: Run | RunRecords, question: str) -> dict[str, float | NoValue]:
     """What the run says of the greedy answer, by name of the estimator."""
     from selfreflect.uncertainty.question import NoValue
 

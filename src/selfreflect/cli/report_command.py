@@ -22,6 +22,7 @@ from selfreflect.cli.console import (
 from selfreflect.cli.settings import option
 from selfreflect.cli.show import print_question, show_results
 from selfreflect.cli.tracking import log_runs
+from selfreflect.cli.uncertainty_output import check_output, report_parts
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.pipeline.records import records_by_judge, scorings_by
 from selfreflect.records import Information, Score
@@ -115,9 +116,7 @@ def report_command(
 
 def _check_output(output: Sequence[Path], groups: str | None, leave_out: Sequence[str]) -> None:
     """Refuse files of an unknown kind, and options of a page that is not asked for."""
-    for path in output:
-        if path.suffix not in (".html", ".md", ".csv"):
-            raise ConfigError(f"--output {path}: the name must end in .html, .md or .csv")
+    check_output(output)
     if any(path.suffix == ".html" for path in output):
         return
     if groups == o.Groups.meaning:
@@ -218,7 +217,12 @@ def write_page(
 
     groups = groups or ("meaning" if can_group_by_meaning() else "spelling")
     page = report_page(
-        runs, baseline=baseline, grouping=o.grouping(groups), grouped=groups, left_out=left_out
+        runs,
+        baseline=baseline,
+        grouping=o.grouping(groups),
+        grouped=groups,
+        left_out=left_out,
+        uncertainty=report_parts([of_run[0] for of_run in runs]),
     )
     write_file(file, page)
     size = len(page.encode("utf-8"))

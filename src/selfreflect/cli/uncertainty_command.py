@@ -6,6 +6,7 @@ import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Struct
@@ -26,6 +27,7 @@ from selfreflect.cli.answered import (
 from selfreflect.cli.asking import AskOptions, open_asker
 from selfreflect.cli.console import emit, print_table, say
 from selfreflect.cli.settings import Overrides, argument, option, takes
+from selfreflect.cli.uncertainty_output import check_output, write_output
 from selfreflect.config import Flag
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.text import counted
@@ -90,6 +92,12 @@ def uncertainty_command(
     class_order: Order = None,
     similarity: Similarity = None,
     correctness: str | None = option("--correctness A,B", CORRECTNESS),
+    output: list[Path] = option(
+        "--output FILE",
+        "Write a page with figures (.html), the tables (.md), or all estimators, and in files of their own "
+        "bins and coverages (.csv). Can be repeated.",
+        [],
+    ),
     json: o.Json = False,
 ) -> None:
     """Estimate uncertainty from stored answers, with every method on the same answers.
@@ -107,6 +115,7 @@ def uncertainty_command(
     """
     from selfreflect.uncertainty.assess import Assessment, predictions
 
+    check_output(output)
     options = UncertaintyOptions(**overrides.section("uncertainty"))
     measure_names = _measure_names(options.measures)
     questions = read_questions(source, gold, column)
@@ -118,6 +127,8 @@ def uncertainty_command(
         assessment = Assessment(questions, names, method, asker)
     results = {name: predictions(assessment, name, measure_names) for name in labelled(assessment)}
     sized = _by_size(questions, options.sizes, method, results)
+    for path in output:
+        write_output(path, source, assessment, results)
     if json:
         _emit(assessment, results, sized)
         return

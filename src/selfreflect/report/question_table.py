@@ -70,8 +70,9 @@ def _outcome_cells(outcome: SummaryOutcome) -> tuple[Cell, ...]:
     return (strategy, *score_cells, *information_cells, *summary_cells, reason)
 
 
-def joined(tables: Mapping[str, Table]) -> Table:
-    """Join tables, with the run of each row in front; a column that a table lacks stays empty."""
+def joined(tables: Mapping[str, Table], of: str = "run") -> Table:
+    """Join tables, with the key of each in a column ``of`` in front; a column that a table lacks stays
+    empty."""
     columns: dict[str, Column] = {}
     for table in tables.values():
         columns |= {column.heading: column for column in table.columns}
@@ -82,4 +83,4 @@ def joined(tables: Mapping[str, Table]) -> Table:
             cells = dict(zip(headings, row, strict=True))
             rows.append((label, *(cells.get(heading) for heading in columns)))
     first = next(iter(tables.values()))
-    return Table(first.title, (Column("run"), *columns.values()), tuple(rows))
+    return Table(first.title, (Column(of), *columns.values()), tuple(rows))

@@ -29,6 +29,17 @@ def aurc(tally: Tally) -> Floats:
     return area
 
 
+def expected_risks(tally: Tally) -> Floats:
+    """The risk-coverage curve: the expected risk of the k most confident answers, for k = 1, …, n.
+
+    Its mean is :func:`aurc`. Takes counts without leading dimensions; shape (n,).
+    """
+    counts, wrong = tally.counts[::-1].astype(np.intp), tally.wrong[::-1]
+    rates = np.repeat(wrong / np.maximum(counts, 1), counts)
+    risks: Floats = rates.cumsum() / np.arange(1, tally.n + 1)
+    return risks
+
+
 def best_aurc(tally: Tally) -> Floats:
     """AURC of scores that put every wrong answer last."""
     n, errors = tally.n, tally.wrong.sum(-1)

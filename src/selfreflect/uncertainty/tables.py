@@ -32,7 +32,7 @@ def value_table(assessment: Assessment) -> Table:
         if values:
             numbers = (fmean(values), min(values), max(values))
         direction = "confidence" if info.confidence else "uncertainty"
-        rows.append((name, direction, f"{info.unit} {_range(info)}", len(values), *numbers, info.variant))
+        rows.append((name, direction, f"{info.unit} {range_text(info)}", len(values), *numbers, info.variant))
     columns = (
         Column("estimator"),
         Column("higher is more"),
@@ -43,17 +43,18 @@ def value_table(assessment: Assessment) -> Table:
         Column("highest", ".3f"),
         Column("variant"),
     )
-    return Table("Estimators", columns, tuple(rows), tuple(_notes(assessment)))
+    return Table("Estimators", columns, tuple(rows), tuple(assessment_notes(assessment)))
 
 
-def _range(info: Estimator) -> str:
+def range_text(info: Estimator) -> str:
     """The declared range, as an interval."""
     low = "(-∞" if math.isinf(info.low) else f"[{info.low:g}"
     high = "∞)" if math.isinf(info.high) else f"{info.high:g}]"
     return f"{low}, {high}"
 
 
-def _notes(assessment: Assessment) -> list[str]:
+def assessment_notes(assessment: Assessment) -> list[str]:
+    """Say what the values were made of, and which are missing for which reason."""
     sizes = sorted({len(question.answers) for question in assessment.questions})
     samples = counted(sizes[0], "sample") if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]} samples"
     notes = [
@@ -100,12 +101,12 @@ def prediction_table(predictions: Sequence[Prediction], accuracy: float) -> Tabl
     for reason in dict.fromkeys(m.undefined for one in predictions for m in one.measures.values()):
         if reason:
             notes.append(f"Undefined (–): {reason}.")
-    notes += _length_notes(predictions)
+    notes += length_notes(predictions)
     title = f"Predicting correctness ({first.correctness}): accuracy {accuracy:.3f}"
     return Table(title, tuple(columns), tuple(rows), tuple(notes))
 
 
-def _length_notes(predictions: Sequence[Prediction]) -> list[str]:
+def length_notes(predictions: Sequence[Prediction]) -> list[str]:
     """One sentence for all estimators that depend on length like correctness does."""
     confounded = [one for one in predictions if one.audit and one.audit.confounded]
     if not confounded:

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import re
 from collections.abc import Collection, Mapping, Sequence
-from importlib.resources import files
 from typing import Any
-
-from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
 
 from selfreflect.grouping import group_indices
 from selfreflect.records import STAGES
 from selfreflect.render.table import Table, to_csv
-from selfreflect.render.text import printable
 from selfreflect.report.judges import judge_tables, page_judges, plain_label
+from selfreflect.report.page.frame import render_page
 from selfreflect.report.page.judge_part import judge_part
+from selfreflect.report.page.uncertainty_part import UncertaintyPart
 from selfreflect.report.page.view import Grouping, packed, run_data
 from selfreflect.report.question_table import QUESTION_COLUMNS
 from selfreflect.report.run_records import RunRecords
 from selfreflect.report.strategy_results import sorted_strategies
 from selfreflect.store.trim import PARTS
 
-_STYLES = ("style.css", "report.css")
-_SCRIPTS = ("dom.js", "bits.js", "question.js", "csv.js", "rows.js", "report.js")
+_SCRIPTS = ("dom.js", "bits.js", "question.js", "csv.js", "rows.js", "frame.js", "report.js")
 _SECTIONS = ("sources", "config", "models", "prompts")
 """Sections of a manifest whose values the page shows, by stage."""
-_IMPORT = re.compile(r"^import [^;]*;\n", re.MULTILINE)
 
 
 def report_page(
@@ -38,6 +30,7 @@ def report_page(
     grouping: Grouping = group_indices,
     grouped: str = "spelling",
     left_out: Collection[str] = (),
+    uncertainty: Sequence[UncertaintyPart] = (),
 ) -> str:
     """Render the whole page as text that any UTF-8 file can hold.
 
@@ -47,6 +40,7 @@ def report_page(
         baseline: strategy of the first run that the page compares with first; by default its first.
         grouped: what ``grouping`` goes by, for readers.
         left_out: :data:`~selfreflect.store.trim.PARTS` to leave out.
+        uncertainty: sections on the uncertainty of the runs whose right answers are known.
 
     Raises:
         DataError: the first run has no such strategy.
@@ -62,6 +56,8 @@ def report_page(
         csv |= part.csv
         parts.append(part)
         facts.append([stage_facts(run) for run in records])
+    for section in uncertainty:
+        csv |= section.csv
     beside: list[tuple[str, Table]] = []
     for of_run in runs:
         for table in judge_tables(of_run):
@@ -77,7 +73,9 @@ def report_page(
         "csv": csv,
         "grouped": grouped,
     }
-    return _render(
+    return render_page(
+        "report.html",
+        _SCRIPTS,
         title=", ".join(plain_label(of_run[0]) for of_run in runs),
         judges=list(judges),
         parts=parts,
@@ -86,6 +84,7 @@ def report_page(
         several_runs=len(runs) > 1,
         beside=beside,
         facts=facts,
+        uncertainty=uncertainty,
         prompts=[prompt_texts(of_run[0].manifest) for of_run in runs],
         left_out=[PARTS[name] for name in left_out],
         blocks={"index": packed(index), **blocks},
@@ -106,38 +105,6 @@ def _questions(
         for scoring, chunks in enumerate(others, start=1):
             blocks |= {f"scoring-{number}-{scoring}-{place}": one for place, one in enumerate(chunks)}
     return indices, blocks
-
-
-def _render(**values: Any) -> str:
-    style = "\n".join(_source(name) for name in _STYLES)
-    script = "\n".join(_module(_source(name)) for name in _SCRIPTS)
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, finalize=_printable, trim_blocks=True, lstrip_blocks=True
-    )
-    template = environment.from_string(_source("report.html"))
-    policy = (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; base-uri 'none'; "
-        "form-action 'none'"
-    )
-    return template.render(policy=policy, style=Markup(style), script=Markup(script), **values)
-
-
-def _printable(value: Any) -> Any:
-    """Make everything that the template prints :func:`printable`, before it is escaped."""
-    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
-def _source(name: str) -> str:
-    return (files("selfreflect.report.page") / name).read_text(encoding="utf-8")
-
-
-def _module(source: str) -> str:
-    """Turn a module into a part of one script, in which modules follow their imports and share one scope."""
-    return re.sub(r"^export ", "", _IMPORT.sub("", source), flags=re.MULTILINE)
-
-
-def _hash(text: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode('utf-8')).digest()).decode('ascii')}"
 
 
 def stage_facts(run: RunRecords) -> dict[str, list[tuple[str, str]]]:

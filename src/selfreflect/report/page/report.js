@@ -4,18 +4,13 @@ import { cut, element, label, visible, wordsOf } from "./dom.js";
 import { shareText } from "./bits.js";
 import { questionPanel, scoreText } from "./question.js";
 import { save, toCsv } from "./csv.js";
+import { chooseParts, offerCsv, sortTables, unpacked } from "./frame.js";
 import { groupsCsv, wordsCsv } from "./rows.js";
 
 const PAGE = 25;
 const HASH = /^#(?:j(\d+))?r(\d+)q(\d+)$/u;
 /** The address of a question; that of the first judge is as short as in a page of one. */
 const hashOf = (judge, run, place) => `#${judge > 0 ? `j${judge}` : ""}r${run}q${place}`;
-/** Decode a script block of this page: base64 of gzipped JSON. */
-async function unpacked(id) {
-  const bytes = Uint8Array.from(atob(document.getElementById(id).textContent), (character) => character.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return JSON.parse(await new Response(stream).text());
-}
 
 const chunks = new Map();
 
@@ -381,21 +376,11 @@ function browse(home, index) {
   route();
 }
 
-function chooseBaselines() {
-  for (const menu of document.querySelectorAll("select.baseline")) {
-    menu.addEventListener("change", () => {
-      const parts = menu.closest("[data-judge]").querySelectorAll("[data-baseline]");
-      for (const part of parts) part.hidden = part.dataset.baseline !== menu.value;
-    });
-  }
-}
-
 const index = await unpacked("index");
-chooseBaselines();
-for (const button of document.querySelectorAll("button[data-csv]")) {
-  button.disabled = false;
-  button.addEventListener("click", () => save(`${button.dataset.csv}.csv`, index.csv[button.dataset.csv]));
-}
+chooseParts("select.baseline", "[data-judge]", "baseline");
+chooseParts("select.estimator", ".uncertainty-part", "estimator");
+sortTables();
+offerCsv(index.csv);
 browse(document.getElementById("browser"), index);
 document.documentElement.dataset.ready = "yes";
 performance.mark("ready");

@@ -1,0 +1,113 @@
+"""Draw how an estimator relates to correctness: reliability, risk against coverage, and length."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from selfreflect.render.plots import (
+    DOT,
+    INK,
+    LINE,
+    MARK,
+    MARKERS,
+    QUIET,
+    Style,
+    drawing,
+    short_name,
+    svg,
+)
+from selfreflect.uncertainty.reliability import ReliabilityBin
+
+DRAWN = 2_000
+"""Maximum number of answers drawn as dots."""
+_COLOURS = (MARK, QUIET)
+_CURVE_POINTS = 200
+
+
+def reliability_figure(
+    name: str, versions: Mapping[str, Sequence[ReliabilityBin]], style: Style = "page"
+) -> str:
+    """Draw the accuracy of each bin with its interval against mean confidence, and below it the number of
+    answers in the bin.
+
+    Args:
+        versions: up to two ways to calibrate, by name.
+    """
+    with drawing(name, style, 4.4) as figure:
+        above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+        above.plot([0, 1], [0, 1], color=QUIET, linewidth=0.8)
+        for place, (label, bins) in enumerate(versions.items()):
+            filled = [one for one in bins if one.n]
+            x = [one.confidence for one in filled]
+            low, high = [one.accuracy_low for one in filled], [one.accuracy_high for one in filled]
+            above.vlines(x, low, high, color=_COLOURS[place], linewidth=1.2)
+            above.plot(
+                x,
+                [one.accuracy for one in filled],
+                MARKERS[place],
+                color=_COLOURS[place],
+                markersize=5,
+                label=short_name(label),
+            )
+            width = 0.08 / len(versions)
+            starts = [one.low + 0.01 + place * width for one in bins]
+            counts = [one.n for one in bins]
+            below.bar(starts, counts, width=width, align="edge", color=_COLOURS[place], linewidth=0)
+        above.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), ylabel="share correct")
+        below.set(xlabel="confidence", ylabel="answers")
+        below.locator_params(axis="y", nbins=3, integer=True)
+        for axes in (above, below):
+            axes.grid(color=LINE, linewidth=0.6)
+            axes.set_axisbelow(True)
+        if len(versions) > 1:
+            figure.legend(loc="outside upper center", frameon=False, ncols=2, fontsize="small")
+        return svg(figure, style)
+
+
+def coverage_figure(
+    name: str, risks: Sequence[float], best: Sequence[float], accuracy: float, style: Style = "page"
+) -> str:
+    """Draw the share of wrong answers among the k most confident, beside a random and the best order.
+
+    Args:
+        risks, best: for k = 1, …, n.
+    """
+    n = len(risks)
+    step = max(1, n // _CURVE_POINTS)
+    places = [*range(0, n - 1, step), n - 1]
+    coverage = [(place + 1) / n for place in places]
+    with drawing(name, style, 3.2) as figure:
+        axes = figure.subplots()
+        axes.plot([0, 1], [1 - accuracy] * 2, "--", color=QUIET, linewidth=1, label="random order")
+        axes.plot(
+            coverage, [best[place] for place in places], ":", color=INK, linewidth=1.2, label="best order"
+        )
+        axes.plot(
+            coverage, [risks[place] for place in places], "-", color=MARK, linewidth=1.6, label="estimator"
+        )
+        axes.set(xlim=(0, 1), ylim=(-0.02, None), xlabel="share of questions answered", ylabel="share wrong")
+        axes.grid(color=LINE, linewidth=0.6)
+        axes.set_axisbelow(True)
+        figure.legend(loc="outside upper center", frameon=False, ncols=3, fontsize="small")
+        return svg(figure, style)
+
+
+def length_figure(
+    name: str, values: Sequence[float], correct: Sequence[float], lengths: Sequence[float], label: str
+) -> str:
+    """Draw an estimator's value against the length of the judged answer, correct and wrong ones apart."""
+    step = max(1, -(-len(values) // DRAWN))
+    with drawing(name, "page", 2.8) as figure:
+        panels = figure.subplots(1, 2, sharex=True, sharey=True)
+        for axes, wanted, title in zip(panels, (1, 0), ("correct", "wrong"), strict=True):
+            places = [place for place, one in enumerate(correct) if one == wanted]
+            drawn = [place for place in places if place % step == 0]
+            x, y = [lengths[place] for place in drawn], [values[place] for place in drawn]
+            axes.plot(x, y, "o", color=MARK, markersize=DOT, markeredgewidth=0)
+            axes.set_title(f"{title} (n = {len(places)})")
+            axes.grid(color=LINE, linewidth=0.6)
+            axes.set_axisbelow(True)
+            axes.locator_params(axis="x", nbins=4)
+        figure.supxlabel("length of the answer")
+        figure.supylabel(label)
+        return svg(figure, "page")

@@ -1,0 +1,149 @@
+"""Say in sentences what estimators tell about correctness."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from selfreflect.text import counted
+from selfreflect.uncertainty.assess import Assessment, Prediction
+from selfreflect.uncertainty.estimators import ESTIMATORS
+from selfreflect.uncertainty.measures import Measurement
+from selfreflect.uncertainty.paired import Difference, auroc_difference
+
+_CHANCE = 0.5
+
+
+def best_first(rows: Sequence[Prediction]) -> list[Prediction]:
+    """Sort estimators by AUROC; those without one come last, and baselines are left out."""
+    methods = [row for row in rows if not row.baseline]
+    return sorted(methods, key=lambda row: -1.0 if (area := _value(row.measures, "auroc")) is None else -area)
+
+
+class Headline:
+    """What the best estimator says of one kind of correctness.
+
+    Args:
+        rows: estimators and baselines, at least one with answers.
+    """
+
+    def __init__(self, assessment: Assessment, correctness: str, rows: Sequence[Prediction]) -> None:
+        self._assessment = assessment
+        self._correctness = correctness
+        self._rows = {row.estimator: row for row in rows}
+        self._ranked = best_first(rows)
+
+    def lead(self) -> str:
+        """What was found, in one sentence: discrimination, length, and calibration."""
+        if not self._ranked:
+            return "No estimator was measured."
+        best = self._ranked[0]
+        if not best.n:
+            return "No estimator has a value for a question whose right answer is known."
+        area = best.measures.get("auroc")
+        if area is None:
+            return f"{counted(len(self._ranked), 'estimator')} on {counted(best.n, 'question')}."
+        if area.value is None:
+            return f"No estimator can be judged by AUROC: {area.undefined}."
+        several = f" best of {len(self._ranked)} estimators" if len(self._ranked) > 1 else ""
+        verb = f"tells correct from wrong answers{several}"
+        if area.low is not None and area.low <= _CHANCE:
+            verb = f"{verb}, but not clearly better than guessing"
+        parts = [f"{best.estimator} {verb}: AUROC {_with_interval(area)}", self._length_clause()]
+        return f"{'; '.join(part for part in [*parts, self._calibration_clause()] if part)}."
+
+    def about(self) -> list[str]:
+        """What the lead rests on."""
+        labels = [one for one in self._assessment.labels[self._correctness] if one is not None]
+        share = sum(labels) / len(labels)
+        sentences = [
+            f"{share:.1%} of the judged answers to {counted(len(labels), 'question')} are correct "
+            f"({self._correctness})."
+        ]
+        if self._beyond_length is not None and self._beyond_length.low is not None:
+            value, low, high = self._beyond_length
+            sentences.append(
+                f"The AUROC of {self._ranked[0].estimator} minus that of length alone (shorter is surer) is "
+                f"{_signed(value)} (95% {_signed(low)} to {_signed(high)})."
+            )
+        if self._ranked:
+            sentences.append(self._brier_sentence(self._ranked[0]))
+        if len(self._ranked) > 1:
+            sentences.append(
+                "The best of several looks a little better than it is, because these questions chose it."
+            )
+        return [sentence for sentence in sentences if sentence]
+
+    @cached_property
+    def _beyond_length(self) -> Difference | None:
+        """AUROC of the best estimator minus that of length, on the questions with both."""
+        if not self._ranked:
+            return None
+        name = self._ranked[0].estimator
+        indices, scores, labels = self._assessment.labelled_scores(name, self._correctness)
+        lengths = [self._assessment.lengths[index] for index in indices]
+        places = [place for place, length in enumerate(lengths) if length is not None]
+        if not places:
+            return None
+        shorter = -np.array([lengths[place] for place in places], dtype=np.float64)
+        return auroc_difference(scores[places], shorter, labels[places])
+
+    def _length_clause(self) -> str:
+        if "length" not in self._rows or self._beyond_length is None:
+            return ""
+        area = _value(self._rows["length"].measures, "auroc")
+        if area is None:
+            return ""
+        _, low, high = self._beyond_length
+        verdict = "does about as well"
+        if low is not None and low > 0:
+            verdict = "does less well"
+        if high is not None and high < 0:
+            verdict = "does better"
+        return f"length alone {verdict} ({area:.3f})"
+
+    def _calibration_clause(self) -> str:
+        best = self._ranked[0]
+        before, after = _value(best.measures, "ece_10_left"), _value(best.isotonic, "ece_10_left")
+        if before is None and after is None:
+            return ""
+        calibrated = "" if after is None else f"{after:.3f} after calibration on other questions"
+        if before is None:
+            return f"its calibration error (ECE) is {calibrated}"
+        given = f"its calibration error (ECE) is {before:.3f} as it is"
+        return f"{given} and {calibrated}" if calibrated else given
+
+    def _brier_sentence(self, best: Prediction) -> str:
+        """Compare the squared error with that of always saying the accuracy."""
+        constant = self._rows.get("constant")
+        base = None if constant is None else _value(constant.measures, "brier")
+        if base is None or not best.n:
+            return ""
+        parts = []
+        if "brier" in best.measures and best.measures["brier"].value is not None:
+            parts.append(f"{_with_interval(best.measures['brier'])} as it is")
+        elif not ESTIMATORS[best.estimator].is_probability:
+            parts.append("undefined as it is, because it is no probability")
+        if "brier" in best.isotonic and best.isotonic["brier"].value is not None:
+            parts.append(f"{_with_interval(best.isotonic['brier'])} after calibration")
+        else:
+            parts.append("not known after calibration, which needs 5 questions and the calibrate extra")
+        start = f"The Brier score of {best.estimator} is {' and '.join(parts)}"
+        return f"{start}; always saying the accuracy has {base:.3f}."
+
+
+def _value(measures: Mapping[str, Measurement], name: str) -> float | None:
+    return measures[name].value if name in measures else None
+
+
+def _with_interval(measured: Measurement) -> str:
+    interval = ""
+    if measured.low is not None and measured.high is not None:
+        interval = f" (95% {measured.low:.3f} to {measured.high:.3f})"
+    return f"{measured.value:.3f}{interval}"
+
+
+def _signed(value: float | None) -> str:
+    return "–" if value is None else f"{value:+.3f}".replace("-", "−")

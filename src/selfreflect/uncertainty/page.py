@@ -1,0 +1,173 @@
+"""Make the part of a page that shows estimators of uncertainty: sentences, tables and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from markupsafe import Markup
+
+from selfreflect.errors import MissingExtraError
+from selfreflect.render.table import Table, to_csv
+from selfreflect.report.page.uncertainty_part import EstimatorPanel, UncertaintyFigure, UncertaintyPart
+from selfreflect.report.question_table import joined
+from selfreflect.stats import Floats
+from selfreflect.uncertainty.assess import Assessment, Prediction
+from selfreflect.uncertainty.estimators import ESTIMATORS
+from selfreflect.uncertainty.figures import DRAWN, coverage_figure, length_figure, reliability_figure
+from selfreflect.uncertainty.headline import Headline, best_first
+from selfreflect.uncertainty.page_tables import coverage_table, overview_table, reliability_table
+from selfreflect.uncertainty.recalibrate import FOLDS, cross_fit
+from selfreflect.uncertainty.reliability import ReliabilityBin, reliability
+from selfreflect.uncertainty.selective import expected_risks
+from selfreflect.uncertainty.tables import assessment_notes, length_notes
+from selfreflect.uncertainty.tally import Tally
+
+PANELS = 12
+"""Estimators whose figures one part holds, the best first; each takes half a second and 30 kB."""
+
+
+@dataclass(frozen=True)
+class Curves:
+    """What the figures of one estimator show."""
+
+    versions: dict[str, list[ReliabilityBin]]
+    """Bins of its confidences as they are, if they are probabilities, and after calibration."""
+    undefined: str
+    """Why there are no versions."""
+    risks: Floats
+    """Of the k most confident answers, shape (n,)."""
+    best: Floats
+    accuracy: float
+
+    @property
+    def coverage(self) -> Table:
+        return coverage_table(self.risks, self.best, self.accuracy)
+
+
+def curves(estimator: str, scores: Floats, labels: Floats) -> Curves:
+    """Compute reliability and risk of one estimator's scores, where a higher one means more confidence."""
+    versions = {}
+    undefined = ""
+    if ESTIMATORS[estimator].is_probability:
+        versions["as it is"] = reliability(scores, labels)
+    if len(scores) < FOLDS:
+        undefined = f"{len(scores)} labelled answers are too few to calibrate on others"
+    else:
+        try:
+            versions["isotonic, cross-fitted"] = reliability(cross_fit("isotonic", scores, labels), labels)
+        except MissingExtraError as error:
+            undefined = str(error)
+    if not versions:
+        undefined = f"{estimator} is no probability, and {undefined}"
+    n = len(labels)
+    right = labels.sum()
+    best = np.maximum(0, np.arange(1, n + 1) - right) / np.arange(1, n + 1)
+    return Curves(versions, undefined, expected_risks(Tally.of(scores, labels)), best, float(labels.mean()))
+
+
+def all_curves(assessment: Assessment, correctness: str, rows: Sequence[Prediction]) -> dict[str, Curves]:
+    """The curves of every estimator with values, the best first."""
+    result = {}
+    for row in best_first(rows):
+        _, scores, labels = assessment.labelled_scores(row.estimator, correctness)
+        if len(scores):
+            result[row.estimator] = curves(row.estimator, scores, labels)
+    return result
+
+
+def joined_tables(every: Mapping[str, Curves]) -> tuple[Table, Table]:
+    """The bins, and the coverages, of all estimators, of which there must be one."""
+    bins = joined({name: reliability_table(one.versions) for name, one in every.items()}, "estimator")
+    coverages = joined({name: one.coverage for name, one in every.items()}, "estimator")
+    return bins, coverages
+
+
+def uncertainty_part(
+    assessment: Assessment,
+    correctness: str,
+    rows: Sequence[Prediction],
+    *,
+    name: str = "uncertainty",
+    label: str = "",
+    panels: int = PANELS,
+) -> UncertaintyPart:
+    """Make the part of one set of questions and one kind of correctness.
+
+    Args:
+        rows: from :func:`~selfreflect.uncertainty.assess.predictions`.
+        name: identifies it on its page.
+        label: tells it from others; may be untrusted.
+        panels: the number of estimators, best first, that get figures.
+    """
+    headline = Headline(assessment, correctness, rows)
+    every = all_curves(assessment, correctness, rows)
+    table = overview_table(assessment, rows)
+    part = UncertaintyPart(
+        name=name,
+        label=label or f"Correctness: {correctness}",
+        lead=headline.lead(),
+        about=headline.about(),
+        table=table,
+        baselines=frozenset(place for place, row in enumerate(rows) if row.baseline),
+        panels=[],
+        notes=[*length_notes(rows), *assessment_notes(assessment)],
+        csv={f"{name}-estimators": to_csv(table)},
+    )
+    for estimator, one in list(every.items())[:panels]:
+        panel = EstimatorPanel(estimator, f"{name}-{estimator}", [])
+        panel.figures.append(_reliability(panel.name, one))
+        panel.figures.append(_coverage(panel.name, one))
+        panel.figures.append(_length(panel.name, assessment, correctness, estimator))
+        part.panels.append(panel)
+        for figure in panel.figures:
+            if figure.table is not None:
+                part.csv[figure.name] = to_csv(figure.table)
+    if len(every) > panels > 0:
+        part.notes.append(
+            f"Figures of the {panels} estimators with the highest AUROC; choose with --estimators."
+        )
+    return part
+
+
+def _reliability(panel: str, one: Curves) -> UncertaintyFigure:
+    title = "Is the confidence right?"
+    if not one.versions:
+        return UncertaintyFigure(title, "", Markup(), undefined=one.undefined)
+    name = f"{panel}-reliability"
+    caption = (
+        "Share of correct answers against mean confidence, in 10 bins, with 95% intervals; on the line the "
+        "two are equal. Below: how many answers each bin holds."
+    )
+    if one.undefined:
+        caption = f"{caption} Not calibrated: {one.undefined}."
+    figure = Markup(reliability_figure(name, one.versions))
+    return UncertaintyFigure(title, caption, figure, reliability_table(one.versions), name)
+
+
+def _coverage(panel: str, one: Curves) -> UncertaintyFigure:
+    name = f"{panel}-coverage"
+    figure = Markup(coverage_figure(name, one.risks.tolist(), one.best.tolist(), one.accuracy))
+    caption = (
+        "Share of wrong answers if only the most confident part of the questions is answered. Equal scores "
+        "count as the average over all their orders."
+    )
+    return UncertaintyFigure("What is wrong if the unsure are left out?", caption, figure, one.coverage, name)
+
+
+def _length(panel: str, assessment: Assessment, correctness: str, estimator: str) -> UncertaintyFigure:
+    title = "Does it follow the length?"
+    indices, scores, labels = assessment.labelled_scores(estimator, correctness)
+    places = [place for place, index in enumerate(indices) if assessment.lengths[index] is not None]
+    if not places:
+        return UncertaintyFigure(title, "", Markup(), undefined="no judged answer has a length")
+    info = ESTIMATORS[estimator]
+    values = [info.score(float(scores[place])) for place in places]
+    lengths = [float(assessment.lengths[indices[place]] or 0) for place in places]
+    name = f"{panel}-length"
+    axis = f"{estimator} ({info.unit})"
+    figure = Markup(length_figure(name, values, [float(labels[place]) for place in places], lengths, axis))
+    direction = "confidence" if info.confidence else "uncertainty"
+    dots = "one dot per question" if len(values) <= DRAWN else f"{DRAWN} of {len(values)} questions as dots"
+    return UncertaintyFigure(title, f"Higher is more {direction}; {dots}.", figure, None, name)

@@ -1,0 +1,123 @@
+"""The tables of the page: all estimators in one, and bins and coverages of one estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from selfreflect.render.table import Cell, Column, Table
+from selfreflect.stats import Floats
+from selfreflect.uncertainty.assess import Assessment, Prediction
+from selfreflect.uncertainty.estimators import ESTIMATORS
+from selfreflect.uncertainty.measures import MEASURES, Measurement
+from selfreflect.uncertainty.reliability import ReliabilityBin
+from selfreflect.uncertainty.tables import BASELINES, range_text
+
+COVERAGES = 10
+"""Rows of a table of coverages."""
+
+
+def overview_table(assessment: Assessment, rows: Sequence[Prediction]) -> Table:
+    """Every estimator and baseline, with what it is made of and how well it predicts correctness."""
+    measures = list(dict.fromkeys(name for row in rows for name in row.measures))
+    calibrated = list(dict.fromkeys(name for row in rows for name in row.isotonic))
+    columns = [
+        Column("estimator"),
+        Column("is a"),
+        Column("n", "d"),
+    ]
+    for name in measures:
+        columns += [Column(name, ".3f"), Column(f"{name} 95%")]
+    for name in calibrated:
+        columns += [Column(f"{name} isotonic", ".3f"), Column(f"{name} isotonic 95%")]
+    facts = ("range", "higher is more", "samples", "classes", "correctness", "variant")
+    columns += [Column(name) for name in facts]
+    samples = sample_numbers(assessment)
+    cells = []
+    for row in rows:
+        numbers: list[Cell] = []
+        for name in measures:
+            numbers += with_interval(row.measures.get(name))
+        for name in calibrated:
+            numbers += with_interval(row.isotonic.get(name))
+        name = BASELINES.get(row.estimator, row.estimator)
+        kind = "baseline" if row.baseline else "estimator"
+        cells.append((name, kind, row.n, *numbers, *_facts(assessment, row, samples)))
+    notes = [f"{name}: {MEASURES[name].definition}." for name in measures]
+    notes.append("95%: bootstrap over questions. A baseline is what an estimator should beat.")
+    if calibrated:
+        notes.append("isotonic: after isotonic calibration on the other four fifths of the questions.")
+    notes += undefined_notes(rows)
+    title = f"Estimators and baselines ({rows[0].correctness})"
+    return Table(title, tuple(columns), tuple(cells), tuple(notes))
+
+
+def _facts(assessment: Assessment, row: Prediction, samples: str) -> tuple[Cell, ...]:
+    """Range, direction, samples, classes, correctness and variant."""
+    info = ESTIMATORS.get(row.estimator)
+    if info is None:
+        return None, "confidence", None, None, row.correctness, None
+    direction = "confidence" if info.confidence else "uncertainty"
+    sampled = info.needs in ("samples", "logprobs", "tokens")
+    made_of = (samples, assessment.method.rule.name) if sampled else (None, None)
+    return range_text(info), direction, *made_of, row.correctness, info.variant
+
+
+def sample_numbers(assessment: Assessment) -> str:
+    """How many answers each question has."""
+    sizes = sorted({len(question.answers) for question in assessment.questions})
+    return f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+
+
+def with_interval(measurement: Measurement | None) -> tuple[Cell, Cell]:
+    """The cells of a value and its interval."""
+    if measurement is None or measurement.low is None or measurement.high is None:
+        return (None if measurement is None else measurement.value), None
+    return measurement.value, f"{measurement.low:.3f} to {measurement.high:.3f}"
+
+
+def undefined_notes(rows: Iterable[Prediction]) -> list[str]:
+    """Why numbers are missing, one sentence for each reason."""
+    measured = [one for row in rows for one in row.measures.values()]
+    notes = [f"Undefined (–): {reason}." for reason in dict.fromkeys(m.undefined for m in measured) if reason]
+    notes.append("Measures of calibration are left out where a score is no probability.")
+    return notes
+
+
+def reliability_table(versions: Mapping[str, Sequence[ReliabilityBin]]) -> Table:
+    """The bins of a reliability diagram that hold answers."""
+    columns = (
+        Column("confidence"),
+        Column("bin"),
+        Column("n", "d"),
+        Column("mean", ".3f"),
+        Column("share correct", ".3f"),
+        Column("low", ".3f"),
+        Column("high", ".3f"),
+    )
+    rows: list[tuple[Cell, ...]] = []
+    for version, bins in versions.items():
+        for one in bins:
+            if one.n:
+                ends = (one.accuracy_low, one.accuracy_high)
+                rows.append((version, one.name, one.n, one.confidence, one.accuracy, *ends))
+    return Table("Confidence and correctness", columns, tuple(rows), ("low, high: 95% Wilson interval.",))
+
+
+def coverage_table(risks: Floats, best: Floats, accuracy: float) -> Table:
+    """Risk where every tenth of the questions more is answered."""
+    n = len(risks)
+    rows: list[tuple[Cell, ...]] = []
+    for tenth in range(1, COVERAGES + 1):
+        count = max(1, round(n * tenth / COVERAGES))
+        if rows and rows[-1][1] == count:
+            continue
+        risk, least = float(risks[count - 1]), float(best[count - 1])
+        rows.append((count / n, count, risk, 1 - accuracy, least))
+    columns = (
+        Column("coverage", ".0%"),
+        Column("answered", "d"),
+        Column("share wrong", ".3f"),
+        Column("random order", ".3f"),
+        Column("best order", ".3f"),
+    )
+    return Table("Risk and coverage", columns, tuple(rows))

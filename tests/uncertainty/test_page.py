@@ -1,0 +1,120 @@
+"""What the page on uncertainty says: bins, curves, sentences, and reasons where there is no number."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from selfreflect.errors import DataError
+from selfreflect.report.page.uncertainty_part import UncertaintyPart
+from selfreflect.uncertainty.assess import Assessment, Method, predictions
+from selfreflect.uncertainty.classes import ClassRule
+from selfreflect.uncertainty.headline import Headline
+from selfreflect.uncertainty.page import uncertainty_part
+from selfreflect.uncertainty.paired import auroc_difference
+from selfreflect.uncertainty.question import AnsweredQuestion
+from selfreflect.uncertainty.reliability import reliability, wilson
+from selfreflect.uncertainty.selective import aurc, expected_risks
+from selfreflect.uncertainty.tally import Tally
+
+
+def stated(count: int, correct: Any, confidence: Any, length: Any = lambda number: 1) -> Assessment:
+    questions = [
+        AnsweredQuestion(
+            id=str(number),
+            confidence=confidence(number),
+            correct=correct(number),
+            length=length(number),
+        )
+        for number in range(count)
+    ]
+    return Assessment(questions, ["stated"], Method(ClassRule(), correctness=("human",)))
+
+
+def headline(assessment: Assessment) -> Headline:
+    return Headline(assessment, "human", predictions(assessment, "human"))
+
+
+def part(assessment: Assessment, **options: Any) -> UncertaintyPart:
+    return uncertainty_part(assessment, "human", predictions(assessment, "human"), **options)
+
+
+def test_bins_hold_their_lower_edge_and_the_last_one_holds_1() -> None:
+    bins = reliability([0.0, 0.3, 0.3, 0.6, 1.0], [0, 1, 0, 1, 1])
+    filled = [(one.name, one.n, one.accuracy) for one in bins if one.n]
+    assert filled == [("[0, 0.1)", 1, 0), ("[0.3, 0.4)", 2, 0.5), ("[0.6, 0.7)", 1, 1), ("[0.9, 1]", 1, 1)]
+    assert bins[1].confidence is None
+    assert bins[1].accuracy_low is None
+    with pytest.raises(DataError):
+        reliability([1.5], [1])
+
+
+def test_an_interval_of_a_share_is_that_of_wilson() -> None:
+    assert wilson(0.5, 10) == pytest.approx((0.2366, 0.7634), abs=1e-4)
+    low, high = wilson(1.0, 4)
+    assert (low, high) == pytest.approx((0.5101, 1.0), abs=1e-4)
+
+
+def test_the_mean_of_the_curve_is_its_area_and_ties_make_a_straight_start() -> None:
+    chance = random.Random(1)
+    scores = [chance.randint(0, 5) / 5 for _ in range(83)]
+    correct = [chance.random() < score for score in scores]
+    tally = Tally.of(scores, correct)
+    risks = expected_risks(tally)
+    assert len(risks) == 83
+    assert risks.mean() == pytest.approx(float(aurc(tally)), abs=1e-12)
+    assert expected_risks(Tally.of([1, 1, 0], [1, 0, 0])).tolist() == pytest.approx([0.5, 0.5, 2 / 3])
+
+
+def test_the_difference_from_length_is_paired() -> None:
+    labels = np.array([1.0, 0, 1, 0, 1, 0, 1, 1, 0, 0] * 5)
+    same = auroc_difference(labels, labels, labels)
+    assert same is not None
+    assert tuple(same) == (0, 0, 0)
+    opposite = auroc_difference(labels, -labels, labels)
+    assert opposite is not None
+    assert tuple(opposite) == (1, 1, 1)
+    assert auroc_difference(labels, labels, np.ones(50)) is None
+
+
+def test_the_first_sentence_says_what_was_found() -> None:
+    good = headline(stated(40, lambda n: n % 2 == 0, lambda n: 0.9 if n % 2 == 0 else 0.1, lambda n: n % 3))
+    sentence = good.lead()
+    assert "stated tells correct from wrong answers: AUROC 1.000" in sentence
+    assert "length alone does less well (" in sentence
+    assert "its calibration error (ECE) is 0.100 as it is and " in sentence
+    assert good.about()[0] == "50.0% of the judged answers to 40 questions are correct (human)."
+    assert "always saying the accuracy has 0.250" in " ".join(good.about())
+
+
+def test_length_that_tells_more_and_chance_are_said() -> None:
+    chance = random.Random(0)
+    noise = [chance.random() for _ in range(60)]
+    short = headline(stated(60, lambda n: n % 2 == 0, lambda n: noise[n], lambda n: n % 2))
+    assert "not clearly better than guessing" in short.lead()
+    assert "length alone does better (1.000)" in short.lead()
+
+
+def test_what_is_undefined_has_a_reason() -> None:
+    right = stated(8, lambda n: True, lambda n: 0.5)
+    assert "all answers are correct, or all are wrong" in headline(right).lead()
+    assert any("all answers are correct, or all are wrong" in note for note in part(right).table.notes)
+    few = part(stated(3, lambda n: n > 0, lambda n: 0.5))
+    assert "too few to calibrate" in few.panels[0].figures[0].caption
+    questions = [AnsweredQuestion(id=str(n), confidence=0.5, correct=n > 2) for n in range(8)]
+    empty = Assessment(questions, ["stated"], Method(ClassRule(), correctness=("human",)))
+    assert part(empty).panels[0].figures[2].undefined == "no judged answer has a length"
+
+
+def test_baselines_are_marked_and_every_table_has_a_file() -> None:
+    shown = part(stated(30, lambda n: n % 3 > 0, lambda n: (n % 5) / 4, lambda n: n % 4), name="a")
+    marked = {str(shown.table.rows[row][0]) for row in shown.baselines}
+    assert {"constant (base rate)", "length only"} <= marked
+    assert "stated" not in marked
+    assert set(shown.csv) == {"a-estimators", "a-stated-reliability", "a-stated-coverage"}
+    counts = shown.panels[0].figures[0].table
+    assert counts is not None
+    assert sum(int(row[2] or 0) for row in counts.rows if row[0] == "as it is") == 30

@@ -122,7 +122,9 @@ def _report_part(run: RunRecords, name: str) -> UncertaintyPart | None:
     if not any(question.gold for question in questions):
         return None  # right answers, but no sampled ones yet
     measured = {name: None for question in questions for name in question.values}
-    assessment = Assessment(questions, [*_IN_REPORT, *measured], make_method(questions, None, None, None, None))
+    assessment = Assessment(
+        questions, [*_IN_REPORT, *measured], make_method(questions, None, None, None, None)
+    )
     (correctness,) = assessment.labels
     part = uncertainty_part(
         assessment, correctness, predictions(assessment, correctness), name=name, label=run.label

@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from scripted import Scripted
 
-from selfreflect.answers import draw_answers
+from selfreflect.answers import _digest, draw_answers
 from selfreflect.errors import BackendError
-from selfreflect.models.base import Completion, Refusal, Reply, Request, Sampling
+from selfreflect.logprobs import AnswerTokens
+from selfreflect.models.base import Completion, Message, Refusal, Reply, Request, Sampling
 from selfreflect.prompts import load_prompts
 from selfreflect.records import AnswerSet, Failure, Question
 
@@ -157,3 +160,31 @@ def test_withheld_answers_leave_no_distribution_and_refusals_are_answers_that_ar
     refused = only(lambda _: reply(("yes", "stop"), ("I cannot.", "refused"), ("no", "stop"), ("no", "stop")))
     assert isinstance(refused, AnswerSet)
     assert (refused.answers[1], refused.refused) == ("I cannot.", 1)
+
+
+# --- log-probabilities
+
+
+def test_each_answer_has_its_log_probabilities_or_says_why_not() -> None:
+    tokens = AnswerTokens(("Par", "is"), (-1.0, -2.0), 3.0)
+    completions = [
+        Completion(text="Paris", finish="stop", tokens=2, logprobs=tokens),
+        Completion(text="Lyon", finish="stop", tokens=1, logprobs="other_text"),
+        Completion(text="Nice", finish="stop", tokens=1),
+        Completion(text="Paris", finish="stop", tokens=2, logprobs=tokens),
+    ]
+    record = only(lambda _: Reply(completions=tuple(completions)), logprobs=True)
+    assert isinstance(record, AnswerSet)
+    assert record.logprobs == (tokens, "other_text", "not_returned", tokens)
+    record = only(lambda _: Reply(completions=tuple(completions)))
+    assert isinstance(record, AnswerSet)
+    assert record.logprobs == ()
+
+
+def test_answers_that_older_versions_had_begun_are_still_those_of_their_request() -> None:
+    """The digest is what a version without log-probabilities wrote."""
+    message = Message(role="user", content="Who?")
+    request = Request(messages=(message,), sampling=Sampling(), n=4, seed=7)
+    generator = SimpleNamespace(name="m", revision="r")
+    assert _digest(request, generator) == "8be17fcd77ca8d43265411274e40e918"  # type: ignore[arg-type]
+    assert _digest(replace(request, logprobs=True), generator) != _digest(request, generator)  # type: ignore[arg-type]

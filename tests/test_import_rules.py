@@ -18,7 +18,7 @@ import selfreflect
 
 ROOT = Path(selfreflect.__file__).parent
 LAYERS = (
-    ("errors", "stats", "text", "atomic"),
+    ("errors", "logprobs", "stats", "text", "atomic"),
     ("cache_directory", "grouping", "plugins", "render"),
     ("records",),
     ("models",),

@@ -33,6 +33,7 @@ def draw_answers(
     sampling: Sampling,
     seed: int = 0,
     thinking: bool = False,
+    logprobs: bool = False,
     batch_questions: int = 8,
     earlier: Mapping[str, Sequence[AnswerSample]] | None = None,
 ) -> Iterator[AnswerSample | AnswerSet | Failure]:
@@ -46,6 +47,7 @@ def draw_answers(
     still to come, as far as the generator tells.
 
     Args:
+        logprobs: also store the log-probabilities of each answer's tokens, if the generator gives them.
         earlier: by the id of a question, samples that were drawn before. Those of the same request to the
             same model are not drawn again.
     """
@@ -59,6 +61,7 @@ def draw_answers(
                 n=2 * num_answers,
                 seed=seed_for(seed, question.id, "answers"),
                 thinking=thinking,
+                logprobs=logprobs,
             )
             for question in batch
         ]
@@ -75,7 +78,10 @@ def draw_answers(
 
 def _digest(request: Request, generator: Generator) -> str:
     """Identify what is asked of which model, to the last setting."""
-    what = dump_line([request, generator.name, generator.revision])
+    fields = request.to_dict()
+    if not request.logprobs:  # of which digests in older directories do not know
+        del fields["logprobs"]
+    what = dump_line([fields, generator.name, generator.revision])
     return hashlib.sha256(what.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
@@ -84,7 +90,9 @@ def _of_request(samples: Iterable[AnswerSample], request: Request, digest: str) 
     own = []
     for one in samples:
         if one.request == digest and one.index < request.n:
-            completion = Completion(text=one.text, finish=one.finish, tokens=one.tokens)
+            completion = Completion(
+                text=one.text, finish=one.finish, tokens=one.tokens, logprobs=one.logprobs
+            )
             own.append(Sample(index=one.index, completion=completion, closes_trace=one.closes_trace))
     return tuple(sorted(own, key=lambda sample: sample.index))
 
@@ -97,6 +105,7 @@ def _answer_sample(question: Question, sample: Sample, digest: str) -> AnswerSam
         finish=sample.completion.finish,
         tokens=sample.completion.tokens,
         closes_trace=sample.closes_trace,
+        logprobs=sample.completion.logprobs,
         request=digest,
     )
 
@@ -137,4 +146,7 @@ def _record(
         truncated=ends["length"],
         refused=ends["refused"],
         tokens=reply.tokens,
+        logprobs=tuple(one.logprobs or "not_returned" for one in reply.completions)
+        if request.logprobs
+        else (),
     )

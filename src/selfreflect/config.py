@@ -207,6 +207,15 @@ class AnswersConfig(Record, frozen=True, kw_only=True):
     top_p: Annotated[float, TOP_P] = 1.0
     max_new_tokens: Annotated[int, MAX_NEW_TOKENS] = 256
     thinking: Annotated[bool, THINKING] = False
+    logprobs: Annotated[
+        bool,
+        Flag(
+            "--logprobs",
+            "Store the log-probabilities of each answer's tokens, for estimators of `selfreflect "
+            "uncertainty`. Some servers do not return them.",
+            negative="--no-logprobs",
+        ),
+    ] = False
     seed: Annotated[int, SEED] = 0
 
 
@@ -506,6 +515,11 @@ def _check(config: Config) -> None:
         parse_shard(config.questions.part)
     _check_strategies(config.summaries.strategies)
     _check_generator_url(config.answers)
+    if config.answers.logprobs and kind_of(config.answers.model) == "function":
+        raise ConfigError(
+            f"--logprobs: {excerpt(config.answers.model)} is a function, which returns texts without "
+            "log-probabilities. Leave it out, or name another --model."
+        )
     _check_generator_url(config.summaries)
     _check_judge(config.scores)
     _check_limits(config.scores)

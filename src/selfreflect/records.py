@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from selfreflect.grouping import group_indices
+from selfreflect.logprobs import AnswerTokens, NoLogprobs
 from selfreflect.render.display import html_table, one_liner, shaded_words
 
 SCHEMA_VERSION = 1
@@ -119,6 +120,11 @@ class AnswerSet(_Shown, frozen=True, kw_only=True):
         truncated: number of answers cut off at ``max_new_tokens``.
         refused: number of answers that the server marked as refusals.
         tokens: generated for this set; 0 if the server does not report them.
+        logprobs: for each answer the log-probabilities of its tokens, or why there are none; empty if nobody
+            asked for them.
+
+    Raises:
+        ValueError: ``logprobs`` are those of other answers.
     """
 
     question_id: str
@@ -133,6 +139,14 @@ class AnswerSet(_Shown, frozen=True, kw_only=True):
     truncated: Count = 0
     refused: Count = 0
     tokens: Count = 0
+    logprobs: tuple[AnswerTokens | NoLogprobs, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.logprobs and len(self.logprobs) != len(self.answers):
+            raise ValueError(f"{len(self.answers)} answers have log-probabilities of {len(self.logprobs)}")
+        for answer, tokens in zip(self.answers, self.logprobs, strict=False):
+            if isinstance(tokens, AnswerTokens) and "".join(tokens.texts) != answer:
+                raise ValueError(f"the tokens {tokens.texts[:9]!r} do not spell their answer")
 
     @property
     def answers(self) -> tuple[str, ...]:
@@ -161,6 +175,7 @@ class AnswerSample(Record, frozen=True, kw_only=True):
     tokens: Count = 0
     closes_trace: bool = False
     """Whether it ended a reasoning trace that the prompt had begun."""
+    logprobs: AnswerTokens | NoLogprobs | None = None
     request: str
     """Digest of what was asked of which model. Answers to anything else are not used."""
 

@@ -18,6 +18,7 @@ from scripted import Scripted
 
 from selfreflect.config import Config, load_config
 from selfreflect.errors import BackendError, StoreError
+from selfreflect.logprobs import AnswerTokens
 from selfreflect.models.local import loading
 from selfreflect.pipeline.experiment import Experiment, open_experiment
 from selfreflect.pipeline.models import ConfiguredModels
@@ -164,6 +165,35 @@ def test_other_settings_are_refused_and_shown(model: Path, questions: Path, tmp_
     assert times(tmp_path / "r") == before
     assert run(*command, "--num-answers", 3, "--fresh", "--yes").code == 0
     assert {len(drawn.masked_out) for drawn in Run.load(tmp_path / "r").answers.values()} == {3}
+
+
+def test_log_probabilities_are_not_added_to_answers_that_lack_them(
+    model: Path, questions: Path, tmp_path: Path
+) -> None:
+    sizes = ("--num-answers", 2, "--max-new-tokens", 6, "--device", "cpu")
+    common = ("answers", "--questions", questions, "--model", model, *sizes, "--out", tmp_path / "r")
+    assert run(*common).code == 0
+    before = times(tmp_path / "r")
+    refused = run(*common, "--logprobs")
+    assert refused.code == 2
+    assert "drawn without log-probabilities, which cannot be added" in refused.said
+    assert times(tmp_path / "r") == before
+    assert run(*common[:-1], tmp_path / "new", "--logprobs").code == 0
+    plain, rich = (Run.load(tmp_path / name).answers for name in ("r", "new"))
+    assert {one.logprobs for one in plain.values()} == {()}
+    for key, drawn in rich.items():
+        assert drawn.answers == plain[key].answers
+        assert all(isinstance(tokens, AnswerTokens) for tokens in drawn.logprobs)
+    assert all(drawn.logprobs == () for drawn in Run.load(tmp_path / "new", detail=False).answers.values())
+    again = run("answers", "--out", tmp_path / "new")
+    assert again.code == 0, again.said  # the directory remembers it
+
+
+def test_a_function_has_no_log_probabilities(tmp_path: Path) -> None:
+    model = ("--model", "some.module:function", "--questions", "bundled")
+    refused = run("answers", *model, "--logprobs", "--out", tmp_path / "r")
+    assert refused.code == 2
+    assert "is a function, which returns texts without log-probabilities" in refused.said
 
 
 def test_limits_are_settings_and_their_estimates_are_completed_with_the_same_words(

@@ -18,6 +18,7 @@ from command import COMMAND, environment, run, written
 from fault_server import Action, Call, FaultServer, answers, silent
 
 from selfreflect.answers import draw_answers
+from selfreflect.logprobs import AnswerTokens
 from selfreflect.models.base import Generator, Sampling
 from selfreflect.models.function import FunctionGenerator
 from selfreflect.models.local.generator import HFGenerator
@@ -25,7 +26,7 @@ from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.models.openai.generator import OpenAIGenerator
 from selfreflect.pipeline.stages import StageTask, without_results
 from selfreflect.prompts import load_prompts
-from selfreflect.records import AnswerSample, AnswerSet, Failure, Question, Summary
+from selfreflect.records import AnswerSample, AnswerSet, Failure, Question, Summary, from_plain
 
 QUESTION = Question(id="q", text="What grows in a garden?")
 COUNT = 6
@@ -45,13 +46,14 @@ def generate(messages, seed):
 """
 
 
-def draw(generator: Generator, earlier: Any = (), **settings: Any) -> Any:
+def draw(generator: Generator, earlier: Any = (), *, logprobs: bool = False, **settings: Any) -> Any:
     return draw_answers(
         [QUESTION],
         generator,
         num_answers=COUNT // 2,
         prompts=load_prompts(),
         sampling=Sampling(max_new_tokens=9, **settings),
+        logprobs=logprobs,
         earlier={"q": tuple(earlier)},
     )
 
@@ -82,6 +84,18 @@ def assert_continued(generator: Generator, drawn: Callable[[], int]) -> None:
     *_, resumed = draw(generator, samples)
     assert resumed == whole
     assert drawn() - before == COUNT - 4
+
+
+def test_answers_go_on_with_their_log_probabilities(local: HFGenerator) -> None:
+    *_, whole = draw(local, logprobs=True)
+    assert all(isinstance(tokens, AnswerTokens) for tokens in whole.logprobs)
+    stream = draw(local, logprobs=True)
+    samples = [from_plain(AnswerSample, one.to_dict()) for one in islice(stream, 4)]
+    stream.close()
+    *_, resumed = draw(local, samples, logprobs=True)
+    assert resumed == whole
+    *_, plain = draw(local, samples)
+    assert plain.logprobs == ()
 
 
 def test_a_local_model_draws_only_what_is_missing(local: HFGenerator) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, Protocol
 
 from selfreflect.errors import BackendError, excerpt
+from selfreflect.logprobs import AnswerTokens, NoLogprobs
 from selfreflect.records import FailureKind, Finish, Record
 
 Role = Literal["system", "user", "assistant"]
@@ -38,6 +39,8 @@ class Completion(Record, frozen=True, kw_only=True):
     """What the model said, without reasoning trace, special tokens and surrounding white space."""
     finish: Finish
     tokens: int
+    logprobs: AnswerTokens | NoLogprobs | None = None
+    """Of the tokens of ``text``, or why there are none; None if the request wants none."""
 
 
 class Sample(Record, frozen=True, kw_only=True):
@@ -61,6 +64,8 @@ class Request(Record, frozen=True, kw_only=True):
     """Specific to the question and the step: two requests with one seed share their random numbers."""
     thinking: bool = False
     """Whether a reasoning model may think first. Its trace is removed from the reply either way."""
+    logprobs: bool = False
+    """Whether completions come with the log-probabilities of their tokens."""
     earlier: tuple[Sample, ...] = ()
     """Completions that are there already. They go into the reply, and only the others are drawn."""
 

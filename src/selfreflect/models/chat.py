@@ -107,6 +107,25 @@ class ChatTokenizer:
                     visible = visible.replace(token.content, "")
         return Completion(text=visible.strip(), finish="stop" if stopped else "length", tokens=len(tokens))
 
+    def token_texts(self, tokens: Sequence[int]) -> list[str | None]:
+        """The text that each generated token adds to those before it; None for a special token, which has no
+        text. Of several tokens that are one character together, the last one has it, and the others are
+        empty."""
+        texts: list[str | None] = []
+        start = shown = 0  # text is known up to `shown`; `start` is one step before it
+        for end in range(1, len(tokens) + 1):
+            # Some tokenizers leave out the space before the first token of a text, so there is one before it.
+            before = self.tokenizer.decode(tokens[start:shown], skip_special_tokens=True)
+            text = self.tokenizer.decode(tokens[start:end], skip_special_tokens=True)
+            if text == before:
+                texts.append(None)
+            elif text.endswith("\ufffd") and end < len(tokens):
+                texts.append("")
+            else:
+                texts.append(text[len(before) :])
+                start, shown = shown, end
+        return texts
+
     def _encode_parts(self, texts: Sequence[tuple[str, ...]]) -> list[list[int]]:
         """Token ids of texts in parts. Where one needs renamed markers, all parts of the text get them."""
         if not texts:

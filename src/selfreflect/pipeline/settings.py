@@ -80,6 +80,12 @@ def check_settings(manifest: Manifest, settings: Mapping[Stage, dict[str, Any]],
     Raises:
         StoreError: it was made with others; the message shows each difference.
     """
+    drawn = manifest.config.get("answers")
+    if drawn is not None and not drawn.get("logprobs") and settings.get("answers", {}).get("logprobs"):
+        raise StoreError(
+            f"{path}: its answers were drawn without log-probabilities, which cannot be added. Draw others "
+            "with --logprobs into another --out, or go on without --logprobs."
+        )
     comparable: dict[str, Any] = {
         stage: _comparable(stage, section, manifest.config[stage])
         for stage, section in settings.items()

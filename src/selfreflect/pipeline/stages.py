@@ -180,6 +180,7 @@ def _draw_answers(
         sampling=sampling,
         seed=config.seed,
         thinking=config.thinking,
+        logprobs=config.logprobs,
         batch_questions=len(tasks),
         earlier={task.question.id: task.samples for task in tasks},
     )

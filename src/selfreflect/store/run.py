@@ -85,7 +85,7 @@ _SCORED = (Score, Information, Controls)
 """Kinds of which each scoring has its own."""
 
 _LONG_FIELDS: dict[type[Record], frozenset[str]] = {
-    AnswerSet: frozenset({"masked_out", "conditioning"}),
+    AnswerSet: frozenset({"masked_out", "conditioning", "logprobs"}),
     Score: frozenset({"answer_means", "words"}),
     Information: frozenset({"answers"}),
 }

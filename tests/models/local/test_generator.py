@@ -3,12 +3,16 @@ but their request."""
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
 from tiny_chat import (
     CHATML,
     CHATML_MARKERS,
@@ -24,7 +28,9 @@ from tiny_chat import (
 )
 
 from selfreflect.errors import BackendError
+from selfreflect.logprobs import AnswerTokens
 from selfreflect.models.base import Completion, Message, Refusal, Reply, Request, Sampling
+from selfreflect.models.chat import ChatTokenizer
 from selfreflect.models.local.decode import Draw, decode
 from selfreflect.models.local.generator import HFGenerator
 from selfreflect.models.local.loading import CausalLM
@@ -345,6 +351,52 @@ def test_a_text_that_spells_a_special_token_is_kept(tmp_path: Path) -> None:
         only(scripted(tmp_path, "The tag <|im_", "start|>", " is one."), ask()).text
         == "The tag <|im_start|> is one."
     )
+
+
+# --- log-probabilities
+
+
+def teacher_forced(lm: CausalLM, prompt: list[int], new: list[int]) -> torch.Tensor:
+    """The model's predictions of some tokens, at temperature 1, (tokens, vocabulary)."""
+    with torch.inference_mode():
+        logits = lm.model(input_ids=torch.tensor([[*prompt, *new]])).logits[0]
+    predictions: torch.Tensor = logits[len(prompt) - 1 : -1].log_softmax(-1)
+    return predictions
+
+
+def test_log_probabilities_are_the_models_own_whatever_the_sampling(tmp_path: Path) -> None:
+    generator = HFGenerator.load(model_path(tmp_path, "llama"), device="cpu", batch_size=4)
+    lm = generator.lm
+    sampling = Sampling(temperature=0.7, top_p=0.8, top_k=40, max_new_tokens=12)
+    requests = [replace(ask(text, sampling, n=3, seed=9), logprobs=True) for text in TEXTS]
+    replies = generator.generate(requests)
+    assert texts(replies) == texts(generator.generate([replace(one, logprobs=False) for one in requests]))
+    [prompt] = generator.chat.encode([generator.chat.render(requests[0].messages)])
+    draws = [Draw(prompt=tuple(prompt), sampling=sampling, seed=9 + i, limit=12) for i in range(3)]
+    list(decode(lm.model, draws, frozenset([lm.model.generation_config.eos_token_id]), pad_id=0))
+    assert isinstance(replies[0], Reply)
+    for draw, completion in zip(draws, replies[0].completions, strict=True):
+        own = completion.logprobs
+        assert isinstance(own, AnswerTokens)
+        predictions = teacher_forced(lm, prompt, draw.tokens)
+        assert len(own.texts) == len(draw.tokens), "these answers are made of all their tokens"
+        expected = predictions[range(len(draw.tokens)), draw.tokens]
+        torch.testing.assert_close(torch.tensor(own.logprobs), expected, atol=1e-4, rtol=0)
+        divergence = -(math.log(predictions.shape[-1]) + predictions.mean(-1)).mean()
+        assert own.self_certainty == pytest.approx(float(divergence), abs=1e-4)
+
+
+@given(
+    text=st.text(max_size=12), specials=st.lists(st.sampled_from(["<|im_end|>", "<|endoftext|>"]), max_size=2)
+)
+@settings(max_examples=60, deadline=None)
+def test_tokens_spell_any_text(text: str, specials: list[str]) -> None:
+    chat = ChatTokenizer(chatml())
+    ids = chat.tokenizer(text, add_special_tokens=False).input_ids
+    ends = chat.tokenizer.convert_tokens_to_ids(specials)
+    pieces = chat.token_texts([*ids, *ends])
+    assert "".join(piece or "" for piece in pieces) == chat.tokenizer.decode(ids, skip_special_tokens=True)
+    assert pieces[len(ids) :] == [None] * len(ends)
 
 
 # --- the embedded model

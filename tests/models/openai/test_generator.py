@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from served import ask, forget, generator, only
 
 from selfreflect.errors import BackendError, SelfReflectError
+from selfreflect.logprobs import AnswerTokens
 from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling, as_done
 from selfreflect.models.openai.client import LARGEST_RESPONSE, RetryPolicy, retry_after
 from selfreflect.models.openai.generator import OpenAIGenerator
@@ -549,3 +550,97 @@ def test_without_the_client_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "openai", None)
     with pytest.raises(SelfReflectError, match=r"\.\[openai\]"):
         OpenAIGenerator.load(ModelSpec("openai:m"))
+
+
+# Log-probabilities
+
+
+def token(text: str, logprob: Any, **fields: Any) -> dict[str, Any]:
+    return {"token": text, "logprob": logprob, "top_logprobs": [], **fields}
+
+
+def with_tokens(text: str, *tokens: dict[str, Any]) -> dict[str, Any]:
+    return {**choice(text), "logprobs": {"content": list(tokens)}}
+
+
+def told(script: Any, request: Request) -> tuple[Reply, list[str], FaultServer]:
+    """The reply, and what the user was told meanwhile."""
+    lines: list[str] = []
+    with FaultServer(script) as server:
+        result = only(server.url, request, progress=lines.append)
+    assert isinstance(result, Reply), result
+    return result, lines, server
+
+
+def test_log_probabilities_come_with_the_tokens_of_the_answer() -> None:
+    given_ = with_tokens("Paris.", token("Paris", -0.5), token(".", -1), token("<|im_end|>", -0.1))
+    emoji = with_tokens(
+        "<think>x</think> é",
+        *[token(text, -9) for text in ("<think>", "x", "</think>", " ")],
+        token("\\xc3", -1.5, bytes=[0xC3]),
+        token("\\xa9", -0.25, bytes=[0xA9]),
+    )
+    result, lines, server = told(lambda call: chat(given_, emoji), ask(n=2, logprobs=True))
+    assert server.calls[0].body["logprobs"] is True
+    assert [one.text for one in result.completions] == ["Paris.", "é"]
+    assert [one.logprobs for one in result.completions] == [
+        AnswerTokens(("Paris", "."), (-0.5, -1.0)),
+        AnswerTokens(("", "é"), (-1.5, -0.25)),
+    ]
+    assert lines == []
+
+
+def test_nobody_asks_for_log_probabilities_by_default() -> None:
+    result, _, server = told(lambda call: chat(with_tokens("a", token("a", -1))), ask())
+    assert "logprobs" not in server.calls[0].body
+    assert result.completions[0].logprobs is None
+
+
+@pytest.mark.parametrize(
+    "refuses",
+    [
+        status(400, "Unsupported parameter: 'logprobs'"),
+        status(422, "Unused fields in the request: {'logprobs'}"),
+        status(403, "You are not allowed to request logprobs from this model"),
+    ],
+)
+def test_a_server_that_refuses_log_probabilities_gives_answers_without_them(refuses: Any) -> None:
+    result, lines, server = told(
+        lambda call: refuses if "logprobs" in call.body else answers(), ask(n=2, logprobs=True)
+    )
+    assert [one.text for one in result.completions] == ["answer 5", "answer 6"]
+    assert {one.logprobs for one in result.completions} == {"not_returned"}
+    assert len(server.calls) == 2
+    [line] = lines
+    assert "the server does not return log-probabilities; the answers are kept without" in line
+
+
+@pytest.mark.parametrize("value", [None, {}, {"content": None}, {"content": []}, {"content": [{"token": 1}]}])
+def test_a_server_that_ignores_log_probabilities_is_noticed_once(value: Any) -> None:
+    lines: list[str] = []
+    with FaultServer(lambda call: chat({**choice("yes"), "logprobs": value})) as server:
+        model = generator(server.url, progress=lines.append)
+        results = model.generate([ask(str(number), logprobs=True) for number in range(4)])
+    for result in results:
+        assert isinstance(result, Reply)
+        assert (result.text, result.completions[0].logprobs) == ("yes", "not_returned")
+    assert len(lines) == 1
+
+
+def test_values_that_are_no_log_probabilities_cost_no_answers() -> None:
+    """NaN and Infinity are no JSON, though many servers write them."""
+    for value in ("NaN", "-Infinity", "0.7", '"high"', "true", "1e999", "null"):
+        body = (
+            '{"choices": [{"message": {"content": "NaN yes"}, "logprobs": {"content": '
+            '[{"token": "NaN", "logprob": -1}, {"token": " yes", "logprob": ' + value + "}]}}]}"
+        )
+        result, [line], _ = told(lambda call, body=body: fault.raw(body.encode()), ask(logprobs=True))
+        assert (result.text, result.completions[0].logprobs) == ("NaN yes", "out_of_range"), value
+        assert "no number up to 0; such an answer is kept" in line
+
+
+def test_tokens_of_another_tokenizer_are_not_those_of_the_answer() -> None:
+    other = with_tokens("Paris", token("Par", -1), token("\u2581is", -1))
+    result, [line], _ = told(lambda call: chat(other), ask(logprobs=True))
+    assert result.completions[0].logprobs == "other_text"
+    assert "another tokenizer" in line

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from tiny_chat import chatml
 
 from selfreflect.errors import BackendError
+from selfreflect.logprobs import AnswerTokens
 from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling
 from selfreflect.models.vllm.engine import VLLMGenerator
 
@@ -144,3 +145,24 @@ def test_an_engine_that_breaks_is_a_backend_error(monkeypatch):
     model, _ = generator(monkeypatch, "broken")
     with pytest.raises(BackendError, match="vLLM stopped generating with 'vllm:tiny': 'a worker died'"):
         model.generate([ask()])
+
+
+def test_log_probabilities_are_those_of_the_sampled_tokens(monkeypatch):
+    model, engine = generator(monkeypatch)
+
+    def parts(seed: int) -> list[SimpleNamespace]:
+        text = engine.tokenizer.encode("answer 5", add_special_tokens=False)
+        tokens = [*text, engine.tokenizer.convert_tokens_to_ids("<|im_end|>")]
+        logprobs = [{token: SimpleNamespace(logprob=-float(place))} for place, token in enumerate(tokens)]
+        return [SimpleNamespace(token_ids=tokens, finish_reason="stop", logprobs=logprobs)]
+
+    engine.parts = parts
+    [reply] = model.generate([replace(ask(seed=5), logprobs=True)])
+    assert isinstance(reply, Reply)
+    [(_, params)] = engine.calls
+    assert params.logprobs == 0
+    tokens = reply.completions[0].logprobs
+    assert isinstance(tokens, AnswerTokens)
+    assert "".join(tokens.texts) == "answer 5"
+    assert tokens.logprobs == tuple(-float(place) for place in range(len(tokens.texts)))
+    assert tokens.self_certainty is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -19,6 +20,15 @@ _NUCLEUS = 512
 """Tokens among which a nucleus is looked for first."""
 
 
+class TokenLikelihood(NamedTuple):
+    """What the model, at temperature 1 and without filters, made of a token that was drawn."""
+
+    logprob: float
+    """In nats."""
+    divergence: float | None
+    """KL(uniform, prediction) over the whole vocabulary, in nats; None if only a part of it is known."""
+
+
 @dataclass
 class Draw:
     """One completion to draw, and what was drawn."""
@@ -29,17 +39,21 @@ class Draw:
     limit: int
     """Most new tokens: as requested, or fewer where the model's window ends."""
     tokens: list[int] = field(default_factory=list)
+    likelihoods: list[TokenLikelihood] | None = None
+    """Of ``tokens``; None unless they are wanted."""
     stopped: bool = False
     """Whether it ended with a stop token, which is not kept in ``tokens``."""
     failure: str = ""
     """Why it could not be drawn."""
 
-    def extend(self, token: int, stop_ids: frozenset[int]) -> bool:
+    def extend(self, token: int, likelihood: TokenLikelihood | None, stop_ids: frozenset[int]) -> bool:
         """Take one token; whether the draw goes on."""
         if token in stop_ids:
             self.stopped = True
             return False
         self.tokens.append(token)
+        if self.likelihoods is not None and likelihood is not None:
+            self.likelihoods.append(likelihood)
         return len(self.tokens) < self.limit
 
 
@@ -67,12 +81,14 @@ def decode(model: Any, draws: Sequence[Draw], stop_ids: frozenset[int], pad_id: 
     logits, sequences = begin(model, [draw.prompt for draw in draws], pad_id)
     active = list(range(len(draws)))
     sources = [torch.Generator(device=logits.device).manual_seed(draw.seed) for draw in draws]
+    is_measured = any(draw.likelihoods is not None for draw in draws)
     while True:
         tokens = choose(logits, draws[0].sampling, sources)
+        measured = token_likelihoods(logits, tokens) if is_measured else [None] * len(active)
         unfinished = []
         ended = []
         for i, token in enumerate(tokens.tolist()):
-            if draws[active[i]].extend(token, stop_ids):
+            if draws[active[i]].extend(token, measured[i], stop_ids):
                 unfinished.append(i)
             else:
                 ended.append(active[i])
@@ -134,6 +150,16 @@ class LibrarySequences:
         )
         logits: torch.Tensor = output.logits[:, -1]
         return logits.to(ids.device)  # a model in parts may leave them elsewhere
+
+
+def token_likelihoods(logits: torch.Tensor, tokens: torch.Tensor) -> list[TokenLikelihood]:
+    """What predictions make of the tokens that were drawn from them. Logits are (sequences, vocabulary)."""
+    logits = logits.float()
+    normalizer = logits.logsumexp(dim=-1)
+    logprobs = logits.gather(-1, tokens[:, None])[:, 0] - normalizer
+    divergences = normalizer - logits.mean(dim=-1) - math.log(logits.shape[-1])
+    pairs = zip(logprobs.clamp(max=0).tolist(), divergences.tolist(), strict=True)
+    return [TokenLikelihood(*pair) for pair in pairs]
 
 
 def choose(logits: torch.Tensor, sampling: Sampling, sources: Sequence[torch.Generator]) -> torch.Tensor:

@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from msgspec.structs import replace
+
+from selfreflect.logprobs import AnswerTokens, NoLogprobs, answer_tokens
 from selfreflect.models.base import Refusal, Reply, Request, Sample, results_of
 from selfreflect.models.chat import ChatTokenizer, ends_in_trace, fewest_tokens
 from selfreflect.models.local.decode import Draw, decode
@@ -99,13 +102,25 @@ class TokenGenerator(ABC):
             limit = min(limit, self.window - len(prompt))
         # Sample i has the seed of the request plus i, so asking for more samples keeps the first ones.
         seeds = [request.seed + index for index in request.missing]
-        return [Draw(prompt=prompt, sampling=request.sampling, seed=seed, limit=limit) for seed in seeds]
+        draws = [Draw(prompt=prompt, sampling=request.sampling, seed=seed, limit=limit) for seed in seeds]
+        if request.logprobs:
+            for draw in draws:
+                draw.likelihoods = []
+        return draws
 
     def _sample(self, draw: Draw, request: Request, rendered: str) -> Sample:
         """The completion that a draw has become, at its place in the reply."""
         in_trace = ends_in_trace(rendered)
         completion = self.chat.completion(draw.tokens, in_trace=in_trace, stopped=draw.stopped)
+        if draw.likelihoods is not None:
+            completion = replace(completion, logprobs=self._answer_tokens(completion.text, draw))
         return Sample(index=draw.seed - request.seed, completion=completion)
+
+    def _answer_tokens(self, answer: str, draw: Draw) -> AnswerTokens | NoLogprobs:
+        if not draw.likelihoods and draw.tokens:
+            return "not_returned"
+        logprobs, divergences = zip(*draw.likelihoods, strict=True) if draw.likelihoods else ((), ())
+        return answer_tokens(answer, self.chat.token_texts(draw.tokens), logprobs, divergences)
 
 
 class _Completions:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from selfreflect.errors import BackendError, ConfigError, excerpt
+from selfreflect.logprobs import WHY, NoLogprobs
 from selfreflect.models.base import Refusal, Reply, Request, Sample, results_of
 from selfreflect.models.openai.client import Connection, RetryPolicy, ServerClient, body_of, together
 from selfreflect.models.openai.endpoint import Endpoint, endpoint
@@ -62,6 +63,8 @@ class OpenAIGenerator:
         self._opens_trace: dict[bool, bool] = {}
         """For requests with and without thinking: whether the chat template begins a reasoning trace."""
         self._failures = 0
+        self._missing_logprobs: set[NoLogprobs] = set()
+        """Reasons that were said."""
 
     @classmethod
     def load(cls, spec: ModelSpec, progress: Callable[[str], None] | None = None) -> OpenAIGenerator:
@@ -171,7 +174,7 @@ class OpenAIGenerator:
             async with client.chat.completions.with_streaming_response.create(
                 **body, extra_headers=self.client.headers
             ) as response:
-                return parse_response(await body_of(response), count)
+                return parse_response(await body_of(response), count, request.logprobs)
 
         while True:
             try:
@@ -188,11 +191,23 @@ class OpenAIGenerator:
                 else:
                     raise
         self._failures = 0
-        if lacks := sorted(dialect.left_out - self._dialect.left_out):
-            url = self.client.server.url
+        url = self.client.server.url
+        if lacks := sorted(dialect.left_out - self._dialect.left_out - {"logprobs"}):
             self.client.note(f"{url} does not take {', '.join(lacks)}; its own defaults hold there")
+        self._note_missing_logprobs(response)
         self._dialect = dialect
         return response
+
+    def _note_missing_logprobs(self, response: ParsedResponse) -> None:
+        """Say once for each reason why answers come without the log-probabilities that were asked for."""
+        for completion, _ in response.completions:
+            reason = completion.logprobs
+            if isinstance(reason, str) and reason not in self._missing_logprobs:
+                self._missing_logprobs.add(reason)
+                answers = "the answers are" if reason == "not_returned" else "such an answer is"
+                self.client.note(
+                    f"{self.client.server.url}: {WHY[reason]}; {answers} kept without log-probabilities"
+                )
 
 
 def _runs(indices: Sequence[int]) -> list[tuple[int, int]]:

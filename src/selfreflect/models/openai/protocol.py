@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
+from selfreflect.logprobs import AnswerTokens, NoLogprobs, answer_tokens
 from selfreflect.models.base import Completion, Reply, Request, Sample
 from selfreflect.models.reasoning import UnclosedReasoningError, split_reasoning
 from selfreflect.records import FailureKind, Finish
@@ -79,7 +82,8 @@ def status_error(status: int, server_text: str, wait: float | None = None) -> AP
         return APIError(http, server_text=server_text, kind="too_long")
     if _FILTERED.search(server_text):
         return APIError(http, server_text=server_text, kind="content_filter")
-    return APIError(http, server_text=server_text, rejected=status in (400, 422))
+    refuses_field = status == 403 and "logprobs" in server_text  # as OpenAI does for some models
+    return APIError(http, server_text=server_text, rejected=refuses_field or status in (400, 422))
 
 
 class _Message(msgspec.Struct):
@@ -92,6 +96,19 @@ class _Message(msgspec.Struct):
 class _Choice(msgspec.Struct):
     message: _Message
     finish_reason: str | None = None
+    logprobs: Any = None
+
+
+class _Token(msgspec.Struct):
+    """One of the tokens in the log-probabilities of a choice."""
+
+    token: str
+    logprob: Any
+    bytes: list[Annotated[int, msgspec.Meta(ge=0, le=255)]] | None = None
+
+
+class _Tokens(msgspec.Struct):
+    content: list[_Token]
 
 
 class _Body(msgspec.Struct):
@@ -119,7 +136,7 @@ class Dialect:
         }
         if sampling.top_k:
             extra["top_k"] = sampling.top_k
-        for name in self.left_out:
+        for name in self.left_out - {"logprobs"}:
             value = extra.pop(name)
             if name in _NEUTRAL and value != _NEUTRAL[name]:
                 raise APIError(f"the server does not take {name}, which this request needs")
@@ -136,13 +153,16 @@ class Dialect:
             self.limit: sampling.max_new_tokens,
             "extra_body": extra,
         }
+        if request.logprobs and "logprobs" not in self.left_out:
+            body["logprobs"] = True
         if count > 1:
             body["n"] = count
         return body
 
     def without(self, server_text: str) -> Dialect | None:
         """Another way to say the same to a server that rejected it with these words, if they point to one."""
-        fields = {name for name in (*_NEUTRAL, "chat_template_kwargs") if name in server_text} - self.left_out
+        names = (*_NEUTRAL, "chat_template_kwargs", "logprobs")
+        fields = {name for name in names if name in server_text} - self.left_out
         if fields:
             return replace(self, left_out=self.left_out | fields)
         if self.limit == "max_tokens" and "max_completion_tokens" in server_text:
@@ -193,10 +213,11 @@ class ParsedResponse:
         return Reply(completions=tuple(completions), prompt_tokens=self.prompt_tokens)
 
 
-def parse_response(data: bytes, count: int) -> ParsedResponse:
-    """Read 1 to ``count`` completions from the body of a response. Raises APIError if it holds none."""
+def parse_response(data: bytes, count: int, logprobs: bool = False) -> ParsedResponse:
+    """Read 1 to ``count`` completions from the body of a response, with their log-probabilities if wanted.
+    Raises APIError if it holds none."""
     try:
-        body = msgspec.json.decode(data, type=_Body)
+        body = _decoded(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         if "surrogate" in str(error) and _is_json(data):
             raise APIError("the response holds half of a character (a lone surrogate escape)") from None
@@ -209,8 +230,22 @@ def parse_response(data: bytes, count: int) -> ParsedResponse:
     usage = body.usage if isinstance(body.usage, dict) else {}
     # A server counts the tokens of a call, not of each completion: they are shared out evenly.
     share, rest = divmod(_count(usage.get("completion_tokens")), len(choices))
-    completions = [_parse(choice, share + (index < rest)) for index, choice in enumerate(choices)]
+    completions = [_parse(choice, share + (index < rest), logprobs) for index, choice in enumerate(choices)]
     return ParsedResponse(completions, _count(usage.get("prompt_tokens")))
+
+
+def _decoded(data: bytes) -> _Body:
+    try:
+        return msgspec.json.decode(data, type=_Body)
+    except msgspec.DecodeError:
+        if b"Infinity" not in data and b"NaN" not in data:
+            raise
+    # Some servers write these, which JSON does not have, among log-probabilities: they must cost no answers.
+    try:
+        value = json.loads(data, parse_constant=lambda name: None)
+    except ValueError as error:
+        raise msgspec.DecodeError(str(error)) from None
+    return msgspec.convert(value, _Body)
 
 
 def _is_json(data: bytes) -> bool:
@@ -245,7 +280,7 @@ def _message(error: Any) -> str:
     return error if isinstance(error, str) else msgspec.json.encode(error).decode()
 
 
-def _parse(choice: _Choice, tokens: int) -> ParsedCompletion:
+def _parse(choice: _Choice, tokens: int, logprobs: bool) -> ParsedCompletion:
     message = choice.message
     finish = _FINISH.get(choice.finish_reason or "", "stop")
     text, closes_trace = "", False
@@ -258,7 +293,33 @@ def _parse(choice: _Choice, tokens: int) -> ParsedCompletion:
             finish = "unclosed_reasoning"
         if not text and finish == "length" and (message.reasoning_content or message.reasoning):
             finish = "unclosed_reasoning"
-    return ParsedCompletion(Completion(text=text, finish=finish, tokens=tokens), closes_trace)
+    own = _answer_tokens(text, choice.logprobs) if logprobs else None
+    return ParsedCompletion(Completion(text=text, finish=finish, tokens=tokens, logprobs=own), closes_trace)
+
+
+def _answer_tokens(answer: str, value: Any) -> AnswerTokens | NoLogprobs:
+    """The tokens of an answer, from the log-probabilities of a choice."""
+    try:
+        tokens = msgspec.convert(value, _Tokens).content
+    except msgspec.ValidationError:
+        return "not_returned"
+    if answer and not tokens:
+        return "not_returned"
+    values = []
+    for token in tokens:
+        is_number = isinstance(token.logprob, int | float) and not isinstance(token.logprob, bool)
+        values.append(token.logprob if is_number else None)
+    return answer_tokens(answer, _texts(tokens), values)
+
+
+def _texts(tokens: Sequence[_Token]) -> list[str | None]:
+    """The text that each token adds. A token may be a part of a character, which only its bytes say."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    texts: list[str | None] = []
+    for token in tokens:
+        text = decoder.decode(bytes(token.bytes)) if token.bytes is not None else token.token
+        texts.append(text)
+    return texts
 
 
 def _text(content: str | list[Any] | None) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from selfreflect.errors import BackendError, JudgeError, MissingExtraError, excerpt
-from selfreflect.models.local.decode import Draw
+from selfreflect.models.local.decode import Draw, TokenLikelihood
 from selfreflect.models.local.generator import TokenGenerator
 from selfreflect.models.local.loading import ModelSource, locate
 from selfreflect.models.spec import ModelSpec
@@ -122,6 +122,9 @@ class VLLMGenerator(TokenGenerator):
         [part] = output.outputs
         draw.tokens = list(part.token_ids)
         draw.stopped = part.finish_reason == "stop"
+        if draw.likelihoods is not None:
+            for token, logprobs in zip(draw.tokens, part.logprobs or (), strict=False):
+                draw.likelihoods.append(TokenLikelihood(logprobs[token].logprob, None))
         if part.finish_reason not in ("stop", "length"):
             draw.failure = f"vLLM ended a completion of {self.name!r} with {excerpt(part.finish_reason)}"
 
@@ -134,6 +137,8 @@ def _params(draw: Draw) -> Any:
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
+    # 0 is the sampled token alone; vLLM takes it from the logits before temperature and filters
+    wanted = {} if draw.likelihoods is None else {"logprobs": 0}
     return SamplingParams(
         seed=draw.seed,
         temperature=draw.sampling.temperature,
@@ -141,6 +146,7 @@ def _params(draw: Draw) -> Any:
         top_k=draw.sampling.top_k,
         min_p=draw.sampling.min_p,
         max_tokens=draw.limit,
+        **wanted,
         output_kind=RequestOutputKind.FINAL_ONLY,
     )
 

@@ -3,8 +3,9 @@
     python benchmarks/information.py good_mid_bad.json --num-answers 3,5,10 --measures information,selfreflect
 
 prints Markdown tables: what each text tells of the held-out answers, how often the better of two wins, and
-how the human-written summaries stand to raw answers pasted in their place. With ``--save DIR`` each item's
-figures are written there as soon as they are measured, and read from there by the next run.
+how the human-written summaries stand to raw answers pasted in their place. ``--budget 0.2`` spends a fifth of the
+judge tokens on SelfReflect: its scores are estimates then, with standard errors. With ``--save DIR`` each
+item's figures are written there as soon as they are measured, and read from there by the next run.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Sequence
-from itertools import combinations, pairwise
+from itertools import chain, combinations, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +21,24 @@ import numpy as np
 from ordering import wilson
 
 from selfreflect.metric import information
+from selfreflect.metric.aggregate import sampled_mean
 from selfreflect.metric.engine.engines import engine_for
+from selfreflect.metric.prompts import prepare
+from selfreflect.metric.sampling.limits import Limits
+from selfreflect.metric.sampling.population import Population
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.metric.tasks import SYSTEM
 from selfreflect.models.base import Message
 from selfreflect.models.judge import Judge
+from selfreflect.pipeline.dry_run import tree_nodes
 from selfreflect.records import Reader, Score, Summary
 from selfreflect.sources.items import Item, read_items
 from selfreflect.text import normalise_question
 
 PASTED = (1, 2, 5)
+SUBSETS = (1, 2, 3)
+"""Numbers of subsets to average over, where there are as many disjoint ones."""
+MOST_SUBSETS = max(SUBSETS)
 
 Row = dict[str, Any]
 """``id``, ``values`` by name of the text, ``words`` of each text, ``undefined``: why there is no share."""
@@ -50,59 +59,101 @@ def own_words(question: str, told: str | None, reader: Reader) -> tuple[Message,
 
 
 def texts(item: Item) -> dict[str, str]:
-    """The summaries from the best to the worst, then the controls."""
-    named = {
+    """The summaries from the best to the worst, then the controls but for pasted answers."""
+    return {
         **item.summaries,
         "empty": "",
         "question repeated": item.question,
         "nonsense": information.NONSENSE,
     }
-    for count in pasted_counts(len(item.conditioning))[:-1]:
-        named[f"{count} pasted"] = information.pasted(item.conditioning[:count])
-    return named
 
 
 def pasted_counts(num_answers: int) -> list[int]:
     return [count for count in PASTED if count < num_answers] + [num_answers]
 
 
+def pasted_texts(item: Item) -> dict[str, list[str]]:
+    """Disjoint subsets of the conditioning answers, pasted, by the name of their size."""
+    answers = item.conditioning
+    named = {}
+    for count in pasted_counts(len(answers)):
+        starts = range(0, len(answers) - count + 1, count)[:MOST_SUBSETS]
+        named[f"{count} pasted"] = [information.pasted(answers[start : start + count]) for start in starts]
+    return named
+
+
 def bits(judge: Judge, reader: Reader) -> Callable[[Item], Row]:
     engine = engine_for(judge)
 
     def measure(item: Item) -> Row:
-        named = texts(item)
-        results = information.measure(
-            judge, engine, item.question_record, item.answer_set, list(named.values()), reader
-        )
-        values = {name: results[text].bits for name, text in named.items()}
-        words = {name: len(text.split()) for name, text in named.items()}
-        everything = f"{len(item.conditioning)} pasted"
-        values[everything] = results[named["empty"]].bits_available
-        words[everything] = sum(len(answer.split()) for answer in item.conditioning)
-        return {
-            "id": item.id,
-            "values": values,
-            "words": words,
-            "undefined": results[named["empty"]].undefined,
-        }
+        named = {name: [text] for name, text in texts(item).items()} | pasted_texts(item)
+        asked = item.question_record, item.answer_set
+        every = list(chain.from_iterable(named.values()))
+        results = information.measure(judge, engine, *asked, every, reader)
+        empty = results[""]
+        row: Row = {"id": item.id, "undefined": empty.undefined, "values": {}, "words": {}, "subsets": {}}
+        for name, own in named.items():
+            row["subsets"][name] = [results[text].bits for text in own]
+            row["words"][name] = np.mean([len(text.split()) for text in own[: information.SUBSETS]])
+            row["values"][name] = np.mean(row["subsets"][name][: information.SUBSETS])
+        row["empty"] = [sum(word.told for word in words) for words in empty.answers if words]
+        row["tokens"] = {}
+        for most in SUBSETS:
+            some = list(chain.from_iterable(own[:most] for own in named.values()))
+            row["tokens"][most] = information.nodes(judge, *asked, some, reader)
+        ends = [*item.summaries.values(), "", information.pasted(item.conditioning)]
+        row["tokens"]["SelfReflect"] = sum(tree_nodes(judge, *asked, ends))
+        return row
 
     return measure
 
 
-def scores(judge: Judge) -> Callable[[Item], Row]:
+def scores(judge: Judge, share: float | None) -> Callable[[Item], Row]:
+    """SelfReflect of the summaries and of the controls that cost as much as a summary each.
+
+    Args:
+        share: of the judge tokens; None for all.
+    """
     metric = SelfReflect(judge)
 
     def measure(item: Item) -> Row:
+        named = texts(item) | {f"{len(item.conditioning)} pasted": information.pasted(item.conditioning)}
         question = item.question_record
-        named = {**item.summaries, "empty": ""}
         summaries = [Summary(question_id=question.id, name=name, text=text) for name, text in named.items()]
-        values = {}
-        for score in metric.score_records(question, item.answer_set, summaries):
+        limits = None
+        if share is not None:
+            nodes = sum(tree_nodes(judge, question, item.answer_set, list(named.values())))
+            limits = Limits.parse(int(share * nodes))
+        results = {}
+        for score in metric.score_records(question, item.answer_set, summaries, limits=limits):
             assert isinstance(score, Score), score
-            values[score.summary] = score.value
-        return {"id": item.id, "values": values}
+            results[score.summary] = score
+        row: Row = {"id": item.id, "values": {name: score.value for name, score in results.items()}}
+        if limits is not None:
+            row["errors"] = sampling_errors(judge, item, limits.seed, results)
+        return row
 
     return measure
+
+
+def sampling_errors(judge: Judge, item: Item, seed: int, results: dict[str, Score]) -> dict[str, float | None]:
+    """Standard errors of each score and of each difference, against those of all words. All texts are scored
+    on the same words, so differences vary less."""
+    prompts = prepare(judge, item.question_record, item.answer_set)
+    population = Population(prompts.words, prompts.sizes, seed, item.question_record.id)
+    places = {(word.answer, word.word): index for index, word in enumerate(prompts.words)}
+    values: dict[str, dict[int, float]] = {}
+    for name, score in results.items():
+        values[name] = {places[word.answer, word.word]: sum(word.distances) for word in score.words}
+    for one, other in combinations(results, 2):
+        values[f"{one} - {other}"] = {
+            place: values[one][place] - values[other][place] for place in values[one]
+        }
+    size = population.size_within(len(next(iter(values.values()))))
+    errors = {}
+    for name, of_words in values.items():
+        errors[name] = sampled_mean(population.samples(size, of_words)).sampling_error
+    return errors
 
 
 def measured(measure: Callable[[Item], Row], items: Sequence[Item], path: Path | None) -> list[Row]:
@@ -185,6 +236,9 @@ def main() -> None:
     parser.add_argument("--reader", choices=("informed", "blind"), default="informed")
     parser.add_argument("--own-words", action="store_true", help="measure with the other wording")
     parser.add_argument("--measures", default="information", help="information, selfreflect, or both")
+    parser.add_argument(
+        "--budget", type=float, metavar="SHARE", help="of SelfReflect's judge tokens, such as 0.2"
+    )
     parser.add_argument("--save", type=Path, help="directory of what has been measured")
     arguments = parser.parse_args()
     judge = Judge.load(arguments.judge)
@@ -209,7 +263,9 @@ def main() -> None:
             means(rows, count)
             against_pasted(rows, names, count)
         if "selfreflect" in arguments.measures:
-            columns[f"SelfReflect, N = {count}"] = measured(scores(judge), items, path("selfreflect"))
+            kind = "selfreflect" if arguments.budget is None else f"selfreflect-{arguments.budget:g}"
+            rows = measured(scores(judge, arguments.budget), items, path(kind))
+            columns[f"SelfReflect, N = {count}"] = rows
     order(columns, names)
 
 

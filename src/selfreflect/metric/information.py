@@ -59,6 +59,9 @@ NONSENSE = "18:08:33 37 ;; qx 2044 [ok] 7f 19"
 SLIGHT = 0.05
 """Bits per answer, 4 % of its probability. Shares of less would be wild numbers."""
 
+SUBSETS = 2
+"""Disjoint subsets of the conditioning answers over which controls of pasted answers are means."""
+
 CONTEXTS = 12
 """Contexts of one question in one prefix tree, whose states are in memory at the same time."""
 

@@ -3,9 +3,9 @@
     python benchmarks/information.py good_mid_bad.json --num-answers 3,5,10 --measures information,selfreflect
 
 prints Markdown tables: what each text tells of the held-out answers, how often the better of two wins, and
-how the human-written summaries stand to raw answers pasted in their place. ``--budget 0.2`` spends a fifth of the
-judge tokens on SelfReflect: its scores are estimates then, with standard errors. With ``--save DIR`` each
-item's figures are written there as soon as they are measured, and read from there by the next run.
+how the human-written summaries stand to raw answers pasted in their place. ``--budget 0.2`` spends a fifth
+of the judge tokens on SelfReflect: its scores are estimates then, with standard errors. With ``--save DIR``
+each item's figures are written there as soon as they are measured, and read from there by the next run.
 """
 
 from __future__ import annotations
@@ -36,9 +36,6 @@ from selfreflect.sources.items import Item, read_items
 from selfreflect.text import normalise_question
 
 PASTED = (1, 2, 5)
-SUBSETS = (1, 2, 3)
-"""Numbers of subsets to average over, where there are as many disjoint ones."""
-MOST_SUBSETS = max(SUBSETS)
 
 Row = dict[str, Any]
 """``id``, ``values`` by name of the text, ``words`` of each text, ``undefined``: why there is no share."""
@@ -73,12 +70,10 @@ def pasted_counts(num_answers: int) -> list[int]:
 
 
 def pasted_texts(item: Item) -> dict[str, list[str]]:
-    """Disjoint subsets of the conditioning answers, pasted, by the name of their size."""
-    answers = item.conditioning
+    """Subsets of the conditioning answers, pasted, by the name of their size."""
     named = {}
-    for count in pasted_counts(len(answers)):
-        starts = range(0, len(answers) - count + 1, count)[:MOST_SUBSETS]
-        named[f"{count} pasted"] = [information.pasted(answers[start : start + count]) for start in starts]
+    for count in pasted_counts(len(item.conditioning)):
+        named[f"{count} pasted"] = information.pasted_subsets(item.conditioning, count)
     return named
 
 
@@ -91,18 +86,18 @@ def bits(judge: Judge, reader: Reader) -> Callable[[Item], Row]:
         every = list(chain.from_iterable(named.values()))
         results = information.measure(judge, engine, *asked, every, reader)
         empty = results[""]
-        row: Row = {"id": item.id, "undefined": empty.undefined, "values": {}, "words": {}, "subsets": {}}
+        row: Row = {"id": item.id, "undefined": empty.undefined, "values": {}, "words": {}}
         for name, own in named.items():
-            row["subsets"][name] = [results[text].bits for text in own]
-            row["words"][name] = np.mean([len(text.split()) for text in own[: information.SUBSETS]])
-            row["values"][name] = np.mean(row["subsets"][name][: information.SUBSETS])
+            row["words"][name] = [len(text.split()) for text in own]
+            row["values"][name] = [results[text].bits for text in own]
         row["empty"] = [sum(word.told for word in words) for words in empty.answers if words]
-        row["tokens"] = {}
-        for most in SUBSETS:
-            some = list(chain.from_iterable(own[:most] for own in named.values()))
-            row["tokens"][most] = information.nodes(judge, *asked, some, reader)
+        first = [own[0] for own in named.values()]
         ends = [*item.summaries.values(), "", information.pasted(item.conditioning)]
-        row["tokens"]["SelfReflect"] = sum(tree_nodes(judge, *asked, ends))
+        row["tokens"] = {
+            "first answers": information.nodes(judge, *asked, first, reader),
+            "subsets": information.nodes(judge, *asked, every, reader),
+            "SelfReflect": sum(tree_nodes(judge, *asked, ends)),
+        }
         return row
 
     return measure
@@ -136,7 +131,9 @@ def scores(judge: Judge, share: float | None) -> Callable[[Item], Row]:
     return measure
 
 
-def sampling_errors(judge: Judge, item: Item, seed: int, results: dict[str, Score]) -> dict[str, float | None]:
+def sampling_errors(
+    judge: Judge, item: Item, seed: int, results: dict[str, Score]
+) -> dict[str, float | None]:
     """Standard errors of each score and of each difference, against those of all words. All texts are scored
     on the same words, so differences vary less."""
     prompts = prepare(judge, item.question_record, item.answer_set)

@@ -314,6 +314,8 @@ class Information(_Shown, frozen=True, kw_only=True):
         interval: 95 % interval of ``recovered`` over answers.
         undefined: why there is no share: ``"known"``, ``"unclear"`` or ``"unmeasured"``.
         why: the reason if it is ``unmeasured``.
+        kind: of that reason; of those in :data:`RETRIED` the next run tries again. None in records of earlier
+            versions.
         reader: whether the judge sees the question.
         answers: the words of each held-out answer, in order; none of an answer that is blank or was left out.
     """
@@ -327,6 +329,7 @@ class Information(_Shown, frozen=True, kw_only=True):
     interval: tuple[Number, Number] | None = None
     undefined: NothingToTell | None = None
     why: str = ""
+    kind: FailureKind | None = None
     answers: tuple[tuple[WordBits, ...], ...] = ()
     judge: str = ""
     judge_revision: str = ""
@@ -356,6 +359,8 @@ class Control(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """``"question"`` repeats the question; ``"pasted"`` joins conditioning answers."""
     answers: Count = 0
     """How many answers are pasted."""
+    subsets: Annotated[int, Meta(ge=1)] = 1
+    """Of how many subsets of that many answers ``words`` and ``bits`` are means."""
     words: Count
     """Length of the text."""
     bits: Number | None = None
@@ -387,11 +392,12 @@ class Controls(Record, frozen=True, kw_only=True):
         return None
 
     def completed_by(self, earlier: Controls) -> Controls:
-        """Take over the measure that only ``earlier`` has, of the same texts."""
+        """Take over the measure that only ``earlier`` has. Scores are of the same texts; bits may be means
+        over other subsets, so their numbers come along."""
         changes: dict[str, Any] = {}
         fields = []
         if self.reader is None:
-            fields.append("bits")
+            fields += ["bits", "subsets", "words"]
             changes |= {"reader": earlier.reader, "bits_available": earlier.bits_available}
         if self.temperature is None:
             fields.append("score")

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
+from statistics import fmean
 
 import pytest
 from msgspec.structs import replace
 
-from selfreflect.metric.information import NONSENSE, choose_reader, measure, nodes, pasted, within_budget
+from selfreflect.metric.information import (
+    NONSENSE,
+    choose_reader,
+    measure,
+    nodes,
+    pasted,
+    pasted_subsets,
+    within_budget,
+)
 from selfreflect.metric.measures import Measures
 from selfreflect.metric.sampling.limits import Limits
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.judge import Judge
-from selfreflect.records import AnswerSet, Controls, Failure, Information, Question, Score, Summary
+from selfreflect.records import AnswerSet, Controls, Failure, Information, Question, Summary
 
 QUESTION = Question(id="q7", text="What should I plant?")
 ANSWERS = AnswerSet(
@@ -42,6 +52,13 @@ class Counting:
         return self.inner.states(trees)
 
 
+class Failing(Counting):
+    """An engine whose numbers are none."""
+
+    def states(self, trees):
+        return [states * float("nan") for states in self.inner.states(trees)]
+
+
 def kinds(results) -> list[str]:
     return [type(result).__name__ for result in results]
 
@@ -59,6 +76,19 @@ def test_one_call_gives_scores_information_and_controls(tiny_judge: TinyJudge) -
         assert result.bits == pytest.approx(alone[summary.text].bits, abs=1e-4)
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 7])
+def test_pasted_subsets_of_more_answers_begin_with_those_of_fewer(count: int) -> None:
+    answers = [f"answer {number}" for number in range(7)]
+    assert pasted_subsets(answers, 7) == ["\n".join(answers)]
+    texts = pasted_subsets(answers, count)
+    for text, start in zip(texts, (0, 3), strict=False):
+        lines = text.split("\n")
+        assert len(set(lines)) == count
+        assert lines[0] == answers[start]
+        assert text.startswith(pasted_subsets(answers, 1)[texts.index(text)])
+    assert len(texts) == (1 if count == 7 else 2)
+
+
 def test_controls_are_scored_like_summaries_of_the_same_text(tiny_judge: TinyJudge) -> None:
     metric = SelfReflect(tiny_judge("llama"))
     *_, controls = Measures(metric).measure(QUESTION, ANSWERS, SUMMARIES)
@@ -72,17 +102,18 @@ def test_controls_are_scored_like_summaries_of_the_same_text(tiny_judge: TinyJud
         ("pasted", 2),
         ("pasted", 3),
     ]
-    texts = ["", QUESTION.text, NONSENSE, *(pasted(ANSWERS.conditioning[:count]) for count in (1, 2, 3))]
-    told = measure(metric.judge, metric.engine, QUESTION, ANSWERS, texts)
-    scores = metric.score_records(
-        QUESTION, ANSWERS, [Summary(question_id="q7", name=text, text=text) for text in texts]
-    )
-    for control, text, score in zip(controls.controls, texts, scores, strict=True):
-        assert control.words == len(text.split())
-        assert control.bits == pytest.approx(told[text].bits, abs=1e-4)
-        assert isinstance(score, Score)
-        is_anchor = control.name == "empty" or control.answers == 3
-        assert control.score == (pytest.approx(score.value, abs=1e-6) if is_anchor else None)
+    every = pasted(ANSWERS.conditioning)
+    texts = [[""], [QUESTION.text], [NONSENSE]]
+    texts += [pasted_subsets(ANSWERS.conditioning, count) for count in (1, 2, 3)]
+    told = measure(metric.judge, metric.engine, QUESTION, ANSWERS, list(chain.from_iterable(texts)))
+    anchors = [Summary(question_id="q7", name=text, text=text) for text in ("", every)]
+    scores = {score.summary: score for score in metric.score_records(QUESTION, ANSWERS, anchors)}
+    for control, subsets in zip(controls.controls, texts, strict=True):
+        assert control.subsets == len(subsets)
+        assert control.words == round(fmean(len(text.split()) for text in subsets))
+        assert control.bits == pytest.approx(fmean(told[text].bits for text in subsets), abs=1e-4)
+        anchor = scores.get(subsets[0])
+        assert control.score == (pytest.approx(anchor.value, abs=1e-6) if anchor else None)
     most = controls.find("pasted", 3)
     assert most is not None
     assert most.bits == pytest.approx(controls.bits_available, abs=1e-5)
@@ -138,6 +169,22 @@ def test_a_budget_leaves_out_no_more_answers_than_it_must(tiny_judge: TinyJudge)
             assert spent == nodes(judge, QUESTION, some, texts, "informed")
 
 
+def test_a_later_summary_rests_on_the_answers_that_a_budget_left_for_earlier_ones(
+    tiny_judge: TinyJudge,
+) -> None:
+    measures = Measures(SelfReflect(tiny_judge("llama"), limits=Limits.parse(1200)))
+
+    def places(results) -> set[tuple[int, ...]]:
+        of_each = [one.answers for one in results if isinstance(one, Information)]
+        return {tuple(index for index, words in enumerate(one) if words) for one in of_each}
+
+    [first] = places(measures.measure(QUESTION, ANSWERS, SUMMARIES))
+    later = [Summary(question_id="q7", name="later", text="Basil")]
+    [alone] = places(measures.measure(QUESTION, ANSWERS, later))
+    assert len(alone) > len(first)  # one summary leaves room for more
+    assert places(measures.measure(QUESTION, ANSWERS, later, most_answers=len(first))) == {first}
+
+
 def test_a_budget_too_small_for_one_answer_is_typed(tiny_judge: TinyJudge) -> None:
     metric = SelfReflect(tiny_judge("llama"), limits=Limits.parse(20))
     results = Measures(metric).measure(QUESTION, ANSWERS, SUMMARIES[:1])
@@ -160,6 +207,16 @@ def test_a_question_that_cannot_be_measured_says_why_for_each_summary(tiny_judge
     assert isinstance(controls, Controls)
     assert {(control.bits, control.score) for control in controls.controls} == {(None, None)}
     assert controls.reader is not None  # so that it is not tried again
+
+
+def test_predictions_that_are_no_numbers_leave_room_for_another_try(tiny_judge: TinyJudge) -> None:
+    metric = SelfReflect(tiny_judge("llama"))
+    metric.engine = Failing(metric.engine)
+    information, controls = Measures(metric, scores=False).measure(QUESTION, ANSWERS, SUMMARIES[:1])
+    assert isinstance(information, Information)
+    assert (information.undefined, information.kind) == ("unmeasured", "backend")
+    assert isinstance(controls, Controls)
+    assert controls.reader is None  # they count as not measured
 
 
 @pytest.mark.parametrize(

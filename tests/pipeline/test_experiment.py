@@ -116,6 +116,23 @@ def test_what_a_measure_left_out_is_completed_later(model: Path, questions: Path
     assert "to do" not in run("score", "--out", out, "--measures", "information").stderr
 
 
+def test_information_that_another_try_may_measure_is_tried_again_and_none_at_all_is_a_failure(
+    model: Path, questions: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "r"
+    assert run(*small(model, out, questions), "--measures", "information", "--no-controls").code == 0
+    file = out / "information.jsonl"
+    records = [json.loads(line) for line in file.read_text().splitlines()]
+    for kind, code in ((None, 1), ("too_long", 1), ("backend", 0)):
+        why = {"undefined": "unmeasured", "why": "it failed", "bits": None, "bits_available": None}
+        failed = [{**record, **why, "kind": kind, "recovered": None, "interval": None} for record in records]
+        file.write_text("".join(json.dumps(record) + "\n" for record in failed))
+        again = run("score", "--out", out)
+        assert again.code == code
+        assert ("scores: 8 to do" in again.stderr) == (kind == "backend")
+    assert {one.kind for one in Run.load(out).information.values()} == {None}
+
+
 def test_the_scores_of_an_older_directory_get_their_information(
     model: Path, questions: Path, tmp_path: Path
 ) -> None:

@@ -99,7 +99,7 @@ def ask_command(
         sampling = config.answers
         say(f"Answers were sampled at temperature {sampling.temperature:g}, top-p {sampling.top_p:g}.")
         print_question(records, record.id, answers=8)
-    exit_with(len(records.failures))
+    exit_with(records.failed)
 
 
 def _emit_question(records: RunRecords, id_: str) -> None:

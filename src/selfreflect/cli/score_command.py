@@ -120,7 +120,7 @@ def _score(
         show_results(whole, json=False)
         say("The numbers of every summary: add --json, and --words for those of every word.")
     log_result(log, whole)
-    exit_with(sum(isinstance(result, Failure) for result in results))
+    exit_with(whole.failed)
 
 
 def _lines(item: Item, results: Sequence[Measured], words: bool) -> Iterator[dict[str, Any]]:

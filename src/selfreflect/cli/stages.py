@@ -231,7 +231,7 @@ def run_stages(
         log_result(log, records, out)
     if not json:
         say_next_step(out, records)
-    exit_with(len(records.failures))
+    exit_with(records.failed)
 
 
 def fill_run(

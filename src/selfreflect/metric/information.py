@@ -18,6 +18,7 @@ import math
 import random
 from collections.abc import Iterator, Sequence
 from itertools import chain, cycle
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -60,7 +61,8 @@ SLIGHT = 0.05
 """Bits per answer, 4 % of its probability. Shares of less would be wild numbers."""
 
 SUBSETS = 2
-"""Disjoint subsets of the conditioning answers over which controls of pasted answers are means."""
+"""Subsets of the conditioning answers over which controls of pasted answers are means
+(benchmarks/RESULTS.md)."""
 
 CONTEXTS = 12
 """Contexts of one question in one prefix tree, whose states are in memory at the same time."""
@@ -108,9 +110,27 @@ def pasted(answers: Sequence[str]) -> str:
     return "\n".join(answers)
 
 
+def pasted_subsets(answers: Sequence[str], count: int, subsets: int = SUBSETS) -> list[str]:
+    """Paste ``count`` answers, from each of ``subsets`` evenly spread starts on; the first answer follows the
+    last. One text if it is all answers.
+
+    Every text of more answers begins with one of fewer. So chance in which answers come first hardly disturbs
+    what more answers add; subsets that share nothing would be compared with twice that noise.
+    """
+    if count == len(answers):
+        return [pasted(answers)]
+    starts = dict.fromkeys(len(answers) * number // subsets for number in range(subsets))
+    around = [*answers, *answers]
+    return [pasted(around[start : start + count]) for start in starts]
+
+
 def control_texts(question: str, conditioning: Sequence[str]) -> list[tuple[Control, str]]:
     """List the texts that summaries are compared with: nothing, the question, nonsense, and 1, 2, 5 and all
-    conditioning answers, pasted."""
+    conditioning answers, pasted.
+
+    The texts of one control are several subsets of the answers; it is measured by the mean over them, since
+    what one answer tells depends much on which one it is.
+    """
     named: list[tuple[Literal["empty", "question", "nonsense"], str]] = [
         ("empty", ""),
         ("question", question),
@@ -119,8 +139,10 @@ def control_texts(question: str, conditioning: Sequence[str]) -> list[tuple[Cont
     controls = [(Control(name=name, words=len(text.split())), text) for name, text in named]
     for count in sorted({1, 2, 5, len(conditioning)}):
         if 1 <= count <= len(conditioning):
-            text = pasted(conditioning[:count])
-            controls.append((Control(name="pasted", answers=count, words=len(text.split())), text))
+            texts = pasted_subsets(conditioning, count)
+            words = round(fmean(len(text.split()) for text in texts))
+            control = Control(name="pasted", answers=count, subsets=len(texts), words=words)
+            controls += [(control, text) for text in texts]
     return controls
 
 
@@ -147,7 +169,7 @@ def measure(
         try:
             contexts[text] = prompts.context(text)
         except CannotScoreError as error:
-            results[text] = unmeasured(judge, question, reader, str(error))
+            results[text] = unmeasured(judge, question, reader, error)
     logs: list[list[Bits]] = []
     for tree in prompts.trees(list(contexts.values())):
         [states] = engine.states([tree])
@@ -157,13 +179,12 @@ def measure(
         if all(np.isfinite(values).all() for values in (*alone, *available, *bits)):
             results[text] = prompts.information(alone, bits, available)
         else:
-            results[text] = unmeasured(
-                judge, question, reader, f"the predictions of judge {judge.name!r} are not finite numbers"
-            )
+            why = f"the predictions of judge {judge.name!r} are not finite numbers"
+            results[text] = unmeasured(judge, question, reader, CannotScoreError("backend", why))
     return results
 
 
-def unmeasured(judge: Judge, question: Question, reader: Reader, why: str) -> Information:
+def unmeasured(judge: Judge, question: Question, reader: Reader, error: CannotScoreError) -> Information:
     """What is recorded of a text whose information cannot be measured."""
     return Information(
         question_id=question.id,
@@ -173,7 +194,8 @@ def unmeasured(judge: Judge, question: Question, reader: Reader, why: str) -> In
         bits_available=None,
         recovered=None,
         undefined="unmeasured",
-        why=why,
+        why=str(error),
+        kind=error.kind,
         judge=judge.name,
         judge_revision=judge.lm.revision,
         judge_dtype=judge.lm.dtype,
@@ -205,25 +227,31 @@ def within_budget(
     summaries: Sequence[str],
     reader: Reader,
     tokens: int,
+    most: int | None = None,
 ) -> tuple[AnswerSet, int]:
     """Blank random held-out answers until :func:`measure` takes at most ``tokens`` nodes.
+
+    The order in which answers are kept follows from the question's id alone.
+
+    Args:
+        most: keep no more answers than this.
 
     Returns:
         The answers, all of them blank if one is too many, and the nodes that measuring takes.
     """
     order = [index for index, answer in enumerate(answers.masked_out) if answer.strip()]
     random.Random(question.id).shuffle(order)
-    fewest, most = 0, len(order)  # that are known to fit, and that may fit
+    low, high = 0, len(order) if most is None else min(most, len(order))  # that fit, and that may fit
     spent = 0
-    while fewest < most:
-        count = (fewest + most + 1) // 2
+    while low < high:
+        count = (low + high + 1) // 2
         needed = nodes(judge, question, _keep(answers, order[:count]), summaries, reader)
         if needed <= tokens:
-            fewest = count
+            low = count
             spent = needed
         else:
-            most = count - 1
-    return _keep(answers, order[:fewest]), spent
+            high = count - 1
+    return _keep(answers, order[:low]), spent
 
 
 def _keep(answers: AnswerSet, indices: Sequence[int]) -> AnswerSet:

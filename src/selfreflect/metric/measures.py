@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from statistics import fmean
 
 from msgspec.structs import replace
 
@@ -17,7 +18,17 @@ from selfreflect.metric.information import (
 )
 from selfreflect.metric.prompts import CannotScoreError
 from selfreflect.metric.scorer import SelfReflect
-from selfreflect.records import AnswerSet, Control, Controls, Failure, Information, Question, Score, Summary
+from selfreflect.records import (
+    RETRIED,
+    AnswerSet,
+    Control,
+    Controls,
+    Failure,
+    Information,
+    Question,
+    Score,
+    Summary,
+)
 
 INFORMATION_SHARE = 0.25
 """The part of a budget of tokens that usable information may take. It needs each answer once, scores need
@@ -58,6 +69,7 @@ class Measures:
         *,
         uninformed: Sequence[Summary] | None = None,
         earlier: Sequence[Score] = (),
+        most_answers: int | None = None,
         controls: bool = True,
     ) -> list[Measured]:
         """Measure summaries of one question.
@@ -66,6 +78,8 @@ class Measures:
             summaries: those to score.
             uninformed: those whose information to measure, if not the same.
             earlier: scores of other summaries; see :meth:`SelfReflect.score_records`.
+            most_answers: under limits, how many held-out answers the information of other summaries rests on.
+                No more are taken, so that all stay comparable.
             controls: measure them, if they are wanted at all.
 
         Returns:
@@ -79,7 +93,8 @@ class Measures:
         if self.information:
             wanted = summaries if uninformed is None else uninformed
             started = time.monotonic()
-            information, tokens = self._information(question, answers, wanted, [text for _, text in texts])
+            all_texts = [*(summary.text for summary in wanted), *(text for _, text in texts)]
+            information, tokens = self._information(question, answers, all_texts, most_answers)
             if limits is not None:
                 limits = limits.less(tokens, time.monotonic() - started)
             results += [replace(information[one.text], summary=one.name) for one in wanted]
@@ -97,25 +112,24 @@ class Measures:
         return results
 
     def _information(
-        self, question: Question, answers: AnswerSet, summaries: Sequence[Summary], controls: Sequence[str]
+        self, question: Question, answers: AnswerSet, texts: Sequence[str], most_answers: int | None
     ) -> tuple[dict[str, Information], int]:
         """By text, and the judge tokens that a budget pays for."""
         judge = self.metric.judge
         reader = choose_reader(self.reader, judge, question, answers)
-        texts = [*(summary.text for summary in summaries), *controls]
         limits = self.metric.limits
         tokens = 0
         try:
             if limits is not None and limits.tokens is not None:
                 share = int(INFORMATION_SHARE * limits.tokens) if self.scores else limits.tokens
-                some, tokens = within_budget(judge, question, answers, texts, reader, share)
+                some, tokens = within_budget(judge, question, answers, texts, reader, share, most_answers)
                 if not tokens and any(answer.strip() for answer in answers.masked_out):
                     why = f"{share} judge tokens of the budget do not suffice for a single answer"
                     raise CannotScoreError("over_budget", why)
                 answers = some
             return measure(judge, self.metric.engine, question, answers, texts, reader), tokens
         except CannotScoreError as error:
-            return dict.fromkeys(texts, unmeasured(judge, question, reader, str(error))), 0
+            return dict.fromkeys(texts, unmeasured(judge, question, reader, error)), 0
 
     def _controls(
         self,
@@ -126,11 +140,18 @@ class Measures:
     ) -> Controls:
         judge = self.metric.judge
         values = {score.summary: score.value for score in scores if isinstance(score, Score)}
-        records = []
+        bits: dict[Control, list[float | None]] = {}
+        score_of: dict[Control, float | None] = {}
         for control, text in texts:
             told = information.get(text)
-            records.append(replace(control, bits=told and told.bits, score=values.get(text)))
-        any_told = next(iter(information.values()), None)
+            bits.setdefault(control, []).append(told.bits if told else None)
+            score_of[control] = values.get(text)
+        records = []
+        for control, of_subsets in bits.items():
+            numbers = [one for one in of_subsets if one is not None]
+            mean = fmean(numbers) if len(numbers) == len(of_subsets) else None
+            records.append(replace(control, bits=mean, score=score_of[control]))
+        any_told = next((one for one in information.values() if one.kind not in RETRIED), None)
         return Controls(
             question_id=question.id,
             controls=tuple(records),

@@ -163,7 +163,7 @@ class SelfReflect:
         try:
             information = measure(self.judge, self.engine, record, answer_set, texts, reader)
         except CannotScoreError as error:
-            information = dict.fromkeys(texts, unmeasured(self.judge, record, reader, str(error)))
+            information = dict.fromkeys(texts, unmeasured(self.judge, record, reader, error))
         for name, score in scores.items():
             scores[name] = with_information(score, replace(information[summaries[name]], summary=name))
         return scores

@@ -94,6 +94,8 @@ class StageTask(Record, frozen=True, kw_only=True):
     """Scores of the question's other summaries, which estimates are to be comparable with."""
     uninformed: tuple[Summary, ...] = ()
     """Summaries whose usable information is to be measured."""
+    most_answers: int | None = None
+    """How many held-out answers the information of the question's other summaries rests on."""
     controls: bool = False
     """Whether the question's controls are to be measured."""
     earlier_controls: Controls | None = None
@@ -233,6 +235,7 @@ def _measure(measures: Measures, task: StageTask) -> list[Result]:
         task.summaries,
         uninformed=task.uninformed,
         earlier=task.earlier_scores,
+        most_answers=task.most_answers,
         controls=task.controls,
     ):
         if isinstance(result, Controls) and task.earlier_controls is not None:

@@ -102,6 +102,11 @@ def missing_scores(run: Run, settings: ScoresConfig) -> list[StageTask]:
     for (question, _), score in run.scores.items():
         if question in unscored:
             earlier.setdefault(question, []).append(replace(score, words=()))
+    most_answers: dict[str, int] = {}
+    for (question, _), information in run.information.items():
+        count = sum(map(bool, information.answers))
+        if question in uninformed and count:
+            most_answers[question] = max(count, most_answers.get(question, 0))
     tasks = []
     for question in candidates:
         task = StageTask(
@@ -110,6 +115,7 @@ def missing_scores(run: Run, settings: ScoresConfig) -> list[StageTask]:
             summaries=tuple(unscored.get(question, ())),
             earlier_scores=tuple(earlier.get(question, ())),
             uninformed=tuple(uninformed.get(question, ())),
+            most_answers=most_answers.get(question),
             controls=_lacks_controls(run.controls.get(question), settings),
             earlier_controls=run.controls.get(question),
         )
@@ -119,8 +125,11 @@ def missing_scores(run: Run, settings: ScoresConfig) -> list[StageTask]:
 
 
 def _is_unread(record: Information | Controls | None, settings: ScoresConfig) -> bool:
-    """Whether bits are missing, or were measured by another reader than the one asked for."""
+    """Whether bits are missing, may be measured in another try, or were measured by another reader than the
+    one asked for."""
     if record is None or record.reader is None:
+        return True
+    if isinstance(record, Information) and record.kind in RETRIED:
         return True
     return settings.reader not in ("auto", record.reader)
 

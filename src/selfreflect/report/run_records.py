@@ -125,6 +125,12 @@ class RunRecords:
                     failures[id_, name] = cause
         return failures
 
+    @property
+    def failed(self) -> int:
+        """How many failures there are, and how many summaries of which no wanted measure could be taken."""
+        unmeasured = {key for key, one in self.information.items() if one.undefined == "unmeasured"}
+        return len(self.failures) + len(unmeasured - self.scores.keys() - self.failures_by_score.keys())
+
     def without(self, parts: Collection[str]) -> RunRecords:
         """Copy the run without these :data:`~selfreflect.store.trim.PARTS` of its records."""
         scores = {key: lean(score, parts) for key, score in self.scores.items()}

@@ -22,8 +22,10 @@ from selfreflect.validate.study import Finding
 BITS = MetricInfo(name="information", better="higher", group="information", about="")
 SCORE = MetricInfo(name="selfreflect", better="lower", group="selfreflect", about="")
 ONE, TWO = "control: 1 answer pasted", "control: 2 answers pasted"
+ONE_MORE, TWO_MORE = "control: 1 answer pasted, subset 2", "control: 2 answers pasted, subset 2"
 # two words per answer; each answer pasted tells 10, 5 and 1 bits more
 LEVELS = {EMPTY: -2.0, QUESTION: -1.0, NONSENSE: -3.0, ONE: 10.0, TWO: 15.0, ALL_PASTED: 16.0}
+SUBSETS = {ONE: 8.0, ONE_MORE: 12.0, TWO: 14.5, TWO_MORE: 15.5}
 OWN = {"good": 12.0, "bad": -1.0}
 
 
@@ -42,7 +44,7 @@ def finding(study: AgainstControls, *metrics: MetricInfo) -> Finding:
     values = []
     for metric in metrics:
         sign = 1 if metric.better == "higher" else -1
-        levels = {**LEVELS, **OWN}
+        levels = {**LEVELS, **OWN, **SUBSETS}
         values += measured(
             study, metric, lambda one, name, s=sign, at=levels: s * (at[name] + int(one.id[1:]) / 100)
         )
@@ -58,7 +60,9 @@ def test_the_texts_of_an_item():
         QUESTION: "Why is it so?",
         NONSENSE: information.NONSENSE,
         ONE: "first answer",
+        ONE_MORE: "second answer",
         TWO: "first answer\nsecond answer",
+        TWO_MORE: "second answer\nthird answer",
         ALL_PASTED: "first answer\nsecond answer\nthird answer",
     }
     assert study.controls == [EMPTY, QUESTION, NONSENSE, ONE, TWO, ALL_PASTED]
@@ -119,11 +123,13 @@ def test_a_summary_stands_above_the_paste_curve_by_what_its_words_do_not_explain
 
 def test_items_without_all_values_are_no_part_of_the_curve():
     study = AgainstControls([item(0), item(1)])
-    values = measured(
-        study, BITS, lambda one, name: None if (one.id, name) == ("i1", TWO) else {**LEVELS, **OWN}[name]
-    )
-    finding = study.finding(values, [BITS])
-    assert [row["n"] for row in rows(finding.tables[2])] == [1, 1]
+    levels = {**LEVELS, **OWN, **SUBSETS}
+    for lost in (TWO, ONE_MORE):
+        values = measured(
+            study, BITS, lambda one, name, lost=lost: None if (one.id, name) == ("i1", lost) else levels[name]
+        )
+        finding = study.finding(values, [BITS])
+        assert [row["n"] for row in rows(finding.tables[2])] == [1, 1]
 
 
 def test_items_that_make_no_sense_are_refused():

@@ -36,7 +36,11 @@ PASTED = {
     "control: 2 answers pasted": 2,
     "control: 5 answers pasted": 5,
 }
-"""Names and numbers of the first conditioning answers, pasted as a summary."""
+"""Names and numbers of conditioning answers, pasted as a summary."""
+MORE_SUBSETS = {
+    f"{name}, subset {number}": name for name in PASTED for number in range(2, information.SUBSETS + 1)
+}
+"""Names of further subsets of as many answers; means over the subsets count."""
 ALL_PASTED = "control: all answers pasted"
 
 _VALUE, _SHARE = ".4g", "z.0%"
@@ -45,6 +49,7 @@ _VALUE_NOTES = (
     "of all pasted: 100% is as good as all conditioning answers pasted as a summary, 0% as good as nothing "
     "said, that is 0 bits of information, and by the other metrics the empty summary; sum over items; a dash "
     "where the pasted answers are no better than nothing",
+    f"pasted answers: means over {information.SUBSETS} subsets of the conditioning answers",
     "intervals: 95% bootstrap over items, BCa of values and percentile of shares",
 )
 _WIN_NOTES = (
@@ -76,13 +81,15 @@ def control_texts(item: Item) -> dict[str, str]:
             name = ALL_PASTED
         else:
             name = f"control: {counted(control.answers, 'answer')} pasted"
+        if name in texts:
+            name = next(more for more, one in MORE_SUBSETS.items() if one == name and more not in texts)
         texts[name] = text
     return texts
 
 
 class AgainstControls:
     """Every summary against an empty text, the repeated question, nonsense, and 1, 2, 5 and all conditioning
-    answers pasted as a summary. No order of the summaries is needed.
+    answers pasted as a summary. No order of the summaries is needed. Every metric scores all these texts.
 
     Raises:
         DataError: no item has a conditioning answer with words in it, or a summary is called like a control.
@@ -98,18 +105,21 @@ class AgainstControls:
         for item in usable:
             own |= dict.fromkeys(item.summaries)
         self.summaries = list(own)
-        taken = own.keys() & {*SILENT.values(), *PASTED, ALL_PASTED}
+        taken = own.keys() & {*SILENT.values(), *PASTED, *MORE_SUBSETS, ALL_PASTED}
         if taken:
             raise DataError(f"the summary name {excerpt(min(taken))} is that of a control")
         self.items: list[Item] = []
         for item in usable:
             summaries = {**item.summaries, **control_texts(item)}
             self.items.append(replace(item, summaries=summaries, order=()))
-        self._words: dict[str, dict[str, int]] = {}
+        self._words: dict[str, dict[str, float]] = {}
         """By name and item."""
         for item in self.items:
+            lengths: dict[str, list[int]] = {}
             for name, text in item.summaries.items():
-                self._words.setdefault(name, {})[item.id] = len(text.split())
+                lengths.setdefault(MORE_SUBSETS.get(name, name), []).append(len(text.split()))
+            for name, of_subsets in lengths.items():
+                self._words.setdefault(name, {})[item.id] = fmean(of_subsets)
         self.controls = [name for name in (*SILENT.values(), *PASTED, ALL_PASTED) if name in self._words]
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
@@ -150,10 +160,16 @@ class AgainstControls:
         return Finding(self.name, tuple(tables), tuple(says), tuple(plots))
 
     def _by_name(self, values: Mapping[tuple[str, str], float]) -> ByName:
+        """Means over subsets; without an item of which one has no value."""
         by_name: dict[str, dict[str, float]] = {name: {} for name in self._words}
-        for (item, name), value in values.items():
-            if item in self._words.get(name, {}):
-                by_name[name][item] = value
+        for item in self.items:
+            of_item: dict[str, list[float | None]] = {}
+            for name in item.summaries:
+                of_item.setdefault(MORE_SUBSETS.get(name, name), []).append(values.get((item.id, name)))
+            for name, of_subsets in of_item.items():
+                numbers = [value for value in of_subsets if value is not None]
+                if len(numbers) == len(of_subsets):
+                    by_name[name][item.id] = fmean(numbers)
         return by_name
 
     def _value_row(
@@ -184,7 +200,7 @@ class AgainstControls:
         """By item; of the items that have all values."""
         curves: dict[str, PasteCurve] = {}
         for item in self.items:
-            answers, words, bits = [0], [0], [0.0]
+            answers, words, bits = [0], [0.0], [0.0]
             for name, count in {**PASTED, ALL_PASTED: len(item.conditioning)}.items():
                 if item.id in values_of.get(name, {}):
                     answers.append(count)

@@ -54,6 +54,9 @@ def test_a_file_gives_values_and_predictions(tmp_path: Path) -> None:
     assert by_name["constant"]["measures"]["auroc"]["value"] == 0.5
     assert by_name["length"]["baseline"] is True
     assert by_name["modal_share"]["isotonic"]["brier"]["value"] is not None
+    assert (by_name["isotonic"]["of"], by_name["isotonic"]["baseline"]) == ("modal_share", True)
+    brier = by_name["isotonic"]["measures"]["brier"]["value"]
+    assert brier == by_name["modal_share"]["isotonic"]["brier"]["value"]
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet"])
@@ -82,7 +85,7 @@ def test_every_format_gives_the_same(tmp_path: Path, suffix: str) -> None:
 def test_only_confidences_and_labels(tmp_path: Path) -> None:
     rows = [{"id": str(n), "confidence": (n % 5) / 4, "correct": n % 2, "length": n} for n in range(10)]
     _, predictions = lines(written(tmp_path / "a.json", rows))
-    assert [line["estimator"] for line in predictions] == ["stated", "constant", "length"]
+    assert [line["estimator"] for line in predictions] == ["stated", "constant", "isotonic", "length"]
     assert predictions[0]["correctness"] == "human"
     assert predictions[0]["audit"]["n"] == 10
 
@@ -114,6 +117,15 @@ def test_an_estimator_that_lacks_data_says_why(tmp_path: Path) -> None:
     assert "no value for 12 questions: the record has no log-probabilities" in " ".join(
         outcome.stdout.split()
     )
+
+
+def test_the_three_baselines_are_always_rows(tmp_path: Path) -> None:
+    _, predictions = lines(written(tmp_path / "a.json", QUESTIONS[:3]))
+    baselines = [line for line in predictions if line["baseline"]]
+    assert [line["estimator"] for line in baselines] == ["constant", "isotonic", "length"]
+    undefined = baselines[1]["measures"]["brier"]
+    assert undefined["value"] is None
+    assert "needs 5 answers" in undefined["undefined"]
 
 
 def test_gold_in_some_rows_only(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 from selfreflect.errors import ConfigError
 from selfreflect.uncertainty.correctness import Correctness, squad_f1
 from selfreflect.uncertainty.length_audit import audit_length
+from selfreflect.uncertainty.partial_dependence import GRID, RIDGE, partial_dependence
 from selfreflect.uncertainty.question import AnsweredQuestion
 
 PARIS = AnsweredQuestion(id="q", gold=("Paris", "City of Light"), correct=False)
@@ -71,6 +72,10 @@ def test_a_score_and_a_label_that_both_follow_length_are_warned_of() -> None:
     assert abs(audit.score_with_correct_at_length) < 0.15
     assert audit.auroc_of_length is not None
     assert audit.auroc_of_length > 0.9
+    assert audit.score_effect is not None
+    assert audit.length_effect is not None
+    assert abs(audit.score_effect) < 0.15
+    assert audit.length_effect < -0.9
     assert "harms" in audit_length(-score, label, length).warning
     assert audit_length(rng.normal(size=400), label, length).warning == ""
 
@@ -80,3 +85,34 @@ def test_constant_lengths_are_no_reason_to_warn() -> None:
     assert (audit.score_with_length, audit.warning) == (None, "")
     assert audit.score_with_correct_at_length == audit.score_with_correct
     assert audit_length([0.1, 0.5, 0.9], [1, 1, 1], [1, 2, 3]).auroc_of_length is None
+    assert audit.score_effect is None
+
+
+def test_partial_dependence_is_the_mean_prediction_of_the_regression() -> None:
+    """Against scikit-learn's, whose penalty is that of half the sum of squares times 1 / C."""
+    from sklearn.linear_model import LogisticRegression
+
+    rng = np.random.default_rng(1)
+    score, length = rng.permutation(200) * 1.0, rng.permutation(200) * 1.0
+    label = (rng.random(200) < 1 / (1 + np.exp(-(score - length) / 60))).astype(float)
+    result = partial_dependence(score, label, length)
+    assert result is not None
+    places = np.stack([2 * (column + 0.5) / 200 - 1 for column in (score, length)], axis=1)
+    model = LogisticRegression(C=1 / RIDGE, tol=1e-10).fit(places, label)
+    grid = np.array([2 * quantile - 1 for quantile in GRID])
+    for feature, own in enumerate(result):
+        averaged = []
+        for value in grid:
+            changed = places.copy()
+            changed[:, feature] = value
+            averaged.append(model.predict_proba(changed)[:, 1].mean())
+        assert own == pytest.approx(averaged, abs=1e-5)
+
+
+def test_a_score_that_separates_right_from_wrong_has_a_finite_effect() -> None:
+    score = np.arange(20.0)
+    result = partial_dependence(score, (score > 9).astype(float), score[::-1] % 7)
+    assert result is not None
+    assert 0.9 < result.of_score[-1] - result.of_score[0] <= 1
+    assert partial_dependence(score, np.ones(20), score) is None
+    assert partial_dependence(score[:9], (score[:9] > 4).astype(float), score[:9]) is None

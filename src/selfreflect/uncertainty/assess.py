@@ -151,24 +151,28 @@ class Prediction:
     """The same scores after cross-fitted isotonic calibration; empty if that is impossible."""
     audit: LengthAudit | None = None
     baseline: bool = False
+    of: str = ""
+    """The estimator that the isotonic baseline calibrates."""
 
 
 def predictions(
     assessment: Assessment, correctness: str, measures: Sequence[str] = MEASURED
 ) -> list[Prediction]:
-    """Measure every estimator, and two baselines: the constant base rate, and length alone (shorter is
-    surer)."""
+    """Measure every estimator, and three baselines: the constant base rate, the first estimator after
+    cross-fitted isotonic calibration, and length alone (shorter is surer)."""
     results = []
     for name in assessment.values:
         indices, scores, labels = assessment.labelled_scores(name, correctness)
         lengths = [assessment.lengths[index] for index in indices]
         results.append(_prediction(assessment, name, correctness, measures, (scores, labels, lengths)))
     indices = [i for i, label in enumerate(assessment.labels[correctness]) if label is not None]
+    if not indices:
+        return results
     labels = np.array([float(bool(assessment.labels[correctness][i])) for i in indices])
-    if len(labels):
-        constant = np.full(len(labels), labels.mean())
-        columns: Columns = (constant, labels, [None] * len(labels))
-        results.append(_prediction(assessment, "constant", correctness, measures, columns))
+    constant = np.full(len(labels), labels.mean())
+    columns: Columns = (constant, labels, [None] * len(labels))
+    results.append(_prediction(assessment, "constant", correctness, measures, columns))
+    results.append(_isotonic_baseline(assessment, correctness, measures))
     lengths = [assessment.lengths[index] for index in indices]
     known = [place for place, length in enumerate(lengths) if length is not None]
     if known:
@@ -176,6 +180,36 @@ def predictions(
         columns = (shorter, labels[known], [None] * len(known))
         results.append(_prediction(assessment, "length", correctness, measures, columns))
     return results
+
+
+def _isotonic_baseline(assessment: Assessment, correctness: str, measures: Sequence[str]) -> Prediction:
+    """Measure the first estimator that has enough values, calibrated on the other folds; undefined where that
+    is impossible."""
+    for name in assessment.values:
+        indices, scores, labels = assessment.labelled_scores(name, correctness)
+        if len(labels) < FOLDS:
+            continue
+        try:
+            calibrated = cross_fit("isotonic", scores, labels)
+        except MissingExtraError as error:
+            return _without_isotonic(assessment, name, correctness, measures, str(error))
+        lengths = [assessment.lengths[index] for index in indices]
+        columns = (calibrated, labels, lengths)
+        return replace(_prediction(assessment, "isotonic", correctness, measures, columns), of=name)
+    why = f"isotonic calibration needs {FOLDS} answers with a value and a label"
+    return _without_isotonic(assessment, next(iter(assessment.values), ""), correctness, measures, why)
+
+
+def _without_isotonic(
+    assessment: Assessment, name: str, correctness: str, measures: Sequence[str], why: str
+) -> Prediction:
+    nothing = {measure: Measurement(None, None, None, 0, 0, why) for measure in measures}
+    total = len(assessment.questions)
+    return Prediction("isotonic", correctness, 0, total, nothing, {}, None, baseline=True, of=name)
+
+
+PROBABILITIES = ("constant", "isotonic")
+"""Baselines that are confidences."""
 
 
 def _prediction(
@@ -187,13 +221,13 @@ def _prediction(
 ) -> Prediction:
     scores, labels, lengths = columns
     baseline = name not in ESTIMATORS
-    probability = name == "constant" or (not baseline and ESTIMATORS[name].is_probability)
+    probability = name in PROBABILITIES or (not baseline and ESTIMATORS[name].is_probability)
     measured: dict[str, Measurement] = {}
     isotonic: dict[str, Measurement] = {}
     if len(scores):
         usable = [m for m in measures if m not in MEASURES or probability or not MEASURES[m].probability]
         measured = measure_all(usable, Tally.of(scores, labels))
-    if len(scores) >= FOLDS and name != "constant":
+    if len(scores) >= FOLDS and name not in PROBABILITIES:
         try:
             isotonic = measure_all(CALIBRATED, Tally.of(cross_fit("isotonic", scores, labels), labels))
         except MissingExtraError:

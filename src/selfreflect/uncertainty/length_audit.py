@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from selfreflect.stats import Floats
+from selfreflect.stats import Floats, ranks
 from selfreflect.uncertainty.discrimination import auroc
+from selfreflect.uncertainty.partial_dependence import partial_dependence
 from selfreflect.uncertainty.tally import Tally
 
 _CLEAR = 1.96
@@ -21,7 +22,8 @@ _CLEAR = 1.96
 
 @dataclass(frozen=True)
 class LengthAudit:
-    """Rank correlations between length, a score and correctness. None where one of them is constant."""
+    """Rank correlations between length, a score and correctness, and what the score tells at equal length.
+    None where one of them is constant."""
 
     n: int
     auroc_of_length: float | None
@@ -32,6 +34,11 @@ class LengthAudit:
     score_with_correct: float | None
     score_with_correct_at_length: float | None
     """Partial rank correlation: what is left of the one above at equal length."""
+    score_effect: float | None
+    """Partial dependence on the score: the chance of a correct answer at its 90th percentile minus that at
+    its 10th, at the length that each answer has (:mod:`selfreflect.uncertainty.partial_dependence`)."""
+    length_effect: float | None
+    """The same of the length, at the score that each answer has; below 0 if shorter answers are right."""
 
     @property
     def confounded(self) -> bool:
@@ -63,6 +70,8 @@ def audit_length(
     score_length = _spearman(scores, length)
     correct_length = _spearman(correct, length)
     score_correct = _spearman(scores, correct)
+    score, label = (np.asarray(column, dtype=np.float64) for column in (scores, correct))
+    dependence = partial_dependence(score, label, length)
     return LengthAudit(
         n=len(length),
         auroc_of_length=None if math.isnan(area) else area,
@@ -70,6 +79,8 @@ def audit_length(
         correct_with_length=correct_length,
         score_with_correct=score_correct,
         score_with_correct_at_length=_partial(score_correct, score_length, correct_length),
+        score_effect=None if dependence is None else dependence.of_score[-1] - dependence.of_score[0],
+        length_effect=None if dependence is None else dependence.of_length[-1] - dependence.of_length[0],
     )
 
 
@@ -82,16 +93,7 @@ def _partial(xy: float | None, xz: float | None, yz: float | None) -> float | No
 
 
 def _spearman(one: Sequence[float] | Floats, other: Sequence[float] | Floats) -> float | None:
-    a, b = _ranks(one), _ranks(other)
+    a, b = (ranks(np.asarray(column, dtype=np.float64)) for column in (one, other))
     if len(a) < 3 or a.min() == a.max() or b.min() == b.max():
         return None
     return float(np.corrcoef(a, b)[0, 1])
-
-
-def _ranks(values: Sequence[float] | Floats) -> Floats:
-    """Ranks, where equal values share their mean rank."""
-    _, group, counts = np.unique(
-        np.asarray(values, dtype=np.float64), return_inverse=True, return_counts=True
-    )
-    middle: Floats = counts.cumsum() - (counts - 1) / 2
-    return middle[group]

@@ -17,7 +17,7 @@ from selfreflect.uncertainty.measures import MEASURES, Measurement, measure_all
 from selfreflect.uncertainty.question import NoValue
 from selfreflect.uncertainty.tally import Tally
 
-BASELINES = {"constant": "constant (base rate)", "length": "length only"}
+BASELINES = {"constant": "constant (base rate)", "isotonic": "isotonic", "length": "length only"}
 AFTER = ("ece_10_left", "smooth_ece", "brier", "log_loss", "auroc")
 """What is measured before and after calibration."""
 
@@ -81,23 +81,31 @@ def prediction_table(predictions: Sequence[Prediction], accuracy: float) -> Tabl
     for name in names:
         columns += [Column(name, ".3f"), Column("95%")]
     columns += [Column("brier isotonic", ".3f"), Column("rho length", "+.2f"), Column("partial rho", "+.2f")]
+    columns.append(Column("effect", "+.2f"))
     rows: list[tuple[Cell, ...]] = []
     for one in predictions:
-        cells: list[Cell] = [BASELINES.get(one.estimator, one.estimator), one.n]
-        for name in names:
-            cells += _cells(one.measures.get(name))
+        name = BASELINES.get(one.estimator, one.estimator)
+        cells: list[Cell] = [f"{name} ({one.of})" if one.of else name, one.n]
+        for measure in names:
+            cells += _cells(one.measures.get(measure))
         cells.append(one.isotonic["brier"].value if one.isotonic else None)
         audit = one.audit
         cells.append(audit.score_with_length if audit else None)
         cells.append(audit.score_with_correct_at_length if audit else None)
+        cells.append(audit.score_effect if audit else None)
         rows.append(tuple(cells))
     first = predictions[0]
     notes = [f"{name}: {MEASURES[name].definition}." for name in names]
     notes += [
         "95%: bootstrap over questions. brier isotonic: after isotonic calibration on the other four fifths.",
         "rho length: rank correlation of confidence and length. partial rho: of confidence and correctness, "
-        "at equal length.",
+        "at equal length. effect: by how much the chance of being correct rises from the 10th to the 90th "
+        "percentile of the score at equal length (partial dependence of a logistic regression on both).",
     ]
+    if any(one.of for one in predictions):
+        notes.append(
+            "isotonic: the named estimator, each confidence from a map fitted on the other four fifths."
+        )
     for reason in dict.fromkeys(m.undefined for one in predictions for m in one.measures.values()):
         if reason:
             notes.append(f"Undefined (–): {reason}.")
@@ -116,7 +124,7 @@ def length_notes(predictions: Sequence[Prediction]) -> list[str]:
     return [
         "Warning: correctness depends on the length of answers (rank correlation "
         f"{audit.correct_with_length if audit else 0:+.2f}), and so do {names}. Part of their success or "
-        "failure may be length alone: see partial rho."
+        "failure may be length alone: see partial rho and effect."
     ]
 
 

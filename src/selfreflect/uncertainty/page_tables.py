@@ -10,7 +10,7 @@ from selfreflect.uncertainty.assess import Assessment, Prediction
 from selfreflect.uncertainty.estimators import ESTIMATORS
 from selfreflect.uncertainty.measures import MEASURES, Measurement
 from selfreflect.uncertainty.reliability import ReliabilityBin
-from selfreflect.uncertainty.tables import BASELINES, range_text
+from selfreflect.uncertainty.tables import range_text, row_name
 
 COVERAGES = 10
 """Rows of a table of coverages."""
@@ -39,7 +39,7 @@ def overview_table(assessment: Assessment, rows: Sequence[Prediction]) -> Table:
             numbers += with_interval(row.measures.get(name))
         for name in calibrated:
             numbers += with_interval(row.isotonic.get(name))
-        name = BASELINES.get(row.estimator, row.estimator)
+        name = row_name(row)
         kind = "baseline" if row.baseline else "estimator"
         cells.append((name, kind, row.n, *numbers, *_facts(assessment, row, samples)))
     notes = [f"{name}: {MEASURES[name].definition}." for name in measures]

@@ -74,6 +74,12 @@ def assessment_notes(assessment: Assessment) -> list[str]:
     return notes
 
 
+def row_name(prediction: Prediction) -> str:
+    """The name of an estimator or a baseline in tables."""
+    name = BASELINES.get(prediction.estimator, prediction.estimator)
+    return f"{name} ({prediction.of})" if prediction.of else name
+
+
 def prediction_table(predictions: Sequence[Prediction], accuracy: float) -> Table:
     """How well each estimator predicts correctness, with intervals, baselines and the length audit."""
     names = list(dict.fromkeys(name for one in predictions for name in one.measures))
@@ -84,8 +90,7 @@ def prediction_table(predictions: Sequence[Prediction], accuracy: float) -> Tabl
     columns.append(Column("effect", "+.2f"))
     rows: list[tuple[Cell, ...]] = []
     for one in predictions:
-        name = BASELINES.get(one.estimator, one.estimator)
-        cells: list[Cell] = [f"{name} ({one.of})" if one.of else name, one.n]
+        cells: list[Cell] = [row_name(one), one.n]
         for measure in names:
             cells += _cells(one.measures.get(measure))
         cells.append(one.isotonic["brier"].value if one.isotonic else None)

@@ -111,7 +111,10 @@ def test_bad_usage_is_2(arguments: list[str]) -> None:
 
 def test_options_of_the_other_form_are_refused_and_not_ignored(tmp_path: Path, items: Path) -> None:
     refused = [
-        (["score", "--out", tmp_path, "--limit", 1], "--limit, --num-answers and --words belong to --items"),
+        (
+            ["score", "--out", tmp_path, "--limit", 1],
+            "--limit, --num-answers, --column, --split and --words belong to --items",
+        ),
         (["score", "--out", tmp_path, "--items", items], "either --items FILE or --out DIR"),
         (["answers", "--out", tmp_path, "--limit", 3], "belong to --questions"),
         (["import", "--out", tmp_path / "o", "--questions", items, "--limit", 3], "belong to --items"),

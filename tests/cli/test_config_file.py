@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from selfreflect.cli.config_file import SCHEMA_FILE, schema, sections, template
-from selfreflect.config import STAGES, Config, check_values, load_config, notes_of
+from selfreflect.config import Config, check_values, load_config, notes_of
 from selfreflect.errors import ConfigError
+from selfreflect.records import STAGES
 
 VALIDATOR = jsonschema.Draft202012Validator(schema())
 
@@ -28,7 +29,7 @@ def test_the_template_reads_back_as_the_defaults(tmp_path: Path) -> None:
 def test_every_key_is_in_the_template_and_has_a_value_that_works(tmp_path: Path) -> None:
     text = re.sub(r"^# (?=\w+ = |\[)", "", template(), flags=re.MULTILINE)
     tables = tomllib.loads(text)
-    for stage in STAGES:
+    for stage in (*STAGES, "execution"):
         assert tables[stage].keys() == set(getattr(Config(), stage).__struct_fields__), stage
     assert [*tables["ray"]] == ["answers", "summaries", "scores"]
     VALIDATOR.validate(tables)
@@ -60,7 +61,7 @@ def test_the_schema_accepts_the_template_and_refuses_mistakes() -> None:
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_the_schema_agrees_with_the_ranges(data: st.DataObject) -> None:
-    stage = data.draw(st.sampled_from(STAGES))
+    stage = data.draw(st.sampled_from([*STAGES, "execution"]))
     kind = type(getattr(Config(), stage))
     numbers = [key for key, note in notes_of(kind).items() if note.range is not None]
     if not numbers:
@@ -89,6 +90,8 @@ def test_the_schema_agrees_with_the_ranges(data: st.DataObject) -> None:
             ],
         ),
         ('questions = "q.csv"\n', ["'questions' is written as [questions] source"]),
+        ("[answers]\ntimeout = 30\n", ["'timeout' is written as [execution] timeout"]),
+        ("[execution]\nmax_conections = 3\n", ["Did you mean 'max_connections'?"]),
         ("num_answers = 5\n", ["'num_answers' is written as [answers] num_answers"]),
         ("[scores]\nnum-samples = 5\n", ["unknown key in [scores]"]),
         ("[answers]\nshard = '1/2'\n", ["'shard' is written as [questions] part"]),

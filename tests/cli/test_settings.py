@@ -38,7 +38,7 @@ def application(command: Callable[..., None]) -> typer.Typer:
 
 def test_nothing_given_overrides_nothing() -> None:
     overrides = called([], "questions", "answers", "summaries", "scores", execution=(*GENERATING, *JUDGING))
-    assert overrides == Overrides({})
+    assert (overrides.sections, overrides.defaults) == ({}, {})
     assert overrides.execution == ExecutionOptions()
     assert overrides.config() == Config()
 
@@ -92,6 +92,37 @@ def test_options_lie_over_the_file_and_the_file_over_the_directory(tmp_path: Pat
     overrides = called(["--config", str(file), "--num-answers", "3"], "answers", config_file=True)
     answers = overrides.config({"answers": {"top_p": 0.25, "temperature": 0.5}}).answers
     assert (answers.num_answers, answers.top_p, answers.temperature) == (3, 0.5, 0.5)
+
+
+def test_a_file_says_where_the_work_is_done_and_flags_win(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    lines = [
+        'device = "cpu"',
+        "timeout = 30",
+        "max_connections = 4",
+        'executor = "ray"',
+        'ray_address = "a:1"',
+    ]
+    file.write_text("\n".join(["[execution]", *lines]), encoding="utf-8")
+    execution = (*GENERATING, *JUDGING)
+
+    def options(*flags: str, execution: tuple[str, ...] = execution) -> ExecutionOptions:
+        arguments = ["--config", str(file), *flags]
+        return called(arguments, "answers", config_file=True, execution=execution).execution
+
+    from_file = {"device": "cpu", "timeout": 30.0, "max_connections": 4}
+    assert options() == ExecutionOptions(**from_file, executor="ray", ray_address="a:1")
+    own = options("--timeout", "5", "--executor", "local")  # which needs no cluster
+    assert own == ExecutionOptions(**{**from_file, "timeout": 5.0})
+    # a command without the option keeps to its own way
+    assert options(execution=("--device",)) == ExecutionOptions(device="cpu")
+
+    for line in ("timeout = 0", "device = 'gpu'", "batch_size = 'two'", "trust_remote_code = true"):
+        file.write_text(f"[execution]\n{line}\n", encoding="utf-8")
+        with pytest.raises(ConfigError, match=line.split(" ", maxsplit=1)[0]):
+            called(["--config", str(file)], "answers", config_file=True).config()
+        with pytest.raises(ConfigError, match=line.split(" ", maxsplit=1)[0]):
+            options()
 
 
 def test_the_help_shows_each_default_once() -> None:

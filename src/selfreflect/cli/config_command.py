@@ -27,9 +27,9 @@ def config_command(
 ) -> None:
     """Write, check or describe the file of --config.
 
-    The file holds every setting that changes results, strategies and source of the questions included, so
-    that `selfreflect run --config FILE --out DIR` needs nothing else. Without options, print what --init
-    writes.
+    The file holds every setting that changes results, strategies and source of the questions included, and
+    in [execution] where the work is done, so that `selfreflect run --config FILE --out DIR` needs nothing
+    else. Without options, print what --init writes.
     """
     if init + check + schema_ > 1:
         raise ConfigError("give one of --init, --check and --schema")
@@ -62,11 +62,11 @@ def _check(path: Path) -> None:
     check_strategies(config.summaries.strategies)
     defaults = Config()
     count = 0
-    for stage in STAGES:
-        earlier = defaults.section(stage)
-        for key, value in config.section(stage).items():
+    for section in (*STAGES, "execution"):
+        earlier = defaults.section(section)
+        for key, value in config.section(section).items():
             if value != earlier[key]:
-                line = f"[{stage}] {key} = {json.dumps(value, ensure_ascii=False)}"
+                line = f"[{section}] {key} = {json.dumps(value, ensure_ascii=False)}"
                 stdout.print(Text(one_line(line)), soft_wrap=True)
                 count += 1
     say(f"{path} is valid: {count} of its settings differ from the defaults.")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from selfreflect.config import SAMPLED_ALIKE, Config, Flag, Placement, Price, notes_of
+from selfreflect.config import SAMPLED_ALIKE, Config, ExecutionConfig, Flag, Placement, Price, notes_of
 from selfreflect.records import STAGES, Record
 
 SCHEMA_FILE = "selfreflect.schema.json"
@@ -50,6 +50,7 @@ def sections() -> dict[str, list[SettingRow]]:
     tables["summaries"] = [_following(row) for row in tables["summaries"]]
     for name in config.ray.__struct_fields__:
         tables[f"ray.{name}"] = list(_rows(Placement))
+    tables["execution"] = list(_rows(ExecutionConfig))
     for model in PRICES:
         tables[f'prices."{model}"'] = list(_rows(Price))
     return tables
@@ -99,7 +100,7 @@ def schema() -> dict[str, Any]:
     """The JSON schema of a settings file, with help, ranges and choices."""
     described: dict[str, Any] = msgspec.json.schema(Config)
     classes: list[type[Record]] = [type(getattr(Config(), stage)) for stage in STAGES]
-    classes += [Placement, Price]
+    classes += [Placement, ExecutionConfig, Price]
     for settings in classes:
         properties = described["$defs"][settings.__name__]["properties"]
         for key, note in notes_of(settings).items():

@@ -77,7 +77,7 @@ def score_command(
         return
     assert items is not None
     check_tracker(log)
-    if overrides.execution.executor != "local":
+    if overrides.section("execution").get("executor", "local") != "local":
         raise ConfigError("--executor and --ray-address belong to --out DIR")
     records = load_items(items, limit, num_answers, column, split)
     if dry_run:

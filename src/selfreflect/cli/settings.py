@@ -28,7 +28,7 @@ import msgspec
 import typer
 from typer.core import TyperCommand
 
-from selfreflect.config import Config, Flag, flags_of, load_config, read_config
+from selfreflect.config import Config, Flag, flags_of, load_config, read_config, read_execution
 from selfreflect.grouping import group_indices
 from selfreflect.pipeline.options import ExecutionOptions
 from selfreflect.prompts import read_toml
@@ -149,6 +149,8 @@ class Overrides:
     sections: Mapping[str, Mapping[str, Any]]
     defaults: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     """What the command takes in place of the settings' own defaults."""
+    execution_keys: frozenset[str] = frozenset()
+    """The execution options that the command has. Others in the file are for other commands."""
 
     @property
     def file(self) -> Path | None:
@@ -161,7 +163,8 @@ class Overrides:
         base = base or {}
         sections = {**self.defaults, **base}
         layers = {name: {**self.defaults.get(name, {}), **base.get(name, {})} for name in sections}
-        return load_config(self.file, self.sections, layers)
+        settings = {name: values for name, values in self.sections.items() if name != "execution"}
+        return load_config(self.file, settings, layers)
 
     def sets(self, section: str, key: str) -> bool:
         """Whether the command line or the file of ``--config`` sets a key."""
@@ -171,8 +174,14 @@ class Overrides:
 
     @property
     def execution(self) -> ExecutionOptions:
-        """How and where the work is done. Raises ConfigError if a value is out of range."""
-        return ExecutionOptions(**self.section("execution"))
+        """How and where the work is done: the user's flags, over the file of ``--config``. Raises ConfigError
+        if a value is out of range."""
+        table = read_execution(self.file) if self.file else {}
+        options = {key: value for key, value in table.items() if key in self.execution_keys}
+        options |= self.section("execution")
+        if self.section("execution").get("executor") == "local":  # then the file's cluster is not used
+            options.pop("ray_address", None)
+        return ExecutionOptions(**options)
 
     def given(self, name: str) -> dict[str, Any]:
         """What the file of ``--config`` and the command line set in one section."""
@@ -251,7 +260,9 @@ def takes(
     if config_file:
         flag = Flag("--config FILE", "TOML file with settings; options override it.")
         options[flag.name] = _Option(flag, Path, None, [("config", "file")])
-    options |= _options({"execution": ExecutionOptions}, execution)
+    execution_options = _options({"execution": ExecutionOptions}, execution)
+    execution_keys = frozenset(field for each in execution_options.values() for _, field in each.fields)
+    options |= execution_options
 
     def decorate(command: Callable[..., T]) -> Callable[..., T]:
         signature = inspect.signature(command, eval_str=True)
@@ -273,7 +284,7 @@ def takes(
                         fields.setdefault(section, {})[field] = option.parse(value)
                     elif option.value is not None:
                         defaults_.setdefault(section, {})[field] = option.value
-            return command(overrides=Overrides(fields, defaults_), **values)
+            return command(overrides=Overrides(fields, defaults_, execution_keys), **values)
 
         with_overrides.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         return with_overrides

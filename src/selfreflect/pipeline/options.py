@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Protocol
 
-import msgspec
-
-from selfreflect.config import POSITIVE, Flag, Range, check_values
-from selfreflect.errors import ConfigError, excerpt
-from selfreflect.models.spec import DEVICES
+from selfreflect.config import ExecutionConfig, Flag, Range
+from selfreflect.errors import ConfigError
 
 GUESSES = Range("from 0 to 100", lambda value: 0 <= value <= 100)
-SECONDS = Range("a number of seconds above 0", lambda value: 0 < value < math.inf)
 
 
 @dataclass(frozen=True)
@@ -77,8 +72,9 @@ class Quiet:
         pass
 
 
-class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How and where the work is done. A run directory does not record it, because it changes no results.
+class ExecutionOptions(ExecutionConfig, frozen=True, kw_only=True):
+    """How and where the work is done: what files of settings may say of it, and what only a command or a
+    caller may.
 
     Raises:
         ConfigError: a value is out of range, or two options contradict each other.
@@ -102,64 +98,16 @@ class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True):
             "such as --budget, this helps only if the same words are scored again.",
         ),
     ] = None
-    device: Annotated[
-        str,
-        Flag(
-            "--device auto|cuda|cuda:N|mps|cpu",
-            "Where local models run. All visible GPUs (CUDA_VISIBLE_DEVICES) fill a run directory together, "
-            "each with a copy of the model.",
-        ),
-    ] = "auto"
     devices: tuple[str, ...] | None = ()
     """One process with a copy of a local model for each, such as ``("cuda:0", "cuda:1")``; None for all
     visible GPUs."""
-    device_map: Annotated[
-        str | None,
-        Flag(
-            "--device-map auto",
-            "Spread one copy of a local model over all visible GPUs, for models too large for one of them.",
-        ),
-    ] = None
-    executor: Annotated[
-        str,
-        Flag(
-            "--executor local|ray",
-            "Work on this machine, or with actors of a Ray cluster, which [ray.answers], [ray.summaries] and "
-            "[ray.scores] in --config describe: actors, gpus, cpus, batch_questions. Either resumes a run.",
-        ),
-    ] = "local"
-    ray_address: Annotated[
-        str | None,
-        Flag(
-            "--ray-address HOST:PORT",
-            "A running Ray cluster; auto finds the one on this machine. Its machines need selfreflect, the "
-            "models, and API keys in the environment in which Ray was started.",
-            default="a new cluster on this machine",
-        ),
-    ] = None
-    batch_size: Annotated[
-        int | None, Flag("--batch-size N", "Sequences decoded together.", range=POSITIVE)
-    ] = None
     batch_questions: int = 8
     """Questions that a worker elsewhere takes at a time."""
     trust_remote_code: Annotated[
         bool, Flag("--trust-remote-code", "Run code that comes with a model from the hub.")
     ] = False
-    max_connections: Annotated[
-        int, Flag("--max-connections N", "Concurrent calls to a server, per Ray actor.", range=POSITIVE)
-    ] = 16
-    timeout: Annotated[
-        float,
-        Flag(
-            "--timeout SECONDS",
-            "Time limit for a response of a server; retries add up to twice that.",
-            range=SECONDS,
-        ),
-    ] = 600.0
 
     def __post_init__(self) -> None:
-        check_values(self)
-        if not DEVICES.fullmatch(self.device):
-            raise ConfigError(f"--device must be auto, cuda, cuda:N, mps or cpu, not {excerpt(self.device)}")
+        self.check()
         if self.ray_address is not None and self.executor != "ray":
             raise ConfigError("--ray-address needs --executor ray")

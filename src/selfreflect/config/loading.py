@@ -1,0 +1,212 @@
+"""Read the file of ``--config``, and make the settings of it, of flags and of a run directory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, get_origin, get_type_hints
+
+import msgspec
+
+from selfreflect.config.flags import check_values, flags_of
+from selfreflect.config.sections import (
+    MEASURES,
+    SAMPLED_ALIKE,
+    AnswersConfig,
+    Config,
+    ExecutionConfig,
+    Price,
+    RayConfig,
+    ScoresConfig,
+    SummariesConfig,
+)
+from selfreflect.errors import ConfigError, excerpt
+from selfreflect.metric.sampling.limits import Limits
+from selfreflect.models.openai.endpoint import endpoint
+from selfreflect.models.spec import JUDGES, LOCAL_NAMES, kind_of
+from selfreflect.prompts import check_known, read_toml
+from selfreflect.records import STAGES, Record
+from selfreflect.sources.questions import parse_shard
+
+"""Settings of the answers that strategies draw, and those of the answer distribution that they follow."""
+
+_MODEL = ("model", "revision", "base_url")
+"""Settings of the answers that say whose they are. Summaries without a model follow them."""
+
+
+def load_config(
+    path: Path | None,
+    overrides: Mapping[str, Mapping[str, Any]],
+    base: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Config:
+    """Merge the defaults, ``base`` (what a run directory was made with), the TOML file at ``path``, and
+    ``overrides``; the later one wins. Unless one of these says otherwise, summaries are by the model that
+    answers, and answers that strategies draw are sampled as the answer distribution is.
+
+    Both mappings are section -> key -> value; an override of None leaves its key alone.
+
+    Raises:
+        ConfigError: the file cannot be read, or a key is unknown or has the wrong type or range.
+    """
+    file = read_config(path) if path else {}
+    merged: dict[str, dict[str, Any]] = {}
+    for section in Config.__struct_fields__:
+        options = {key: value for key, value in overrides.get(section, {}).items() if value is not None}
+        merged[section] = {**(base or {}).get(section, {}), **file.get(section, {}), **options}
+    if "model" not in merged["summaries"]:  # a summary of one's own belief is by the model that answers
+        place = {key: merged["answers"][key] for key in _MODEL if key in merged["answers"]}
+        merged["summaries"] = {**place, **merged["summaries"]}
+    for own, followed in SAMPLED_ALIKE.items():
+        if followed in merged["answers"]:
+            merged["summaries"].setdefault(own, merged["answers"][followed])
+    if merged["scores"].get("budget") == "none":
+        merged["scores"]["budget"] = None
+    try:
+        config = msgspec.convert(merged, Config)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{path or 'settings'}: {error}") from None
+    _check(config)
+    if config.scores.limits is None:
+        # Exact scores have no seed: a directory of exact scores can be resumed with any --seed.
+        scores = msgspec.structs.replace(config.scores, seed=ScoresConfig().seed)
+        config = msgspec.structs.replace(config, scores=scores)
+    return config
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Read a settings file: section -> key -> value.
+
+    Raises:
+        ConfigError: it cannot be read, or a key is unknown or missing.
+    """
+    file = read_toml(path)
+    _check_keys(path, "", file, Config)
+    return file
+
+
+def read_execution(path: Path) -> dict[str, Any]:
+    """Read which execution options a settings file sets.
+
+    Raises:
+        ConfigError: it cannot be read, or a key is unknown or has the wrong type or range.
+    """
+    table = read_config(path).get("execution", {})
+    try:
+        options = msgspec.convert(table, ExecutionConfig)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{path}: [execution]: {error}") from None
+    options.check("execution")
+    return {key: getattr(options, key) for key in table}
+
+
+def _check_keys(path: Path, name: str, table: Any, settings: type[Record]) -> None:
+    """Check that a table, and the tables in it, have all keys that a settings class needs, and no others."""
+    fields = {field.name: field for field in msgspec.structs.fields(settings)}
+    for key, value in _table(path, name, table).items():
+        try:
+            check_known(path, f"key in [{name}]" if name else "section", key, fields)
+        except ConfigError as error:
+            misplaced = [key, *value] if isinstance(value, dict) else [key]
+            raise ConfigError(f"{error}{_right_places(misplaced)}") from None
+        inner = f"{name}.{key}" if name else key
+        section = fields[key].type
+        if key == "prices":
+            for model, price in _table(path, key, value).items():
+                _check_keys(path, f"prices.{excerpt(model)}", price, Price)
+        elif get_origin(get_type_hints(settings)[key]) is tuple and isinstance(value, str):
+            raise ConfigError(f'{path}: {key} in [{name}] is a list, as in {key} = ["greedy", "basic"]')
+        elif isinstance(section, type) and issubclass(section, Record):
+            _check_keys(path, inner, value, section)
+    for key, field in fields.items():
+        if field.required and key not in table:
+            raise ConfigError(f"{path}: {key} is missing in [{name}]")
+
+
+def _table(path: Path, name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ConfigError(f"{path}: [{name}] must be a table, not {excerpt(value)}.{_right_places([name])}")
+    return value
+
+
+def _right_places(keys: Iterable[str]) -> str:
+    """Where keys belong that a user wrote elsewhere, or called as their flags are called."""
+    lines = []
+    for key in keys:
+        places = []
+        for section in (*STAGES, "execution"):
+            for field, flag in flags_of(type(getattr(Config(), section))).items():
+                if key in (field, flag.name, flag.name.removeprefix("--").replace("-", "_")):
+                    places.append(f"[{section}] {field}")
+        if places:
+            lines.append(f"\n  {excerpt(key)} is written as {' and '.join(places)}")
+    return "".join(lines)
+
+
+def _check(config: Config) -> None:
+    for stage in STAGES:
+        check_values(getattr(config, stage), stage)
+    config.execution.check("execution")
+    for name in RayConfig.__struct_fields__:
+        check_values(getattr(config.ray, name), f"ray.{name}")
+    for model, price in config.prices.items():
+        check_values(price, f"prices.{excerpt(model)}")
+    if config.questions.part is not None:
+        parse_shard(config.questions.part)
+    _check_strategies(config.summaries.strategies)
+    _check_generator_url(config.answers)
+    if config.answers.logprobs and kind_of(config.answers.model) == "function":
+        raise ConfigError(
+            f"--logprobs: {excerpt(config.answers.model)} is a function, which returns texts without "
+            "log-probabilities. Leave it out, or name another --model."
+        )
+    _check_generator_url(config.summaries)
+    _check_judge(config.scores)
+    _check_limits(config.scores)
+
+
+def _check_strategies(names: tuple[str, ...]) -> None:
+    if not names:
+        raise ConfigError("--strategies needs at least one name")
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise ConfigError(f"--strategies names {excerpt(name)} twice")
+
+
+def _check_generator_url(section: AnswersConfig | SummariesConfig) -> None:
+    if kind_of(section.model) == "openai":
+        if section.revision is not None:
+            raise ConfigError("--revision does not apply on a server; leave it out with openai:NAME")
+        endpoint(section.base_url)
+    elif section.base_url is not None:
+        name = excerpt(section.model)[1:-1]
+        raise ConfigError(f"--base-url needs a model on a server. Did you mean --model openai:{name}?")
+
+
+def _check_judge(scores: ScoresConfig) -> None:
+    if unknown := scores.measure_names - {*MEASURES}:
+        raise ConfigError(
+            f"--measures must be {' or '.join(MEASURES)}, or both with a comma between them, "
+            f"not {excerpt(min(unknown))}"
+        )
+    kind = kind_of(scores.judge)
+    if kind not in JUDGES:
+        raise ConfigError(
+            f"--judge: {excerpt(scores.judge)} cannot be a judge, because it gives texts and no full logits. "
+            f"Name vllm:NAME, vllm+http:NAME, {LOCAL_NAMES}."
+        )
+    if kind == "vllm+http":
+        if scores.base_url is None:
+            raise ConfigError(
+                "--judge vllm+http:NAME needs the address of its server: --judge-url http://localhost:8000/v1"
+            )
+        endpoint(scores.base_url)
+    elif scores.base_url is not None:
+        raise ConfigError(f"--judge-url goes with --judge vllm+http:NAME, not with {excerpt(scores.judge)}")
+
+
+def _check_limits(scores: ScoresConfig) -> None:
+    for field in ("budget", "standard_error", "race"):
+        try:
+            Limits.parse(**{field: getattr(scores, field)})
+        except ConfigError as error:
+            raise ConfigError(f"{flags_of(ScoresConfig)[field].name} (scores.{field}): {error}") from None

@@ -1,0 +1,376 @@
+"""All settings that change results, in one frozen tree, and where the work is done. Each field says once its
+default, its flag and its values; TOML files fill the same fields."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+from selfreflect.config.flags import (
+    CPUS,
+    GPUS,
+    POSITIVE,
+    SECONDS,
+    SHARE,
+    ZERO_OR_MORE,
+    Flag,
+    Key,
+    check_values,
+)
+from selfreflect.errors import ConfigError, excerpt
+from selfreflect.metric.sampling.limits import Limits
+from selfreflect.models.spec import DEVICES
+from selfreflect.records import Record
+
+# Flags that set a field in several sections.
+SEED = Flag("--seed N", "Seed of everything random.")
+MODEL = Flag(
+    "--model NAME",
+    "Model that answers and summarises: smollm2 (embedded), a hub name, a local directory, vllm:NAME, "
+    "openai:NAME on a server, or your own function as module:function.",
+)
+REVISION = Flag("--revision REF", "Commit, tag or branch of a model from the hub.", example="main")
+BASE_URL = Flag(
+    "--base-url URL",
+    "Address of the server for openai:NAME, such as http://localhost:8000/v1. The key is read from "
+    "SELFREFLECT_API_KEY, for OpenAI also from OPENAI_API_KEY.",
+    default="https://api.openai.com/v1",
+    example="http://localhost:8000/v1",
+)
+MAX_NEW_TOKENS = Flag("--max-new-tokens N", "Maximum tokens per answer.", range=POSITIVE)
+TEMPERATURE = Flag(
+    "--temperature T",
+    "Temperature of answers, and of the fresh ones that strategies draw; the paper's is 1.",
+    range=ZERO_OR_MORE,
+    example=0.7,
+)
+TOP_P = Flag(
+    "--top-p P",
+    "Sample them from the likeliest tokens that have this probability together.",
+    range=SHARE,
+    example=0.9,
+)
+THINKING = Flag(
+    "--thinking", "Let a reasoning model think; its reasoning is cut off.", negative="--no-thinking"
+)
+
+
+MEASURES = ("selfreflect", "information")
+
+
+class QuestionsConfig(Record, frozen=True, kw_only=True):
+    source: Annotated[
+        str,
+        Flag(
+            "--questions SOURCE",
+            "Where questions come from: bundled, demo, a file (json, jsonl, csv, parquet, txt), - for stdin, "
+            "natural_questions, trivia_qa, simpleqa, mmlu, truthful_qa, or hf:NAME from the hub.",
+        ),
+    ] = "bundled"
+    limit: Annotated[
+        int | None, Flag("--limit N", "Sample only N questions.", range=POSITIVE, example=100)
+    ] = None
+    part: Annotated[
+        str | None,
+        Flag(
+            "--shard K/N",
+            "Take every Nth question from the Kth on, after --limit, so that N jobs share the questions. "
+            "Give each job its own --out, and merge them with `selfreflect import`.",
+            example="1/16",
+        ),
+    ] = None
+    split: Annotated[
+        str | None, Flag("--split NAME", "Split of a data set from the hub.", example="test")
+    ] = None
+    subset: Annotated[
+        str | None, Flag("--subset NAME", "Subset of a data set from the hub.", example="main")
+    ] = None
+    question_column: Annotated[
+        str | None, Flag("--question-column NAME", "Column of the question.", example="question")
+    ] = None
+    context_column: Annotated[
+        str | None,
+        Flag(
+            "--context-column NAME",
+            "Column of a context that the model reads with the question, and the judge does not; by default "
+            "context, if there is one.",
+            example="context",
+        ),
+    ] = None
+    seed: Annotated[int, SEED] = 0
+
+
+class AnswersConfig(Record, frozen=True, kw_only=True):
+    model: Annotated[str, MODEL] = "smollm2"
+    revision: Annotated[str | None, REVISION] = None
+    base_url: Annotated[str | None, BASE_URL] = None
+    num_answers: Annotated[
+        int,
+        Flag("--num-answers N", "Answers in each of two halves; 10 is quick, 50 published.", range=POSITIVE),
+    ] = 50
+    temperature: Annotated[float, TEMPERATURE] = 1.0
+    top_p: Annotated[float, TOP_P] = 1.0
+    max_new_tokens: Annotated[int, MAX_NEW_TOKENS] = 256
+    thinking: Annotated[bool, THINKING] = False
+    logprobs: Annotated[
+        bool,
+        Flag(
+            "--logprobs",
+            "Store the log-probabilities of each answer's tokens, for estimators of `selfreflect "
+            "uncertainty`. Some servers do not return them.",
+            negative="--no-logprobs",
+        ),
+    ] = False
+    seed: Annotated[int, SEED] = 0
+
+
+class SummariesConfig(Record, frozen=True, kw_only=True):
+    strategies: Annotated[
+        tuple[str, ...],
+        Flag(
+            "--strategies A,B",
+            "How the model summarises its belief: greedy, basic, cot, twostep_cot, sample_and_summarize, "
+            "concatenated_answers, or your own as package.module:function.",
+        ),
+    ] = ("greedy", "basic", "cot", "sample_and_summarize")
+    """A run directory does not remember them: others can be added later."""
+    model: Annotated[str, MODEL] = "smollm2"
+    revision: Annotated[str | None, REVISION] = None
+    base_url: Annotated[str | None, BASE_URL] = None
+    num_samples: Annotated[
+        int,
+        Flag("--num-samples N", "Fresh answers that sampling strategies draw per question.", range=POSITIVE),
+    ] = 50
+    sample_temperature: Annotated[float, TEMPERATURE] = 1.0
+    sample_top_p: Annotated[float, TOP_P] = 1.0
+    sample_max_new_tokens: Annotated[int, MAX_NEW_TOKENS] = 256
+    max_new_tokens: Annotated[
+        int, Flag("--summary-tokens N", "Maximum tokens per summary.", range=POSITIVE)
+    ] = 4096
+    thinking: Annotated[bool, THINKING] = False
+    seed: Annotated[int, SEED] = 0
+
+
+class ScoresConfig(Record, frozen=True, kw_only=True):
+    judge: Annotated[
+        str,
+        Flag(
+            "--judge NAME",
+            "Model that scores; it must give full logits: smollm2, a hub name, a local directory, vllm:NAME "
+            "in this process, or vllm+http:NAME on a server.",
+        ),
+    ] = "smollm2"
+    revision: Annotated[
+        str | None,
+        Flag("--judge-revision REF", "Commit, tag or branch of a judge from the hub.", example="main"),
+    ] = None
+    base_url: Annotated[
+        str | None,
+        Flag(
+            "--judge-url URL",
+            "Address of the server for vllm+http:NAME in pooling mode, such as http://localhost:8000/v1.",
+            example="http://localhost:8000/v1",
+        ),
+    ] = None
+    dtype: Annotated[
+        str,
+        Flag(
+            "--judge-dtype auto|float32|bfloat16|float16",
+            "Precision of the judge.",
+            default="float32, on CUDA bfloat16",
+        ),
+    ] = "auto"
+    compat: Annotated[
+        str, Flag("--compat published", "Add the second BOS token of the published scorer.")
+    ] = ""
+    measures: Annotated[
+        str,
+        Flag(
+            "--measures A,B",
+            "What to measure: selfreflect (the published score), information (what a summary tells of what "
+            "the answers would), or both.",
+        ),
+    ] = "selfreflect,information"
+    reader: Annotated[
+        str,
+        Flag(
+            "--reader auto|informed|blind",
+            "Whether the judge sees the question when information is measured. auto: blind where the judge "
+            "gave the answers itself, without a context, since it knows them already.",
+        ),
+    ] = "auto"
+    controls: Annotated[
+        bool,
+        Flag(
+            "--controls",
+            "Also measure what summaries are compared with: nothing, the question repeated, nonsense, and "
+            "answers pasted. Not with --budget, --se or --race.",
+            negative="--no-controls",
+        ),
+    ] = True
+    budget: Annotated[
+        str | None,
+        Flag(
+            "--budget TOKENS|TIME",
+            "Estimate scores from random masked words within a limit per question: judge tokens (20000) or "
+            "time (30s, 2m); none scores every word.",
+            default="none",
+            example="20000",
+        ),
+    ] = None
+    standard_error: Annotated[
+        float | None,
+        Flag(
+            "--se X",
+            "Score random words until the standard error of every estimate is at most X.",
+            example=0.002,
+        ),
+    ] = None
+    race: Annotated[
+        float | None,
+        Flag(
+            "--race CONFIDENCE",
+            "Score random words until the order of a question's summaries is certain at this confidence "
+            "(0.95); only close summaries cost more.",
+            example=0.95,
+        ),
+    ] = None
+    seed: Annotated[int, SEED] = 0
+    """Decides which words come first, if there is a limit."""
+
+    @property
+    def measure_names(self) -> frozenset[str]:
+        """Which of ``MEASURES`` are wanted."""
+        return frozenset(name.strip() for name in self.measures.split(","))
+
+    @property
+    def limits(self) -> Limits | None:
+        """When to stop scoring words; None to score all of them.
+
+        Raises:
+            ConfigError: a limit is out of range.
+        """
+        return Limits.parse(self.budget, self.standard_error, self.race, self.seed)
+
+
+class Placement(Record, frozen=True, kw_only=True):
+    """How the actors of a stage are laid out on a Ray cluster; None lets model and cluster decide."""
+
+    actors: Annotated[
+        int | None, Key("Workers, each with its own copy of the model.", POSITIVE, example=4)
+    ] = None
+    gpus: Annotated[float | None, Key("GPUs of an actor. A fraction shares a GPU.", GPUS)] = None
+    cpus: Annotated[float | None, Key("CPUs of an actor.", CPUS)] = None
+    batch_questions: Annotated[
+        int | None, Key("Questions that an actor takes at a time.", POSITIVE, example=8)
+    ] = None
+
+
+class RayConfig(Record, frozen=True, kw_only=True):
+    """For ``--executor ray``; it changes no results, so a run directory does not remember it."""
+
+    answers: Placement = Placement()
+    summaries: Placement = Placement()
+    scores: Placement = Placement()
+
+
+class ExecutionConfig(Record, frozen=True, kw_only=True):
+    """Where and how the work is done. It changes no results, so a run directory does not remember it."""
+
+    device: Annotated[
+        str,
+        Flag(
+            "--device auto|cuda|cuda:N|mps|cpu",
+            "Where local models run. All visible GPUs (CUDA_VISIBLE_DEVICES) fill a run directory together, "
+            "each with a copy of the model.",
+        ),
+    ] = "auto"
+    device_map: Annotated[
+        str | None,
+        Flag(
+            "--device-map auto",
+            "Spread one copy of a local model over all visible GPUs, for models too large for one of them.",
+            example="auto",
+        ),
+    ] = None
+    executor: Annotated[
+        str,
+        Flag(
+            "--executor local|ray",
+            "Work on this machine, or with actors of a Ray cluster, which [ray.STAGE] in --config describes: "
+            "actors, gpus, cpus, batch_questions. Either resumes a run.",
+        ),
+    ] = "local"
+    ray_address: Annotated[
+        str | None,
+        Flag(
+            "--ray-address HOST:PORT",
+            "A running Ray cluster; auto finds the one on this machine. Its machines need selfreflect, the "
+            "models, and API keys in the environment in which Ray was started.",
+            default="a new cluster on this machine",
+            example="auto",
+        ),
+    ] = None
+    batch_size: Annotated[
+        int | None, Flag("--batch-size N", "Sequences decoded together.", range=POSITIVE, example=16)
+    ] = None
+    max_connections: Annotated[
+        int, Flag("--max-connections N", "Concurrent calls to a server, per Ray actor.", range=POSITIVE)
+    ] = 16
+    timeout: Annotated[
+        float,
+        Flag(
+            "--timeout SECONDS",
+            "Time limit for a response of a server; retries add up to twice that.",
+            range=SECONDS,
+        ),
+    ] = 600.0
+
+    def check(self, section: str = "") -> None:
+        """Check every value. Raises ConfigError, which names the key if there is a section."""
+        check_values(self, section)
+        if not DEVICES.fullmatch(self.device):
+            name = f"--device ({section}.device)" if section else "--device"
+            raise ConfigError(f"{name} must be auto, cuda, cuda:N, mps or cpu, not {excerpt(self.device)}")
+
+
+class Price(Record, frozen=True, kw_only=True):
+    """What a model costs, in any currency; ``--dry-run`` uses it."""
+
+    input_per_million: Annotated[float, Key("Of a million prompt tokens.", ZERO_OR_MORE, 0.15)]
+    output_per_million: Annotated[float, Key("Of a million completion tokens.", ZERO_OR_MORE, 0.6)]
+
+
+class Config(Record, frozen=True, kw_only=True):
+    """One section per stage, then actors, execution and prices.
+
+    A run directory keeps the sections of the stages it was made with, and refuses others.
+    """
+
+    questions: QuestionsConfig = QuestionsConfig()
+    answers: AnswersConfig = AnswersConfig()
+    summaries: SummariesConfig = SummariesConfig()
+    scores: ScoresConfig = ScoresConfig()
+    ray: RayConfig = RayConfig()
+    execution: ExecutionConfig = ExecutionConfig()
+    prices: dict[str, Price] = msgspec.field(default_factory=dict)
+    """By the name of the model, as ``--model`` takes it."""
+
+    def section(self, name: str) -> dict[str, Any]:
+        """One section as plain values."""
+        plain: dict[str, Any] = msgspec.to_builtins(getattr(self, name))
+        return plain
+
+
+def sampling_of(model: str) -> dict[str, Any]:
+    """How the demo, ``ask`` and the app sample answers of a model: the embedded one at temperature 0.7 and
+    top-p 0.9, since at the paper's temperature of 1 it writes words that do not exist."""
+    return {"temperature": 0.7, "top_p": 0.9} if model == "smollm2" else {}
+
+
+SAMPLED_ALIKE = {
+    "sample_temperature": "temperature",
+    "sample_top_p": "top_p",
+    "sample_max_new_tokens": "max_new_tokens",
+}

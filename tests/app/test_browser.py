@@ -341,9 +341,14 @@ def test_answers_are_grouped_by_spelling_or_by_meaning(page: Any, client: Client
     shown.goto(f"{client.url}/#run={run}")
     shown.wait_for_selector("button.word")
     assert groups.all_inner_texts() == ANSWERS  # in the order in which they were drawn
+    assert "No two of 4 answers agree" in shown.locator(".agreement").inner_text()
     shown.get_by_role("radio", name="meaning").check()
     shown.wait_for_selector(".groups li:has-text('2 spellings')")
     assert groups.all_inner_texts() == ["Radishes, quickly.", "Lettuce.", "Tomatoes and basil."]
+    agreement = shown.locator(".agreement").inner_text()
+    assert "2 of 4 answers agree" in agreement
+    assert "sampled confidence 50% (share of the largest of 3 groups by meaning, M = 4)" in agreement
+    assert "not how often it is right" in agreement
     assert page.serious() == []
     shown.reload()
     shown.wait_for_selector(".groups li:has-text('2 spellings')")

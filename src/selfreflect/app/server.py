@@ -35,7 +35,7 @@ from selfreflect.app.work import JobRunner
 from selfreflect.errors import ConfigError, SelfReflectError
 from selfreflect.pipeline.options import ExecutionOptions
 
-_REPORT_FILES = ("style.css", "dom.js", "bits.js", "question.js", "csv.js", "rows.js")
+_REPORT_FILES = ("style.css", "dom.js", "bits.js", "agreement.js", "question.js", "csv.js", "rows.js")
 """Files that the page shares with the report page."""
 
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}

@@ -133,6 +133,9 @@ def test_a_reader_finds_a_question_and_what_a_summary_missed(opened):
     groups.first.wait_for()
     assert groups.all_inner_texts()[0].split() == ["Lyon", "2", "·", "33%", "0.400"]
     assert "2 spellings" in groups.nth(2).inner_text() or "2 spellings" in groups.nth(1).inner_text()
+    agreement = page.locator(".agreement").inner_text()
+    assert "2 of 6 answers agree" in agreement
+    assert "semantic entropy 1.33 nats: as spread as 3.8 equally frequent answers" in agreement
     assert page.locator(".card .score").all_inner_texts() == ["0.1500", "0.3000", "no score"]
     assert "cut_off: no summary in time" in page.locator(".card").nth(2).inner_text()
     words = page.locator("button.word")

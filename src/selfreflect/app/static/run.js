@@ -33,7 +33,7 @@ export function questionView({ run, index, view, meaning }) {
   const groups = { spelling: view.groups };
   const regroup = async () => {
     groups.meaning ??= choice.chosen === "meaning" ? (await choice.waitFor(() => get(`${at}/groups`)))?.groups : undefined;
-    panel.regroup(groups[choice.chosen]);
+    panel.regroup(groups[choice.chosen], choice.chosen);
   };
   const choice = groupingChoice(meaning, regroup);
   const guessesOf = (summary, answer) => get(`${at}/guesses?summary=${summary}&answer=${answer}&judge=${run.scoring}`);

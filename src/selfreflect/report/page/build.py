@@ -18,7 +18,16 @@ from selfreflect.report.run_records import RunRecords
 from selfreflect.report.strategy_results import sorted_strategies
 from selfreflect.store.trim import PARTS
 
-_SCRIPTS = ("dom.js", "bits.js", "question.js", "csv.js", "rows.js", "frame.js", "report.js")
+_SCRIPTS = (
+    "dom.js",
+    "bits.js",
+    "agreement.js",
+    "question.js",
+    "csv.js",
+    "rows.js",
+    "frame.js",
+    "report.js",
+)
 _SECTIONS = ("sources", "config", "models", "prompts")
 """Sections of a manifest whose values the page shows, by stage."""
 

@@ -1,7 +1,7 @@
 /**
  * Show one question: its answers in groups, its summaries with what they tell, and the masked-out answers with words coloured by the bits
  * that a summary tells of them, or by their distance.
- * Needs only `dom.js`. Every text is treated as hostile and only becomes a text node.
+ * Needs `dom.js`, `bits.js` and `agreement.js`. Every text is treated as hostile and only becomes a text node.
  *
  * Use: `import { questionPanel } from "./question.js"`, with `style.css` on the page. All exported functions return new elements and keep
  * no other state, so a page that shows progress can call `answerGroups(view)` and `summaryCards(view)` for every event, and
@@ -72,11 +72,13 @@
  * @property {(name: string) => void} [onChoose]  Called when the reader chooses another summary.
  * @property {"bits"|"distance"} [shows]  What colours words first; bits by default.
  * @property {(shows: string) => void} [onShow]  Called when the reader chooses another.
- * @property {HTMLElement} [grouping]  Placed below the heading of the answers; the panel's `regroup(groups)` shows other groups.
+ * @property {HTMLElement} [grouping]  Placed below the heading of the answers; the panel's `regroup(groups, by)` shows other groups.
+ * @property {string} [grouped]     What groups answers: "spelling" by default.
  * @property {(summary: number, answer: number) => Promise<Object<string, TokenView[]>>} [guessesOf]  Tokens by the index of the word.
  * @property {() => (string|Node)[]} [unrecorded]  What to say if nothing was recorded.
  */
 
+import { agreementBox } from "./agreement.js";
 import { WORD_LIMIT, bitsLegend, bitsText, controlTable, markButton, meanBits, shareRange, shareScale, shareText, wordFactors } from "./bits.js";
 import { cut, element, label, prose, styled, visible, wordsOf } from "./dom.js";
 
@@ -126,7 +128,7 @@ const SHOWS = {
 /** Show everything about one question: its context, groups, summaries, and the words under one summary or two side by side. */
 export function questionPanel(view, options = {}) {
   const shown = Object.keys(SHOWS).filter((name) => view.summaries.some(SHOWS[name].has));
-  const state = { shows: shown.includes(options.shows) ? options.shows : firstShown(view, shown), chosen: null, beside: null };
+  const state = { shows: shown.includes(options.shows) ? options.shows : firstShown(view, shown), chosen: null, beside: null, grouped: options.grouped ?? "spelling" };
   const measured = () => view.summaries.filter(SHOWS[state.shows].has);
   const first = () => measured().find((summary) => summary.name === options.chosen) ?? measured()[0];
   if (state.shows !== null) state.chosen = first();
@@ -135,14 +137,16 @@ export function questionPanel(view, options = {}) {
   const [words, choosers, about, table] = [element("div", { class: "columns" }), element("div", { class: "controls" }), element("div", {}), element("div", {})];
   const heading = element("h3", {});
   const redraw = () => {
-    bars.replaceChildren(answerGroups(view, state.chosen, state.shows));
+    const agreement = agreementBox(view, state.grouped);
+    bars.replaceChildren(...(agreement === null ? [] : [agreement]), answerGroups(view, state.chosen, state.shows));
     const summaries = [state.chosen, state.beside].filter((summary) => summary !== null);
     words.replaceChildren(...summaries.map((summary) => maskedAnswers(view, summary, options, state.shows)));
   };
   const panel = element("div", { class: "question-panel" }, contextBox(view));
   panel.append(element("div", { class: "two-parts" }, element("section", {}, summaryCards(view)), groups), controlTable(view, scoreText));
-  panel.regroup = (groups) => {
+  panel.regroup = (groups, by) => {
     view.groups = groups;
+    state.grouped = by;
     redraw();
   };
   redraw();

@@ -294,7 +294,7 @@ async function showQuestion(home, state, place, moves = true) {
     at < 0 ? null : step("next", order[at + 1]),
   );
   const kept = { chosen: state.chosen, onChoose: (name) => (state.chosen = name), shows: state.shows, onShow: (shows) => (state.shows = shows) };
-  const panel = questionPanel(view, { ...kept, ...leftOut(state.index) });
+  const panel = questionPanel(view, { ...kept, ...leftOut(state.index), grouped: state.index.grouped });
   home.replaceChildren(
     way,
     element("div", { class: "question-head", "data-question": place }, title, view.kind ? element("p", { class: "facts" }, label(view.kind)) : null),

@@ -201,6 +201,17 @@ def test_what_a_judge_measured_of_the_greedy_answer_is_an_estimator(tmp_path: Pa
     assert "greedy_bits" in run("uncertainty", path).stdout
 
 
+def test_a_word_of_probability_in_the_judged_answer_is_a_confidence_with_a_band(tmp_path: Path) -> None:
+    said = ["Very likely Paris", "Perhaps Paris", "Paris"]
+    rows = [{"id": str(n), "answers": ["Paris"] * 3, "response": text} for n, text in enumerate(said)]
+    of_questions, _ = lines(written(tmp_path / "a.json", rows))
+    assert [line["values"]["hedge"] for line in of_questions] == [0.9, None, None]
+    assert of_questions[0]["hedge"] == {"phrase": "very likely", "low": 0.8, "middle": 0.9, "high": 0.95}
+    assert of_questions[1]["undefined"]["hedge"]["reason"] == "no_hedge"
+    of_questions, _ = lines(written(tmp_path / "b.json", QUESTIONS))
+    assert "hedge" not in of_questions[0]["values"]
+
+
 def test_a_run_directory_without_answers(tmp_path: Path) -> None:
     refused(run("uncertainty", write_run(tmp_path / "run", count=0)), "holds no answers yet")
 

@@ -102,6 +102,7 @@ def run_questions(run: Run | RunRecords, measured: Run | RunRecords, gold: str) 
             continue
         right = question.metadata.get(gold, question.gold if gold == GOLD else ())
         texts = tuple(right) if isinstance(right, tuple) else (str(right),)
+        greedy = run.summaries.get((question.id, GREEDY))
         result.append(
             AnsweredQuestion(
                 id=question.id,
@@ -109,6 +110,7 @@ def run_questions(run: Run | RunRecords, measured: Run | RunRecords, gold: str) 
                 context=question.context,
                 answers=answers.answers,
                 gold=texts,
+                greedy=None if greedy is None else greedy.text,
                 values=_measured_values(measured, question.id),
             )
         )

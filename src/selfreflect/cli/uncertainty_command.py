@@ -183,6 +183,7 @@ def _print(
 
 def _available(questions: Sequence[AnsweredQuestion]) -> list[str]:
     from selfreflect.uncertainty.estimators import ESTIMATORS
+    from selfreflect.uncertainty.hedges import Hedge, read_hedge
 
     present = set()
     for question in questions:
@@ -191,6 +192,8 @@ def _available(questions: Sequence[AnsweredQuestion]) -> list[str]:
         present |= {"tokens"} if question.tokens is not None and question.logprobs is not None else set()
         present |= {"confidence"} if question.confidence is not None else set()
         present |= {ESTIMATORS[name].needs for name in question.values}
+        hedge = read_hedge(question.greedy or question.answer or "")
+        present |= {"hedge"} if isinstance(hedge, Hedge) else set()
     if "logprobs" not in present and "samples" in present:
         say("No log-probabilities are stored, so estimators that need them are left out.")
     return [name for name, estimator in ESTIMATORS.items() if estimator.needs in present]
@@ -247,6 +250,10 @@ def _emit_questions(assessment: Assessment) -> None:
                 reasons[name] = asdict(value)
             else:
                 values[name] = value
+        hedge = assessment.samples[index].hedge
+        band = (
+            {} if isinstance(hedge, NoValue) else {"hedge": {"phrase": hedge.phrase, **hedge.band._asdict()}}
+        )
         emit(
             {
                 "id": question.id,
@@ -256,6 +263,7 @@ def _emit_questions(assessment: Assessment) -> None:
                 "values": values,
                 "undefined": reasons,
                 "correct": {name: labels[index] for name, labels in assessment.labels.items()},
+                **band,
             }
         )
 

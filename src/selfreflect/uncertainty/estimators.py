@@ -16,12 +16,13 @@ from selfreflect.stats import Floats
 from selfreflect.text import counted
 from selfreflect.uncertainty import likelihoods, samples
 from selfreflect.uncertainty.classes import ClassRule, Labels
+from selfreflect.uncertainty.hedges import Hedge, read_hedge
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 from selfreflect.uncertainty.similarity import Similarity, rouge
 
-Need = Literal["samples", "logprobs", "tokens", "confidence", "score", "information", "model"]
+Need = Literal["samples", "logprobs", "tokens", "confidence", "score", "information", "model", "hedge"]
 """What a record must hold: sampled answers, their log-probabilities, their tokens, a confidence, or what the
-judge of a run measured of its greedy answer. Or a model must be asked."""
+judge of a run measured of its greedy answer. Or a model must be asked, or words of probability read."""
 Unit = Literal["probability", "nats", "bits", "classes", "similarity", "distance", "share", "log-likelihood"]
 
 
@@ -82,6 +83,12 @@ class Samples:
             values.append(likelihoods.token_sar(np.array(logprobs), relevance))
         return np.array(values)
 
+    @cached_property
+    def hedge(self) -> Hedge | NoValue:
+        """The word of probability in the greedy answer, or in the judged one where that is not known."""
+        text = self.judged_answer if self.question.greedy is None else self.question.greedy
+        return read_hedge(text or "")
+
     def _compared(self, similarity: Similarity) -> Floats:
         """Compare each two distinct answers once."""
         distinct = list(dict.fromkeys(self.question.answers))
@@ -120,6 +127,10 @@ class Estimator:
 def _stated(one: Samples) -> float:
     assert one.question.confidence is not None
     return one.question.confidence
+
+
+def _hedge_value(one: Samples) -> float | NoValue:
+    return one.hedge if isinstance(one.hedge, NoValue) else one.hedge.band.middle
 
 
 _NOT_MEASURED = NoValue("not_measured", "the run has no such measure of its strategy greedy")
@@ -316,6 +327,16 @@ ESTIMATORS = {
         low=-math.inf,
         needs="information",
     ),
+    "hedge": Estimator(
+        _hedge_value,
+        "what people mean by the word of probability in the answer",
+        "median of 123 people, of the greedy answer, else of the judged one",
+        "Fagen-Ulmschneider 2019",
+        confidence=True,
+        unit="probability",
+        high=1,
+        needs="hedge",
+    ),
     "p_true": _asked_of_model(
         "p_true",
         "how often the model calls the judged answer true",
@@ -379,7 +400,7 @@ def estimate(estimator: Estimator, one: Samples) -> float | NoValue:
         if question.confidence is None:
             return NoValue("no_confidence", "the record has no confidence")
         return question.confidence
-    if estimator.needs in ("score", "information", "model"):
+    if estimator.needs in ("score", "information", "model", "hedge"):
         return estimator.compute(one)
     if estimator.needs in ("logprobs", "tokens") and question.logprobs is None:
         return NoValue("no_logprobs", "the record has no log-probabilities")

@@ -29,6 +29,9 @@ class NoValue:
         "ambiguous_number",
         "out_of_range",
         "not_guessed",  # the judged answer is none of the model's guesses
+        "no_hedge",  # a text without a known word of probability
+        "several_hedges",
+        "unknown_hedge",
     ]
     message: str
 
@@ -49,6 +52,8 @@ class AnsweredQuestion:
     """Spellings of the same answer, known without the right one; each set is one class."""
     answer: str | None = None
     """The answer that is judged correct or wrong, if it is not the modal one."""
+    greedy: str | None = None
+    """The model's most likely answer, as a run's strategy ``greedy`` wrote it."""
     logprobs: TokenLogprobs | None = None
     """Log-probabilities of each answer's tokens, in nats."""
     tokens: tuple[tuple[str, ...], ...] | None = None

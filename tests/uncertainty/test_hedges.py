@@ -1,0 +1,64 @@
+"""Words of probability as numbers, and words that stay unread."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from selfreflect.uncertainty.hedges import PHRASES, Band, Hedge, read_hedge
+from selfreflect.uncertainty.question import NoValue
+
+
+@pytest.mark.parametrize(
+    ("text", "middle"),
+    [
+        ("It is almost certainly Paris.", 0.95),
+        ("Highly likely Paris", 0.9),
+        ("Probably Paris, likely in 1969? No: probably Paris.", None),
+        ("It is probably not Lyon", 0.25),
+        ("It's very\nunlikely to be Lyon.", 0.05),
+        ("I believe it is Paris", 0.75),
+    ],
+)
+def test_phrases_have_the_numbers_of_the_study(text: str, middle: float | None) -> None:
+    hedge = read_hedge(text)
+    assert (hedge.band.middle if isinstance(hedge, Hedge) else None) == middle
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("Paris", "no_hedge"),
+        ("Maybe Paris; it might possibly be Lyon", "no_hedge"),
+        ("It is not likely", "unknown_hedge"),
+        ("It isn't very likely", "unknown_hedge"),
+        ("Most likely Paris", "unknown_hedge"),
+        ("80% likely", "unknown_hedge"),
+        ("Probably Paris, unlikely Lyon", "several_hedges"),
+        ("unlikelyhood of improbablesque", "no_hedge"),
+    ],
+)
+def test_what_no_study_covers_is_unknown(text: str, reason: str) -> None:
+    hedge = read_hedge(text)
+    assert isinstance(hedge, NoValue)
+    assert hedge.reason == reason
+
+
+def test_bands_are_in_order_and_stronger_words_mean_more() -> None:
+    for band in PHRASES.values():
+        assert 0 <= band.low <= band.middle <= band.high <= 1
+    rising = ["almost no chance", "unlikely", "about even", "likely", "highly likely", "almost certain"]
+    assert [PHRASES[phrase].middle for phrase in rising] == sorted(
+        PHRASES[phrase].middle for phrase in rising
+    )
+
+
+@given(st.sampled_from(sorted(PHRASES)), st.sampled_from(["{}", "It is {} Paris.", "({})", "**{}**,"]))
+def test_every_phrase_is_read_anywhere(phrase: str, form: str) -> None:
+    assert read_hedge(form.format(phrase.upper())) == Hedge(phrase, Band(*PHRASES[phrase]))
+
+
+@given(st.text(max_size=80))
+def test_any_text_gives_a_hedge_or_a_reason(text: str) -> None:
+    assert isinstance(read_hedge(text), Hedge | NoValue)

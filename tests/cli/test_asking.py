@@ -56,6 +56,38 @@ def test_a_served_model_is_asked_once(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "secret-key" not in (out / REPLIES).read_text()
 
 
+def test_a_served_judge_sorts_answers_and_decides_what_is_correct(tmp_path: Path) -> None:
+    def judge(call: Call) -> Action:
+        text = call.body["messages"][-1]["content"]
+        return chat(choice("No" if "Lyon" in text else "Yes"))
+
+    rows = [
+        {
+            "id": str(n),
+            "question": f"Number {n}?",
+            "answers": ["Paris", "City of Light", "Lyon"],
+            "gold": "It is Paris",
+        }
+        for n in range(6)
+    ]
+    rows.append({**rows[0], "id": "x", "answers": ["Lyon"]})
+    path = written(tmp_path / "a.json", rows)
+    by_judge = ["--classes", "judge", "--correctness", "judge", "--out", tmp_path / "kept", "--sizes", "2"]
+    with FaultServer(judge) as server:
+        served = ["--model", "openai:tiny", "--base-url", server.url]
+        outcome = run("uncertainty", path, "--estimators", "modal_share", *by_judge, *served, "--json")
+        assert outcome.code == 0, outcome.stderr
+        asked = len(server.calls)
+        again = run("uncertainty", path, "--estimators", "modal_share", *by_judge, *served, "--json")
+    assert (again.stdout, len(server.calls)) == (outcome.stdout, asked)
+    questions = [line for line in outcome.json if "values" in line]
+    assert questions[0]["values"]["modal_share"] == pytest.approx(2 / 3)
+    assert questions[0]["classes"] == f"judge openai:tiny at {server.url}, first"
+    assert [line["correct"]["judge"] for line in questions] == [True] * 6 + [False]
+    refused = run("calibrate", path, "--classes", "judge")
+    assert (refused.code, "asks a model" in refused.said) == (2, True)
+
+
 def test_a_run_keeps_the_replies_of_its_own_model(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run", count=2)
     outcome = run("uncertainty", path, "--estimators", "p_true")

@@ -17,6 +17,7 @@ from selfreflect.errors import ConfigError, DataError, excerpt
 if TYPE_CHECKING:
     from selfreflect.report.run_records import RunRecords
     from selfreflect.store.run import Run
+    from selfreflect.uncertainty.asking.asker import Asker
     from selfreflect.uncertainty.assess import Assessment, Method
     from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 
@@ -30,7 +31,8 @@ Classes = Annotated[
     option(
         "--classes RULE",
         "What makes two answers the same: exact (but for case, punctuation and articles), numeric, jaccard, "
-        "rouge or embedding; the last three take a threshold, as in jaccard:0.6. [default: exact]",
+        "rouge or embedding, the last three with a threshold, as in jaccard:0.6; judge (--model is asked "
+        "about each pair), or nli:MODEL (each entails the other; MODEL classifies pairs). [default: exact]",
         ...,
     ),
 ]
@@ -52,8 +54,9 @@ Similarity = Annotated[
     ),
 ]
 CORRECTNESS = (
-    "What counts as correct: human (the field 'correct'), exact, numeric, squad_f1, rouge or embedding; "
-    "the last three take a threshold, as in rouge:0.5. [default: human where labelled, else exact]"
+    "What counts as correct: human (the field 'correct'), exact, numeric, squad_f1, rouge or embedding, the "
+    "last three with a threshold, as in rouge:0.5; or judge (--model is asked). [default: human where "
+    "labelled, else exact]"
 )
 
 
@@ -139,6 +142,7 @@ def make_method(
     class_order: ClassOrder | None,
     similarity: str | None,
     correctness: str | None,
+    asker: Asker | None = None,
 ) -> Method:
     """What classes, similarities and labels are made with. Without ``correctness`` people's labels count, or
     else exact matches with right answers."""
@@ -151,8 +155,8 @@ def make_method(
             names.append("human")
         elif any(question.gold for question in questions):
             names.append("exact")
-    rule = ClassRule(classes or "exact", order_name(class_order))
-    return Method(rule, similarity or "jaccard", tuple(names))
+    rule = ClassRule(classes or "exact", order_name(class_order), asker)
+    return Method(rule, similarity or "jaccard", tuple(names), asker)
 
 
 def order_name(order: ClassOrder | None) -> Literal["first", "components"]:
@@ -173,7 +177,7 @@ def labelled(assessment: Assessment) -> list[str]:
         if count:
             names.append(name)
         if count < len(labels):
-            what = "label" if name == "human" else "right answer"
+            what = {"human": "label", "judge": "right answer or no clear verdict"}.get(name, "right answer")
             say(f"{name}: {len(labels) - count} of {len(labels)} questions have no {what} and are left out.")
     if not assessment.labels:
         say(

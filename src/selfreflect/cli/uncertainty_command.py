@@ -121,12 +121,12 @@ def uncertainty_command(
     questions = read_questions(source, gold, column)
     if options.num_answers is not None:
         questions = _with_answers(questions, options.num_answers)
-    method = make_method(questions, classes, class_order, similarity, correctness)
     names = name_list(options.estimators) if options.estimators else _available(questions)
-    with open_asker(source, model, overrides, _asking(names)) as asker:
-        assessment = Assessment(questions, names, method, asker)
-    results = {name: predictions(assessment, name, measure_names) for name in labelled(assessment)}
-    sized = _by_size(questions, options.sizes, method, results)
+    with open_asker(source, model, overrides, _asking(names, classes, correctness)) as asker:
+        method = make_method(questions, classes, class_order, similarity, correctness, asker)
+        assessment = Assessment(questions, names, method)
+        results = {name: predictions(assessment, name, measure_names) for name in labelled(assessment)}
+        sized = _by_size(questions, options.sizes, method, results)
     for path in output:
         write_output(path, source, assessment, results)
     if json:
@@ -137,11 +137,13 @@ def uncertainty_command(
         say(f"Calibrate one: selfreflect calibrate {shlex.quote(source)} --estimator {names[0]}")
 
 
-def _asking(names: Sequence[str]) -> list[str]:
-    """The estimators that ask a model."""
+def _asking(names: Sequence[str], classes: str | None, correctness: str | None) -> list[str]:
+    """What asks a model: estimators, classes and correctness."""
     from selfreflect.uncertainty.estimators import choose_estimators
 
-    return [name for name, estimator in choose_estimators(names).items() if estimator.needs == "model"]
+    users = [name for name, estimator in choose_estimators(names).items() if estimator.needs == "model"]
+    users += ["--classes judge"] if classes == "judge" else []
+    return users + (["--correctness judge"] if "judge" in name_list(correctness or "") else [])
 
 
 def _measure_names(text: str | None) -> list[str]:
@@ -275,6 +277,8 @@ def _prediction_line(assessment: Assessment, row: Prediction) -> dict[str, Any]:
     line: dict[str, Any] = {"classes": assessment.method.rule.name, "samples": sizes, **asdict(row)}
     if row.audit is not None:
         line["audit"]["warning"] = row.audit.warning
+    if assessment.model is not None:
+        line["model"] = assessment.model
     info = ESTIMATORS.get(row.estimator)
     if info is not None:
         line["direction"] = "confidence" if info.confidence else "uncertainty"
@@ -285,6 +289,4 @@ def _prediction_line(assessment: Assessment, row: Prediction) -> dict[str, Any]:
             "source": info.source,
             "needs": info.needs,
         }
-        if info.needs == "model":
-            line["model"] = assessment.model
     return line

@@ -42,6 +42,8 @@ class Method:
     similarity: str = "jaccard"
     """For eigv, deg, ecc and SAR."""
     correctness: tuple[str, ...] = ()
+    asker: Asker | None = None
+    """The model that estimators and the judge of correctness ask; without it they have no values."""
 
     def __post_init__(self) -> None:
         if self.similarity not in SIMILARITIES:
@@ -50,9 +52,6 @@ class Method:
 
 class Assessment:
     """Estimators' values and correctness labels of some questions.
-
-    Args:
-        asker: the model that some estimators ask; without it they have no values.
 
     Raises:
         ConfigError: there is no such estimator or correctness function.
@@ -65,11 +64,10 @@ class Assessment:
         questions: Sequence[AnsweredQuestion],
         estimators: Sequence[str],
         method: Method,
-        asker: Asker | None = None,
     ) -> None:
         chosen = choose_estimators(estimators)
         similarity = make_similarity(method.similarity)
-        functions = [Correctness(name) for name in method.correctness]
+        functions = [Correctness(name, method.asker) for name in method.correctness]
         method.rule.prepare(questions)
         if any(name in ("eigv", "deg", "ecc", "sentence_sar", "sar") for name in chosen):
             prepare(similarity, (text for question in questions for text in question.answers))
@@ -77,13 +75,13 @@ class Assessment:
         names = [name for name, estimator in chosen.items() if estimator.needs == "model"]
         if names:
             judged = [one.judged_answer for one in samples]
-            questions = ask_estimates(names, questions, judged, method.rule, asker)
+            questions = ask_estimates(names, questions, judged, method.rule, method.asker)
             samples = [Samples(question, method.rule, similarity) for question in questions]
         self.questions = questions
         self.method = method
         self.samples = samples
-        self.model = asker.model if asker is not None and names else None
-        """The model that estimators asked; None without any."""
+        self.model = None if method.asker is None else method.asker.model
+        """The model that was asked; None without any."""
         self.values = {
             name: [estimate(estimator, one) for one in self.samples] for name, estimator in chosen.items()
         }

@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 
 from selfreflect.errors import ConfigError, nearest
 from selfreflect.grouping import normal_form
+from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.question import AnsweredQuestion
-from selfreflect.uncertainty.similarity import Similarity, make_similarity, prepare
+from selfreflect.uncertainty.relations import Close, Entailment, Relation, SameMeaning
+from selfreflect.uncertainty.similarity import make_similarity
 
 Labels = NDArray[np.intp]
 """A class number for each answer, numbered in the order of first answers; shape (M,)."""
@@ -28,7 +30,7 @@ matches makes one class."""
 
 THRESHOLDS = {"jaccard": 0.5, "rouge": 0.7, "embedding": 0.7}
 """From which similarity two answers match."""
-RULES = ("exact", "numeric", *THRESHOLDS)
+RULES = ("exact", "numeric", *THRESHOLDS, "judge", "nli")
 
 _NUMBER = re.compile(r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 
@@ -48,46 +50,73 @@ class ClassRule:
     """What makes two answers the same.
 
     Args:
-        name: one of ``RULES``, with a threshold for those that compare pairs, as in ``jaccard:0.6``.
+        name: one of ``RULES``, with a threshold for those that compare similarities, as in ``jaccard:0.6``,
+            and with a model for ``nli:MODEL``.
         order: for rules that compare pairs.
+        asker: the model that ``judge`` asks.
 
     Raises:
-        ConfigError: there is no such rule, or the threshold is not in (0, 1].
+        ConfigError: there is no such rule, the threshold is not in (0, 1], or ``judge`` has no model.
         MissingExtraError: ``embedding`` without the ``embed`` extra.
+        BackendError: the model of ``nli`` cannot be loaded.
     """
 
-    def __init__(self, name: str = "exact", order: Order = "first") -> None:
+    def __init__(self, name: str = "exact", order: Order = "first", asker: Asker | None = None) -> None:
         self._kind, _, written = name.partition(":")
         if self._kind not in RULES:
             known = ", ".join(RULES)
             raise ConfigError(f"no class rule {name!r}.{nearest(self._kind, list(RULES))} Known: {known}")
         self._order = order
         self.name = self._kind
-        self.similarity: Similarity | None = None
+        self._relation: Relation | None = None
         if self._kind in THRESHOLDS:
-            self._threshold = threshold_of(name, THRESHOLDS[self._kind])
-            self.similarity = make_similarity(self._kind)
-            self.name = f"{self._kind}:{self._threshold:g}, {order}"
+            threshold = threshold_of(name, THRESHOLDS[self._kind])
+            self._relation = Close(make_similarity(self._kind), threshold)
+            self.name = f"{self._kind}:{threshold:g}, {order}"
+        elif self._kind == "nli":
+            self._relation = Entailment(written)
+            self.name = f"{name}, {order}"
         elif written:
             raise ConfigError(f"the class rule {self._kind!r} has no threshold")
+        elif self._kind == "judge":
+            if asker is None:
+                raise ConfigError("the class rule 'judge' asks a model, which `uncertainty` takes as --model")
+            self._relation = SameMeaning(asker)
+            self.name = f"judge {asker.model}, {order}"
+
+    @property
+    def undecided(self) -> int:
+        """Pairs of answers that a model was asked about and did not decide; they count as different."""
+        return 0 if self._relation is None else self._relation.undecided
 
     def prepare(self, questions: Iterable[AnsweredQuestion]) -> None:
         """Let a rule that needs a model see all answers at once."""
-        prepare(self.similarity, (text for question in questions for text in question.answers))
+        if self._relation is not None:
+            groups = [(question, _spellings(question, self._by_key(question))) for question in questions]
+            self._relation.prepare(groups)
 
     def __call__(self, question: AnsweredQuestion) -> Labels:
         """Sort the answers of a question."""
+        labels = self._by_key(question)
+        if self._relation is None or not len(labels):
+            return labels
+        related = self._relation((question, _spellings(question, labels)))
+        return _numbered(group_related(related, self._order)[labels].tolist())
+
+    def _by_key(self, question: AnsweredQuestion) -> Labels:
+        """Classes of answers that are equal but for spelling, or by value."""
         same = {normalised(text): number for number, texts in enumerate(question.aliases) for text in texts}
         keys: list[object] = [same.get(normalised(text), normalised(text)) for text in question.answers]
         if self._kind == "numeric":
             numbers = [last_number(text) for text in question.answers]
             keys = [key if number is None else number for key, number in zip(keys, numbers, strict=True)]
-        labels = _numbered(keys)
-        if self.similarity is None or not len(labels):
-            return labels
-        first_of = [int(np.argmax(labels == label)) for label in range(int(labels.max()) + 1)]
-        related = self.similarity([question.answers[index] for index in first_of]) >= self._threshold
-        return _numbered(group_related(related, self._order)[labels].tolist())
+        return _numbered(keys)
+
+
+def _spellings(question: AnsweredQuestion, labels: Labels) -> list[str]:
+    """The first answer of each class."""
+    firsts = [int(np.argmax(labels == label)) for label in range(int(labels.max(initial=-1)) + 1)]
+    return [question.answers[index] for index in firsts]
 
 
 def threshold_of(name: str, default: float) -> float:

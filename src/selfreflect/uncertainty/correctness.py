@@ -8,13 +8,15 @@ from collections import Counter
 from collections.abc import Iterable
 
 from selfreflect.errors import ConfigError, nearest
+from selfreflect.uncertainty.asking.asker import Asker
+from selfreflect.uncertainty.asking.verdicts import judge_answers
 from selfreflect.uncertainty.classes import last_number, normalised, threshold_of
-from selfreflect.uncertainty.question import AnsweredQuestion
+from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 from selfreflect.uncertainty.similarity import EmbeddingSimilarity, rouge_l, words
 
 THRESHOLDS = {"squad_f1": 0.5, "rouge": 0.3, "embedding": 0.7}
 """From which similarity with a gold answer an answer counts as correct."""
-CORRECTNESS = ("human", "exact", "numeric", *THRESHOLDS)
+CORRECTNESS = ("human", "exact", "numeric", *THRESHOLDS, "judge")
 
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
 _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -25,14 +27,16 @@ class Correctness:
 
     Args:
         name: one of ``CORRECTNESS``; ``squad_f1``, ``rouge`` and ``embedding`` take a threshold, as in
-            ``rouge:0.5``. ``human`` reads the label in the record.
+            ``rouge:0.5``. ``human`` reads the label in the record. ``judge`` asks a model about answers that
+            are not spelled like a gold answer.
+        asker: the model that ``judge`` asks.
 
     Raises:
-        ConfigError: there is no such function, or the threshold is not in (0, 1].
+        ConfigError: there is no such function, the threshold is not in (0, 1], or ``judge`` has no model.
         MissingExtraError: ``embedding`` without the ``embed`` extra.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, asker: Asker | None = None) -> None:
         self._kind, _, written = name.partition(":")
         if self._kind not in CORRECTNESS:
             known = ", ".join(CORRECTNESS)
@@ -48,20 +52,41 @@ class Correctness:
             raise ConfigError(f"{self._kind!r} has no threshold")
         if self._kind == "embedding":
             self._embed = EmbeddingSimilarity()
+        self._asker = asker
+        self._verdicts: dict[tuple[str, str], bool | None] = {}
+        if self._kind == "judge" and asker is None:
+            raise ConfigError("correctness by 'judge' asks a model, which `uncertainty` takes as --model")
 
     def prepare(self, questions: Iterable[AnsweredQuestion], answers: Iterable[str | None]) -> None:
         """Let a function that needs a model see all texts at once."""
+        if self._kind == "judge" and self._asker is not None:
+            self._judge(self._asker, questions, answers)
         if self._embed is not None:
             gold = [text for question in questions for text in question.gold]
             self._embed.prepare([*gold, *(text for text in answers if text is not None)])
 
     def __call__(self, question: AnsweredQuestion, answer: str | None) -> bool | None:
-        """Label an answer; None if the question has no gold answer or label."""
+        """Label an answer; None without a gold answer or label of the question, or a verdict of the judge."""
         if self._kind == "human":
             return question.correct
         if answer is None or not question.gold:
             return None
+        if self._kind == "judge":
+            if _is_gold(question, answer):
+                return True
+            return self._verdicts.get((question.id, answer))
         return max(self._closeness(answer, gold) for gold in question.gold) >= self._threshold
+
+    def _judge(
+        self, asker: Asker, questions: Iterable[AnsweredQuestion], answers: Iterable[str | None]
+    ) -> None:
+        """Ask about all answers as one batch."""
+        pairs = []
+        for question, answer in zip(questions, answers, strict=True):
+            if answer is not None and question.gold and not _is_gold(question, answer):
+                pairs.append((question, answer))
+        for (question, answer), verdict in zip(pairs, judge_answers(asker, pairs), strict=True):
+            self._verdicts[question.id, answer] = None if isinstance(verdict, NoValue) else verdict
 
     def _closeness(self, answer: str, gold: str) -> float:
         if self._kind == "exact":
@@ -77,6 +102,10 @@ class Correctness:
             return rouge_l(words(answer), words(gold))
         assert self._embed is not None
         return float(self._embed([answer, gold])[0, 1])
+
+
+def _is_gold(question: AnsweredQuestion, answer: str) -> bool:
+    return normalised(answer) in map(normalised, question.gold)
 
 
 def squad_f1(answer: str, gold: str) -> float:

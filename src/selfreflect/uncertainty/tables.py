@@ -62,6 +62,9 @@ def assessment_notes(assessment: Assessment) -> list[str]:
         f"{assessment.method.rule.name}. Similarity of eigv, deg, ecc and SAR: "
         f"{assessment.method.similarity}."
     ]
+    if assessment.method.rule.undecided:
+        pairs = counted(assessment.method.rule.undecided, "pair")
+        notes.append(f"Classes: the model did not decide {pairs} of answers, which count as different.")
     if assessment.stated_faithfulness is not None:
         value, count = assessment.stated_faithfulness
         notes.append(

@@ -39,7 +39,7 @@ def reply(request: Request) -> Line:
 
 def values(model: Scripted, question: AnsweredQuestion = CAPITAL) -> dict[str, float | NoValue]:
     asker = Asker(ModelSpec("scripted"), lambda: model)
-    assessment = Assessment([question], list(INTERVIEWS), Method(ClassRule()), asker)
+    assessment = Assessment([question], list(INTERVIEWS), Method(ClassRule(), asker=asker))
     return {name: column[0] for name, column in assessment.values.items()}
 
 
@@ -106,19 +106,23 @@ def test_a_text_to_read_and_hostile_answers_stay_in_their_quotes() -> None:
     assert '"{question}\\nTrue"' in shown
 
 
+def self_evaluations(questions: list[AnsweredQuestion], asker: Asker) -> list[float | NoValue]:
+    method = Method(ClassRule(), asker=asker)
+    return Assessment(questions, ["self_evaluation"], method).values["self_evaluation"]
+
+
 def test_stored_replies_are_not_asked_again_and_failures_are(tmp_path: Path) -> None:
     flaky: list[Line] = ["70%", Refusal(kind="backend", message="gone")]
     questions = [CAPITAL, AnsweredQuestion(id="r", text="Capital of Italy", answers=("Rome",))]
-    method = Method(ClassRule())
     for model, asked, second in ((Scripted(flaky), 2, "no_reply"), (Scripted(["40%"]), 1, None)):
         with open_replies(tmp_path) as store:
             asker = Asker(ModelSpec("scripted"), lambda model=model: model, store)
-            column = Assessment(questions, ["self_evaluation"], method, asker).values["self_evaluation"]
+            column = self_evaluations(questions, asker)
         assert (column[0], len(model.requests)) == (0.7, asked)
         assert (column[1].reason if isinstance(column[1], NoValue) else None) == second
     with open_replies(tmp_path) as store:
         asker = Asker(ModelSpec("other"), lambda: Scripted(["10%", "20%"]), store)
-        assert Assessment(questions, ["self_evaluation"], method, asker).values["self_evaluation"][0] == 0.1
+        assert self_evaluations(questions, asker)[0] == 0.1
 
 
 @pytest.mark.parametrize("change", [{"texts": []}, {"finishes": ["stop", "stop"]}, {"tokens": -1}, {"x": 1}])

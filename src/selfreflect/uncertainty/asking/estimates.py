@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
-from importlib import resources
+from functools import partial
 from typing import NamedTuple
 
 from selfreflect.models.base import Message
-from selfreflect.text import fenced, fill, normalise_question, numbered
+from selfreflect.text import fill, numbered
 from selfreflect.uncertainty.asking.asker import Asker, Inquiry, ModelReplies, reply_text
 from selfreflect.uncertainty.asking.parsing import (
     StatedGuess,
@@ -19,6 +17,7 @@ from selfreflect.uncertainty.asking.parsing import (
     parse_probability,
     parse_truth,
 )
+from selfreflect.uncertainty.asking.prompts import described, prompts, quoted
 from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 
@@ -46,27 +45,6 @@ class Interview:
     steps: tuple[Callable[[Subject, Sequence[str]], Inquiry], ...]
     """Each gets the replies to the steps before."""
     read: Callable[[Sequence[ModelReplies]], Outcome]
-
-
-@cache
-def prompts() -> Mapping[str, Mapping[str, str]]:
-    """The texts of ``data/uncertainty_prompts.toml``, by estimator."""
-    file = resources.files("selfreflect") / "data" / "uncertainty_prompts.toml"
-    return tomllib.loads(file.read_text(encoding="utf-8"))
-
-
-def quoted(text: str) -> str:
-    """Quote a text as JSON on one line, so that it cannot pass for part of a prompt."""
-    return numbered([text]).removeprefix("1. ")
-
-
-def described(question: AnsweredQuestion) -> str:
-    """The question as prompts name it, with the text that belongs to it."""
-    plain = quoted(normalise_question(question.text or question.id))
-    if not question.context:
-        return plain
-    template = prompts()["question"]["with_context"].strip()
-    return fill(template, {"question": plain, "context": fenced(question.context)})
 
 
 def user_turn(name: str, subject: Subject, text: str = "user") -> tuple[Message, ...]:

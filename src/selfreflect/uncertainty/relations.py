@@ -1,0 +1,128 @@
+"""Which answers to a question mean the same, pair by pair. Such a relation need not be transitive."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from selfreflect.errors import ConfigError
+from selfreflect.uncertainty.asking.asker import Asker
+from selfreflect.uncertainty.asking.verdicts import judge_pairs
+from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
+from selfreflect.uncertainty.similarity import Similarity, prepare
+
+Group = tuple[AnsweredQuestion, Sequence[str]]
+"""A question, and answers to it that are spelled differently."""
+
+
+class Relation(Protocol):
+    """Says which answers match."""
+
+    undecided: int
+    """Pairs without a verdict so far. They count as different."""
+
+    def prepare(self, groups: Sequence[Group]) -> None:
+        """See all answers at once, which is faster where a model is asked."""
+
+    def __call__(self, group: Group) -> NDArray[np.bool_]:
+        """Compare n answers: a symmetric matrix, shape (n, n), true on its diagonal."""
+
+
+class Close:
+    """Answers match whose similarity reaches a threshold."""
+
+    undecided = 0
+
+    def __init__(self, similarity: Similarity, threshold: float) -> None:
+        self._similarity = similarity
+        self._threshold = threshold
+
+    def prepare(self, groups: Sequence[Group]) -> None:
+        prepare(self._similarity, (text for _, texts in groups for text in texts))
+
+    def __call__(self, group: Group) -> NDArray[np.bool_]:
+        _, texts = group
+        related: NDArray[np.bool_] = self._similarity(texts) >= self._threshold
+        return related
+
+
+class Verdicts:
+    """Answers match if a model says so. Each pair is decided once, in the order of the answers."""
+
+    def __init__(self) -> None:
+        self.undecided = 0
+        self._same: dict[tuple[str, str, str, str], bool] = {}
+
+    def prepare(self, groups: Sequence[Group]) -> None:
+        """Decide all pairs that are new, as one batch."""
+        new = {}
+        for question, texts in groups:
+            for one, other in combinations(texts, 2):
+                key = _key(question, one, other)
+                if key not in self._same:
+                    new[key] = (question, one, other)
+        if not new:
+            return
+        for key, verdict in zip(new, self.decide(list(new.values())), strict=True):
+            self.undecided += verdict is None
+            self._same[key] = bool(verdict)
+
+    def __call__(self, group: Group) -> NDArray[np.bool_]:
+        self.prepare([group])
+        question, texts = group
+        related = np.eye(len(texts), dtype=bool)
+        for (row, one), (column, other) in combinations(enumerate(texts), 2):
+            related[row, column] = related[column, row] = self._same[_key(question, one, other)]
+        return related
+
+    def decide(self, pairs: Sequence[tuple[AnsweredQuestion, str, str]]) -> list[bool | None]:
+        """Say of pairs of answers whether they mean the same; None where the model does not say."""
+        raise NotImplementedError
+
+
+class SameMeaning(Verdicts):
+    """Ask a generator whether two answers mean the same."""
+
+    def __init__(self, asker: Asker) -> None:
+        super().__init__()
+        self._asker = asker
+
+    def decide(self, pairs: Sequence[tuple[AnsweredQuestion, str, str]]) -> list[bool | None]:
+        verdicts = judge_pairs(self._asker, pairs)
+        return [None if isinstance(verdict, NoValue) else verdict for verdict in verdicts]
+
+
+class Entailment(Verdicts):
+    """Answers match if each entails the other, with the question before both (Farquhar et al. 2024, Nature
+    630, 625-630).
+
+    Raises:
+        ConfigError, BackendError: as :class:`selfreflect.models.nli.EntailmentModel`.
+    """
+
+    def __init__(self, model: str) -> None:
+        super().__init__()
+        if not model:
+            raise ConfigError("the class rule nli needs a model, as in nli:DIRECTORY or nli:HUB-NAME")
+        from selfreflect.models.nli import EntailmentModel
+
+        self._model = EntailmentModel(model)
+
+    def decide(self, pairs: Sequence[tuple[AnsweredQuestion, str, str]]) -> list[bool | None]:
+        both = []
+        for question, one, other in pairs:
+            first, second = f"{question.text} {one}".strip(), f"{question.text} {other}".strip()
+            both += [(first, second), (second, first)]
+        found = self._model.entails(both)
+        verdicts: list[bool | None] = []
+        for there, back in zip(found[::2], found[1::2], strict=True):
+            verdicts.append(None if there is None or back is None else there and back)
+        return verdicts
+
+
+def _key(question: AnsweredQuestion, one: str, other: str) -> tuple[str, str, str, str]:
+    return question.text, question.context, one, other

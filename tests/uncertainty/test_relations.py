@@ -1,0 +1,139 @@
+"""Answers that a model calls the same: a generator that is asked, and a classifier of pairs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from scripted import Scripted
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
+
+from selfreflect.errors import BackendError, ConfigError
+from selfreflect.models.base import Request
+from selfreflect.models.nli import EntailmentModel
+from selfreflect.models.spec import ModelSpec
+from selfreflect.uncertainty.asking.asker import Asker
+from selfreflect.uncertainty.asking.verdicts import parse_verdict
+from selfreflect.uncertainty.assess import Assessment, Method
+from selfreflect.uncertainty.classes import ClassRule
+from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
+from selfreflect.uncertainty.relations import Entailment
+
+QUESTION = AnsweredQuestion(id="q", text="Where?", answers=("Paris", "paris.", "France's capital", "Capital"))
+
+
+def asker(model: Scripted) -> Asker:
+    return Asker(ModelSpec("scripted"), lambda: model)
+
+
+def chain(request: Request) -> str:
+    """Paris ~ France's capital ~ Capital, and Paris is not Capital."""
+    text = request.messages[0].content
+    return "No." if '"Paris"' in text and '"Capital"' in text else "**Yes**, both"
+
+
+def test_a_judge_is_asked_about_each_pair_of_spellings_once() -> None:
+    model = Scripted(chain)
+    ask = asker(model)
+    assert ClassRule("judge", asker=ask)(QUESTION).tolist() == [0, 0, 0, 1]
+    components = ClassRule("judge", "components", ask)
+    assert components(QUESTION).tolist() == [0, 0, 0, 0]
+    assert components.name == "judge scripted, components"
+    assert (len(model.requests), components.undecided) == (3, 0)
+    with pytest.raises(ConfigError, match="--model"):
+        ClassRule("judge")
+
+
+def test_a_judge_that_does_not_decide_leaves_answers_apart_and_is_counted() -> None:
+    rule = ClassRule("judge", asker=asker(Scripted("I wonder.")))
+    assert rule(QUESTION).tolist() == [0, 0, 1, 2]
+    assert rule.undecided == 3
+
+
+@pytest.mark.parametrize(("text", "verdict"), [("Yes", True), ("no, never", False), ("**No**", False)])
+def test_verdicts(text: str, verdict: bool) -> None:
+    assert parse_verdict(text) is verdict
+    for other in ("", "Not sure", "Yesterday", "I say yes"):
+        assert isinstance(parse_verdict(other), NoValue)
+
+
+def test_a_judge_of_correctness_is_asked_about_other_spellings_only() -> None:
+    model = Scripted({"Lyon": "No", "City of Light": "Yes", "Rome": "Hm"})
+    answers = ("Paris", "Lyon", "The City of Light", "Rome")
+    questions = [
+        AnsweredQuestion(id=text, text="Where?", answers=(text,), gold=("paris!",)) for text in answers
+    ]
+    questions.append(AnsweredQuestion(id="x", answers=("Paris",)))
+    method = Method(ClassRule(), correctness=("judge",), asker=asker(model))
+    assert Assessment(questions, [], method).labels["judge"] == [True, False, True, None, None]
+    assert len(model.requests) == 3
+
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "where", "paris", "lyon", "capital"]
+
+
+def classifier(folder: Path, labels: dict[int, str], likeliest: int = 0) -> str:
+    """A tiny model on disk that always prefers one label."""
+    tokenizer = Tokenizer(models.WordLevel({word: number for number, word in enumerate(WORDS)}, "[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]")
+    fast.save_pretrained(folder)
+    config = BertConfig(
+        vocab_size=len(WORDS),
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=8,
+        max_position_embeddings=16,
+        id2label=labels,
+        label2id={label: number for number, label in labels.items()},
+    )
+    model = BertForSequenceClassification(config)
+    with torch.no_grad():
+        model.classifier.bias[likeliest] = 100
+    model.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize("labels", [{0: "contradiction", 1: "ENTAILMENT"}, {0: "entailment", 1: "neutral"}])
+def test_the_label_of_entailment_is_found_by_its_name(tmp_path: Path, labels: dict[int, str]) -> None:
+    entailment = next(number for number, label in labels.items() if label.lower() == "entailment")
+    for likeliest in labels:
+        path = classifier(tmp_path / str(likeliest), labels, likeliest)
+        rule = ClassRule(f"nli:{path}")
+        same = likeliest == entailment
+        assert rule(QUESTION).tolist() == ([0, 0, 0, 0] if same else [0, 0, 1, 2])
+        assert rule.name == f"nli:{path}, first"
+
+
+def test_a_pair_that_the_model_cannot_read_is_not_guessed(tmp_path: Path) -> None:
+    path = classifier(tmp_path, {0: "entailment", 1: "neutral"})
+    assert EntailmentModel(path).entails([("paris", "lyon"), ("paris " * 20, "lyon")]) == [True, None]
+    rule = ClassRule(f"nli:{path}")
+    long = AnsweredQuestion(id="q", answers=("paris", "lyon " * 20))
+    assert (rule(long).tolist(), rule.undecided) == ([0, 1], 1)
+
+
+def test_entailment_must_hold_both_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    relation = Entailment(classifier(tmp_path, {0: "entailment", 1: "neutral"}))
+    said = {("Where? Paris", "Where? Capital"): True, ("Where? Capital", "Where? Paris"): False}
+    monkeypatch.setattr(relation._model, "entails", lambda pairs: [said[pair] for pair in pairs])
+    question = AnsweredQuestion(id="q", text="Where?")
+    assert relation((question, ["Paris", "Capital"])).tolist() == [[True, False], [False, True]]
+
+
+def test_models_that_classify_no_entailment_are_refused(tmp_path: Path) -> None:
+    path = classifier(tmp_path / "a", {0: "LABEL_0", 1: "LABEL_1"})
+    with pytest.raises(ConfigError, match="'LABEL_0', 'LABEL_1'"):
+        ClassRule(f"nli:{path}")
+    with pytest.raises(ConfigError, match="nli:DIRECTORY"):
+        ClassRule("nli")
+    with pytest.raises(BackendError):
+        ClassRule(f"nli:{tmp_path / 'nothing'}")

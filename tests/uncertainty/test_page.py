@@ -84,7 +84,7 @@ def test_the_first_sentence_says_what_was_found() -> None:
     good = headline(stated(40, lambda n: n % 2 == 0, lambda n: 0.9 if n % 2 == 0 else 0.1, lambda n: n % 3))
     sentence = good.lead()
     assert "stated tells correct from wrong answers: AUROC 1.000" in sentence
-    assert "length alone does less well (" in sentence
+    assert sentence.endswith("which is clearly less.")
     assert "its calibration error (ECE) is 0.100 as it is and " in sentence
     assert good.about()[0] == "50.0% of the judged answers to 40 questions are correct (human)."
     assert "always saying the accuracy has 0.250" in " ".join(good.about())
@@ -95,7 +95,7 @@ def test_length_that_tells_more_and_chance_are_said() -> None:
     noise = [chance.random() for _ in range(60)]
     short = headline(stated(60, lambda n: n % 2 == 0, lambda n: noise[n], lambda n: n % 2))
     assert "not clearly better than guessing" in short.lead()
-    assert "length alone does better (1.000)" in short.lead()
+    assert "length alone has an AUROC of 1.000, which is clearly more" in short.lead()
 
 
 def test_what_is_undefined_has_a_reason() -> None:
@@ -114,7 +114,12 @@ def test_baselines_are_marked_and_every_table_has_a_file() -> None:
     marked = {str(shown.table.rows[row][0]) for row in shown.baselines}
     assert {"constant (base rate)", "length only"} <= marked
     assert "stated" not in marked
-    assert set(shown.csv) == {"a-estimators", "a-stated-reliability", "a-stated-coverage"}
+    assert set(shown.csv) == {
+        "a-estimators",
+        "a-stated-reliability",
+        "a-stated-coverage",
+        "a-stated-length",
+    }
     counts = shown.panels[0].figures[0].table
     assert counts is not None
     assert sum(int(row[2] or 0) for row in counts.rows if row[0] == "as it is") == 30

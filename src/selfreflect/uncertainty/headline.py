@@ -36,7 +36,7 @@ class Headline:
         self._ranked = best_first(rows)
 
     def lead(self) -> str:
-        """What was found, in one sentence: discrimination, length, and calibration."""
+        """What was found, in one sentence: discrimination, calibration, and length alone."""
         if not self._ranked:
             return "No estimator was measured."
         best = self._ranked[0]
@@ -51,8 +51,8 @@ class Headline:
         verb = f"tells correct from wrong answers{several}"
         if area.low is not None and area.low <= _CHANCE:
             verb = f"{verb}, but not clearly better than guessing"
-        parts = [f"{best.estimator} {verb}: AUROC {_with_interval(area)}", self._length_clause()]
-        return f"{'; '.join(part for part in [*parts, self._calibration_clause()] if part)}."
+        parts = [f"{best.estimator} {verb}: AUROC {_with_interval(area)}", self._calibration_clause()]
+        return f"{'; '.join(part for part in [*parts, self._length_clause()] if part)}."
 
     def about(self) -> list[str]:
         """What the lead rests on."""
@@ -97,12 +97,12 @@ class Headline:
         if area is None:
             return ""
         _, low, high = self._beyond_length
-        verdict = "does about as well"
+        verdict = "which is not clearly different"
         if low is not None and low > 0:
-            verdict = "does less well"
+            verdict = "which is clearly less"
         if high is not None and high < 0:
-            verdict = "does better"
-        return f"length alone {verdict} ({area:.3f})"
+            verdict = "which is clearly more"
+        return f"length alone has an AUROC of {area:.3f}, {verdict}"
 
     def _calibration_clause(self) -> str:
         best = self._ranked[0]

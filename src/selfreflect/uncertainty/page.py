@@ -17,7 +17,12 @@ from selfreflect.uncertainty.assess import Assessment, Prediction
 from selfreflect.uncertainty.estimators import ESTIMATORS
 from selfreflect.uncertainty.figures import DRAWN, coverage_figure, length_figure, reliability_figure
 from selfreflect.uncertainty.headline import Headline, best_first
-from selfreflect.uncertainty.page_tables import coverage_table, overview_table, reliability_table
+from selfreflect.uncertainty.page_tables import (
+    coverage_table,
+    length_table,
+    overview_table,
+    reliability_table,
+)
 from selfreflect.uncertainty.recalibrate import FOLDS, cross_fit
 from selfreflect.uncertainty.reliability import ReliabilityBin, reliability
 from selfreflect.uncertainty.selective import expected_risks
@@ -115,11 +120,12 @@ def uncertainty_part(
         notes=[*length_notes(rows), *assessment_notes(assessment)],
         csv={f"{name}-estimators": to_csv(table)},
     )
+    row_of = {row.estimator: row for row in rows}
     for estimator, one in list(every.items())[:panels]:
         panel = EstimatorPanel(estimator, f"{name}-{estimator}", [])
         panel.figures.append(_reliability(panel.name, one))
         panel.figures.append(_coverage(panel.name, one))
-        panel.figures.append(_length(panel.name, assessment, correctness, estimator))
+        panel.figures.append(_length(panel.name, assessment, row_of[estimator]))
         part.panels.append(panel)
         for figure in panel.figures:
             if figure.table is not None:
@@ -156,18 +162,19 @@ def _coverage(panel: str, one: Curves) -> UncertaintyFigure:
     return UncertaintyFigure("What is wrong if the unsure are left out?", caption, figure, one.coverage, name)
 
 
-def _length(panel: str, assessment: Assessment, correctness: str, estimator: str) -> UncertaintyFigure:
+def _length(panel: str, assessment: Assessment, row: Prediction) -> UncertaintyFigure:
     title = "Does it follow the length?"
-    indices, scores, labels = assessment.labelled_scores(estimator, correctness)
+    indices, scores, labels = assessment.labelled_scores(row.estimator, row.correctness)
     places = [place for place, index in enumerate(indices) if assessment.lengths[index] is not None]
     if not places:
         return UncertaintyFigure(title, "", Markup(), undefined="no judged answer has a length")
-    info = ESTIMATORS[estimator]
+    info = ESTIMATORS[row.estimator]
     values = [info.score(float(scores[place])) for place in places]
     lengths = [float(assessment.lengths[indices[place]] or 0) for place in places]
     name = f"{panel}-length"
-    axis = f"{estimator} ({info.unit})"
+    axis = f"{row.estimator} ({info.unit})"
     figure = Markup(length_figure(name, values, [float(labels[place]) for place in places], lengths, axis))
+    table = None if row.audit is None else length_table(row.audit)
     direction = "confidence" if info.confidence else "uncertainty"
     dots = "one dot per question" if len(values) <= DRAWN else f"{DRAWN} of {len(values)} questions as dots"
-    return UncertaintyFigure(title, f"Higher is more {direction}; {dots}.", figure, None, name)
+    return UncertaintyFigure(title, f"Higher is more {direction}; {dots}.", figure, table, name)

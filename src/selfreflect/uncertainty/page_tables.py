@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from selfreflect.render.table import Cell, Column, Table
 from selfreflect.stats import Floats
+from selfreflect.text import counted
 from selfreflect.uncertainty.assess import Assessment, Prediction
 from selfreflect.uncertainty.estimators import ESTIMATORS
+from selfreflect.uncertainty.length_audit import LengthAudit
 from selfreflect.uncertainty.measures import MEASURES, Measurement
 from selfreflect.uncertainty.reliability import ReliabilityBin
 from selfreflect.uncertainty.tables import range_text, row_name
@@ -101,6 +103,25 @@ def reliability_table(versions: Mapping[str, Sequence[ReliabilityBin]]) -> Table
                 ends = (one.accuracy_low, one.accuracy_high)
                 rows.append((version, one.name, one.n, one.confidence, one.accuracy, *ends))
     return Table("Confidence and correctness", columns, tuple(rows), ("low, high: 95% Wilson interval.",))
+
+
+def length_table(audit: LengthAudit) -> Table:
+    """How confidence, correctness and length depend on each other."""
+    rows = (
+        ("rank correlation of confidence and length", audit.score_with_length),
+        ("rank correlation of correctness and length", audit.correct_with_length),
+        ("rank correlation of confidence and correctness", audit.score_with_correct),
+        ("the same at equal length", audit.score_with_correct_at_length),
+        ("effect of confidence at equal length", audit.score_effect),
+        ("effect of length at equal confidence", audit.length_effect),
+    )
+    notes = (
+        "Effect: by how much the chance of a correct answer rises from the 10th to the 90th percentile, by a "
+        "logistic regression on both.",
+        "–: too few answers, or one of the two is the same for all.",
+    )
+    columns = (Column("dependence"), Column("value", "+.2f"))
+    return Table(f"Length of {counted(audit.n, 'answer')}", columns, rows, notes)
 
 
 def coverage_table(risks: Floats, best: Floats, accuracy: float) -> Table:

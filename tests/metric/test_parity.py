@@ -26,9 +26,14 @@ TOLERANCE = 1e-4
 
 pytestmark = pytest.mark.timeout(900)
 
-# The oracle needs minutes for all ten; these two run in every test run.
 CORNERS = ("empty_and_blank_answers", "one_answer_each")
-ORACLE_ITEMS = [item if item in CORNERS else pytest.param(item, marks=pytest.mark.slow) for item in ITEMS]
+"""In every test run for the oracle, which needs minutes for all ten."""
+QUICK = (*CORNERS, "dirac_duplicates", "quotes_underscores_braces", "stopwords_only")
+"""In every test run for the engine."""
+
+
+def slow_but(quick: tuple[str, ...]) -> list[Any]:
+    return [item if item in quick else pytest.param(item, marks=pytest.mark.slow) for item in ITEMS]
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +59,7 @@ def scored(metric: SelfReflect, name: str) -> dict[str, Score]:
     return metric.score(item["question"], summaries=item["summaries"], **halves)
 
 
-@pytest.mark.parametrize("name", ITEMS)
+@pytest.mark.parametrize("name", slow_but(QUICK))
 def test_the_engine_reproduces_the_published_scores(metric, name):
     assert type(metric.engine) is TreeEngine
     found = scored(metric, name)
@@ -64,7 +69,7 @@ def test_the_engine_reproduces_the_published_scores(metric, name):
     assert {score.token_tasks for score in found.values()} == {PUBLISHED[name]["token_tasks_per_context"]}
 
 
-@pytest.mark.parametrize("name", ORACLE_ITEMS)
+@pytest.mark.parametrize("name", slow_but(CORNERS))
 def test_the_oracle_reproduces_the_published_scores_and_the_engine_the_oracle_s(metric, name):
     item, lm = ITEMS[name], metric.judge.lm
     found = oracle.score(

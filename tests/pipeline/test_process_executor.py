@@ -85,15 +85,18 @@ class Listening(Quiet):
 def test_two_processs_give_what_this_process_gives(
     model: Path, questions: Path, calm: Path, tmp_path: Path
 ) -> None:
+    """Answers and scores; the next test compares summaries. Each stage starts its processes anew."""
     out = tmp_path / "r"
     progress = Listening()
-    options = ExecutionOptions(device="cpu", devices=("cpu", "cpu"))
-    with open_experiment(
-        out, settings(model, questions), STAGES, options=options, progress=progress
-    ) as experiment:
+    here = ExecutionOptions(device="cpu")
+    there = ExecutionOptions(device="cpu", devices=("cpu", "cpu"))
+    config = settings(model, questions)
+    with open_experiment(out, config, STAGES, options=there, progress=progress) as experiment:
         experiment.questions()
         experiment.answers()
+    with open_experiment(out, config, STAGES, options=here) as experiment:
         experiment.summaries(STRATEGIES)
+    with open_experiment(out, config, STAGES, options=there, progress=progress) as experiment:
         experiment.scores()
     assert records(out) == records(calm)
     one, other = Run.load(out).manifest, Run.load(calm).manifest
@@ -124,12 +127,19 @@ def test_a_process_that_is_killed_ends_the_stage_with_what_was_done(
         ):
             experiment.summaries(["suicidal:ask"])
         saved = dict(experiment.run.summaries)
+    assert saved
     written(tmp_path / "mended", "")
     options = ExecutionOptions(device="cpu")  # in this process, where the model is loaded
     with open_experiment(out, settings(model, questions), STAGES, options=options) as experiment:
         experiment.summaries(["suicidal:ask"])
         assert len(experiment.run.summaries) == 5
         assert saved.items() <= experiment.run.summaries.items()
+    with open_experiment(
+        tmp_path / "here", settings(model, questions), STAGES, options=options
+    ) as experiment:
+        experiment.questions()
+        experiment.summaries(["suicidal:ask"])
+        assert saved.items() <= experiment.run.summaries.items(), "the same as without processes"
 
 
 def test_an_error_in_a_process_is_raised_once_as_here(questions: Path, tmp_path: Path) -> None:

@@ -66,7 +66,10 @@ def test_half_precision_takes_the_tree_too(tiny_metric, architecture, dtype):
     assert scored(metric, name)["long"].judge_dtype == dtype
 
 
-@pytest.mark.parametrize("max_rows", [1, 7, 64, 512])
+# by default the property below draws other numbers of rows
+@pytest.mark.parametrize(
+    "max_rows", [1, 64, *(pytest.param(rows, marks=pytest.mark.slow) for rows in (7, 512))]
+)
 @pytest.mark.parametrize("architecture", ["llama", "mistral", "gemma2", "gpt_oss", "bloom"])
 def test_how_much_runs_at_once_changes_nothing(tiny_metric, architecture, max_rows):
     metric = tiny_metric(architecture)

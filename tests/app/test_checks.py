@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,11 @@ import tiny
 from app_server import Client, serving
 from fault_server import Call, FaultServer, answers, chat, choice, status, unused_port
 
-from selfreflect.app.speed import Pace
 from selfreflect.config import Price
 from selfreflect.pipeline.preflight import PROBE
 from selfreflect.store.run import Run
 
 PRICES = {"openai:paid": Price(input_per_million=1.0, output_per_million=2.0)}
-PACES = [Pace("answers", "", 2.0, 20), Pace("summaries", "", 2.0, 20), Pace("scores", "", 1.0, 100)]
 
 
 @pytest.fixture(scope="module")
@@ -137,49 +134,27 @@ def test_costs_are_those_of_a_dry_run_and_a_price_asks_for_agreement(client: Cli
     assert (free["money"], free["reasons"]) == (None, [])  # this machine's own server
 
 
-def test_time_is_judged_by_a_timing_and_then_by_earlier_questions(tmp_path: Path, model: Path) -> None:
-    calls = []
+def test_time_is_judged_by_earlier_questions_and_no_model_is_loaded_for_it(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(*_: Any, **__: Any) -> None:
+        raise AssertionError("an estimate loads no model")
 
-    def timing(config: Any, options: Any) -> list[Pace]:
-        calls.append(config.answers.model)
-        return PACES
-
-    with serving(tmp_path, model=model, timing=timing) as client:
-        first, again = (client.post("/api/estimate", json=body()).json() for _ in range(2))
-        low, high = first["seconds"]
-        # 4 answers of about 40 of at most 64 tokens, a summary, and 2 of these answers masked
-        answers, summary, scores = 4 * 40 * 0.1, 256 * 40 / 64 * 0.1, 2 * 40 * 0.6 * 6 * 0.01
-        assert low < answers + summary + scores < high
-        assert "timing" in first["basis"]
-        assert again == first
-        assert len(calls) == 1
-        many = client.post("/api/estimate", json=body(num_answers=200)).json()
-        assert many["seconds"][0] > 10 * low
-        assert "minutes" in many["reasons"][0]
+    with serving(tmp_path, model=model) as client:
+        with monkeypatch.context() as patched:
+            patched.setattr("transformers.PreTrainedModel.from_pretrained", load)
+            first = client.post("/api/estimate", json=body()).json()
+            many = client.post("/api/estimate", json=body(num_answers=200)).json()
+        assert first["seconds"] is None
+        assert "known after its first question" in first["basis"]
+        assert first["reasons"] == []
+        assert "completions take is not known yet" in many["reasons"][0]
         client.finished(client.ask(measures=["selfreflect"]))
-        later = client.post("/api/estimate", json=body()).json()
-        assert "earlier questions" in later["basis"]
-        assert 0 < later["seconds"][0] < later["seconds"][1] < high
-        assert len(calls) == 1
-
-
-def test_only_one_timing_runs_and_others_do_not_wait_for_it(tmp_path: Path, model: Path) -> None:
-    begun, go = threading.Event(), threading.Event()
-
-    def timing(config: Any, options: Any) -> list[Pace]:
-        begun.set()
-        assert go.wait(60)
-        return PACES
-
-    with serving(tmp_path, model=model, timing=timing) as client:
-        slow = threading.Thread(target=client.post, args=("/api/estimate",), kwargs={"json": body()})
-        slow.start()
-        assert begun.wait(60)
-        answer = client.post("/api/estimate", json=body()).json()
-        assert answer["seconds"] is None
-        go.set()
-        slow.join(60)
-        assert client.post("/api/estimate", json=body()).json()["seconds"] is not None
+        low, high = client.post("/api/estimate", json=body()).json()["seconds"]
+        assert 0 < low < high
+        longer = client.post("/api/estimate", json=body(num_answers=200)).json()
+        assert "earlier questions" in longer["basis"]
+        assert longer["seconds"][0] > 10 * low
 
 
 def test_answers_are_there_before_the_judge_is_loaded(client: Client) -> None:

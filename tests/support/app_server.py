@@ -26,9 +26,9 @@ from selfreflect.app.library import Library
 from selfreflect.app.meaning import Meaning
 from selfreflect.app.routes import Services
 from selfreflect.app.server import application, listen
-from selfreflect.app.speed import Pace, Speed
+from selfreflect.app.speed import Speed
 from selfreflect.app.work import JobRunner
-from selfreflect.config import Config, Price
+from selfreflect.config import Price
 from selfreflect.grouping import ordered_groups
 from selfreflect.pipeline.options import ExecutionOptions
 
@@ -116,13 +116,12 @@ def serving(
     meaning: Meaning | None = None,
     base_url: str | None = None,
     prices: Mapping[str, Price] | None = None,
-    timing: Callable[[Config, ExecutionOptions], list[Pace]] = lambda config, options: [],
 ) -> Iterator[Client]:
     """A server in a thread. ``work`` replaces what a job does; what means the same is, without ``meaning``,
-    what begins alike; without ``timing`` no model is timed."""
+    what begins alike."""
     models = ModelChoices([str(path) for path in (model, *others) if path], base_url, prices)
     library, options = Library(root), ExecutionOptions(device="cpu")
-    checks = Preflight(models, options, Speed(library, options, timing))
+    checks = Preflight(models, options, Speed(library))
     queue = JobQueue(work or JobRunner(library, models, options, checks))
     bound = listen(host, 0)
     access = Access(LOCAL, token=token)

@@ -178,7 +178,7 @@ def serve(
     """Serve until SIGINT or SIGTERM, which also stop the running job."""
     _log_to_stderr()
     library = Library(root)
-    checks = Preflight(models, options, Speed(library, options))
+    checks = Preflight(models, options, Speed(library))
     queue = JobQueue(JobRunner(library, models, options, checks))
     app = application(Services(queue, library, models, Meaning(), checks), allowed)
     server = _Server(server_config(app), queue)

@@ -1,25 +1,20 @@
-"""How long a question takes on this machine: judged by earlier questions, else by a short timing of its
-models."""
+"""Estimate how long a question takes, judged by earlier questions to the same models.
+
+No model is loaded or timed for it: a person who asks a first question gets its answers sooner than a timing.
+"""
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
 from selfreflect.app.library import Library
 from selfreflect.config import Config
 from selfreflect.errors import SelfReflectError
-from selfreflect.models.spec import ModelSpec, kind_of, load_generator, load_judge
-from selfreflect.pipeline.models import stage_model
-from selfreflect.pipeline.options import ExecutionOptions
+from selfreflect.models.spec import kind_of
 from selfreflect.pipeline.stages import ModelStage
 from selfreflect.prompts import load_prompts
 from selfreflect.store.run import Run
@@ -41,7 +36,7 @@ _TASKS_PER_TOKEN = 0.6
 """Tokens of an answer that are masked, about: words of no meaning are not."""
 
 _MEASURED, _GUESSED = (0.7, 1.5), (0.5, 2.0)
-"""How far a question may be from the earlier ones, and from a timing."""
+"""How far a question may be from earlier ones, if these had answers of its kind, and otherwise."""
 
 
 class Pace(NamedTuple):
@@ -85,46 +80,24 @@ class Workload:
 
 
 class Speed:
-    """Estimates durations. Threads may share it.
+    """Estimates durations from the runs of a library. Threads may share it."""
 
-    ``alone`` is held while models compute, so that a timing neither slows a job down nor is slowed down.
-    """
-
-    def __init__(
-        self,
-        library: Library,
-        options: ExecutionOptions,
-        timing: Callable[[Config, ExecutionOptions], list[Pace]] | None = None,
-    ) -> None:
+    def __init__(self, library: Library) -> None:
         self._library = library
-        self._options = options
-        self._timing = timing or time_models
-        self._timed: dict[tuple[str, str], list[Pace]] = {}
-        self._alone = threading.Lock()
-
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        with self._alone:
-            yield
 
     def estimate(self, workload: Workload) -> Estimate:
         """From and to, in seconds, without the time for loading models."""
         earlier, answer_tokens = self._earlier(workload)
-        stages: tuple[ModelStage, ...] = ("answers", "summaries", "scores")
-        unknown = [stage for stage in stages if not earlier[stage]]
-        timed: list[Pace] = self._time(workload) if unknown else []
         low = high = 0.0
-        for stage in stages:
-            paces = earlier[stage] or [one for one in timed if one.stage == stage]
+        for stage, paces in earlier.items():
             if not paces:
-                return Estimate(None, self._why_unknown(workload, stage))
+                return Estimate(None, _why_unknown(workload.model(stage)))
             rates = [pace.seconds / pace.work for pace in paces]
-            shortest, longest = _MEASURED if earlier[stage] and answer_tokens else _GUESSED
+            shortest, longest = _MEASURED if answer_tokens else _GUESSED
             work = workload.work(stage, answer_tokens)
             low += work * min(rates) * shortest
             high += work * max(rates) * longest
-        basis = "a short timing of the models" if unknown else "earlier questions to these models"
-        return Estimate((low, high), basis)
+        return Estimate((low, high), "earlier questions to these models")
 
     def _earlier(self, workload: Workload) -> tuple[dict[ModelStage, list[Pace]], float | None]:
         """The paces of the latest runs with these models, and the mean length of their answers."""
@@ -141,25 +114,11 @@ class Speed:
                         lengths.append(length)
         return paces, sum(lengths) / len(lengths) if lengths else None
 
-    def _time(self, workload: Workload) -> list[Pace]:
-        """The pace of models that are on this machine, timed once; none while a job runs."""
-        key = workload.model("answers"), workload.model("scores")
-        if key not in self._timed and self._alone.acquire(blocking=False):
-            try:
-                self._timed[key] = self._timing(workload.config, self._options)
-            except SelfReflectError:  # which the check of the models reports
-                return []
-            finally:
-                self._alone.release()
-        return self._timed.get(key, [])
 
-    def _why_unknown(self, workload: Workload, stage: ModelStage) -> str:
-        model = workload.model(stage)
-        if self._alone.locked():
-            return "while another question is worked on, nothing is timed"
-        if kind_of(model) == "openai":
-            return "how fast the server answers is known after the first question"
-        return "how fast a model is on this machine is known after its first question"
+def _why_unknown(model: str) -> str:
+    if kind_of(model) == "openai":
+        return "how fast the server answers is known after the first question"
+    return "how fast a model is on this machine is known after its first question"
 
 
 @lru_cache(maxsize=4 * _RECENT)
@@ -190,58 +149,3 @@ def _paces(path: Path, version: object) -> tuple[list[Pace], float, bool]:
     count = 2 * manifest.config.get("answers", {}).get("num_answers", 0) * len(run.answers)
     length = work["answers"] / count if count else 0.0
     return paces, length, manifest.prompts.get("answers") != load_prompts().hash
-
-
-def time_models(config: Config, options: ExecutionOptions) -> list[Pace]:
-    """Load the models of a question that are on this machine, and time each for a second or two.
-
-    Raises:
-        SelfReflectError: a model cannot be loaded.
-    """
-    paces: list[Pace] = []
-    spec = stage_model(config, options, "answers")
-    if _is_here(spec):
-        pace = _time_generator(spec)
-        paces += [pace, pace._replace(stage="summaries")]
-    spec = stage_model(config, options, "scores")
-    if _is_here(spec):
-        paces.append(_time_judge(spec))
-    return [pace for pace in paces if pace.work > 0]
-
-
-def _is_here(spec: ModelSpec) -> bool:
-    """Whether the model is the embedded one, downloaded, or in a directory."""
-    from selfreflect.models.smollm2 import is_downloaded
-
-    if spec.kind != "local":
-        return False
-    return is_downloaded() if spec.name == "smollm2" else Path(spec.name).is_dir()
-
-
-def _time_generator(spec: ModelSpec) -> Pace:
-    from selfreflect.models.base import Message, Reply, Request, Sampling
-
-    generator = load_generator(spec)
-    message = Message(
-        role="user", content="Name many things that people do in a garden, one after the other."
-    )
-    request = Request(messages=(message,), sampling=Sampling(max_new_tokens=8), n=8, seed=0)
-    # the first pass of a process takes longer than any other
-    generator.generate([replace(request, n=1, sampling=Sampling(max_new_tokens=1))])
-    start = time.monotonic()
-    [reply] = generator.generate([request])
-    tokens = reply.tokens if isinstance(reply, Reply) else 0
-    return Pace("answers", spec.name, time.monotonic() - start, tokens)
-
-
-def _time_judge(spec: ModelSpec) -> Pace:
-    from selfreflect.metric.scorer import SelfReflect
-
-    judge = load_judge(spec)
-    verbs = ("plant", "water", "dig", "like", "tend", "see", "mow", "leave")
-    answers = [f"People {verb} the small garden in spring" for verb in verbs]
-    metric = SelfReflect(judge)
-    metric.score("What?", answers=["Red roses", "Tulips"], summaries="Roses")
-    start = time.monotonic()
-    score = metric.score("What do people do?", answers=answers, summaries="They work in it.")["summary"]
-    return Pace("scores", spec.name, time.monotonic() - start, 2 * score.token_tasks)

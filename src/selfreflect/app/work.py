@@ -60,11 +60,10 @@ class JobRunner:
         self._checks = checks
 
     def __call__(self, job: Job) -> None:
-        with self._checks.speed.alone():
-            if isinstance(job.request, RunToJudge):
-                self._judge(job, job.request)
-            else:
-                self._work(job, job.request)
+        if isinstance(job.request, RunToJudge):
+            self._judge(job, job.request)
+        else:
+            self._work(job, job.request)
 
     def _work(self, job: Job, body: AskBody | ScoreBody) -> None:
         """Fill a new run directory."""

@@ -99,7 +99,6 @@ export function refreshEstimate() {
     const fields = [...byId("ask").elements].filter((field) => field.id !== "question");
     const ready = body.strategies.length > 0 && body.measures.length > 0 && fields.every((field) => field.validity.valid);
     if (turn !== estimates || !ready) return;
-    if (byId("estimate").textContent === "") byId("estimate").textContent = "Looking at how long this takes…";
     const estimate = await post("/api/estimate", { ...body, question: body.question.trim() || "?" }).catch(() => null);
     if (turn !== estimates) return;
     byId("estimate").textContent = estimate === null ? "" : estimateText(estimate);

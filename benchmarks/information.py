@@ -15,6 +15,7 @@ import json
 from collections.abc import Callable, Sequence
 from itertools import chain, combinations, pairwise
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -33,9 +34,11 @@ from selfreflect.models.judge import Judge
 from selfreflect.pipeline.dry_run import tree_nodes
 from selfreflect.records import Reader, Score, Summary
 from selfreflect.sources.items import Item, read_items
+from selfreflect.stats import student_quantile
 from selfreflect.text import normalise_question
 
 PASTED = (1, 2, 5)
+ALL = "all pasted"
 
 Row = dict[str, Any]
 """``id``, ``values`` by name of the text, ``words`` of each text, ``undefined``: why there is no share."""
@@ -170,6 +173,18 @@ def measured(measure: Callable[[Item], Row], items: Sequence[Item], path: Path |
     return [rows[item.id] for item in items]
 
 
+def averaged(rows: Sequence[Row], most: int = information.SUBSETS) -> list[Row]:
+    """Replace the values and words of each text by their means over its first ``most`` subsets."""
+    means_of = []
+    for row in rows:
+        fields = {
+            field: {name: float(np.mean(numbers[:most])) for name, numbers in row[field].items()}
+            for field in ("values", "words")
+        }
+        means_of.append(row | fields)
+    return means_of
+
+
 def share(wins: Sequence[bool]) -> str:
     low, high = wilson(sum(wins), len(wins))
     return f"{sum(wins)} of {len(wins)}, {sum(wins) / len(wins):.0%} [{low:.0%}, {high:.0%}]"
@@ -188,37 +203,100 @@ def means(rows: Sequence[Row], num_answers: int) -> None:
         print(f"| {name} | {words:.1f} | {np.mean(told):.1f} | {sum(told) / total:.0%} |")
 
 
-def against_pasted(rows: Sequence[Row], names: Sequence[str], num_answers: int) -> None:
-    """Whether more pasted answers tell more, and which summaries tell more than answers of their length."""
-    curve = ["empty"] + [f"{count} pasted" for count in pasted_counts(num_answers)]
-    print("\n| of the items | share |\n| --- | --- |")
-    print(f"| empty at or below 0 | {share([row['values']['empty'] <= 0 for row in rows])} |")
-    growing = []
+def empty_summary(rows: Sequence[Row]) -> None:
+    """In how many items the empty summary tells something, beyond chance in the held-out answers."""
+    at_most = clearly_above = clearly_below = 0
     for row in rows:
-        values = [row["values"][name] for name in curve[1:]]
-        growing.append(all(fewer <= more for fewer, more in pairwise(values)))
-    print(f"| never fewer bits with more pasted answers | {share(growing)} |")
-    for fewer, more in pairwise(curve):
-        print(f"| {more} > {fewer} | {share([row['values'][more] > row['values'][fewer] for row in rows])} |")
-    for name in names:
-        above = []
-        for row in rows:
-            words = [row["words"][one] for one in curve]
-            on_curve = np.interp(row["words"][name], words, [row["values"][one] for one in curve])
-            above.append(row["values"][name] > on_curve)
-        print(f"| {name} above the curve of pasted answers | {share(above)} |")
+        mean = np.mean(row["empty"])
+        half = student_quantile(0.975, len(row["empty"]) - 1) * stderr(row["empty"])
+        at_most += bool(mean <= 0)
+        clearly_above += bool(mean > half)
+        clearly_below += bool(mean < -half)
+    print(
+        f"\nThe empty summary tells at most 0 bits in {at_most} of {len(rows)} items, clearly more (95 % "
+        f"interval over the held-out answers) in {clearly_above}, clearly less in {clearly_below}."
+    )
 
 
-def order(rows: dict[str, list[Row]], names: Sequence[str]) -> None:
+def stderr(values: Sequence[float]) -> float:
+    return float(np.std(values, ddof=1) / np.sqrt(len(values)))
+
+
+def against_pasted(rows: Sequence[Row], names: Sequence[str], num_answers: int) -> None:
+    """Whether more pasted answers tell more, and which summaries tell more than answers of their length, by
+    the first answers alone and by means over subsets."""
+    curve = ["empty"] + [f"{count} pasted" for count in pasted_counts(num_answers)]
+    columns: list[dict[str, str]] = []
+    for most, tokens in ((1, "first answers"), (information.SUBSETS, "subsets")):
+        cells: dict[str, list[bool]] = {}
+        for row in averaged(rows, most):
+            values = [row["values"][name] for name in curve]
+            growing = all(fewer <= more for fewer, more in pairwise(values[1:]))
+            cells.setdefault("never fewer bits with more pasted answers", []).append(growing)
+            for (fewer, low), (more, high) in pairwise(zip(curve, values, strict=True)):
+                cells.setdefault(f"{more} > {fewer}", []).append(high > low)
+            for name in names:
+                on_curve = np.interp(row["words"][name], [row["words"][one] for one in curve], values)
+                heading = f"{name} above the curve of pasted answers"
+                cells.setdefault(heading, []).append(bool(row["values"][name] > on_curve))
+        column = {heading: share(wins) for heading, wins in cells.items()}
+        spent = sum(row["tokens"][tokens] for row in rows) / sum(row["tokens"]["SelfReflect"] for row in rows)
+        columns.append(column | {"judge tokens, of SelfReflect's": f"{spent:.1%}"})
+    print(f"\n| of the items | first answers | {information.SUBSETS} subsets |\n| --- | --- | --- |")
+    for heading in columns[0]:
+        print(f"| {heading} | {' | '.join(column[heading] for column in columns)} |")
+
+
+def mean_scores(rows: Sequence[Row]) -> None:
+    """Mean SelfReflect scores, with their errors against all words if they are estimates."""
+    best, *others = rows[0]["values"]
+    print("\n| text | mean score | above the best summary's |\n| --- | --- | --- |")
+    for name in (best, *others):
+        score = np.mean([row["values"][name] for row in rows])
+        more = [row["values"][name] - row["values"][best] for row in rows]
+        if "errors" not in rows[0]:
+            print(f"| {name} | {score:.4f} | {np.mean(more):+.4f} |")
+            continue
+        own = mean_error(rows, name)
+        of_difference = "" if name == best else f" ± {mean_error(rows, f'{best} - {name}'):.4f}"
+        print(f"| {name} | ≈ {score:.4f} ± {own:.4f} | {np.mean(more):+.4f}{of_difference} |")
+
+
+def mean_error(rows: Sequence[Row], name: str) -> float:
+    """Standard error of a mean over items, against the mean of exact values."""
+    errors = [row["errors"][name] for row in rows if row["errors"][name] is not None]
+    return float(np.sqrt(np.sum(np.square(errors))) / len(errors))
+
+
+def doubtful(rows: Sequence[Row], better: str, worse: str) -> float:
+    """How many items the sample of words orders otherwise than all words would, by a normal approximation."""
+    total = 0.0
+    for row in rows:
+        error = row["errors"].get(f"{better} - {worse}", row["errors"].get(f"{worse} - {better}"))
+        difference = abs(row["values"][better] - row["values"][worse])
+        if error:
+            total += NormalDist().cdf(-difference / error)
+        elif error is None:
+            total += 0.5
+    return total
+
+
+def order(columns: dict[str, list[Row]], names: Sequence[str]) -> None:
     """How often the better of two texts wins: more bits, or a lower SelfReflect score."""
-    print("\n| pair | " + " | ".join(rows) + " |\n|" + " --- |" * (len(rows) + 1))
-    for better, worse in combinations([*names, "empty"], 2):
+    print("\n| pair | " + " | ".join(columns) + " |\n|" + " --- |" * (len(columns) + 1))
+    controls = ["empty", "question repeated", "nonsense"]
+    pairs = [*combinations(names, 2), *((names[0], control) for control in controls), (ALL, names[0])]
+    for better, worse in pairs:
         cells = []
-        for heading, measurements in rows.items():
+        for heading, rows in columns.items():
+            every = next(name for name in reversed(rows[0]["values"]) if name.endswith(" pasted"))
+            first = every if better == ALL else better
             sign = -1 if heading.startswith("SelfReflect") else 1
-            cells.append(
-                share([sign * row["values"][better] > sign * row["values"][worse] for row in measurements])
-            )
+            wins = [sign * row["values"][first] > sign * row["values"][worse] for row in rows]
+            cell = share(wins)
+            if "errors" in rows[0]:
+                cell = f"≈ {cell}; {doubtful(rows, first, worse):.1f} in doubt"
+            cells.append(cell)
         print(f"| {better} > {worse} | {' | '.join(cells)} |")
 
 
@@ -255,14 +333,17 @@ def main() -> None:
 
         if "information" in arguments.measures:
             rows = measured(bits(judge, arguments.reader), items, path(wording))
-            columns[f"usable information, N = {count}"] = rows
+            columns[f"usable information, N = {count}"] = averaged(rows)
             print(f"\nN = {count}, {wording}")
-            means(rows, count)
+            means(averaged(rows), count)
+            empty_summary(rows)
             against_pasted(rows, names, count)
         if "selfreflect" in arguments.measures:
             kind = "selfreflect" if arguments.budget is None else f"selfreflect-{arguments.budget:g}"
             rows = measured(scores(judge, arguments.budget), items, path(kind))
             columns[f"SelfReflect, N = {count}"] = rows
+            print(f"\nSelfReflect, N = {count}")
+            mean_scores(rows)
     order(columns, names)
 
 

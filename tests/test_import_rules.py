@@ -49,7 +49,7 @@ TORCH = {
     *(f"metric.engine.{name}" for name in "reference native".split()),
     *(f"models.{name}" for name in "judge smollm2 linear nli bert".split()),
     *(f"models.local.{name}" for name in "loading threads generator device_map weights".split()),
-    *(f"models.local.{name}" for name in "decode step llama".split()),
+    *(f"models.local.{name}" for name in "decode prompts step llama".split()),
     "models.vllm.judge",
     *(f"bench.{name}" for name in "schedules flops machine measure decoding random_model".split()),
 }

@@ -158,6 +158,16 @@ def test_texts_do_not_depend_on_batches_or_on_the_order_of_requests(lm: CausalLM
         assert generator.generate([REQUESTS[i] for i in order]) == [one_by_one[i] for i in order]
 
 
+def test_texts_do_not_depend_on_prompts_that_were_computed_before(lm: CausalLM) -> None:
+    """Strategies that begin alike, further batches of one question, and a second turn."""
+    context = "You can plant tomatoes and basil in a pot. " * 6
+    alike = [ask(context + text, HOT, n=5, seed=9 * i) for i, text in enumerate(TEXTS)]
+    alone = [HFGenerator(lm).generate([request])[0] for request in alike]
+    generator = HFGenerator(lm, batch_size=8)
+    assert generator.generate(alike) == alone
+    assert generator.generate(alike[::-1]) == alone[::-1]
+
+
 def test_a_reply_comes_as_its_last_sequence_ends(lm: CausalLM) -> None:
     generator = HFGenerator(lm, batch_size=64)
     whole = generator.generate(REQUESTS)
@@ -184,6 +194,17 @@ def test_the_seed_decides(lm: CausalLM) -> None:
     generator = HFGenerator(lm)
     first, again, other = (only(generator, ask("Hi", HOT, seed=seed)).text for seed in (1, 1, 2**63 - 2))
     assert first == again != other
+
+
+def test_loading_says_that_steps_are_slower_without_a_compiler(
+    lm: CausalLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+    HFGenerator.load(lm.name, lines.append, device="cpu")
+    assert not any("slower" in line for line in lines)
+    monkeypatch.setattr("selfreflect.models.local.step.step_library", lambda: "no gcc")
+    HFGenerator.load(lm.name, lines.append, device="cpu")
+    assert lines[-1] == "generation is slower because its C code could not be compiled: no gcc"
 
 
 def test_requests_with_different_settings_in_one_call(lm: CausalLM) -> None:

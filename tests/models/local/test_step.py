@@ -15,7 +15,15 @@ from tiny_chat import single_threaded
 from transformers import AutoModelForCausalLM
 
 from selfreflect.models.local.decode import LibrarySequences, begin
-from selfreflect.models.local.step import FusedSequences, Product, Slots, StepLibrary, serves, step_library
+from selfreflect.models.local.step import (
+    FusedSequences,
+    Product,
+    Slots,
+    StepLibrary,
+    serves,
+    step_library,
+    why_slow,
+)
 
 needs_compiler = pytest.mark.skipif(isinstance(step_library(), str), reason=str(step_library()))
 
@@ -75,6 +83,31 @@ def test_every_step_has_the_logits_of_the_model_itself(tmp_path: Path, kind: str
 
 
 @needs_compiler
+@pytest.mark.parametrize("change", ["linear", "llama3", "yarn", "tied"])
+@torch.inference_mode()
+def test_rotary_variants_and_shared_matrices(tmp_path: Path, change: str) -> None:
+    rope: dict[str, object] = {
+        "rope_type": change,
+        "rope_theta": 10000.0,
+        "factor": 4.0,
+        "original_max_position_embeddings": 32,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+    }
+    options = {"tie_word_embeddings": True} if change == "tied" else {"rope_parameters": rope}
+    model = saved(tmp_path, "llama", **options)
+    logits, sequences = begin(model, PROMPTS, pad_id=0)
+    assert type(sequences) is FusedSequences
+    texts = [list(prompt) for prompt in PROMPTS]
+    for token in (4, 40, 14):
+        for text, row in zip(texts, logits, strict=True):
+            truth = model(input_ids=torch.tensor([text])).logits[0, -1]
+            assert torch.allclose(row, truth, atol=2e-4)
+            text.append(token)
+        logits = sequences.extend(torch.full((len(texts),), token))
+
+
+@needs_compiler
 @settings(max_examples=40, deadline=None)
 @given(
     rows=st.sampled_from([1, 16, 17, 40, 64, 70, 130]),
@@ -129,13 +162,16 @@ def test_slots_of_sequences_that_ended_are_used_again() -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize("change", ["none", "gemma2", "bfloat16", "window", "adapter", "head", "compiler"])
+@pytest.mark.parametrize(
+    "change", ["none", "gemma2", "bfloat16", "window", "qwen2", "dynamic", "adapter", "head", "compiler"]
+)
 def test_other_models_keep_their_own_layers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    kind = {"gemma2": "gemma2", "window": "mistral"}.get(change, "llama")
+    kind = {"gemma2": "gemma2", "window": "mistral", "qwen2": "qwen2"}.get(change, "llama")
     dtype = torch.bfloat16 if change == "bfloat16" else torch.float32
-    model = saved(tmp_path, kind, dtype)
+    rope = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
+    model = saved(tmp_path, kind, dtype, **({"rope_parameters": rope} if change == "dynamic" else {}))
     if change == "adapter":
         layer = model.model.layers[0]
         layer.mlp.up_proj = torch.nn.Sequential(layer.mlp.up_proj)
@@ -144,6 +180,7 @@ def test_other_models_keep_their_own_layers(
     if change == "compiler":
         monkeypatch.setattr("selfreflect.models.local.step.step_library", lambda: "no compiler")
     assert serves(model) == (change == "none")
+    assert why_slow(model) == ("no compiler" if change == "compiler" else "")
     with torch.inference_mode():
         _, sequences = begin(model, PROMPTS[:2], pad_id=0)
     assert type(sequences) is (FusedSequences if change == "none" else LibrarySequences)

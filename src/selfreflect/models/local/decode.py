@@ -14,6 +14,7 @@ from transformers.cache_utils import DynamicLayer
 
 from selfreflect.models.base import Sampling
 from selfreflect.models.local.device_map import input_device
+from selfreflect.models.local.prompts import PromptStates, left_padded, positions
 from selfreflect.models.local.step import FusedSequences, serves
 
 _NUCLEUS = 512
@@ -76,9 +77,16 @@ class Sequences(Protocol):
 
 
 @torch.inference_mode()
-def decode(model: Any, draws: Sequence[Draw], stop_ids: frozenset[int], pad_id: int) -> Iterator[DecodeStep]:
-    """Extend draws with the same sampling settings as one batch. Equal prompts are computed once."""
-    logits, sequences = begin(model, [draw.prompt for draw in draws], pad_id)
+def decode(
+    model: Any,
+    draws: Sequence[Draw],
+    stop_ids: frozenset[int],
+    pad_id: int,
+    computed: PromptStates | None = None,
+) -> Iterator[DecodeStep]:
+    """Extend draws with the same sampling settings as one batch. Equal prompts are computed once, and see
+    :func:`begin` for ``computed``."""
+    logits, sequences = begin(model, [draw.prompt for draw in draws], pad_id, computed)
     active = list(range(len(draws)))
     sources = [torch.Generator(device=logits.device).manual_seed(draw.seed) for draw in draws]
     is_measured = any(draw.likelihoods is not None for draw in draws)
@@ -103,23 +111,27 @@ def decode(model: Any, draws: Sequence[Draw], stop_ids: frozenset[int], pad_id: 
         logits = sequences.extend(tokens)
 
 
-def begin(model: Any, prompts: Sequence[tuple[int, ...]], pad_id: int) -> tuple[torch.Tensor, Sequences]:
-    """Compute the prompts, and return the logits after each, with the sequences that they begin."""
-    distinct = sorted(set(prompts))
+def begin(
+    model: Any, prompts: Sequence[tuple[int, ...]], pad_id: int, computed: PromptStates | None = None
+) -> tuple[torch.Tensor, Sequences]:
+    """Compute the prompts, and return the logits after each, with the sequences that they begin.
+
+    ``computed`` are those of calls before, for models that do their steps in C.
+    """
+    distinct = list(dict.fromkeys(prompts))
     row_of = {prompt: row for row, prompt in enumerate(distinct)}
     rows = [row_of[prompt] for prompt in prompts]
-    ids, mask = _left_padded(distinct, pad_id, input_device(model))
-    fused = serves(model)
-    cache = DynamicCache(config=model.config) if fused else _growing_cache(model)
-    library = LibrarySequences(model, cache, mask)
-    logits = library.logits(ids, _positions(mask))[rows]
-    if not fused:
-        library.keep(rows)
-        return logits, library
-    keys = [layer.keys.contiguous() for layer in cache.layers]
-    values = [layer.values.contiguous() for layer in cache.layers]
-    lengths = np.array([len(prompt) for prompt in distinct], dtype=np.int64)
-    return logits, FusedSequences(model, keys, values, np.array(rows, dtype=np.int64), lengths)
+    if serves(model):
+        logits, states = (computed or PromptStates(model)).compute(distinct)
+        lengths = np.array([len(prompt) for prompt in distinct], dtype=np.int64)
+        row_numbers = np.array(rows, dtype=np.int64)
+        return logits[rows], FusedSequences(model, states.keys, states.values, row_numbers, lengths)
+    ids, mask = left_padded(distinct, pad_id)
+    device = input_device(model)
+    library = LibrarySequences(model, _growing_cache(model), mask.to(device))
+    logits = library.logits(ids.to(device), positions(library.mask))[rows]
+    library.keep(rows)
+    return logits, library
 
 
 class LibrarySequences:
@@ -137,14 +149,14 @@ class LibrarySequences:
 
     def extend(self, tokens: torch.Tensor) -> torch.Tensor:
         self.mask = torch.cat([self.mask, self.mask.new_ones(len(tokens), 1)], dim=1)
-        return self.logits(tokens[:, None], _positions(self.mask)[:, -1:])
+        return self.logits(tokens[:, None], positions(self.mask)[:, -1:])
 
-    def logits(self, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    def logits(self, ids: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
         """The logits after the last of some tokens more, (sequences, vocabulary)."""
         output = self.model(
             input_ids=ids,
             attention_mask=self.mask,
-            position_ids=positions,
+            position_ids=position_ids,
             past_key_values=self.cache,
             logits_to_keep=1,
         )
@@ -225,24 +237,6 @@ def _largest(probs: torch.Tensor, sampling: Sampling) -> tuple[torch.Tensor, tor
         return few.values, few.indices
     every = probs.sort(dim=-1, descending=True)
     return every.values, every.indices
-
-
-def _left_padded(
-    prompts: Sequence[tuple[int, ...]], pad_id: int, device: torch.device
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Token ids and attention mask, each (prompts, longest)."""
-    longest = max(len(prompt) for prompt in prompts)
-    ids = np.full((len(prompts), longest), pad_id, dtype=np.int64)
-    mask = np.zeros((len(prompts), longest), dtype=np.int64)
-    for row, prompt in enumerate(prompts):
-        ids[row, longest - len(prompt) :] = prompt
-        mask[row, longest - len(prompt) :] = 1
-    return torch.from_numpy(ids).to(device), torch.from_numpy(mask).to(device)
-
-
-def _positions(mask: torch.Tensor) -> torch.Tensor:
-    """Positions without the padding, so that a prompt gives the same logits however far it is padded."""
-    return (mask.cumsum(dim=1) - 1).clamp_(min=0)
 
 
 class _GrowingLayer(DynamicLayer):  # type: ignore[misc]

@@ -14,6 +14,8 @@ from selfreflect.models.base import Refusal, Reply, Request, Sample, results_of
 from selfreflect.models.chat import ChatTokenizer, ends_in_trace, fewest_tokens
 from selfreflect.models.local.decode import Draw, decode
 from selfreflect.models.local.loading import CausalLM, load_causal_lm
+from selfreflect.models.local.prompts import PromptStates
+from selfreflect.models.local.step import why_slow
 from selfreflect.models.spec import ModelSpec
 
 
@@ -157,6 +159,7 @@ class HFGenerator(TokenGenerator):
         self.batch_size = batch_size or (64 if lm.device == "cpu" else 256)
         self.on_step: Callable[[int, int], None] = lambda tokens, ended: None
         """Called with the number of tokens that were just drawn, and of the sequences that they ended."""
+        self._computed = PromptStates(lm.model)
         self._stop_ids = _stop_ids(lm)
         self._pad_id = lm.tokenizer.pad_token_id
         if self._pad_id is None:
@@ -179,7 +182,11 @@ class HFGenerator(TokenGenerator):
             BackendError: the model cannot be loaded.
         """
         spec = ModelSpec.of(model, **fields)
-        return cls(load_causal_lm(spec, progress), batch_size=spec.batch_size)
+        lm = load_causal_lm(spec, progress)
+        reason = why_slow(lm.model)
+        if progress and reason:
+            progress(f"generation is slower because its C code could not be compiled: {reason}")
+        return cls(lm, batch_size=spec.batch_size)
 
     def _decode(self, draws: Mapping[int, Sequence[Draw]]) -> Iterator[tuple[int, Draw]]:
         """Batches span requests: draws of one sampling setting, and of prompts of similar length."""
@@ -189,7 +196,8 @@ class HFGenerator(TokenGenerator):
             alike = list(draws_alike)
             for start in range(0, len(alike), self.batch_size):
                 batch = alike[start : start + self.batch_size]
-                for step in decode(self.lm.model, [draw for _, draw in batch], self._stop_ids, self._pad_id):
+                own = [draw for _, draw in batch]
+                for step in decode(self.lm.model, own, self._stop_ids, self._pad_id, self._computed):
                     self.on_step(step.tokens, len(step.ended))
                     for position in step.ended:
                         yield batch[position]

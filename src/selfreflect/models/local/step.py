@@ -56,6 +56,19 @@ def step_library() -> StepLibrary | str:
 
 def serves(model: Any) -> bool:
     """Whether :class:`FusedSequences` gives the model's own logits, and this machine can run it."""
+    if not _is_known(model):
+        return False
+    library = step_library()
+    return not isinstance(library, str) and _head_size(model) <= library.largest_head
+
+
+def why_slow(model: Any) -> str:
+    """Why there is no library for a model that it would serve; empty if there is nothing to say."""
+    library = step_library() if _is_known(model) else ""
+    return library if isinstance(library, str) else ""
+
+
+def _is_known(model: Any) -> bool:
     cls = type(model)
     if cls.__name__ not in MODELS or not cls.__module__.startswith("transformers.models."):
         return False
@@ -64,9 +77,15 @@ def serves(model: Any) -> bool:
     for weight in model.parameters():
         if weight.device.type != "cpu" or weight.dtype != torch.float32 or not weight.is_contiguous():
             return False
-    library = step_library()
-    head = model.model.layers[0].self_attn.head_dim
-    return not isinstance(library, str) and head % 2 == 0 and head <= library.largest_head
+    # The angles of these change with the longest sequence of a batch, so nothing can be shared.
+    if model.model.rotary_emb.rope_type in ("dynamic", "longrope"):
+        return False
+    return _head_size(model) % 2 == 0
+
+
+def _head_size(model: Any) -> int:
+    size: int = model.model.layers[0].self_attn.head_dim
+    return size
 
 
 class Product:
@@ -135,6 +154,7 @@ class FusedSequences:
         library = step_library()
         assert not isinstance(library, str)
         self.library = library
+        self.model = model  # whose weights must outlive the pointers to them
         self.decoder = model.model
         self.prompt_keys = keys
         self.prompt_values = values

@@ -1,29 +1,39 @@
-"""Write files whole or not at all; for files of this package only, because a path that a user names may be a
-device or a link, which a rename would replace."""
+"""Write files whole or not at all.
+
+:func:`write_bytes` is for names that this package chose. A name that a user gave may be a device or a link,
+which a rename would replace; :func:`write_through` is for those.
+"""
 
 from __future__ import annotations
 
 import os
 import secrets
+import shutil
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 
-def write_bytes(path: Path, data: bytes, *, private: bool = False, durable: bool = True) -> None:
+def write_bytes(
+    path: Path, data: bytes, *, private: bool = False, durable: bool = True, mode: int | None = None
+) -> None:
     """Replace ``path`` atomically: a reader sees the old file or the new one.
 
     Args:
         private: whether only the owner may read the file.
+        mode: the permissions, whatever the umask is.
         durable: wait until the data is on disk. Without it a crash of the machine may damage the new file.
 
     Raises:
         OSError: the file cannot be written; the old one is unchanged.
     """
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
-    mode = 0o600 if private else 0o666  # less what the umask takes away
+    created = 0o600 if private or mode is not None else 0o666  # less what the umask takes away
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, created)
         with os.fdopen(descriptor, "wb") as file:
+            if mode is not None:
+                os.fchmod(descriptor, mode)
             file.write(data)
             if durable:
                 file.flush()
@@ -35,6 +45,66 @@ def write_bytes(path: Path, data: bytes, *, private: bool = False, durable: bool
         raise
     if durable:
         sync_directory(path.parent)
+
+
+def write_through(path: Path, data: bytes) -> None:
+    """Write a file that a user named: atomically and with the permissions of the old file.
+
+    A link, a device or a pipe is written in place, and so is a file whose directory takes no new one.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    is_special = path.is_symlink() or (path.exists() and not path.is_file())
+    if is_special or not os.access(path.parent, os.W_OK):
+        path.write_bytes(data)
+        return
+    write_bytes(path, data, mode=path.stat().st_mode & 0o777 if path.exists() else None)
+
+
+def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write files into a folder, by their path in it.
+
+    A new folder gets all of them at once. In one that exists all are on disk before the first appears: a
+    killed process may leave some of them, but never a part of one, and :func:`conflicts` lets the same call
+    complete them.
+
+    Raises:
+        OSError: something cannot be written; what was there before is unchanged.
+    """
+    is_new = not folder.exists()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    name = f"{folder.name}.{secrets.token_hex(4)}.partial"
+    staging = folder.with_name(name) if is_new else folder / name
+    try:
+        for inner, data in files.items():
+            path = staging / inner
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(path, data)
+        if is_new:
+            staging.rename(folder)
+            sync_directory(folder.parent)
+            return
+        for inner in files:
+            target = folder / inner
+            target.parent.mkdir(parents=True, exist_ok=True)
+            (staging / inner).replace(target)
+            sync_directory(target.parent)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def conflicts(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
+    """The files in a folder that :func:`write_files` would replace; none if a killed process left them as the
+    beginning of the same files."""
+    paths = {folder / name: data for name, data in files.items()}
+    existing = [path for path in paths if path.exists()]
+    is_beginning = len(existing) < len(paths) and all(_holds(path, paths[path]) for path in existing)
+    return [] if is_beginning else existing
+
+
+def _holds(path: Path, data: bytes) -> bool:
+    return path.is_file() and path.stat().st_size == len(data) and path.read_bytes() == data
 
 
 def sync(path: Path) -> None:

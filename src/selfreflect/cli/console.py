@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from selfreflect.atomic import write_through
 from selfreflect.errors import DataError
 from selfreflect.records import Question, dump_line
 from selfreflect.render.table import Table, to_rich
@@ -94,7 +95,7 @@ def context_line(question: Question) -> Text:
 def write_file(path: Path, text: str) -> None:
     """Write a file that a user asked for, and say so. Raises DataError if the system refuses."""
     try:
-        path.write_text(text, encoding="utf-8", newline="")
+        write_through(path, text.encode())
     except OSError as error:
         raise DataError(f"{path}: cannot be written: {error.strerror}") from error
     say(f"wrote {path}")

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from msgspec import to_builtins
 
-from selfreflect.atomic import write_bytes
+from selfreflect.atomic import conflicts, write_files
 from selfreflect.cli import settings as o
-from selfreflect.cli.console import exit_with, make_folder, say, say_next_step
+from selfreflect.cli.console import exit_with, say, say_next_step
 from selfreflect.cli.items import load_item_file, say_notes
 from selfreflect.cli.settings import argument, option
 from selfreflect.config import Config
@@ -181,16 +181,13 @@ def export_command(
 
         name = run.resolve().name
         files = dataset_files(records_by_judge(stored, name), name)
-    paths = {output / name: data for name, data in files.items()}
-    existing = [str(path) for path in paths if path.exists()]
-    if existing and not overwrite:
-        raise DataError(f"already there: {', '.join(existing)}. Use another directory, or --overwrite")
-    for path, data in paths.items():
-        make_folder(path.parent)
-        try:
-            write_bytes(path, data)
-        except OSError as error:
-            raise DataError(f"{path}: cannot be written: {error.strerror}") from error
+    try:
+        if not overwrite and (existing := conflicts(output, files)):
+            names = ", ".join(map(str, existing))
+            raise DataError(f"already there: {names}. Use another directory, or --overwrite")
+        write_files(output, files)
+    except OSError as error:
+        raise DataError(f"{output}: cannot be written: {error.strerror}") from error
     parts = dict.fromkeys(name.partition("/")[0] for name in files)
     say(f"wrote {output}: {', '.join(parts)}")
 

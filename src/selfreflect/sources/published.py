@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from selfreflect.atomic import write_bytes
+from selfreflect.atomic import conflicts, write_files
 from selfreflect.errors import DataError, excerpt
 from selfreflect.records import AnswerSet, Question, Summary, question_id
 
@@ -188,21 +188,20 @@ def _short_names(rows: Iterable[_Summaries]) -> dict[str, str]:
 
 def _write(directory: Path, contents: list[list[Any]], overwrite: bool) -> None:
     """Write the files in the order of ``FILES``."""
-    paths = [directory / name for name in FILES]
+    files: dict[str, bytes] = {}
+    for name, rows in zip(FILES, contents, strict=True):
+        plain = msgspec.to_builtins(rows)
+        try:
+            data = json.dumps(plain, indent=4, ensure_ascii=False).encode()
+        except UnicodeEncodeError:  # a lone surrogate, which only an escape can hold
+            data = json.dumps(plain, indent=4).encode()
+        files[name] = data + b"\n"
     try:
-        existing = [str(path) for path in paths if path.exists()]
-        if existing and not overwrite:
+        if not overwrite and (existing := conflicts(directory, files)):
             raise DataError(
-                f"Already there: {', '.join(existing)}. Nothing was written; use another directory, or ask "
-                "to overwrite."
+                f"Already there: {', '.join(map(str, existing))}. Nothing was written; use another "
+                "directory, or ask to overwrite."
             )
-        directory.mkdir(parents=True, exist_ok=True)
-        for path, rows in zip(paths, contents, strict=True):
-            plain = msgspec.to_builtins(rows)
-            try:
-                data = json.dumps(plain, indent=4, ensure_ascii=False).encode()
-            except UnicodeEncodeError:  # a lone surrogate, which only an escape can hold
-                data = json.dumps(plain, indent=4).encode()
-            write_bytes(path, data + b"\n")
+        write_files(directory, files)
     except OSError as error:
         raise DataError(f"{directory}: {error.strerror or error}. Use a writable directory.") from error

@@ -13,6 +13,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+_STAGING = ".selfreflect.partial"
+"""Folder of files that :func:`write_files` has not moved to their place yet."""
+
 
 def write_bytes(
     path: Path, data: bytes, *, private: bool = False, durable: bool = True, mode: int | None = None
@@ -74,8 +77,9 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
     """
     is_new = not folder.exists()
     folder.parent.mkdir(parents=True, exist_ok=True)
-    name = f"{folder.name}.{secrets.token_hex(4)}.partial"
-    staging = folder.with_name(name) if is_new else folder / name
+    unique = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}.partial")
+    staging = unique if is_new else folder / _STAGING
+    shutil.rmtree(staging, ignore_errors=True)  # a killed process left it
     try:
         for inner, data in files.items():
             path = staging / inner
@@ -99,7 +103,8 @@ def conflicts(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
     beginning of the same files."""
     paths = {folder / name: data for name, data in files.items()}
     existing = [path for path in paths if path.exists()]
-    is_beginning = len(existing) < len(paths) and all(_holds(path, paths[path]) for path in existing)
+    was_killed = (folder / _STAGING).is_dir() and len(existing) < len(paths)
+    is_beginning = was_killed and all(_holds(path, paths[path]) for path in existing)
     return [] if is_beginning else existing
 
 

@@ -193,6 +193,8 @@ class SamplingCheck(Record, frozen=True, kw_only=True):
     """Questions answered by the model at a temperature above 0."""
     identical_questions: Count = 0
     """Those of them whose answers are all the same text."""
+    accepted: bool = False
+    """Whether the user was warned before the first question, and went on."""
 
     @property
     def is_suspect(self) -> bool:

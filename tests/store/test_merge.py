@@ -17,7 +17,17 @@ from msgspec.structs import replace
 
 from selfreflect.errors import StoreError
 from selfreflect.pipeline.settings import scoring_label, scoring_name
-from selfreflect.records import AnswerSet, Failure, Guess, Question, Record, Score, Summary, WordDistance
+from selfreflect.records import (
+    AnswerSample,
+    AnswerSet,
+    Failure,
+    Guess,
+    Question,
+    Record,
+    Score,
+    Summary,
+    WordDistance,
+)
 from selfreflect.store.merge import MergeResult, merge_runs
 from selfreflect.store.run import Run
 
@@ -109,6 +119,30 @@ def test_every_record_is_there_once_and_the_manifest_is_that_of_the_whole(tmp_pa
     assert manifest.packages == {"torch": "2.1, 2.2, 2.3"}
     assert manifest.wall_time == {"scores": 6.0}
     assert sorted(entry.name for entry in (tmp_path / "deep").iterdir()) == ["all"]
+
+
+def test_what_the_directories_found_out_and_were_asked_for_stays(tmp_path: Path) -> None:
+    paths = [
+        directory(tmp_path / f"{k}", [k], part=f"{k}/2", base_url=f"http://node-{k}:1/v1") for k in (1, 2)
+    ]
+    check = {"model": "openai:m", "temperature": 1.0, "top_p": 1.0, "replies": "differ"}
+    stuck = {**check, "replies": "identical", "questions": 1, "identical_questions": 1, "accepted": True}
+    later = {"strategies": ["greedy"], "seed": 3}
+    for path, entry, names in zip(paths, (check, stuck), (["greedy"], ["basic", "greedy"]), strict=True):
+        with Run.open(path, {}) as opened:
+            opened.update_manifest(checks={"answers": entry}, plan={"strategies": names})
+            opened.update_manifest(asked={"summaries": later, "scores": {"judge": "other"}})
+            opened.append(Question(id="open", text="Open?"))
+            opened.append(AnswerSample(question_id="open", index=0, request="d", text="half", finish="stop"))
+    outcome = run("import", *paths, "--out", tmp_path / "all")
+    manifest = Run.load(tmp_path / "all").manifest
+    assert (manifest.checks["answers"]["replies"], manifest.checks["answers"]["accepted"]) == (
+        "identical",
+        True,
+    )
+    assert manifest.plan == {"strategies": ["greedy", "basic"]}
+    assert manifest.asked == {"summaries": later}  # scores have settings
+    assert "1 question had only some of their answers" in outcome.said
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,11 @@ def _join(runs: Sequence[Path], out: Path, leave_out: Sequence[str]) -> None:
             f"{len(merged.repeated)} questions are in several directories, such as {excerpt(id_)} in {first} "
             f"and {second}; records of the first were kept."
         )
+    if merged.unfinished:
+        say(
+            f"{counted(merged.unfinished, 'question')} had only some of their answers (partial/), which were "
+            "left out: finish the directories first to keep them, else they are drawn again."
+        )
     missing = (merged.expected or 0) - counts[Question]
     if missing > 0:
         shards = ", ".join(map(str, merged.absent))

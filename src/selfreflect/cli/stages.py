@@ -258,7 +258,9 @@ def fill_run(
             strategies = _begin(experiment, stages, config, intent)
             work = stages_with_work(experiment.run, stages, strategies, config.scores)
             _check_named(path, work, config, intent)
-            _agree_to_one_text(experiment.check(stages, strategies), intent)
+            if suspects := experiment.check(stages, strategies):
+                _agree_to_one_text(suspects, intent)
+                experiment.accept(suspects)
         if {"answers", "summaries"} & {*work}:
             _agree_to_costs(path, config, work, strategies, options, intent)
         _work(experiment, stages, strategies)
@@ -365,7 +367,7 @@ def _agree_to_costs(
 def _agree_to_one_text(suspects: Sequence[SamplingCheck], intent: Intent) -> None:
     """Stop before the first question where a server gives one text for every sample, unless somebody says
     that they want that. Raises BackendError."""
-    if not suspects or intent.yes or (can_ask() and agree("Go on all the same?")):
+    if intent.yes or (can_ask() and agree("Go on all the same?")):
         return
     models = " and ".join(dict.fromkeys(check.model for check in suspects))
     raise BackendError(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from selfreflect.config import Config
 from selfreflect.errors import BackendError, JudgeError, SelfReflectError, StoreError
@@ -172,6 +173,12 @@ class Experiment:
             self._progress.warn(sampling_warning(check))
         self._record(checks)
         return suspects
+
+    def accept(self, suspects: Collection[SamplingCheck]) -> None:
+        """Record that the user goes on with servers that do not seem to sample."""
+        checks = {name: from_plain(SamplingCheck, one) for name, one in self.run.manifest.checks.items()}
+        accepted = {name: replace(one, accepted=True) for name, one in checks.items() if one in suspects}
+        self.run.update_manifest(checks={name: to_builtins(one) for name, one in accepted.items()})
 
     def _record(self, checks: Mapping[ModelStage, SamplingCheck]) -> None:
         self.run.update_manifest(checks={name: to_builtins(check) for name, check in checks.items()})

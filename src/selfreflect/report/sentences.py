@@ -32,10 +32,12 @@ def sampling_warning(check: SamplingCheck) -> str:
         symptom += (
             f"; in {check.identical_questions} of {check.questions} questions all of its answers are one text"
         )
+    choice = " Whoever started the run was told, and went on." if check.accepted else ""
     return (
         f"{symptom}. The server seems to ignore temperature and seed, or a cache replies: its answers are "
         "then one answer repeated, not a distribution, and results mean little. Make it sample (transformers "
         "serve does if the model's generation_config.json sets do_sample to true), and start a new run."
+        f"{choice}"
     )
 
 

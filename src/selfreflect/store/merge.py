@@ -17,9 +17,18 @@ from msgspec.structs import replace
 
 from selfreflect.atomic import sync_directory
 from selfreflect.errors import StoreError
-from selfreflect.records import Information, Question, Record, Score, dump_line
+from selfreflect.records import (
+    Information,
+    Question,
+    Record,
+    SamplingCheck,
+    Score,
+    dump_line,
+    from_plain,
+)
 from selfreflect.sources.questions import Shard, parse_shard
 from selfreflect.store.journal import store_errors
+from selfreflect.store.partial import PartialAnswers
 from selfreflect.store.run import (
     Manifest,
     Run,
@@ -59,6 +68,8 @@ class MergeResult:
     """Ids of questions in several directories: whose records were kept, and another one that has it."""
     expected: int | None = None
     """Questions in the whole set, if known."""
+    unfinished: int = 0
+    """Questions with some of their answers, which are left out."""
     absent: tuple[Shard, ...] = ()
     """Shards that no directory holds, where all were cut alike."""
     scorings: list[JoinedScoring] = field(default_factory=list)
@@ -97,6 +108,7 @@ def merge_runs(
     target = out.resolve()
     unfinished = target.with_name(f"{target.name}.joining")
     result = MergeResult(absent=_absent_shards(manifests[""].values()))
+    result.unfinished = len({file.name for path in folders for file in PartialAnswers(path).files})
     for name, one in settings.items():
         if "scores" in one:
             own = [path for path, manifest in manifests[name].items() if "scores" in manifest.config]
@@ -228,6 +240,9 @@ def _write_manifest(
     finished: dict[str, Any] = {}
     source: dict[str, Any] = {}
     versions: dict[str, set[str]] = {}
+    checks: dict[str, dict[str, Any]] = {}
+    strategies: dict[str, None] = {}
+    asked: dict[str, dict[str, Any]] = {}
     times: Counter[str] = Counter()
     for manifest in manifests:
         models = {**manifest.models, **models}
@@ -237,6 +252,9 @@ def _write_manifest(
             finished[stage] = max(time, finished.get(stage, ""))
         source |= manifest.sources.get("questions", {})
         times.update(manifest.wall_time)
+        checks |= _more_suspect(manifest.checks, checks)
+        strategies |= dict.fromkeys(manifest.plan.get("strategies", ()))
+        asked = {**manifest.asked, **asked}
         for name, version in manifest.packages.items():
             versions.setdefault(name, set()).add(str(version))
     if source:
@@ -257,8 +275,21 @@ def _write_manifest(
         finished=finished,
         sources={"questions": source} if source else {},
         wall_time=times,
+        checks=checks,
+        plan={"strategies": [*strategies]} if strategies else {},
+        asked={stage: one for stage, one in asked.items() if stage not in settings and stage != "questions"},
     )
     return source.get("count")
+
+
+def _more_suspect(
+    checks: Mapping[str, dict[str, Any]], earlier: Mapping[str, dict[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """The checks of servers that say more against the whole than the earlier ones: one server that does not
+    sample is enough."""
+    suspects = {stage for stage, one in checks.items() if from_plain(SamplingCheck, one).is_suspect}
+    known = {stage for stage, one in earlier.items() if from_plain(SamplingCheck, one).is_suspect}
+    return {stage: one for stage, one in checks.items() if stage not in earlier or stage in suspects - known}
 
 
 def _absent_shards(manifests: Collection[Manifest]) -> tuple[Shard, ...]:

@@ -8,7 +8,8 @@ import pytest
 
 from selfreflect.errors import StoreError
 from selfreflect.records import AnswerSample, AnswerSet, Failure, Question
-from selfreflect.store.run import Run, count_records
+from selfreflect.store.layout import count_records
+from selfreflect.store.run import Run
 
 
 def sample(question: str, index: int, text: str = "yes") -> AnswerSample:

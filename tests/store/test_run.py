@@ -33,7 +33,8 @@ from selfreflect.records import (
     WordDistance,
     dump_line,
 )
-from selfreflect.store.run import Run, count_records
+from selfreflect.store.layout import count_records
+from selfreflect.store.run import Run
 
 CONFIG = {"questions": {"source": "bundled", "limit": 3}, "answers": {"model": "demo", "seed": 1}}
 FILES = ["questions.jsonl", "answers.jsonl", "summaries.jsonl", "scores.jsonl", "failures.jsonl"]

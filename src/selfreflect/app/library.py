@@ -23,7 +23,8 @@ from selfreflect.pipeline.records import run_records
 from selfreflect.pipeline.settings import scoring_label
 from selfreflect.report.run_records import RunRecords
 from selfreflect.store.journal import store_errors
-from selfreflect.store.run import MANIFEST, Run
+from selfreflect.store.manifest import MANIFEST
+from selfreflect.store.run import Run
 
 DEPTH = 3
 """Levels of directories below the root that are searched for runs."""

@@ -41,7 +41,9 @@ from selfreflect.records import STAGES, Question, SamplingCheck, Stage
 from selfreflect.render.text import one_line
 from selfreflect.report.run_records import RunRecords
 from selfreflect.sources.questions import is_file, load_questions
-from selfreflect.store.run import MANIFEST, Run, count_records
+from selfreflect.store.layout import count_records
+from selfreflect.store.manifest import MANIFEST
+from selfreflect.store.run import Run
 from selfreflect.strategies import load_strategy
 from selfreflect.text import counted
 

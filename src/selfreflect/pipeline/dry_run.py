@@ -42,7 +42,9 @@ from selfreflect.prompts import Prompts, load_prompts
 from selfreflect.records import AnswerSet, Failure, Question, Reader, Stage
 from selfreflect.sources.items import Item
 from selfreflect.store.journal import store_errors
-from selfreflect.store.run import MANIFEST, Run, check_run_directory
+from selfreflect.store.layout import check_run_directory
+from selfreflect.store.manifest import MANIFEST
+from selfreflect.store.run import Run
 
 if TYPE_CHECKING:
     from selfreflect.models.chat import ChatTokenizer

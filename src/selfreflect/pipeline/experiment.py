@@ -50,7 +50,8 @@ from selfreflect.pipeline.todo import (
 from selfreflect.prompts import Prompts, load_prompts
 from selfreflect.records import Failure, SamplingCheck, Stage, from_plain
 from selfreflect.report.sentences import sampling_warning
-from selfreflect.store.run import Run, plain_settings
+from selfreflect.store.manifest import plain_settings
+from selfreflect.store.run import Run
 from selfreflect.strategies import load_strategy
 from selfreflect.strategies.driver import Named
 

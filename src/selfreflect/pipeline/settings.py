@@ -13,7 +13,8 @@ from selfreflect.errors import StoreError
 from selfreflect.prompts import Prompts
 from selfreflect.records import STAGES, SamplingCheck, Stage, dump_line, from_plain
 from selfreflect.sources.questions import is_file
-from selfreflect.store.run import MANIFEST, Manifest, Run, merge_settings, plain_settings
+from selfreflect.store.manifest import MANIFEST, Manifest, merge_settings, plain_settings
+from selfreflect.store.run import Run
 
 PROMPTED: tuple[Stage, ...] = ("answers", "summaries")
 """Stages whose results depend on the prompts."""

@@ -28,15 +28,10 @@ from selfreflect.records import (
 )
 from selfreflect.sources.questions import Shard, parse_shard
 from selfreflect.store.journal import store_errors
+from selfreflect.store.layout import all_journals, is_of_scoring, scoring_folder
+from selfreflect.store.manifest import Manifest, merge_settings
 from selfreflect.store.partial import PartialAnswers
-from selfreflect.store.run import (
-    Manifest,
-    Run,
-    all_journals,
-    is_of_scoring,
-    merge_settings,
-    scoring_folder,
-)
+from selfreflect.store.run import Run
 from selfreflect.store.trim import lean
 
 _MAY_DIFFER = ("part", "base_url", "measures", "controls")

@@ -12,21 +12,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeGuard
 
-from msgspec import convert, field
 from msgspec.structs import replace
 
 from selfreflect.atomic import sync_directory, write_bytes
 from selfreflect.errors import MissingExtraError, StoreError, excerpt
 from selfreflect.records import (
     RETRIED,
-    SCHEMA_VERSION,
     STAGES,
     AnswerSample,
     AnswerSet,
@@ -36,97 +32,46 @@ from selfreflect.records import (
     Question,
     R,
     Record,
-    SamplingCheck,
     Score,
     Stage,
     Summary,
     dump_line,
-    from_plain,
     metadata_headings,
 )
-from selfreflect.store.journal import Journal, lock, open_regular, parse_line, store_errors
-from selfreflect.store.partial import FOLDER, PartialAnswers
-from selfreflect.text import without_credentials
+from selfreflect.store.journal import Journal, lock, store_errors
+from selfreflect.store.layout import (
+    LOCK,
+    LONG_FIELDS,
+    SCORED,
+    StoredRecord,
+    check_run_directory,
+    is_of_scoring,
+    journals,
+    record_files,
+    scored_folders,
+    scoring_folder,
+    scoring_folders,
+    set_aside,
+    unfinished_files,
+)
+from selfreflect.store.manifest import (
+    MANIFEST,
+    SCORING_FORMAT,
+    Manifest,
+    merge_settings,
+    plain_settings,
+    read_manifest,
+)
+from selfreflect.store.partial import PartialAnswers
 
 if TYPE_CHECKING:
     import pandas as pd
-
-MANIFEST = "manifest.json"
-
-MAX_MANIFEST = 10_000_000
-"""Bytes of a manifest that is read. One that this package wrote has some thousands."""
-
-_UNFINISHED = (".manifest.json.tmp", "manifest.json.*.partial", "questions.jsonl.*.partial")
-"""Files that a killed process was writing; the first is what earlier versions left."""
-_LOCK = ".lock"
-_JUDGES = "judges"
-_FORMAT = "selfreflect-run"
-_SCORING_FORMAT = "selfreflect-scoring"
-
-StoredRecord = Question | AnswerSample | AnswerSet | Summary | Score | Information | Controls | Failure
-
-_LAYOUT: dict[type[Record], tuple[str, Callable[[Any], Any]]] = {
-    Question: ("questions.jsonl", lambda record: record.id),
-    AnswerSet: ("answers.jsonl", lambda record: record.question_id),
-    Summary: ("summaries.jsonl", lambda record: (record.question_id, record.name)),
-    Score: ("scores.jsonl", lambda record: (record.question_id, record.summary)),
-    Information: ("information.jsonl", lambda record: (record.question_id, record.summary)),
-    Controls: ("controls.jsonl", lambda record: record.question_id),
-    Failure: ("failures.jsonl", lambda record: (record.stage, record.question_id, record.name)),
-}
-"""File and key of each kind of record."""
-
-_START_OVER = "To start over in this one, add --fresh to the whole command of a run"
-
-_REPLACEABLE = (Failure, Information, Controls)
-"""A later one of these replaces an earlier one with the same key."""
-
-_SCORED = (Score, Information, Controls)
-"""Kinds of which each scoring has its own."""
-
-_LONG_FIELDS: dict[type[Record], frozenset[str]] = {
-    AnswerSet: frozenset({"masked_out", "conditioning", "logprobs"}),
-    Score: frozenset({"answer_means", "words"}),
-    Information: frozenset({"answers"}),
-}
-"""Lists that ``load(detail=False)`` skips."""
 
 _COLUMNS = (
     "question_id question kind strategy summary score stderr token_tasks judge failure failure_message "
     "bits bits_available recovered reader scoring"
 )
 """Of the data frame."""
-
-_ABSENT = object()
-
-
-class Manifest(Record, frozen=True, kw_only=True):
-    """What a run was made with. No string in it holds the credentials of a URL."""
-
-    format: str = _FORMAT
-    schema_version: int = SCHEMA_VERSION
-    config: dict[str, Any] = field(default_factory=dict)
-    """Settings by section. A later stage may add its section."""
-    models: dict[str, Any] = field(default_factory=dict)
-    """Name, revision, dtype, … of each stage's model."""
-    packages: dict[str, Any] = field(default_factory=dict)
-    prompts: dict[str, str] = field(default_factory=dict)
-    """Hashes of the prompts, by stage."""
-    prompt_texts: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """All prompts, by their hash."""
-    finished: dict[str, str] = field(default_factory=dict)
-    """When each stage last ended, in UTC."""
-    sources: dict[str, Any] = field(default_factory=dict)
-    """Where the questions came from, with the revision of the data set."""
-    checks: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Of each stage with a server: whether that samples, a :class:`~selfreflect.records.SamplingCheck`."""
-    plan: dict[str, list[str]] = field(default_factory=dict)
-    """What the run was asked for: ``strategies``."""
-    asked: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Settings that stages without a result were last asked for. They bind nothing: a command that names
-    none takes these."""
-    wall_time: dict[str, float] = field(default_factory=dict)
-    """Seconds per stage, added up over all resumes."""
 
 
 class Run:
@@ -145,7 +90,7 @@ class Run:
         """Released by :meth:`close`; None while nothing may be written."""
         self.repairs: list[str] = []
         """What was cut off or moved aside when the run was opened for writing, in sentences."""
-        self._skip = None if detail else _LONG_FIELDS
+        self._skip = None if detail else LONG_FIELDS
         self._manifests = {"": manifest}
         self._files = {"": journals(path, self._skip)}
         """Record files by scoring; those of the first hold all other records, too."""
@@ -172,12 +117,12 @@ class Run:
         with store_errors(path), ExitStack() as stack:
             path.mkdir(parents=True, exist_ok=True)
             check_run_directory(path)
-            stack.callback(os.close, lock(path / _LOCK))
-            folder = _set_aside(path) if fresh and backup else None
-            for file in _record_files(path) if fresh else ():
+            stack.callback(os.close, lock(path / LOCK))
+            folder = set_aside(path) if fresh and backup else None
+            for file in record_files(path) if fresh else ():
                 file.unlink()
             is_new = fresh or not (path / MANIFEST).exists()
-            run = cls(path, Manifest() if is_new else _read_manifest(path), stack)
+            run = cls(path, Manifest() if is_new else read_manifest(path), stack)
             merged = merge_settings(run.manifest.config, config, path)
             run._prepare("", stack)
             assert run._partial is not None
@@ -208,7 +153,7 @@ class Run:
                 raise StoreError(f"There is no run directory {path}. {advice}")
             if not (path / MANIFEST).exists():
                 raise StoreError(f"{path} is not a run directory: it has no {MANIFEST}. {advice}")
-            return cls(path, _read_manifest(path), detail=detail)
+            return cls(path, read_manifest(path), detail=detail)
 
     @classmethod
     def in_memory(cls, path: str | Path) -> Self:
@@ -235,14 +180,14 @@ class Run:
         """Delete the files of this run, which was opened for writing, and close it. The directory stays."""
         self._check_writable()
         with store_errors(self.path):
-            for file in (*_record_files(self.path), self.path / MANIFEST, self.path / _LOCK):
+            for file in (*record_files(self.path), self.path / MANIFEST, self.path / LOCK):
                 file.unlink(missing_ok=True)
         self.close()
 
     @property
     def scorings(self) -> list[str]:
         """Names of the scorings on disk: the first judge's is empty, and then those in ``judges/``."""
-        return ["", *(folder.name for folder in _scored_folders(self.path))]
+        return ["", *(folder.name for folder in scored_folders(self.path))]
 
     def select_scoring(self, name: str) -> None:
         """Give scores, information, controls, and the manifest's facts of them from another scoring.
@@ -254,12 +199,12 @@ class Run:
             StoreError: a file of it is damaged, or the disk refuses.
         """
         if name not in self._files:
-            _scoring_folders(self.path)
+            scoring_folders(self.path)
             folder = self._folder(name)
             with store_errors(folder):
                 exists = (folder / MANIFEST).exists()
-                manifest = _read_manifest(folder, _SCORING_FORMAT) if exists else Manifest()
-                self._manifests[name] = replace(manifest, format=_SCORING_FORMAT)
+                manifest = read_manifest(folder, SCORING_FORMAT) if exists else Manifest()
+                self._manifests[name] = replace(manifest, format=SCORING_FORMAT)
                 self._files[name] = journals(folder, self._skip)
                 if self._resources is not None:
                     self._prepare(name, self._resources)
@@ -470,14 +415,14 @@ class Run:
 
     def _journal(self, kind: type[R]) -> Journal[R]:
         """The file of a kind of record; failures to score have another one than other failures."""
-        return self._files[self.scoring if kind in _SCORED else ""][kind]
+        return self._files[self.scoring if kind in SCORED else ""][kind]
 
     def _journal_of(self, record: StoredRecord) -> Journal[Any]:
         return self._files[self.scoring if is_of_scoring(record) else ""][type(record)]
 
     def _prepare(self, scoring: str, resources: ExitStack) -> None:
         """Remove what a killed process left in the files of a scoring, and close them with the run."""
-        for leftover in _unfinished(self._folder(scoring)):
+        for leftover in unfinished_files(self._folder(scoring)):
             leftover.unlink()
         for journal in self._files[scoring].values():
             resources.callback(journal.close)
@@ -505,193 +450,3 @@ def _settles(record: Record) -> TypeGuard[AnswerSet | Failure]:
     if isinstance(record, Failure):
         return record.stage == "answers" and record.kind not in RETRIED
     return isinstance(record, AnswerSet)
-
-
-def journals(
-    path: Path, skip: Mapping[type[Record], Collection[str]] | None = None
-) -> dict[type[Record], Journal[Any]]:
-    """The record files of a run directory, unread; fields in ``skip`` are read as empty lists."""
-    files: dict[type[Record], Journal[Any]] = {}
-    for kind, (name, key) in _LAYOUT.items():
-        skipped = skip.get(kind, ()) if skip else ()
-        files[kind] = Journal(
-            path / name, kind, key, lambda record: isinstance(record, _REPLACEABLE), skipped
-        )
-    return files
-
-
-def is_of_scoring(record: StoredRecord) -> bool:
-    """Whether each scoring has records like this of its own."""
-    return isinstance(record, _SCORED) or (isinstance(record, Failure) and record.stage == "scores")
-
-
-def scoring_folder(scoring: str) -> Path:
-    """The folder of a scoring, within its run directory."""
-    return Path(_JUDGES, scoring) if scoring else Path()
-
-
-def all_journals(
-    path: Path, skip: Mapping[type[Record], Collection[str]]
-) -> Iterator[tuple[str, Journal[Any]]]:
-    """The record files of a run directory, unread, each with the name of its scoring."""
-    for scoring in ("", *(folder.name for folder in _scored_folders(path))):
-        for journal in journals(path / scoring_folder(scoring), skip).values():
-            yield scoring, journal
-
-
-def count_records(path: Path) -> dict[str, int]:
-    """How many lines there are of each kind of record that a directory holds, over all scorings."""
-    counts: Counter[str] = Counter()
-    for file in _record_files(path):
-        if file.name != MANIFEST and file.parent.name != FOLDER:
-            with store_errors(file), os.fdopen(open_regular(file, os.O_RDONLY), "rb") as lines:
-                counts[file.stem] += sum(1 for _ in lines)
-    return +counts
-
-
-def _set_aside(path: Path) -> Path | None:
-    """Move all records, with a copy of their manifest, to a folder that opens as a run of its own."""
-    files = _record_files(path)
-    if not files:
-        return None
-    folder = path / f"backup-{datetime.now():%Y%m%d-%H%M%S}"
-    number = 1
-    while folder.exists():
-        number += 1
-        folder = folder.with_name(f"{folder.name.partition('_')[0]}_{number}")
-    folder.mkdir()
-    if (path / MANIFEST).exists():  # which stays until the new one replaces it
-        write_bytes(folder / MANIFEST, (path / MANIFEST).read_bytes())
-    for file in files:
-        target = folder / file.relative_to(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        file.rename(target)
-        sync_directory(target.parent)
-    return folder
-
-
-def check_run_directory(path: Path) -> None:
-    """Refuse a directory that holds anything but a run.
-
-    Files that a run leaves when it is killed in its first moment are allowed.
-    """
-    others = {path / _LOCK, *_unfinished(path)}
-    names = {entry.name for entry in path.iterdir() if entry not in others}
-    if MANIFEST in names:
-        _manifest_fields(path)
-    elif names:
-        raise StoreError(
-            f"{path} is not empty and not a run directory (it has no {MANIFEST}). Use another --out."
-        )
-
-
-def _unfinished(path: Path) -> list[Path]:
-    return [entry for pattern in _UNFINISHED for entry in path.glob(pattern)]
-
-
-def _record_files(path: Path) -> list[Path]:
-    """The record files in a run directory, and all files of its further scorings."""
-    names = [name for name, _ in _LAYOUT.values()]
-    files = [path / name for name in names] + PartialAnswers(path).files
-    for folder in _scoring_folders(path):
-        files += [folder / name for name in (MANIFEST, *names)]
-    return [file for file in files if file.exists()]
-
-
-def _scoring_folders(path: Path) -> list[Path]:
-    """The folders in ``judges/``, finished or not.
-
-    Raises:
-        StoreError: one of them is a link, through which files elsewhere would be moved or written.
-    """
-    folders: list[Path] = []
-    for folder in (path / _JUDGES, *sorted((path / _JUDGES).glob("*"))):
-        if folder.is_symlink():
-            raise StoreError(f"{folder} is a link. Links in a run directory are not followed; remove it.")
-        folders.append(folder)
-    return folders[1:]
-
-
-def _scored_folders(path: Path) -> list[Path]:
-    return [folder for folder in _scoring_folders(path) if (folder / MANIFEST).exists()]
-
-
-def _manifest_fields(path: Path, kind: str = _FORMAT) -> dict[str, Any]:
-    """The manifest of ``path`` as plain JSON, written by any version of this package."""
-    try:
-        with os.fdopen(open_regular(path / MANIFEST, os.O_RDONLY), "rb") as file:
-            if os.fstat(file.fileno()).st_size > MAX_MANIFEST:
-                raise StoreError(f"{path / MANIFEST} has more than {MAX_MANIFEST:,} bytes. Restore it.")
-            fields = parse_line(file.read())
-    except ValueError as error:
-        raise StoreError(
-            f"{path / MANIFEST} is damaged ({error}). Restore it, or use another directory."
-        ) from None
-    if not isinstance(fields, dict) or fields.get("format") != kind:
-        raise StoreError(
-            f"{path} is not a run directory: its {MANIFEST} was not written by selfreflect. Use another one."
-        )
-    return fields
-
-
-def _read_manifest(path: Path, kind: str = _FORMAT) -> Manifest:
-    fields = _manifest_fields(path, kind)
-    version = fields.get("schema_version")
-    if version != SCHEMA_VERSION:
-        raise StoreError(
-            f"{path} was written with schema version {excerpt(version)}, and this selfreflect reads "
-            f"version {SCHEMA_VERSION}. Use the selfreflect that wrote it, or another directory. "
-            f"{_START_OVER}"
-        )
-    try:
-        manifest = from_plain(Manifest, fields)
-        for check in manifest.checks.values():
-            from_plain(SamplingCheck, check)
-        stages = {name: manifest.config[name] for name in STAGES if name in manifest.config}
-        settings = convert(stages, dict[str, dict[str, Any]])
-        convert(settings.get("scores", {}).get("judge", ""), str)
-    except ValueError as error:
-        raise StoreError(
-            f"{path / MANIFEST}: {error}. Restore it, or use another directory. {_START_OVER}"
-        ) from None
-    return manifest
-
-
-def merge_settings(
-    old: dict[str, Any], new: dict[str, Any], path: Path, advice: str = f"Use another --out. {_START_OVER}"
-) -> dict[str, Any]:
-    """All sections of both.
-
-    Raises:
-        StoreError: they differ in a section that both have; the message shows each difference.
-    """
-    differences: list[str] = []
-    for section in new:
-        if section in old:
-            differences += _differences(old[section], new[section], section)
-    if differences:
-        lines = "\n  ".join(differences)
-        raise StoreError(f"{path} was created with different settings:\n  {lines}\n{advice}")
-    return {**old, **new}
-
-
-def _differences(old: Any, new: Any, key: str) -> Iterator[str]:
-    if isinstance(old, dict) and isinstance(new, dict):
-        for name in {**old, **new}:
-            yield from _differences(old.get(name, _ABSENT), new.get(name, _ABSENT), f"{key}.{name}")
-    elif old != new:
-        yield f"{json.dumps(key)[1:-1]}: {_short_json(old)} -> {_short_json(new)}"
-
-
-def _short_json(value: Any) -> str:
-    if value is _ABSENT:
-        return "(absent)"
-    text = json.dumps(value)
-    return text if len(text) <= 200 else text[:199] + "…"
-
-
-def plain_settings(value: Mapping[str, Any]) -> dict[str, Any]:
-    """``value`` as JSON reads it back, so that it compares equal, without credentials in URLs."""
-    # credentials hold no space, and between two strings of JSON there is one
-    plain: dict[str, Any] = json.loads(without_credentials(dump_line(dict(value))))
-    return plain

@@ -85,7 +85,27 @@ def test_a_served_judge_sorts_answers_and_decides_what_is_correct(tmp_path: Path
     assert questions[0]["classes"] == f"judge openai:tiny at {server.url}, first"
     assert [line["correct"]["judge"] for line in questions] == [True] * 6 + [False]
     refused = run("calibrate", path, "--classes", "judge")
-    assert (refused.code, "asks a model" in refused.said) == (2, True)
+    assert (refused.code, "Name it with --model" in refused.said) == (2, True)
+
+
+def test_what_a_model_says_is_calibrated_and_applied_with_the_same_model_only(tmp_path: Path) -> None:
+    def unsure(call: Call) -> Action:
+        return chat(choice(f"{5 + len(call.body['messages'][-1]['content']) % 90}%"))
+
+    rows = [{**QUESTIONS[0], "id": str(n), "question": "x" * n} for n in range(9)]
+    rows = [{**row, "gold": "Paris" if n % 3 else "Rome"} for n, row in enumerate(rows)]
+    new = [{"id": "new", "question": "And now", "answers": ["Paris"]}]
+    saved = tmp_path / "calibrator.json"
+    with FaultServer(unsure) as server:
+        served = ["--base-url", server.url, "--out", tmp_path / "kept"]
+        known, tiny = written(tmp_path / "a.json", rows), ["--model", "openai:tiny"]
+        outcome = run("calibrate", known, "--estimator", "self_evaluation", "--save", saved, *tiny, *served)
+        assert outcome.code == 0, outcome.stderr
+        path = written(tmp_path / "b.json", new)
+        [line] = run("calibrate", path, "--apply", saved, *tiny, *served, "--json").json
+        assert (line["estimator"], 0 <= line["confidence"] <= 1) == ("self_evaluation", True)
+        other = run("calibrate", path, "--apply", saved, "--model", "openai:other", *served)
+    assert (other.code, "was fitted with the model 'openai:tiny at" in other.said) == (2, True)
 
 
 def test_a_run_keeps_the_replies_of_its_own_model(tmp_path: Path) -> None:

@@ -8,10 +8,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from msgspec import Struct
+
 from selfreflect.cli.console import say
 from selfreflect.cli.items import assigned_columns, say_notes, source_name
 from selfreflect.cli.progress import ReadingProgress
 from selfreflect.cli.settings import option
+from selfreflect.config import Flag
 from selfreflect.errors import ConfigError, DataError, excerpt
 
 if TYPE_CHECKING:
@@ -26,38 +29,48 @@ GOLD = "gold"
 ClassOrder = StrEnum("ClassOrder", ["first", "components"])
 
 Gold = Annotated[str, option("--gold FIELD", "Field with the right answer or its spellings.", ...)]
-Classes = Annotated[
-    str | None,
-    option(
-        "--classes RULE",
-        "What makes two answers the same: exact (but for case, punctuation and articles), numeric, jaccard, "
-        "rouge or embedding, the last three with a threshold, as in jaccard:0.6; judge (--model is asked "
-        "about each pair), or nli:MODEL (each entails the other; MODEL classifies pairs). [default: exact]",
-        ...,
-    ),
-]
-Order = Annotated[
-    ClassOrder | None,
-    option(
-        "--class-order",
-        "Where pairs match in a chain: an answer joins the first class whose first answer it matches, or "
-        "chains become one class (components). [default: first]",
-        ...,
-    ),
-]
-Similarity = Annotated[
-    str | None,
-    option(
-        "--similarity NAME",
-        "Of eigv, deg, ecc and SAR: jaccard, rouge or embedding. [default: jaccard]",
-        ...,
-    ),
-]
-CORRECTNESS = (
-    "What counts as correct: human (the field 'correct'), exact, numeric, squad_f1, rouge or embedding, the "
-    "last three with a threshold, as in rouge:0.5; or judge (--model is asked). [default: human where "
-    "labelled, else exact]"
-)
+
+
+class ComparisonOptions(Struct, frozen=True, kw_only=True):
+    """What makes two answers the same, and which are correct."""
+
+    classes: Annotated[
+        str | None,
+        Flag(
+            "--classes RULE",
+            "What makes two answers the same: exact (but for case, punctuation and articles), numeric, "
+            "jaccard, rouge or embedding, the last three with a threshold, as in jaccard:0.6; judge (--model "
+            "is asked about each pair), or nli:MODEL (each entails the other; MODEL classifies pairs).",
+            default="exact",
+        ),
+    ] = None
+    class_order: Annotated[
+        ClassOrder | None,
+        Flag(
+            "--class-order",
+            "Where pairs match in a chain: an answer joins the first class whose first answer it matches, or "
+            "chains become one class (components).",
+            default="first",
+        ),
+    ] = None
+    similarity: Annotated[
+        str | None,
+        Flag(
+            "--similarity NAME",
+            "Of eigv, deg, ecc and SAR: jaccard, rouge or embedding.",
+            default="jaccard",
+        ),
+    ] = None
+    correctness: Annotated[
+        str | None,
+        Flag(
+            "--correctness A,B",
+            "What counts as correct: human (the field 'correct'), exact, numeric, squad_f1, rouge or "
+            "embedding, the last three with a threshold, as in rouge:0.5; or judge (--model is asked). "
+            "`calibrate` takes one.",
+            default="human where labelled, else exact",
+        ),
+    ] = None
 
 
 def read_questions(
@@ -137,26 +150,21 @@ def _measured_values(run: Run | RunRecords, question: str) -> dict[str, float | 
 
 
 def make_method(
-    questions: Sequence[AnsweredQuestion],
-    classes: str | None,
-    class_order: ClassOrder | None,
-    similarity: str | None,
-    correctness: str | None,
-    asker: Asker | None = None,
+    questions: Sequence[AnsweredQuestion], options: ComparisonOptions, asker: Asker | None = None
 ) -> Method:
     """What classes, similarities and labels are made with. Without ``correctness`` people's labels count, or
     else exact matches with right answers."""
     from selfreflect.uncertainty.assess import Method
     from selfreflect.uncertainty.classes import ClassRule
 
-    names = name_list(correctness) if correctness else []
-    if correctness is None:
+    names = name_list(options.correctness) if options.correctness else []
+    if options.correctness is None:
         if any(question.correct is not None for question in questions):
             names.append("human")
         elif any(question.gold for question in questions):
             names.append("exact")
-    rule = ClassRule(classes or "exact", order_name(class_order), asker)
-    return Method(rule, similarity or "jaccard", tuple(names), asker)
+    rule = ClassRule(options.classes or "exact", order_name(options.class_order), asker)
+    return Method(rule, options.similarity or "jaccard", tuple(names), asker)
 
 
 def order_name(order: ClassOrder | None) -> Literal["first", "components"]:

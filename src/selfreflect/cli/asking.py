@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from msgspec import Struct
 
+from selfreflect.cli.answered import ComparisonOptions, name_list
 from selfreflect.cli.console import agree, can_ask, print_table, say, stderr
 from selfreflect.cli.progress import Watcher
+from selfreflect.cli.settings import option
 from selfreflect.config import Flag
 from selfreflect.errors import BackendError, ConfigError
 from selfreflect.models.spec import ModelSpec
@@ -28,6 +30,19 @@ if TYPE_CHECKING:
 
 CHARACTERS_PER_TOKEN = 4
 """Of English prompts, roughly: the tokenizer of a server is not known."""
+
+
+ASKING = ("--device", "--trust-remote-code", "--batch-size", "--max-connections", "--timeout")
+"""Execution options of the model that is asked."""
+Asked = Annotated[
+    str | None,
+    option(
+        "--model NAME",
+        "Model that estimators and judges ask, as `run` takes it (openai:NAME on a server). [default: the "
+        "one that drew the answers of the run]",
+        ...,
+    ),
+]
 
 
 class AskOptions(Struct, frozen=True, kw_only=True):
@@ -45,6 +60,15 @@ class AskOptions(Struct, frozen=True, kw_only=True):
         bool,
         Flag("--yes", "Do not ask before a model is asked for many replies, or for replies that cost money."),
     ] = False
+
+
+def asking(estimators: Sequence[str], comparison: ComparisonOptions) -> list[str]:
+    """What asks a model: estimators, classes and correctness."""
+    from selfreflect.uncertainty.estimators import choose_estimators
+
+    users = [name for name, one in choose_estimators(estimators).items() if one.needs == "model"]
+    users += ["--classes judge"] if comparison.classes == "judge" else []
+    return users + (["--correctness judge"] if "judge" in name_list(comparison.correctness or "") else [])
 
 
 @contextmanager

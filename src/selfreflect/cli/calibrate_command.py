@@ -6,25 +6,23 @@ import shlex
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, cast
 
 from selfreflect.cli import settings as o
 from selfreflect.cli.answered import (
-    CORRECTNESS,
     GOLD,
-    Classes,
     ClassOrder,
+    ComparisonOptions,
     Gold,
-    Order,
-    Similarity,
     labelled,
     make_method,
     order_name,
     read_questions,
 )
+from selfreflect.cli.asking import ASKING, Asked, AskOptions, asking, open_asker
 from selfreflect.cli.console import emit, print_table, say, write_file
-from selfreflect.cli.settings import argument, option
-from selfreflect.errors import ConfigError, DataError
+from selfreflect.cli.settings import Overrides, argument, option, takes
+from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.text import counted
 
 if TYPE_CHECKING:
@@ -36,7 +34,15 @@ if TYPE_CHECKING:
 CalibrateBy = StrEnum("CalibrateBy", ["isotonic", "platt", "temperature"])
 
 
+@takes(
+    "answers",
+    only=("--revision", "--base-url"),
+    config_file=True,
+    execution=ASKING,
+    others={"comparison": ComparisonOptions, "asking": AskOptions},
+)
 def calibrate_command(
+    *,
     source: str = argument(
         "RUN|FILE", "Questions with answers, as `selfreflect uncertainty` reads them.", ...
     ),
@@ -50,12 +56,10 @@ def calibrate_command(
     apply: Path | None = option(
         "--apply FILE", "Apply a saved calibrator, to questions that it was not fitted on."
     ),
+    model: Asked = None,
+    overrides: Overrides,
     gold: Gold = GOLD,
     column: o.ItemColumns = None,
-    classes: Classes = None,
-    class_order: Order = None,
-    similarity: Similarity = None,
-    correctness: str | None = option("--correctness NAME", CORRECTNESS),
     json: o.Json = False,
 ) -> None:
     """Calibrate an estimator: confidences that agree with the share of correct answers.
@@ -65,10 +69,12 @@ def calibrate_command(
     file on other ones and refuses questions that it was fitted on. --json prints each question's confidence.
     """
     if apply is not None:
-        chosen = (estimator, method, save, classes, class_order, similarity, correctness)
+        chosen = (estimator, method, save, *overrides.section("comparison").values())
         if any(value is not None for value in chosen):
-            raise ConfigError("--apply takes everything but --gold and --column from the saved calibrator")
-        _apply(source, apply, gold, column, json)
+            raise ConfigError(
+                "--apply takes everything but --gold, --column and the model from the saved calibrator"
+            )
+        _apply(source, apply, (gold, column), (model, overrides), json)
         return
     from selfreflect.uncertainty.assess import Assessment
     from selfreflect.uncertainty.calibrator_file import write_calibrator
@@ -77,9 +83,10 @@ def calibrate_command(
     if save is not None and source != "-" and save.exists() and save.samefile(source):
         raise ConfigError(f"--save {save} would replace the questions; name another file")
     questions = read_questions(source, gold, column)
-    setup = make_method(questions, classes, class_order, similarity, correctness)
+    comparison = ComparisonOptions(**overrides.section("comparison"))
     name = estimator or "modal_share"
-    assessment = Assessment(questions, [name], setup)
+    with open_asker(source, model, overrides, asking([name], comparison)) as asker:
+        assessment = Assessment(questions, [name], make_method(questions, comparison, asker))
     label = _only_label(assessment)
     indices, scores, labels = assessment.labelled_scores(name, label)
     _say_missing(assessment, name)
@@ -88,7 +95,7 @@ def calibrate_command(
     fitted_by = cast("CalibrationMethod", by)
     _show(assessment, name, label, indices, cross_fit(fitted_by, scores, labels), f"{by}, cross-fitted", json)
     if save is not None:
-        saved = _fitted(assessment, name, label, fitted_by, classes or "exact", order_name(class_order))
+        saved = _fitted(assessment, name, label, fitted_by, comparison)
         write_file(save, write_calibrator(saved))
         say(f"Use it on other questions: selfreflect calibrate FILE --apply {shlex.quote(str(save))}")
 
@@ -109,8 +116,7 @@ def _fitted(
     estimator: str,
     correctness: str,
     method: CalibrationMethod,
-    classes: str,
-    class_order: Literal["first", "components"],
+    comparison: ComparisonOptions,
 ) -> CalibratorFile:
     """A calibrator that is fitted on all questions with a value and a label."""
     from selfreflect.uncertainty.calibrator_file import CalibratorFile, digests
@@ -121,8 +127,9 @@ def _fitted(
     used = [assessment.questions[index] for index in indices]
     return CalibratorFile(
         estimator=estimator,
-        classes=classes,
-        class_order=class_order,
+        classes=comparison.classes or "exact",
+        class_order=order_name(comparison.class_order),
+        model=assessment.model or "",
         similarity=assessment.method.similarity,
         correctness=correctness,
         method=method,
@@ -134,20 +141,36 @@ def _fitted(
     )
 
 
-def _apply(source: str, path: Path, gold: str, column: Sequence[str] | None, json: bool) -> None:
+def _apply(
+    source: str,
+    path: Path,
+    reading: tuple[str, Sequence[str] | None],
+    asked: tuple[str | None, Overrides],
+    json: bool,
+) -> None:
+    """Apply a saved calibrator; ``reading`` are the field of right answers and the named columns, ``asked``
+    is the model and its settings."""
     from selfreflect.uncertainty.assess import Assessment
     from selfreflect.uncertainty.calibrator_file import read_calibrator
     from selfreflect.uncertainty.estimators import ESTIMATORS
     from selfreflect.uncertainty.question import NoValue
 
     saved = read_calibrator(path)
-    questions = read_questions(source, gold, column)
+    questions = read_questions(source, *reading)
     saved.refuse_overlap(questions)
     _warn_of_other_samples(saved, {len(question.answers) for question in questions})
-    setup = make_method(
-        questions, saved.classes, ClassOrder(saved.class_order), saved.similarity, saved.correctness
+    comparison = ComparisonOptions(
+        classes=saved.classes,
+        class_order=ClassOrder(saved.class_order),
+        similarity=saved.similarity,
+        correctness=saved.correctness,
     )
-    assessment = Assessment(questions, [saved.estimator], setup)
+    with open_asker(source, *asked, asking([saved.estimator], comparison)) as asker:
+        if asker is not None and asker.model != saved.model:
+            raise ConfigError(
+                f"the calibrator was fitted with the model {excerpt(saved.model)}, not {excerpt(asker.model)}"
+            )
+        assessment = Assessment(questions, [saved.estimator], make_method(questions, comparison, asker))
     indices, scores = [], []
     for index, value in enumerate(assessment.values[saved.estimator]):
         if not isinstance(value, NoValue):

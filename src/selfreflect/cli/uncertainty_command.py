@@ -13,18 +13,15 @@ from msgspec import Struct
 
 from selfreflect.cli import settings as o
 from selfreflect.cli.answered import (
-    CORRECTNESS,
     GOLD,
-    Classes,
+    ComparisonOptions,
     Gold,
-    Order,
-    Similarity,
     labelled,
     make_method,
     name_list,
     read_questions,
 )
-from selfreflect.cli.asking import AskOptions, open_asker
+from selfreflect.cli.asking import ASKING, Asked, AskOptions, asking, open_asker
 from selfreflect.cli.console import emit, print_table, say
 from selfreflect.cli.settings import Overrides, argument, option, takes
 from selfreflect.cli.uncertainty_output import check_output, write_output
@@ -70,8 +67,8 @@ class UncertaintyOptions(Struct, frozen=True, kw_only=True):
     "answers",
     only=("--revision", "--base-url"),
     config_file=True,
-    execution=("--device", "--trust-remote-code", "--batch-size", "--max-connections", "--timeout"),
-    others={"uncertainty": UncertaintyOptions, "asking": AskOptions},
+    execution=ASKING,
+    others={"uncertainty": UncertaintyOptions, "comparison": ComparisonOptions, "asking": AskOptions},
 )
 def uncertainty_command(
     *,
@@ -80,18 +77,10 @@ def uncertainty_command(
         "Run directory, or JSON, JSONL, CSV, parquet or log of questions with answers; - for stdin.",
         ...,
     ),
-    model: str | None = option(
-        "--model NAME",
-        "Model that estimators ask, as `run` takes it (openai:NAME on a server). [default: the one that drew "
-        "the answers of the run]",
-    ),
+    model: Asked = None,
     overrides: Overrides,
     gold: Gold = GOLD,
     column: o.ItemColumns = None,
-    classes: Classes = None,
-    class_order: Order = None,
-    similarity: Similarity = None,
-    correctness: str | None = option("--correctness A,B", CORRECTNESS),
     output: list[Path] = option(
         "--output FILE",
         "Write a page with figures (.html), the tables (.md), or all estimators, and in files of their own "
@@ -117,13 +106,14 @@ def uncertainty_command(
 
     check_output(output)
     options = UncertaintyOptions(**overrides.section("uncertainty"))
+    comparison = ComparisonOptions(**overrides.section("comparison"))
     measure_names = _measure_names(options.measures)
     questions = read_questions(source, gold, column)
     if options.num_answers is not None:
         questions = _with_answers(questions, options.num_answers)
     names = name_list(options.estimators) if options.estimators else _available(questions)
-    with open_asker(source, model, overrides, _asking(names, classes, correctness)) as asker:
-        method = make_method(questions, classes, class_order, similarity, correctness, asker)
+    with open_asker(source, model, overrides, asking(names, comparison)) as asker:
+        method = make_method(questions, comparison, asker)
         assessment = Assessment(questions, names, method)
         results = {name: predictions(assessment, name, measure_names) for name in labelled(assessment)}
         sized = _by_size(questions, options.sizes, method, results)
@@ -135,15 +125,6 @@ def uncertainty_command(
     _print(assessment, results, sized)
     if results and source != "-" and gold == GOLD and not column:
         say(f"Calibrate one: selfreflect calibrate {shlex.quote(source)} --estimator {names[0]}")
-
-
-def _asking(names: Sequence[str], classes: str | None, correctness: str | None) -> list[str]:
-    """What asks a model: estimators, classes and correctness."""
-    from selfreflect.uncertainty.estimators import choose_estimators
-
-    users = [name for name, estimator in choose_estimators(names).items() if estimator.needs == "model"]
-    users += ["--classes judge"] if classes == "judge" else []
-    return users + (["--correctness judge"] if "judge" in name_list(correctness or "") else [])
 
 
 def _measure_names(text: str | None) -> list[str]:

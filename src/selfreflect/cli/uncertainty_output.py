@@ -114,7 +114,7 @@ def report_parts(runs: Sequence[RunRecords]) -> list[UncertaintyPart]:
 
 
 def _report_part(run: RunRecords, name: str) -> UncertaintyPart | None:
-    from selfreflect.cli.answered import GOLD, make_method, run_questions
+    from selfreflect.cli.answered import GOLD, ComparisonOptions, make_method, run_questions
     from selfreflect.uncertainty.assess import Assessment, predictions
     from selfreflect.uncertainty.page import uncertainty_part
 
@@ -122,9 +122,7 @@ def _report_part(run: RunRecords, name: str) -> UncertaintyPart | None:
     if not any(question.gold for question in questions):
         return None  # right answers, but no sampled ones yet
     measured = {name: None for question in questions for name in question.values}
-    assessment = Assessment(
-        questions, [*_IN_REPORT, *measured], make_method(questions, None, None, None, None)
-    )
+    assessment = Assessment(questions, [*_IN_REPORT, *measured], make_method(questions, ComparisonOptions()))
     (correctness,) = assessment.labels
     part = uncertainty_part(
         assessment, correctness, predictions(assessment, correctness), name=name, label=run.label

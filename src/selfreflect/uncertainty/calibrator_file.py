@@ -31,6 +31,8 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     x: tuple[float, ...]
     """As in :class:`Calibrator`, like ``y``."""
     y: tuple[float, ...]
+    model: str = ""
+    """The model that was asked, if any."""
     n: int
     """Labelled questions that it was fitted on."""
     samples: tuple[int, ...]

@@ -12,6 +12,7 @@ from selfreflect.errors import DataError
 from selfreflect.report.page.uncertainty_part import UncertaintyPart
 from selfreflect.uncertainty.assess import Assessment, Method, predictions
 from selfreflect.uncertainty.classes import ClassRule
+from selfreflect.uncertainty.discrimination import auroc
 from selfreflect.uncertainty.headline import Headline
 from selfreflect.uncertainty.page import uncertainty_part
 from selfreflect.uncertainty.paired import auroc_difference
@@ -78,6 +79,14 @@ def test_the_difference_from_length_is_paired() -> None:
     assert opposite is not None
     assert tuple(opposite) == (1, 1, 1)
     assert auroc_difference(labels, labels, np.ones(50)) is None
+    scores = np.random.default_rng(2).normal(size=50) + labels
+    mixed = auroc_difference(scores, np.arange(50.0), labels)
+    separate = [float(auroc(Tally.of(column, labels))) for column in (scores, np.arange(50.0))]
+    assert mixed is not None
+    assert mixed.value == pytest.approx(separate[0] - separate[1], abs=1e-12)
+    assert mixed.low is not None
+    assert mixed.high is not None
+    assert mixed.low < mixed.value < mixed.high
 
 
 def test_the_first_sentence_says_what_was_found() -> None:

@@ -30,7 +30,7 @@ from selfreflect.uncertainty.tables import assessment_notes, length_notes
 from selfreflect.uncertainty.tally import Tally
 
 PANELS = 12
-"""Estimators whose figures one part holds, the best first; each takes half a second and 30 kB."""
+"""Estimators whose figures one part holds, the best first: figures are most of the page and of its time."""
 
 
 @dataclass(frozen=True)

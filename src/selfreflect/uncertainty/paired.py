@@ -29,21 +29,30 @@ def auroc_difference(one: Floats, other: Floats, correct: Floats, *, seed: int =
     Returns:
         None where AUROC is undefined: all answers are correct, or all are wrong.
     """
-    value = _difference(one, other, correct)
+    n = len(correct)
+    columns = [np.unique(scores, return_inverse=True) for scores in (one, other)]
+
+    def difference(weights: Floats) -> float:
+        """Of a resample, in which each answer occurs so often."""
+        areas = []
+        for values, group in columns:
+            counts: Floats = np.bincount(group, weights, minlength=len(values)).astype(np.float64)
+            right: Floats = np.bincount(group, weights * correct, minlength=len(values)).astype(np.float64)
+            areas.append(float(auroc(Tally(values, counts, right))))
+        return areas[0] - areas[1]
+
+    value = difference(np.ones(n))
     if np.isnan(value):
         return None
     rng = np.random.default_rng(seed)
     drawn = []
-    if len(correct) >= FEWEST_RESAMPLED:
+    if n >= FEWEST_RESAMPLED:
         for _ in range(RESAMPLES):
-            rows = rng.integers(0, len(correct), len(correct))
-            drawn.append(_difference(one[rows], other[rows], correct[rows]))
-    defined = np.array([difference for difference in drawn if not np.isnan(difference)])
+            rows = rng.integers(0, n, n)
+            drawn.append(difference(np.bincount(rows, minlength=n).astype(np.float64)))
+    defined = np.array(drawn, dtype=np.float64)
+    defined = defined[~np.isnan(defined)]
     if len(defined) < 0.95 * RESAMPLES:
         return Difference(value, None, None)
     low, high = np.quantile(defined, [0.025, 0.975])
     return Difference(value, float(low), float(high))
-
-
-def _difference(one: Floats, other: Floats, correct: Floats) -> float:
-    return float(auroc(Tally.of(one, correct)) - auroc(Tally.of(other, correct)))

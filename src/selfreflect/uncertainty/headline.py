@@ -121,17 +121,17 @@ class Headline:
         base = None if constant is None else _value(constant.measures, "brier")
         if base is None or not best.n:
             return ""
-        parts = []
-        if "brier" in best.measures and best.measures["brier"].value is not None:
-            parts.append(f"{_with_interval(best.measures['brier'])} as it is")
-        elif not ESTIMATORS[best.estimator].is_probability:
-            parts.append("undefined as it is, because it is no probability")
-        if "brier" in best.isotonic and best.isotonic["brier"].value is not None:
-            parts.append(f"{_with_interval(best.isotonic['brier'])} after calibration")
-        else:
-            parts.append("not known after calibration, which needs 5 questions and the calibrate extra")
-        start = f"The Brier score of {best.estimator} is {' and '.join(parts)}"
-        return f"{start}; always saying the accuracy has {base:.3f}."
+        name = best.estimator
+        before, after = best.measures.get("brier"), best.isotonic.get("brier")
+        calibrated = "not known after calibration, which needs 5 questions and the calibrate extra"
+        if after is not None and after.value is not None:
+            calibrated = f"{_with_interval(after)} after calibration"
+        end = f"always saying the accuracy has {base:.3f}."
+        if not ESTIMATORS[name].is_probability:
+            return f"{name} is no probability as it is; its Brier score is {calibrated}; {end}"
+        if before is None or before.value is None:
+            return f"The Brier score of {name} is {calibrated}; {end}"
+        return f"The Brier score of {name} is {_with_interval(before)} as it is and {calibrated}; {end}"
 
 
 def _value(measures: Mapping[str, Measurement], name: str) -> float | None:

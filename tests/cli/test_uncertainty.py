@@ -11,7 +11,12 @@ from typing import Any
 import pytest
 import uq_data
 from command import Outcome, run, written
+from fault_server import FaultServer
 from finished_run import write_run
+
+from selfreflect.logprobs import AnswerTokens
+from selfreflect.store.run import Run
+from selfreflect.uncertainty.estimators import ESTIMATORS
 
 QUESTIONS = [
     {
@@ -105,6 +110,68 @@ def test_log_probabilities_bring_their_estimators(tmp_path: Path) -> None:
     assert "token_sar" not in of_questions[0]["values"]
     outcome = run("uncertainty", written(tmp_path / "b.json", QUESTIONS))
     assert "No log-probabilities are stored" in outcome.said
+
+
+@pytest.fixture(scope="module")
+def with_logprobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run directory whose answers have log-probabilities."""
+    import tiny
+
+    folder = tmp_path_factory.mktemp("logprobs")
+    model = tiny.save(folder / "model", "llama", max_position_embeddings=400)
+    questions = written(folder / "q.txt", "What first?\nWhich pot?\nWhy not?")
+    sizes = ("--num-answers", 3, "--max-new-tokens", 6, "--temperature", 0.7, "--device", "cpu")
+    command = ("answers", "--questions", questions, "--model", model, *sizes, "--out", folder / "r")
+    outcome = run(*command, "--logprobs")
+    assert outcome.code == 0, outcome.stderr
+    return folder / "r"
+
+
+NEED_LOGPROBS = {name for name, info in ESTIMATORS.items() if info.needs in ("logprobs", "self_certainty")}
+NEED_TOKENS = {"token_sar", "sar"}
+
+
+def test_a_run_with_log_probabilities_has_every_estimator_of_them(with_logprobs: Path) -> None:
+    of_questions, _ = lines(with_logprobs)
+    for line in of_questions:
+        assert line["values"].keys() >= NEED_LOGPROBS
+        assert not line["values"].keys() & NEED_TOKENS
+        assert line["undefined"] == {}
+    drawn = Run.load(with_logprobs).answers[of_questions[0]["id"]]
+    sums = [sum(tokens.logprobs) for tokens in drawn.logprobs if isinstance(tokens, AnswerTokens)]
+    assert len(sums) == 6
+    assert of_questions[0]["values"]["predictive_entropy"] == pytest.approx(-sum(sums) / 6)
+    said = run("uncertainty", with_logprobs).said
+    assert "the model's at temperature 1, before top-p. The answers were drawn at temperature 0.7" in said
+    assert "token_sar and sar are left out" in said
+    asked, _ = lines(with_logprobs, "--estimators", "token_sar,self_certainty", "--num-answers", 2)
+    assert {line["undefined"]["token_sar"]["reason"] for line in asked} == {"no_relevance"}
+    assert all(line["values"]["self_certainty"] > 0 for line in asked)
+
+
+@pytest.mark.slow  # sentence embeddings; test_estimators proves the formulas
+def test_token_sar_weighs_tokens_by_sentence_embeddings(with_logprobs: Path) -> None:
+    of_questions, _ = lines(with_logprobs, "--similarity", "embedding")
+    for line in of_questions:
+        assert line["values"].keys() >= NEED_LOGPROBS | NEED_TOKENS
+        assert line["undefined"] == {}
+
+
+def test_a_server_without_log_probabilities_is_named(tmp_path: Path) -> None:
+    questions = written(tmp_path / "q.txt", "What first?\nWhich pot?")
+    out = tmp_path / "r"
+    with FaultServer() as server:
+        model = ("--model", "openai:m", "--base-url", server.url)
+        sizes = ("--num-answers", 2, "--logprobs")
+        drawn = run("answers", "--questions", questions, *model, *sizes, "--out", out)
+    assert drawn.code == 0, drawn.stderr
+    assert "the answers are kept without log-probabilities" in drawn.said
+    of_questions, _ = lines(out, "--estimators", "entropy,semantic_entropy")
+    assert of_questions[0]["values"]["entropy"] > 0
+    missing = of_questions[0]["undefined"]["semantic_entropy"]
+    assert missing["reason"] == "no_logprobs"
+    assert "the server does not return log-probabilities" in missing["message"]
+    assert "(an answer has no log-probabilities: the server does not" in run("uncertainty", out).said
 
 
 def test_an_estimator_that_lacks_data_says_why(tmp_path: Path) -> None:

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from selfreflect.errors import ConfigError
+from selfreflect.logprobs import AnswerTokens
 from selfreflect.uncertainty import likelihoods, samples
 from selfreflect.uncertainty.classes import ClassRule, group_related, last_number
 from selfreflect.uncertainty.estimators import ESTIMATORS, Samples, choose_estimators, estimate
-from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
+from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, token_fields
 from selfreflect.uncertainty.similarity import jaccard, rouge, rouge_l, words
 
 texts = st.lists(st.text("ab ", max_size=8), min_size=1, max_size=7)
@@ -26,7 +27,7 @@ def question(answers: list[str], **fields: Any) -> AnsweredQuestion:
 
 
 def of(name: str, one: AnsweredQuestion, rule: str = "exact") -> float | NoValue:
-    return estimate(ESTIMATORS[name], Samples(one, ClassRule(rule), jaccard))
+    return estimate(ESTIMATORS[name], Samples(one, ClassRule(rule), jaccard, jaccard))
 
 
 # --- classes
@@ -218,12 +219,48 @@ def test_token_sar_weighs_tokens_by_what_they_change() -> None:
     assert of("token_sar", one) == pytest.approx(2)
 
 
-def test_self_certainty_is_the_divergence_from_uniform() -> None:
-    logits = np.random.default_rng(0).normal(size=(3, 7))
-    logprobs = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
-    divergence = [(np.log(1 / 7) - row).sum() / 7 for row in logprobs]
-    assert likelihoods.self_certainty(logprobs) == pytest.approx(np.mean(divergence))
-    assert likelihoods.self_certainty(np.full((2, 5), -math.log(5))) == pytest.approx(0)
+STORED = AnswerTokens(("a", " b"), (-1.0, -2.0), 5.0)
+
+
+def test_what_a_run_stores_brings_its_estimators() -> None:
+    stored = (STORED, AnswerTokens(("c",), (-4.0,), 6.0))
+    one = question(["a b", "c"], **token_fields(stored))
+    assert of("predictive_entropy", one) == pytest.approx(3.5)
+    assert of("self_certainty", one) == pytest.approx(5.5)
+    assert of("token_sar", one) == pytest.approx((1.5 + 4) / 2)
+    assert isinstance(of("sar", one), float)
+    assert token_fields(()) == {}
+    without = question(["a b", "c"], **token_fields((STORED, AnswerTokens(("c",), (-4.0,)))))
+    missing = of("self_certainty", without)
+    assert isinstance(missing, NoValue)
+    assert missing.reason == "no_self_certainty"
+    assert of("predictive_entropy", without) == pytest.approx(3.5)
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        ("not_returned", "the server does not return"),
+        ("other_text", "another tokenizer"),
+        ("out_of_range", "no number up to 0"),
+        (AnswerTokens((), (), None), "an answer is blank"),
+    ],
+)
+def test_a_question_with_an_answer_without_log_probabilities_says_why(other: Any, why: str) -> None:
+    one = question(["a b", "c"], **token_fields((STORED, other)))
+    for name in ("predictive_entropy", "semantic_entropy", "token_sar", "sentence_sar", "sar"):
+        missing = of(name, one)
+        assert isinstance(missing, NoValue)
+        assert missing.reason == "no_logprobs"
+        assert why in missing.message
+
+
+def test_words_in_common_do_not_tell_how_much_a_token_matters() -> None:
+    one = question(["a b"], **token_fields((STORED,)))
+    for name in ("token_sar", "sar"):
+        missing = estimate(ESTIMATORS[name], Samples(one, ClassRule(), jaccard))
+        assert isinstance(missing, NoValue)
+        assert (missing.reason, "--similarity embedding" in missing.message) == ("no_relevance", True)
 
 
 def test_likelihoods_of_a_question() -> None:

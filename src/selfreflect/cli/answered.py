@@ -57,7 +57,7 @@ class ComparisonOptions(Struct, frozen=True, kw_only=True):
         str | None,
         Flag(
             "--similarity NAME",
-            "Of eigv, deg, ecc and SAR: jaccard, rouge or embedding.",
+            "Of eigv, deg, ecc and SAR: jaccard, rouge or embedding. Token SAR and SAR need the last.",
             default="jaccard",
         ),
     ] = None
@@ -92,7 +92,9 @@ def read_questions(
 
         # the words of scores would be most of the reading
         measured = Run.load(Path(source), detail=False)
-        questions = run_questions(Run.load(Path(source)), measured, gold)
+        run = Run.load(Path(source))
+        questions = run_questions(run, measured, gold)
+        _say_whose_logprobs(run)
         if not questions:
             raise DataError(
                 f"{source} holds no answers yet. Make some with: selfreflect answers --out {source}"
@@ -102,6 +104,25 @@ def read_questions(
     return questions
 
 
+def _say_whose_logprobs(run: Run) -> None:
+    """Say of what the log-probabilities of a run are, and whether the answers were drawn from something
+    else."""
+    drawn = next((one for one in run.answers.values() if one.logprobs), None)
+    if drawn is None:
+        return
+    whose = "the model's at temperature 1, before top-p"
+    if drawn.model.startswith("openai:"):
+        whose = "as the server returned them"
+    line = f"Log-probabilities are {whose}."
+    settings = (drawn.temperature, drawn.top_p)
+    if None not in settings and settings != (1, 1):
+        line += (
+            f" The answers were drawn at temperature {drawn.temperature:g} and top-p {drawn.top_p:g}, so "
+            "their mean is not that of the model's own distribution."
+        )
+    say(line)
+
+
 GREEDY = "greedy"
 """The strategy whose measures are estimators, too: the model's own most likely answer."""
 
@@ -109,7 +130,7 @@ GREEDY = "greedy"
 def run_questions(run: Run | RunRecords, measured: Run | RunRecords, gold: str) -> list[AnsweredQuestion]:
     """The questions of a run that have answers, with the right ones from the field ``gold``, and what the
     judge of ``measured`` said of the greedy answer."""
-    from selfreflect.uncertainty.question import AnsweredQuestion
+    from selfreflect.uncertainty.question import AnsweredQuestion, token_fields
 
     result = []
     for answers in run.answers.values():
@@ -128,6 +149,7 @@ def run_questions(run: Run | RunRecords, measured: Run | RunRecords, gold: str) 
                 gold=texts,
                 greedy=None if greedy is None else greedy.text,
                 values=_measured_values(measured, question.id),
+                **token_fields(answers.logprobs),
             )
         )
     return result

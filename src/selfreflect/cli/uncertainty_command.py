@@ -111,7 +111,10 @@ def uncertainty_command(
     questions = read_questions(source, gold, column)
     if options.num_answers is not None:
         questions = _with_answers(questions, options.num_answers)
-    names = name_list(options.estimators) if options.estimators else _available(questions)
+    if options.estimators:
+        names = name_list(options.estimators)
+    else:
+        names = _available(questions, comparison.similarity)
     with open_asker(source, model, overrides, asking(names, comparison)) as asker:
         method = make_method(questions, comparison, asker)
         assessment = Assessment(questions, names, method)
@@ -164,7 +167,7 @@ def _print(
         print_table(tables.size_table(sizes, name))
 
 
-def _available(questions: Sequence[AnsweredQuestion]) -> list[str]:
+def _available(questions: Sequence[AnsweredQuestion], similarity: str | None) -> list[str]:
     from selfreflect.uncertainty.estimators import ESTIMATORS
     from selfreflect.uncertainty.hedges import Hedge, read_hedge
 
@@ -173,12 +176,21 @@ def _available(questions: Sequence[AnsweredQuestion]) -> list[str]:
         present |= {"samples"} if question.answers else set()
         present |= {"logprobs"} if question.logprobs is not None else set()
         present |= {"tokens"} if question.tokens is not None and question.logprobs is not None else set()
+        present |= {"self_certainty"} if question.self_certainty is not None else set()
         present |= {"confidence"} if question.confidence is not None else set()
         present |= {ESTIMATORS[name].needs for name in question.values}
         hedge = read_hedge(question.greedy or question.answer or "")
         present |= {"hedge"} if isinstance(hedge, Hedge) else set()
     if "logprobs" not in present and "samples" in present:
-        say("No log-probabilities are stored, so estimators that need them are left out.")
+        reasons = dict.fromkeys(question.missing_logprobs for question in questions)
+        why = "; ".join(filter(None, reasons)) or "--logprobs stores them with the answers of a run"
+        say(f"No log-probabilities are stored, so estimators that need them are left out ({why}).")
+    if "tokens" in present and similarity != "embedding":
+        present.remove("tokens")
+        say(
+            "token_sar and sar are left out, because they weigh tokens by the similarity of sentences: add "
+            "--similarity embedding."
+        )
     return [name for name, estimator in ESTIMATORS.items() if estimator.needs in present]
 
 

@@ -67,16 +67,17 @@ class Assessment:
     ) -> None:
         chosen = choose_estimators(estimators)
         similarity = make_similarity(method.similarity)
+        relevance = similarity if method.similarity == "embedding" else None  # others know no meaning
         functions = [Correctness(name, method.asker) for name in method.correctness]
         method.rule.prepare(questions)
         if any(name in ("eigv", "deg", "ecc", "sentence_sar", "sar") for name in chosen):
             prepare(similarity, (text for question in questions for text in question.answers))
-        samples = [Samples(question, method.rule, similarity) for question in questions]
+        samples = [Samples(question, method.rule, similarity, relevance) for question in questions]
         names = [name for name, estimator in chosen.items() if estimator.needs == "model"]
         if names:
             judged = [one.judged_answer for one in samples]
             questions = ask_estimates(names, questions, judged, method.rule, method.asker)
-            samples = [Samples(question, method.rule, similarity) for question in questions]
+            samples = [Samples(question, method.rule, similarity, relevance) for question in questions]
         self.questions = questions
         self.method = method
         self.samples = samples
@@ -294,10 +295,11 @@ def subsample(question: AnsweredQuestion, size: int, seed: int = 0) -> AnsweredQ
     samples."""
     total = len(question.answers)
     places = sorted(np.random.default_rng(seed).permutation(total)[:size].tolist())
-    logprobs, tokens = question.logprobs, question.tokens
+    logprobs, tokens, certainty = question.logprobs, question.tokens, question.self_certainty
     return replace(
         question,
         answers=tuple(question.answers[place] for place in places),
         logprobs=None if logprobs is None else tuple(logprobs[place] for place in places),
         tokens=None if tokens is None else tuple(tokens[place] for place in places),
+        self_certainty=None if certainty is None else tuple(certainty[place] for place in places),
     )

@@ -20,19 +20,38 @@ from selfreflect.uncertainty.hedges import Hedge, read_hedge
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 from selfreflect.uncertainty.similarity import Similarity, rouge
 
-Need = Literal["samples", "logprobs", "tokens", "confidence", "score", "information", "model", "hedge"]
-"""What a record must hold: sampled answers, their log-probabilities, their tokens, a confidence, or what the
-judge of a run measured of its greedy answer. Or a model must be asked, or words of probability read."""
+Need = Literal[
+    "samples",
+    "logprobs",
+    "tokens",
+    "self_certainty",
+    "confidence",
+    "score",
+    "information",
+    "model",
+    "hedge",
+]
+"""What a record must hold: sampled answers, their log-probabilities, their tokens, their self-certainty, a
+confidence, or what the judge of a run measured of its greedy answer. Or a model must be asked, or words of
+probability read."""
 Unit = Literal["probability", "nats", "bits", "classes", "similarity", "distance", "share", "log-likelihood"]
 
 
 class Samples:
     """What estimators read of one question, each part computed on first use."""
 
-    def __init__(self, question: AnsweredQuestion, rule: ClassRule, similarity: Similarity) -> None:
+    def __init__(
+        self,
+        question: AnsweredQuestion,
+        rule: ClassRule,
+        similarity: Similarity,
+        relevance: Similarity | None = None,
+    ) -> None:
         self.question = question
         self._rule = rule
         self._similarity = similarity
+        self.relevance = relevance
+        """Similarity of sentences, by which tokens are weighed."""
 
     @cached_property
     def labels(self) -> Labels:
@@ -75,11 +94,12 @@ class Samples:
     @cached_property
     def token_sars(self) -> Floats:
         """Token SAR of each answer, shape (M,)."""
+        assert self.relevance is not None  # estimate checks it
         values = []
         for tokens, logprobs in zip(self.question.tokens or (), self.question.logprobs or (), strict=True):
             without = [tokens[:place] + tokens[place + 1 :] for place in range(len(tokens))]
             texts = [f"{self.question.text} {''.join(part)}" for part in (tokens, *without)]
-            relevance = 1 - self._similarity(texts)[0, 1:]
+            relevance = 1 - self.relevance(texts)[0, 1:]
             values.append(likelihoods.token_sar(np.array(logprobs), relevance))
         return np.array(values)
 
@@ -134,6 +154,13 @@ def _hedge_value(one: Samples) -> float | NoValue:
 
 
 _NOT_MEASURED = NoValue("not_measured", "the run has no such measure of its strategy greedy")
+_NO_RELEVANCE = NoValue(
+    "no_relevance", "tokens are weighed by the similarity of sentences: add --similarity embedding"
+)
+_NO_SELF_CERTAINTY = NoValue(
+    "no_self_certainty",
+    "self-certainty needs predictions of the whole vocabulary, which local models store with --logprobs",
+)
 _NOT_ASKED = NoValue("no_model", "no model was asked: name one with --model NAME")
 
 
@@ -288,6 +315,14 @@ ESTIMATORS = {
         low=-math.inf,
         needs="tokens",
     ),
+    "self_certainty": Estimator(
+        lambda one: float(np.mean(one.question.self_certainty or ())),
+        "mean divergence of predictions from the uniform one",
+        "KL(uniform, prediction), mean over tokens, then over answers",
+        "arXiv 2502.18581",
+        confidence=True,
+        needs="self_certainty",
+    ),
     "stated": Estimator(
         _stated,
         "the confidence in the file",
@@ -403,9 +438,13 @@ def estimate(estimator: Estimator, one: Samples) -> float | NoValue:
     if estimator.needs in ("score", "information", "model", "hedge"):
         return estimator.compute(one)
     if estimator.needs in ("logprobs", "tokens") and question.logprobs is None:
-        return NoValue("no_logprobs", "the record has no log-probabilities")
+        return NoValue("no_logprobs", question.missing_logprobs or "the record has no log-probabilities")
     if estimator.needs == "tokens" and question.tokens is None:
         return NoValue("no_tokens", "the record has no tokens")
+    if estimator.needs == "tokens" and one.relevance is None:
+        return _NO_RELEVANCE
+    if estimator.needs == "self_certainty" and question.self_certainty is None:
+        return _NO_SELF_CERTAINTY
     number = len(question.answers)
     if number < estimator.fewest:
         return NoValue("too_few_samples", f"{counted(number, 'sample')}, but {estimator.fewest} are needed")

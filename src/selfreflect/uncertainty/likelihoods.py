@@ -70,17 +70,6 @@ def sar(token_sars: Sequence[float] | Floats, similarities: Floats) -> float:
     return sentence_sar(-np.asarray(token_sars, dtype=np.float64), similarities)
 
 
-def self_certainty(logprobs: Floats) -> float:
-    """Mean over positions of KL(uniform, prediction) in nats (Kang et al. 2025, arXiv 2502.18581).
-
-    Args:
-        logprobs: of the whole vocabulary where each token was drawn; shape (T, V). Some likely tokens of a
-            server are not enough.
-    """
-    vocabulary = logprobs.shape[-1]
-    return -float(np.log(vocabulary) + logprobs.mean())
-
-
 def _class_log_masses(logs: Floats, labels: Labels) -> Floats:
     """The log of the sum of exp(logs) in each class; shape (K,)."""
     masses = np.full(int(labels.max()) + 1, -np.inf)

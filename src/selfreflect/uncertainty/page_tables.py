@@ -59,7 +59,7 @@ def _facts(assessment: Assessment, row: Prediction, samples: str) -> tuple[Cell,
     if info is None:
         return None, "confidence", None, None, row.correctness, None
     direction = "confidence" if info.confidence else "uncertainty"
-    sampled = info.needs in ("samples", "logprobs", "tokens")
+    sampled = info.needs in ("samples", "logprobs", "tokens", "self_certainty")
     made_of = (samples, assessment.method.rule.name) if sampled else (None, None)
     return range_text(info), direction, *made_of, row.correctness, info.variant
 

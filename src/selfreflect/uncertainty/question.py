@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
+
+from selfreflect.logprobs import WHY, AnswerTokens, NoLogprobs
 
 TokenLogprobs = tuple[tuple[float, ...], ...]
 
@@ -17,6 +19,8 @@ class NoValue:
         "too_few_samples",
         "no_logprobs",
         "no_tokens",
+        "no_self_certainty",  # which needs predictions of the whole vocabulary
+        "no_relevance",  # of tokens, which needs a model of sentence similarity
         "no_confidence",
         "not_measured",
         "no_model",  # an estimator that asks a model, and none is named
@@ -58,6 +62,10 @@ class AnsweredQuestion:
     """Log-probabilities of each answer's tokens, in nats."""
     tokens: tuple[tuple[str, ...], ...] | None = None
     """Each answer's tokens."""
+    self_certainty: tuple[float, ...] | None = None
+    """Each answer's mean over tokens of KL(uniform, prediction), in nats."""
+    missing_logprobs: str = ""
+    """Why there are no log-probabilities, if they were asked for."""
     confidence: float | None = None
     """Stated by the model or computed elsewhere, in [0, 1]."""
     length: float | None = None
@@ -66,3 +74,21 @@ class AnsweredQuestion:
     """A person's label."""
     values: Mapping[str, float | NoValue] = field(default_factory=dict)
     """Values of estimators that were measured before, such as by the judge of a run."""
+
+
+def token_fields(stored: Sequence[AnswerTokens | NoLogprobs]) -> dict[str, Any]:
+    """The fields of a question that come from the log-probabilities of its answers, as a run stores them."""
+    if not stored:
+        return {}
+    known = [tokens for tokens in stored if isinstance(tokens, AnswerTokens)]
+    for tokens in stored:
+        if not isinstance(tokens, AnswerTokens):
+            return {"missing_logprobs": f"an answer has no log-probabilities: {WHY[tokens]}"}
+        if not tokens.texts:
+            return {"missing_logprobs": "an answer is blank, so it has no tokens"}
+    certainties = [tokens.self_certainty for tokens in known]
+    return {
+        "logprobs": tuple(tokens.logprobs for tokens in known),
+        "tokens": tuple(tokens.texts for tokens in known),
+        "self_certainty": None if None in certainties else tuple(certainties),
+    }

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from selfreflect.models.base import Sampling, seed_for
-from selfreflect.models.local.decode import choose
+from selfreflect.models.local.decode import choose, token_likelihoods
 
 CPU = torch.device("cpu")
 LOGITS = torch.tensor([2.0, 1.0, 0.5, 0.0, -0.5, -1.0, -2.0, -4.0])
@@ -65,6 +65,22 @@ def test_half_precision_logits_are_sampled_in_float32() -> None:
         tokens.tolist()
         == choose(logits.float().repeat(200, 1), Sampling(temperature=3), sources(*seeds)).tolist()
     )
+
+
+def test_likelihoods_of_tokens_by_their_definitions() -> None:
+    """Self-certainty is KL(uniform, prediction), the mean over the vocabulary of log((1/V) / p)."""
+    logits = torch.randn(3, 7, generator=torch.Generator(CPU).manual_seed(0), dtype=torch.float64)
+    tokens = [2, 0, 6]
+    probs = logits.softmax(-1)
+    for place, likelihood in enumerate(token_likelihoods(logits, torch.tensor(tokens))):
+        row = probs[place].tolist()
+        assert likelihood.logprob == pytest.approx(math.log(row[tokens[place]]), abs=1e-6)
+        divergence = sum(math.log((1 / 7) / p) / 7 for p in row)
+        assert likelihood.divergence == pytest.approx(divergence, abs=1e-6)
+    [flat] = token_likelihoods(torch.zeros(1, 5, dtype=torch.bfloat16), torch.tensor([3]))
+    assert flat == (pytest.approx(-math.log(5)), pytest.approx(0, abs=1e-6))
+    [certain] = token_likelihoods(torch.tensor([[50.0, 0.0]]), torch.tensor([0]))
+    assert certain.logprob == 0
 
 
 # --- filters

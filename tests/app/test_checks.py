@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +12,14 @@ import pytest
 import tiny
 from app_server import Client, serving
 from fault_server import Call, FaultServer, answers, chat, choice, status, unused_port
+from finished_run import write_run
+from msgspec.structs import replace
 
-from selfreflect.config import Price
+from selfreflect.app.library import Library
+from selfreflect.app.speed import Speed, Workload
+from selfreflect.config import Config, Price
 from selfreflect.pipeline.preflight import PROBE
+from selfreflect.records import dump_line
 from selfreflect.store.run import Run
 
 PRICES = {"openai:paid": Price(input_per_million=1.0, output_per_million=2.0)}
@@ -224,3 +230,40 @@ def test_links_among_the_judges_of_a_run_are_not_followed(client: Client, root: 
     answer = client.get(f"/api/runs/{done['run']}")
     assert answer.status_code == 422
     assert "links, which are not followed" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("section", "values"),
+    [
+        ("answers", {"num_answers": "8"}),
+        ("answers", {"num_answers": None}),
+        ("answers", {"num_answers": -3}),
+        ("wall_time", {"answers": 1e308, "summaries": 1e308, "scores": 1e308}),
+    ],
+)
+def test_a_run_with_odd_values_breaks_no_estimate(
+    tmp_path: Path, section: str, values: dict[str, Any]
+) -> None:
+    path = write_run(tmp_path / "run")
+    files = {
+        "answers.jsonl": [replace(one, tokens=50) for one in Run.load(path).answers.values()],
+        "summaries.jsonl": [replace(one, tokens=50) for one in Run.load(path).summaries.values()],
+    }
+    for name, records in files.items():
+        (path / name).write_text("".join(f"{dump_line(one)}\n" for one in records))
+    manifest = json.loads((path / "manifest.json").read_text())
+    manifest["config"] = {
+        "answers": {"model": "smollm2", "num_answers": 1},
+        "summaries": {"model": "smollm2"},
+        "scores": {"judge": "smollm2"},
+    }
+    manifest["wall_time"] = {"answers": 5.0, "summaries": 5.0, "scores": 5.0}
+    (manifest["wall_time"] if section == "wall_time" else manifest["config"][section]).update(values)
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    workload = Workload(Config(), 1, {"answers": 100.0, "summaries": 100.0}, brief=True)
+    seconds = Speed(Library(tmp_path)).estimate(workload).seconds
+    if section == "wall_time":
+        assert seconds is None
+    else:
+        assert seconds is not None
+        assert 0 < seconds[0] < seconds[1] < 1e7

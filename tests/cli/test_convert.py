@@ -133,7 +133,7 @@ def test_what_a_file_holds_cannot_act_on_the_terminal(tmp_path: Path) -> None:
         (["--column", "answer=none"], "there is no column 'none'"),
         (
             ["--column", "answer=topic", "--column", "answer=prompt"],
-            "two columns for answer: topic and prompt",
+            "two columns for answer: topic and prompt. Keep one (several with one answer each: call them",
         ),
         (["--split", ""], "--split is empty"),
         (["--split", "|"], "no text with answers holds '|'"),

@@ -49,7 +49,7 @@ def test_too_few_questions_are_said_and_can_fail_a_gate(tmp_path: Path) -> None:
     done = run("compare", few, "--fail-if", "worse > 0")
     assert done.code == 0
     assert (
-        "worse > 0 can not be told for basic of few: basic against greedy: +0.2010, but 3 common questions "
+        "worse > 0 cannot be told for basic of few: basic against greedy: +0.2010, but 3 common questions "
         "are too few to tell; at least 6 are needed. To fail there, add --fail-if 'untestable > 0'"
     ) in done.said
     done = run("compare", few, "--fail-if", "worse > 0", "--fail-if", "untestable > 0", "--json")
@@ -64,4 +64,4 @@ def test_enough_questions_are_testable_even_if_all_are_equal(
     path = two_strategies(tmp_path / "r", 7, difference)
     done = run("compare", path, "--fail-if", "worse > 0", "--fail-if", "untestable > 0", "--json")
     assert (done.code, done.json[0]["testable"]) == (code, True)
-    assert "can not be told" not in done.said
+    assert "cannot be told" not in done.said

@@ -195,6 +195,14 @@ def test_the_three_baselines_are_always_rows(tmp_path: Path) -> None:
     assert "needs 5 answers" in undefined["undefined"]
 
 
+def test_calibration_is_advised_only_where_it_is_possible(tmp_path: Path) -> None:
+    many = run("uncertainty", written(tmp_path / "many.json", QUESTIONS))
+    assert "--estimator modal_share" in many.said
+    few = run("uncertainty", written(tmp_path / "few.json", QUESTIONS[:4]))
+    assert few.code == 0
+    assert "Calibrate one" not in few.said
+
+
 def test_gold_in_some_rows_only(tmp_path: Path) -> None:
     rows = [dict(question) for question in QUESTIONS]
     del rows[0]["gold"], rows[1]["gold"]

@@ -82,7 +82,7 @@ def test_incomplete_strategies_come_last_and_are_named():
     failures = [failure("q7", "summaries", "cut_off", "basic")]
     records = run({"greedy": HIGH, "basic": LOW[:7]}, questions=8, failures=failures)
     text = headline(records)
-    assert text.startswith("greedy has the mean SelfReflect score")
+    assert text.startswith("greedy has a mean SelfReflect score of ")
     assert text.endswith("Incomplete is basic: 7 of 8 questions.")
 
 

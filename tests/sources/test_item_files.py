@@ -171,6 +171,8 @@ def test_columns_can_be_named() -> None:
         parse(text, columns={"answer": "texd"})
     with pytest.raises(ConfigError, match="a column can be question, answer"):
         parse(text, columns={"colour": "text"})
+    with pytest.raises(ConfigError, match="Did you mean --column question=frage"):
+        parse(text, columns={"frage": "question"})
 
 
 @pytest.mark.parametrize(

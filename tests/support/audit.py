@@ -132,7 +132,7 @@ def main() -> int:
         stated = licence(package)
         print(f"{name} {package.version}: {stated or 'no licence stated'}")
         if not is_permitted(stated):
-            errors.append(f"{name}: the licence {stated!r} is not on the list in tests/audit.py")
+            errors.append(f"{name}: the licence {stated!r} is not on the list in tests/support/audit.py")
     needed = core()
     found, notes = vulnerabilities(audited(needed))
     errors += found

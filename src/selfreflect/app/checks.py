@@ -105,8 +105,8 @@ class Preflight:
             *(answers.model, answers.base_url, answers.temperature, answers.top_p),
             *(summaries.sample_temperature, summaries.sample_top_p),
         )
-        asked, checks = self._sampling.get(key, (0.0, {}))
-        if not checks or time.monotonic() - asked > _REMEMBERED:
+        checked_at, checks = self._sampling.get(key, (0.0, {}))
+        if not checks or time.monotonic() - checked_at > _REMEMBERED:
             checks = check_sampling(servers, config, models)
             self._sampling = {key: (time.monotonic(), checks)}
         return checks

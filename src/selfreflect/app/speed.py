@@ -26,6 +26,9 @@ _LARGEST = 5_000_000
 """Bytes of a run that is looked at: those of a few questions are like those asked here."""
 
 _MOST_QUESTIONS = 3
+_MOST_SECONDS = 1e7
+"""Seconds that a stage of a few questions may have taken; a damaged manifest states more."""
+
 _CONTROLS = 5
 """Contexts that the judge reads besides the summaries: the reference, and the texts to compare with."""
 
@@ -144,8 +147,9 @@ def _paces(path: Path, version: object) -> tuple[list[Pace], float, bool]:
         seconds = manifest.wall_time.get(stage, 0.0)
         section = manifest.config.get(stage, {})
         model = section.get("judge" if stage == "scores" else "model")
-        if seconds > 0 and amount > 0 and isinstance(model, str):
+        if 0 < seconds < _MOST_SECONDS and amount > 0 and isinstance(model, str):
             paces.append(Pace(stage, model, seconds, amount))
-    count = 2 * manifest.config.get("answers", {}).get("num_answers", 0) * len(run.answers)
-    length = work["answers"] / count if count else 0.0
+    per_half = manifest.config.get("answers", {}).get("num_answers")
+    count = 2 * per_half * len(run.answers) if isinstance(per_half, int) else 0
+    length = work["answers"] / count if count > 0 else 0.0
     return paces, length, manifest.prompts.get("answers") != load_prompts().hash

@@ -61,7 +61,11 @@ def assigned_columns(pairs: Sequence[str] | None) -> dict[str, str]:
         if not equals:
             raise ConfigError(f"--column {pair}: write ROLE=NAME, as in --column answer=text")
         if role in assigned:
-            raise ConfigError(f"--column names two columns for {role}: {assigned[role]} and {name}")
+            several = " (several with one answer each: call them answer_1, answer_2, … in the file)"
+            raise ConfigError(
+                f"--column names two columns for {role}: {assigned[role]} and {name}. Keep one"
+                f"{several if role == 'answer' else ''}"
+            )
         assigned[role] = name
     return assigned
 

@@ -103,6 +103,7 @@ def uncertainty_command(
     and "correct", too.
     """
     from selfreflect.uncertainty.assess import Assessment, predictions
+    from selfreflect.uncertainty.recalibrate import FOLDS
 
     check_output(output)
     options = UncertaintyOptions(**overrides.section("uncertainty"))
@@ -126,8 +127,10 @@ def uncertainty_command(
         _emit(assessment, results, sized)
         return
     _print(assessment, results, sized)
-    if results and source != "-" and gold == GOLD and not column:
-        say(f"Calibrate one: selfreflect calibrate {shlex.quote(source)} --estimator {names[0]}")
+    measured = next(iter(results.values()), [])
+    ready = [one.estimator for one in measured if not one.baseline and one.n >= FOLDS]
+    if ready and source != "-" and gold == GOLD and not column:
+        say(f"Calibrate one: selfreflect calibrate {shlex.quote(source)} --estimator {ready[0]}")
 
 
 def _measure_names(text: str | None) -> list[str]:

@@ -64,10 +64,11 @@ def _result_sentence(run: RunRecords, measure: Measure, best: StrategyResult, st
         sentence = share_sentence(estimate.mean, interval, answers, reader, subject)
         if strategies > 1:
             sentence = sentence.replace(f"{subject} tells", f"{subject} tells most:", 1)
-        return sentence.removesuffix(".") + f"{on}."
+        return sentence.removesuffix(".") + f",{on}."
     between = "" if interval is None else f", 95 % interval {interval[0]:.4f} to {interval[1]:.4f}"
-    verb = "has the best (lowest)" if strategies > 1 else "has the"
-    return f"{subject} {verb} mean SelfReflect score: {estimate.mean:.4f}{on} (0 is perfect{between})."
+    verb = "has the best (lowest)" if strategies > 1 else "has a"
+    value = f"score: {estimate.mean:.4f}" if strategies > 1 else f"score of {estimate.mean:.4f}"
+    return f"{subject} {verb} mean SelfReflect {value}{on} (0 is perfect{between})."
 
 
 def cautions(run: RunRecords) -> list[str]:

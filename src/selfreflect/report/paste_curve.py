@@ -14,6 +14,7 @@ from selfreflect.render.table import Cell, Column, Table
 from selfreflect.render.text import one_line
 from selfreflect.report.run_records import RunRecords
 from selfreflect.stats import Estimate, mean_interval
+from selfreflect.text import counted
 
 
 @dataclass(frozen=True)
@@ -51,16 +52,20 @@ class PasteCurve:
             subject: the summary's name at the start of the sentence.
         """
         if bits <= 0:
-            return f"{subject} tells nothing, in {words:.0f} words."
+            return f"{subject} tells nothing, in {_words(words)}."
         equal = self.equal(bits)
         if equal is None:
-            most = f"all answers pasted ({self.words[-1]:.0f} words)"
-            return f"{subject} tells more in {words:.0f} words than {most}."
+            most = f"all answers pasted ({_words(self.words[-1])})"
+            return f"{subject} tells more in {_words(words)} than {most}."
         answers, equal_words = equal
         return (
-            f"{subject} tells as much in {words:.0f} words as pasting {answers:.1f} answers "
-            f"({equal_words:.0f} words)."
+            f"{subject} tells as much in {_words(words)} as pasting {answers:.1f} answers "
+            f"({_words(equal_words)})."
         )
+
+
+def _words(number: float) -> str:
+    return counted(round(number), "word")
 
 
 def mean_curve(curves: Sequence[PasteCurve]) -> PasteCurve:

@@ -64,7 +64,7 @@ class Threshold:
         return breaches
 
     def untestable(self, lines: Sequence[Mapping[str, Any]]) -> list[str]:
-        """Say where the condition can not hold because there are too few questions to tell.
+        """Say where the condition cannot hold because there are too few questions to tell.
 
         A condition on "untestable", "unclear" or "n" looks at that itself, so it says nothing.
 
@@ -80,7 +80,7 @@ class Threshold:
             part = self._measured(self.left, line)
             if not part["testable"]:
                 sentences.append(
-                    f"{self.text} can not be told for {line['strategy']} of {line['run']}: "
+                    f"{self.text} cannot be told for {line['strategy']} of {line['run']}: "
                     f"{part['sentence']}. To fail there, add --fail-if '{prefix}untestable > 0'"
                 )
         return sentences

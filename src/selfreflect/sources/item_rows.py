@@ -156,7 +156,8 @@ def _check_assigned(rows: Sequence[Row], assigned: Mapping[str, str]) -> None:
     names = list({name: None for row in rows for name in row.fields}) if assigned else []
     for role, column in assigned.items():
         if role not in ROLES:
-            raise ConfigError(f"a column can be {', '.join(ROLES)}, not {excerpt(role)}")
+            turned = f" Did you mean --column {column}={role}?" if column in ROLES and role in names else ""
+            raise ConfigError(f"a column can be {', '.join(ROLES)}, not {excerpt(role)}.{turned}")
         if column not in names:
             raise ConfigError(
                 f"there is no column {excerpt(column)}.{nearest(column, names)} The columns are "
@@ -221,8 +222,9 @@ def _read_answers(item: ItemRow, reading: Reading) -> None:
     if not columns.answers:
         raise row.error(
             f"no field holds the model's answers; its fields are {listed(row.fields)}. Call one 'answers' "
-            "('samples', 'responses' and 'generations' will do, too), or 'answer' with one per row, or name "
-            "it with --column answer=NAME, as in: selfreflect convert FILE --column answer=NAME"
+            "('samples', 'responses' and 'generations' will do, too), or 'answer' with one per row, or "
+            "several 'answer_1', 'answer_2', …, or name it with --column answer=NAME, as in: selfreflect "
+            "convert FILE --column answer=NAME"
         )
     if len(columns.answers) > 1:
         item.answers = _numbered_answers(row, columns.answers)

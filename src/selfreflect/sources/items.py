@@ -178,8 +178,8 @@ def with_summaries(file: ItemFile) -> list[Item]:
     if not items:
         raise DataError(
             f"{file.name} holds answers and no summaries, so there is nothing to score. Add a column "
-            "'summary', or let a model write them: selfreflect import --items FILE --out DIR, then "
-            "selfreflect summarize --out DIR"
+            "'summary', or name the one that holds them with --column summary=NAME, or let a model write "
+            "them: selfreflect import --items FILE --out DIR, then selfreflect summarize --out DIR"
         )
     without = len(file.items) - len(items)
     if without:

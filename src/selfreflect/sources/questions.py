@@ -287,7 +287,8 @@ def _guess_columns(
     if not question:
         raise DataError(
             f"{name}: no column is called {', '.join(QUESTION_COLUMNS)}; its columns are {listing} (the "
-            "first line of a CSV file). Name the column of the questions with question_column."
+            "first line of a CSV file). Name the column of the questions with --question-column, or "
+            "with question_column in a settings file."
         )
     context = context_column or first([CONTEXT_COLUMN])
     return Columns(question, first(GOLD_COLUMNS), first(KIND_COLUMNS), context)

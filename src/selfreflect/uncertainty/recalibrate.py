@@ -79,7 +79,10 @@ def cross_fit(
     """
     values, labels = np.asarray(scores, dtype=np.float64), np.asarray(correct, dtype=np.float64)
     if len(values) < folds:
-        raise DataError(f"{len(values)} labelled answers are too few for {folds} folds")
+        raise DataError(
+            f"{len(values)} labelled answers are too few for {folds} folds. Give more questions a right "
+            "answer: hundreds, for a calibration of use"
+        )
     fold = np.random.default_rng(seed).permutation(len(values)) % folds
     calibrated = np.empty(len(values))
     for number in range(folds):

@@ -122,6 +122,34 @@ def test_a_run_keeps_the_replies_of_its_own_model(tmp_path: Path) -> None:
     assert run("report", path).code == 0
 
 
+@pytest.mark.parametrize(
+    ("answers", "part"),
+    [
+        ({"model": "anybodys:reply"}, "names a function of Python code"),
+        ({"model": "openai:tiny", "base_url": "https://elsewhere.example/v1"}, "outside your network"),
+    ],
+)
+@pytest.mark.parametrize("command", ["uncertainty", "calibrate"])
+def test_neither_code_nor_a_server_elsewhere_is_used_because_a_run_says_so(
+    command: str,
+    answers: dict[str, str],
+    part: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SELFREFLECT_API_KEY", "secret-key")
+    (tmp_path / "anybodys.py").write_text("open('ran', 'w')\n\ndef reply(messages):\n    return 'True'\n")
+    path = write_run(tmp_path / "run")
+    manifest = json.loads((path / "manifest.json").read_text())
+    manifest["config"]["answers"] = answers
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    chosen = "--estimators" if command == "uncertainty" else "--estimator"
+    outcome = run(command, path, chosen, "p_true")
+    assert (outcome.code, part in outcome.said) == (2, True)
+    assert not (tmp_path / "ran").exists()
+
+
 def test_a_file_needs_a_model_and_that_is_said(tmp_path: Path) -> None:
     outcome = run("uncertainty", written(tmp_path / "a.json", QUESTIONS), "--estimators", "p_true")
     assert (outcome.code, "Name it with --model NAME" in outcome.said) == (2, True)

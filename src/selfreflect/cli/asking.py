@@ -80,11 +80,12 @@ def open_asker(
     It is ``model``, that of ``--config``, or the one that drew the run's answers.
 
     Raises:
-        ConfigError: there is neither.
+        ConfigError: there is neither, or the run names code or a server elsewhere that the user did not name.
     """
     if not users:
         yield None
         return
+    from selfreflect.cli.stages import check_named
     from selfreflect.pipeline.models import ConfiguredModels, stage_model
     from selfreflect.uncertainty.asking.asker import Asker, open_replies
 
@@ -94,6 +95,9 @@ def open_asker(
         overrides = replace(overrides, sections={**overrides.sections, "answers": answers})
     base = {} if overrides.sets("answers", "model") else _run_model(source, users)
     config = overrides.config(base)
+    if base:
+        named = {str(value) for value in overrides.given("answers").values()}
+        check_named(Path(source), config.answers.model, config.answers.base_url, named)
     spec = stage_model(config, overrides.execution, "answers")
     directory = options.out if options.out is not None or source == "-" else _directory(source)
     watcher = Watcher()

@@ -4,7 +4,7 @@ and how every command runs stages, or their dry run."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -311,32 +311,42 @@ def _strategies(
 
 
 def _check_named(path: Path, work: Sequence[ModelStage], config: Config, intent: Intent) -> None:
+    """Check the models of some stages as :func:`check_named` does, unless the directory is new."""
+    if intent.named is None:
+        return
+    for stage in work:
+        section = getattr(config, stage)
+        model, flag = (section.judge, "--judge-url") if stage == "scores" else (section.model, "--base-url")
+        check_named(path, model, section.base_url, intent.named, flag)
+
+
+def check_named(
+    path: Path, model: str, base_url: str | None, named: Collection[str], flag: str = "--base-url"
+) -> None:
     """Refuse to run code, or to ask a server elsewhere, only because a directory says so: anybody may have
     made it.
+
+    Args:
+        named: the models and addresses that the user has named.
+        flag: the option that names the address.
 
     Raises:
         ConfigError: the user has not named the function or the address.
     """
     from selfreflect.pipeline.costs import is_own
 
-    if intent.named is None:
-        return
-    for stage in work:
-        section = getattr(config, stage)
-        model = section.judge if stage == "scores" else section.model
-        if kind_of(model) == "function" and model not in intent.named:
+    if kind_of(model) == "function" and model not in named:
+        raise ConfigError(
+            f"{path} names a function of Python code as its model. If you know that code, run it with "
+            f"--model {excerpt(model)}"
+        )
+    if kind_of(model) in ("openai", "vllm+http") and base_url is not None:
+        server = endpoint(base_url)
+        if not (server.is_openai or is_own(server.host) or base_url in named):
             raise ConfigError(
-                f"{path} names a function of Python code as its model. If you know that code, run it with "
-                f"--model {excerpt(model)}"
+                f"{path} names a server outside your network. If questions and key may go there, pass "
+                f"{flag} {excerpt(server.url, 200)}"
             )
-        if kind_of(model) in ("openai", "vllm+http") and section.base_url is not None:
-            server = endpoint(section.base_url)
-            flag = "--judge-url" if stage == "scores" else "--base-url"
-            if not (server.is_openai or is_own(server.host) or section.base_url in intent.named):
-                raise ConfigError(
-                    f"{path} names a server outside your network. If questions and key may go there, pass "
-                    f"{flag} {excerpt(server.url, 200)}"
-                )
 
 
 def check_strategies(strategies: Sequence[str]) -> None:

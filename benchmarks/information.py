@@ -4,8 +4,9 @@
 
 prints Markdown tables: what each text tells of the held-out answers, how often the better of two wins, and
 how the human-written summaries stand to raw answers pasted in their place. ``--budget 0.2`` spends a fifth
-of the judge tokens on SelfReflect: its scores are estimates then, with standard errors. With ``--save DIR``
-each item's figures are written there as soon as they are measured, and read from there by the next run.
+of the judge tokens on SelfReflect, or what eight words need where that is more: its scores are estimates
+then, with standard errors. With ``--save DIR`` each item's figures are written there as soon as they are
+measured, and read from there by the next run.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from ordering import wilson
 from selfreflect.metric import information
 from selfreflect.metric.aggregate import sampled_mean
 from selfreflect.metric.engine.engines import engine_for
-from selfreflect.metric.prompts import prepare
+from selfreflect.metric.engine.tree import build_tree
+from selfreflect.metric.prompts import prepare, summary_prompts
 from selfreflect.metric.sampling.limits import Limits
-from selfreflect.metric.sampling.population import Population
+from selfreflect.metric.sampling.population import Cost, Population
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.metric.tasks import SYSTEM
 from selfreflect.models.base import Message
@@ -39,6 +41,8 @@ from selfreflect.text import normalise_question
 
 PASTED = (1, 2, 5)
 ALL = "all pasted"
+LEAST_WORDS = 8
+"""Of an item, whatever the budget: where answers are short, a small share does not pay for the contexts."""
 
 Row = dict[str, Any]
 """``id``, ``values`` by name of the text, ``words`` of each text, ``undefined``: why there is no share."""
@@ -118,20 +122,33 @@ def scores(judge: Judge, share: float | None) -> Callable[[Item], Row]:
         named = texts(item) | {f"{len(item.conditioning)} pasted": information.pasted(item.conditioning)}
         question = item.question_record
         summaries = [Summary(question_id=question.id, name=name, text=text) for name, text in named.items()]
-        limits = None
+        limits, budget = None, None
         if share is not None:
-            nodes = sum(tree_nodes(judge, question, item.answer_set, list(named.values())))
-            limits = Limits.parse(int(share * nodes))
+            budget = token_budget(judge, item, list(named.values()), share)
+            limits = Limits.parse(budget["spent"])
         results = {}
         for score in metric.score_records(question, item.answer_set, summaries, limits=limits):
             assert isinstance(score, Score), score
             results[score.summary] = score
         row: Row = {"id": item.id, "values": {name: score.value for name, score in results.items()}}
         if limits is not None:
+            row["budget"] = budget
             row["errors"] = sampling_errors(judge, item, limits.seed, results)
         return row
 
     return measure
+
+
+def token_budget(judge: Judge, item: Item, texts: Sequence[str], share: float) -> dict[str, int]:
+    """Judge tokens to be ``spent`` at most on an item, and those of ``all`` its words."""
+    question = item.question_record
+    prompts = prepare(judge, question, item.answer_set)
+    population = Population(prompts.words, prompts.sizes, Limits().seed, question.id)
+    nodes = least = 0
+    for context in (prompts.reference, *(summary_prompts(judge, prompts, text) for text in texts)):
+        nodes += build_tree(context).computed_tokens
+        least += Cost(population, context).tokens(0, min(LEAST_WORDS, population.size))
+    return {"spent": max(least, int(share * nodes)), "all": nodes}
 
 
 def sampling_errors(
@@ -250,6 +267,10 @@ def against_pasted(rows: Sequence[Row], names: Sequence[str], num_answers: int) 
 def mean_scores(rows: Sequence[Row]) -> None:
     """Mean SelfReflect scores, with their errors against all words if they are estimates."""
     best, *others = rows[0]["values"]
+    budgets = [row["budget"] for row in rows if "budget" in row]
+    if budgets:
+        spent = sum(budget["spent"] for budget in budgets) / sum(budget["all"] for budget in budgets)
+        print(f"\n{len(rows)} items, at most {spent:.1%} of the judge tokens")
     print("\n| text | mean score | above the best summary's |\n| --- | --- | --- |")
     for name in (best, *others):
         score = np.mean([row["values"][name] for row in rows])

@@ -44,8 +44,8 @@ settings.load_profile("selfreflect")
 # Files that take half a minute or more, the longest first. They start before all others: whichever starts
 # last keeps the other processes waiting.
 _LONGEST = (
-    *("test_ray.py", "test_witness.py", "test_page_browser.py", "test_browser.py", "test_parity.py"),
-    *("test_process_executor.py", "test_page.py"),
+    *("test_ray.py", "test_witness.py", "test_page_browser.py", "test_form.py", "test_parity.py"),
+    *("test_process_executor.py", "test_page.py", "test_live.py", "test_earlier.py", "test_hostile.py"),
 )
 
 

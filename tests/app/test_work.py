@@ -31,7 +31,9 @@ def test_scoring_stops_at_the_next_pass_and_works_again_afterwards(
     job = Job(None, "score", "What first?")
     progress = JobProgress(job)
     with progress.stage("scores", 1):
+        progress.note("loading judge")
         progress.hook(judge)
+        assert [event.kind for event in job.events.after(0)][-2:] == ["note", "stage"]
         job.stop()
         with pytest.raises(StopRequested):
             metric.score("What first?", **scored)  # type: ignore[arg-type]

@@ -194,6 +194,8 @@ class JobProgress:
         self.job = job
         self._done = 0
         """Of the current stage."""
+        self._stage: dict[str, Any] | None = None
+        """Its name and total."""
         self._groups: dict[str, int] = {}
         self._shown: set[tuple[str, str]] = set()
         self.hooks = ExitStack()
@@ -212,9 +214,11 @@ class JobProgress:
         try:
             self.job.check()
             self._done = 0
-            self.job.events.add("stage", name=name, total=total)
+            self._stage = {"name": name, "total": total}
+            self.job.events.add("stage", **self._stage)
             yield self
         finally:
+            self._stage = None
             self.hooks.close()
 
     def advance(self, count: int = 1, failed: int = 0) -> None:
@@ -227,7 +231,12 @@ class JobProgress:
         """Answers are shown themselves."""
 
     def hook(self, model: Any) -> None:
-        """Check before every forward pass of a local model whether the job was cancelled, for one stage."""
+        """Check before every forward pass of a local model whether the job was cancelled, for one stage.
+
+        The stage is named again, since the page still says that its model is loading.
+        """
+        if self._stage is not None:
+            self.job.events.add("stage", **self._stage)
         lm = getattr(model, "lm", None)
         runs_elsewhere = getattr(model, "last_states", None) is not None
         if lm is not None and not runs_elsewhere:

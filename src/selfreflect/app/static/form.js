@@ -18,7 +18,8 @@ export function startForm() {
   examples();
   const form = byId("ask");
   form.addEventListener("submit", ask);
-  form.addEventListener("change", refreshEstimate);
+  form.addEventListener("change", changed);
+  form.addEventListener("invalid", (event) => unfold(event.target), true); // the browser cannot point at a folded field
   for (const box of ["question", "context"]) {
     byId(box).addEventListener("keydown", (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
@@ -62,6 +63,19 @@ async function fillForm() {
   const hint = byId("server-hint");
   hint.hidden = server === null;
   hint.textContent = `openai:NAME is a model of the server at ${visible(server ?? "")}. Its key comes from the environment of the app’s process: it is never typed here, sent to this page or stored.`;
+  changed();
+}
+
+/** Opens what is folded around a field. */
+function unfold(field) {
+  const folded = field.closest("details");
+  if (folded !== null) folded.open = true;
+}
+
+/** Says beside the folded settings what is chosen there, and what the question would take. */
+function changed() {
+  const { strategies, num_answers, judge } = requestBody();
+  byId("chosen").textContent = `${strategies.join(", ")} · ${2 * num_answers} answers · judge ${visible(judge)}`;
   refreshEstimate();
 }
 
@@ -168,6 +182,7 @@ async function ask(event) {
   for (const field of Object.keys(FIELDS)) byId(field).removeAttribute("aria-invalid");
   const body = requestBody();
   if (body.strategies.length === 0 || body.measures.length === 0) {
+    byId("settings").open = true;
     showProblems([problemBox(`Choose at least one ${body.strategies.length === 0 ? "strategy" : "measure"}.`)]);
     return;
   }
@@ -185,7 +200,10 @@ async function ask(event) {
 async function checkAndAsk(body) {
   const { problems, warnings } = await post("/api/check", body);
   if (problems.length > 0) {
-    for (const one of problems) byId(one.field).setAttribute("aria-invalid", "true");
+    for (const { field } of problems) {
+      byId(field).setAttribute("aria-invalid", "true");
+      unfold(byId(field));
+    }
     showProblems(problems.map((one) => problemBox(`${FIELDS[one.field]}: ${one.message}`, one.details)));
     return;
   }

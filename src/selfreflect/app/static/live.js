@@ -186,7 +186,7 @@ function showBar(bar, progress) {
   if (progress.current === "answers" && progress.wanted) {
     bar.max = progress.wanted;
     bar.value = progress.answers.length;
-  } else if (progress.total) {
+  } else if (progress.total && progress.done) {
     bar.max = progress.total;
     bar.value = progress.done;
   } else bar.removeAttribute("value");

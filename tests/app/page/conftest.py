@@ -1,0 +1,50 @@
+"""A browser, and the app that it looks at."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import browser
+import pytest
+import tiny
+from app_page import clean, opened
+from app_server import Client, serving
+from fault_server import FaultServer
+
+from selfreflect.config import Price
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with browser.chromium() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def api() -> Iterator[FaultServer]:
+    with FaultServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory, api: FaultServer) -> Iterator[Client]:
+    import torch
+
+    torch.set_num_threads(1)
+    model = tiny.save(tmp_path_factory.mktemp("models") / "model", "llama")
+    second = Path(shutil.copytree(model, model.with_name("second")))
+    prices = {"openai:paid": Price(input_per_million=1.0, output_per_million=2.0)}
+    root = tmp_path_factory.mktemp("root")
+    with serving(root, model=model, others=[second], base_url=api.url, prices=prices) as served:
+        yield served
+
+
+@pytest.fixture
+def page(chromium: Any, client: Client) -> Iterator[Any]:
+    with browser.watched(chromium, client.url) as watched:
+        opened(watched, client)
+        yield watched
+        clean(watched)

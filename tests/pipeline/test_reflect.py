@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from contextlib import suppress
 from typing import Any
@@ -266,3 +267,19 @@ def test_a_misspelt_argument_is_named_before_what_it_leaves_missing(judge) -> No
         reflect("When?", sampels=["Now.", "Then."], judge=judge)
     with pytest.raises(ConfigError, match="Give a function as generate="):
         reflect("When?", model=lambda messages: "Now.", judge=judge)
+
+
+def test_as_many_questions_as_there_are_workers_are_answered_at_once() -> None:
+    active, most = 0, 0
+
+    async def generate(messages: Any, seed: int) -> str:
+        nonlocal active, most
+        active += 1
+        most = max(most, active)
+        await asyncio.sleep(0.1)
+        active -= 1
+        return f"answer {seed}"
+
+    questions = [f"Number {number}?" for number in range(16)]
+    assert len(reflect(questions, generate=generate, strategies=[], num_answers=1)) == 16
+    assert most > 8, "more than a batch of a model"

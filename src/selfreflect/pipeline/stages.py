@@ -152,16 +152,18 @@ def stage_fn(spec: StageSpec, model: Any, progress: Progress) -> StageFn:
     if spec.stage == "scores":
         measures = load_measures(model, spec.config, spec.options, progress)
         return partial(_score, measures, model, progress)
-    return partial(_generate, spec, WatchedGenerator(model, progress), progress)
+    # a function may be called for more questions at once than a batch has
+    batch_size = max(spec.batch_size, 2 * getattr(model, "workers", 1))
+    return partial(_generate, spec, WatchedGenerator(model, progress), progress, batch_size)
 
 
 def _generate(
-    spec: StageSpec, generator: Generator, progress: Progress, tasks: Sequence[StageTask]
+    spec: StageSpec, generator: Generator, progress: Progress, batch_size: int, tasks: Sequence[StageTask]
 ) -> Iterator[list[Result]]:
     """Work on batches of questions, and give each result as it comes."""
     work = _draw_answers if spec.stage == "answers" else _summarise
-    for start in range(0, len(tasks), spec.batch_size):
-        batch = tasks[start : start + spec.batch_size]
+    for start in range(0, len(tasks), batch_size):
+        batch = tasks[start : start + batch_size]
         progress.add(WorkDone(units=sum(task.size for task in batch)))
         for result in work(spec, generator, batch):
             yield [result]

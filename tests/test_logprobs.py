@@ -35,6 +35,10 @@ def test_reasoning_special_tokens_and_the_end_of_the_turn_are_left_out() -> None
     logprobs = [-9.0, -9, -9, -9, -8, -1, -2, -3, -7, -9]
     assert answer_tokens("Paris.", texts, logprobs) == AnswerTokens(("Par", "is", "."), (-1.0, -2.0, -3.0))
     assert answer_tokens("4", [None, "4", None], [-9.0, -1, -9]) == AnswerTokens(("4",), (-1.0,))
+    assert answer_tokens("e", ["e", "<|im_end|>"], [-1.0, -9]) == AnswerTokens(("e",), (-1.0,))
+    assert answer_tokens("a <b>", ["a", " ", "<b>"], [-1.0, -2, -3]) == AnswerTokens(
+        ("a", " ", "<b>"), (-1.0, -2.0, -3.0)
+    )
 
 
 def test_tokens_that_are_part_of_a_character_belong_to_it() -> None:

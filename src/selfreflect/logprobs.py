@@ -8,6 +8,7 @@ text and is left out, because most servers leave it out.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
@@ -28,6 +29,9 @@ WHY: dict[NoLogprobs, str] = {
     "other_text": "the tokens that came with the answer do not spell it, as if from another tokenizer",
     "out_of_range": "a log-probability is no number up to 0",
 }
+
+_MARKER = re.compile(r"<\S+>")
+"""How tokens of a chat format look, such as ``<|im_end|>`` and ``</s>``."""
 
 _DIGITS = 6
 """Decimals that are stored: more than float32 logits give."""
@@ -69,7 +73,7 @@ def answer_tokens(
     if len(texts) != len(logprobs):
         return "other_text"
     whole = "".join(text or "" for text in texts)
-    start = whole.rfind(answer)
+    start = whole.rfind(answer, 0, len(whole) - len(_end_of_turn(answer, texts)))
     if start < 0:
         return "other_text"
     end = start + len(answer)
@@ -92,6 +96,13 @@ def answer_tokens(
         values.append(round(value, _DIGITS) + 0.0)
     own = [divergences[index] for index in kept] if divergences else []
     return AnswerTokens(tuple(pieces), tuple(values), _mean(own))
+
+
+def _end_of_turn(answer: str, texts: Sequence[str | None]) -> str:
+    """The last token if it is one of the chat format, which some servers send as text; a short answer may
+    occur in it."""
+    last = next((text for text in reversed(texts) if text), "")
+    return last if _MARKER.fullmatch(last) and not answer.endswith(last) else ""
 
 
 def _mean(divergences: Sequence[float | None]) -> float | None:

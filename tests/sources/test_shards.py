@@ -91,7 +91,7 @@ def test_what_is_no_part_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["1/9999999", "1/999999999999", f"1/{'9' * 5000}", f"{'9' * 5000}/1"])
 def test_more_shards_than_anybody_has_are_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="at most 999,999 shards"):
+    with pytest.raises(ConfigError, match=r"at most 999,999 shards, not '.*9{7}"):
         parse_shard(text)
 
 

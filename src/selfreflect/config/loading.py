@@ -28,8 +28,6 @@ from selfreflect.prompts import check_known, read_toml
 from selfreflect.records import STAGES, Record
 from selfreflect.sources.questions import parse_shard
 
-"""Settings of the answers that strategies draw, and those of the answer distribution that they follow."""
-
 _MODEL = ("model", "revision", "base_url")
 """Settings of the answers that say whose they are. Summaries without a model follow them."""
 

@@ -374,3 +374,4 @@ SAMPLED_ALIKE = {
     "sample_top_p": "top_p",
     "sample_max_new_tokens": "max_new_tokens",
 }
+"""Settings of the answers that strategies draw, and those of the answer distribution that they follow."""

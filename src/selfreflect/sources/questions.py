@@ -111,7 +111,8 @@ def parse_shard(text: str) -> Shard:
     match = _SHARD.fullmatch(text)
     # the length first: Python refuses to read a number of thousands of digits
     if match and max(map(len, match.groups())) > len(str(MAX_SHARDS)):
-        raise ConfigError(f"questions are split into at most {MAX_SHARDS:,} shards, not {excerpt(match[2])}")
+        longest = max(match.groups(), key=len)
+        raise ConfigError(f"questions are split into at most {MAX_SHARDS:,} shards, not {excerpt(longest)}")
     if match:
         shard = Shard(int(match[1]), int(match[2]))
         if shard.number <= shard.of:

@@ -95,7 +95,7 @@ def count_records(path: Path) -> dict[str, int]:
     """How many lines there are of each kind of record that a directory holds, over all scorings."""
     counts: Counter[str] = Counter()
     for file in record_files(path):
-        if file.name != MANIFEST and file.parent.name != FOLDER:
+        if file.name != MANIFEST and file.parent != path / FOLDER:
             with store_errors(file), os.fdopen(open_regular(file, os.O_RDONLY), "rb") as lines:
                 counts[file.stem] += sum(1 for _ in lines)
     return +counts

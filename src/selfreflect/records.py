@@ -145,8 +145,7 @@ class AnswerSet(_Shown, frozen=True, kw_only=True):
         if self.logprobs and len(self.logprobs) != len(self.answers):
             raise ValueError(f"{len(self.answers)} answers have log-probabilities of {len(self.logprobs)}")
         for answer, tokens in zip(self.answers, self.logprobs, strict=False):
-            if isinstance(tokens, AnswerTokens) and "".join(tokens.texts) != answer:
-                raise ValueError(f"the tokens {tokens.texts[:9]!r} do not spell their answer")
+            _check_spelling(answer, tokens)
 
     @property
     def answers(self) -> tuple[str, ...]:
@@ -164,8 +163,17 @@ class AnswerSet(_Shown, frozen=True, kw_only=True):
         yield "truncated", self.truncated or None
 
 
+def _check_spelling(answer: str, tokens: AnswerTokens | NoLogprobs | None) -> None:
+    if isinstance(tokens, AnswerTokens) and "".join(tokens.texts) != answer:
+        raise ValueError(f"the tokens {tokens.texts[:9]!r} do not spell their answer")
+
+
 class AnswerSample(Record, frozen=True, kw_only=True):
-    """One answer of a question whose other answers are still to be drawn."""
+    """One answer of a question whose other answers are still to be drawn.
+
+    Raises:
+        ValueError: ``logprobs`` are those of another answer.
+    """
 
     question_id: str
     index: Count
@@ -178,6 +186,9 @@ class AnswerSample(Record, frozen=True, kw_only=True):
     logprobs: AnswerTokens | NoLogprobs | None = None
     request: str
     """Digest of what was asked of which model. Answers to anything else are not used."""
+
+    def __post_init__(self) -> None:
+        _check_spelling(self.text, self.logprobs)
 
 
 class SamplingCheck(Record, frozen=True, kw_only=True):

@@ -27,6 +27,7 @@ from selfreflect.models.openai.generator import OpenAIGenerator
 from selfreflect.pipeline.stages import StageTask, without_results
 from selfreflect.prompts import load_prompts
 from selfreflect.records import AnswerSample, AnswerSet, Failure, Question, Summary, from_plain
+from selfreflect.store.run import Run
 
 QUESTION = Question(id="q", text="What grows in a garden?")
 COUNT = 6
@@ -74,7 +75,6 @@ def assert_continued(generator: Generator, drawn: Callable[[], int]) -> None:
     """
     *_, whole = draw(generator)
     assert isinstance(whole, AnswerSet)
-    before = drawn()
     stream = draw(generator)
     samples = list(islice(stream, 4))
     stream.close()
@@ -117,8 +117,12 @@ def test_a_server_is_asked_only_for_what_is_missing() -> None:
         kept = [sample for sample in samples if sample.index in (0, 2, 5)]
         first = len(server.calls)
         *_, resumed = draw(generator, kept)
+        seeds = sorted(call.seed - server.calls[0].seed for call in server.calls[first:])
+        first = len(server.calls)
+        assert list(draw(generator, samples)) == [whole]
     assert resumed == whole
-    seeds = sorted(call.seed - server.calls[0].seed for call in server.calls[first:])
+    assert len(samples) == COUNT
+    assert len(server.calls) == first, "nothing was missing but the answer set"
     assert seeds == [1, 3, 4]
 
 
@@ -129,7 +133,11 @@ def test_a_function_is_called_only_for_what_is_missing() -> None:
         calls.append(seed)
         return f"answer {seed}"
 
-    assert_continued(FunctionGenerator(generate), lambda: len(calls))
+    generator = FunctionGenerator(generate)
+    assert_continued(generator, lambda: len(calls))
+    *samples, whole = draw(generator)
+    del samples[1]  # somebody deleted a damaged line
+    assert list(draw(generator, samples))[-1] == whole
 
 
 def test_answers_of_other_settings_or_another_model_are_not_used(local: HFGenerator) -> None:
@@ -141,6 +149,22 @@ def test_answers_of_other_settings_or_another_model_are_not_used(local: HFGenera
     local.revision = "third"
     *_, third = draw(local, samples)
     assert (other.answers, third.answers) == (whole.answers, whole.answers)
+
+
+def test_a_dry_run_counts_only_what_is_missing(local: HFGenerator, tmp_path: Path) -> None:
+    questions = written(tmp_path / "q.json", ["What grows?"])
+    out = tmp_path / "r"
+    command = f"answers --questions {questions} --num-answers 3 --max-new-tokens 9 --out {out}".split()
+    command += ["--model", local.name, "--device", "cpu"]
+    assert run(*command).code == 0
+    [question] = Run.load(out).questions.values()
+    settings = {"num_answers": 3, "prompts": load_prompts(), "sampling": Sampling(max_new_tokens=9)}
+    *samples, _ = draw_answers([question], local, **settings)
+    (out / "answers.jsonl").unlink()
+    with Run.open(out, {}) as stored:
+        stored.append_all(samples[:4])
+    [line] = run(*command, "--dry-run", "--json").json
+    assert line["dry_run"][0]["completions"]["most"] == 2
 
 
 @pytest.mark.parametrize("end", ["SIGKILL", "SIGINT"])

@@ -131,7 +131,10 @@ class FunctionGenerator:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _answer(self, request: Request) -> Iterator[Sample | Reply | Refusal]:
-        completions = [sample.completion for sample in request.earlier]  # which calls gave in order
+        completions: list[Completion] = []
+        for sample in request.earlier:
+            if sample.index == len(completions):  # calls give texts in order: those after a gap are lost
+                completions.append(sample.completion)
         while len(completions) < request.n:
             try:
                 returned = self._call(request, len(completions))

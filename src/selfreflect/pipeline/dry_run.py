@@ -246,7 +246,8 @@ class DryRun:
         else:
             earlier_tokens = sum(one.tokens for one in self.run.summaries.values())
             earlier_completions = sum(one.calls for one in self.run.summaries.values())
-        counter = RequestCounter(spec.model, chat)
+        recorded = self.run.manifest.models.get(stage, {})
+        counter = RequestCounter(recorded.get("name", spec.model), chat, recorded.get("revision", ""))
         work = stage_fn(spec, counter, Quiet())
         for start in range(0, len(tasks), spec.batch_size):
             counter.steps = 0
@@ -348,12 +349,12 @@ class RequestCounter:
     Args:
         chat: a local model's. Of a server it is not known, nor whether it gives one completion per call and
             reads the prompt for each.
+        revision: of the model that drew answers of unfinished questions, which count only for it.
     """
 
-    revision = ""
-
-    def __init__(self, name: str, chat: ChatTokenizer | None) -> None:
+    def __init__(self, name: str, chat: ChatTokenizer | None, revision: str = "") -> None:
         self.name = name
+        self.revision = revision
         self.calls = NOTHING
         self.completions = 0
         self.prompt_tokens = NOTHING

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from command import COMMAND, environment, run, written
 from fault_server import Action, Call, FaultServer, answers, silent
+from msgspec.structs import replace
 
 from selfreflect.answers import draw_answers
 from selfreflect.logprobs import AnswerTokens
@@ -93,7 +94,12 @@ def test_answers_go_on_with_their_log_probabilities(local: HFGenerator) -> None:
     samples = [from_plain(AnswerSample, one.to_dict()) for one in islice(stream, 4)]
     stream.close()
     *_, resumed = draw(local, samples, logprobs=True)
-    assert resumed == whole
+    assert replace(resumed, logprobs=()) == replace(whole, logprobs=())
+    for one, other in zip(resumed.logprobs, whole.logprobs, strict=True):
+        # a prompt that was kept and one that is computed whole differ in their last bits
+        assert one.texts == other.texts
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+        assert one.self_certainty == pytest.approx(other.self_certainty, abs=1e-4)
     *_, plain = draw(local, samples)
     assert plain.logprobs == ()
 

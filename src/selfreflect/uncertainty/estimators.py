@@ -375,13 +375,13 @@ ESTIMATORS = {
     "p_true": _asked_of_model(
         "p_true",
         "how often the model calls the judged answer true",
-        "share of True in 10 replies at temperature 1, no samples shown",
+        "share of True in the clear ones of 10 replies at temperature 1, no samples shown",
         "arXiv 2207.05221",
     ),
     "p_true_samples": _asked_of_model(
         "p_true_samples",
         "how often the model calls the judged answer true, when it sees its own samples",
-        "share of True in 10 replies at temperature 1, the first 10 samples shown",
+        "share of True in the clear ones of 10 replies at temperature 1, the first 10 samples shown",
         "arXiv 2207.05221",
     ),
     "self_evaluation": _asked_of_model(

@@ -92,11 +92,16 @@ def coverage_figure(
         return svg(figure, style)
 
 
+def dots_step(count: int) -> int:
+    """Every how many answers one is drawn."""
+    return max(1, -(-count // DRAWN))
+
+
 def length_figure(
     name: str, values: Sequence[float], correct: Sequence[float], lengths: Sequence[float], label: str
 ) -> str:
     """Draw an estimator's value against the length of the judged answer, correct and wrong ones apart."""
-    step = max(1, -(-len(values) // DRAWN))
+    step = dots_step(len(values))
     with drawing(name, "page", 2.8) as figure:
         panels = figure.subplots(1, 2, sharex=True, sharey=True)
         for axes, wanted, title in zip(panels, (1, 0), ("correct", "wrong"), strict=True):

@@ -15,7 +15,7 @@ from selfreflect.report.question_table import joined
 from selfreflect.stats import Floats
 from selfreflect.uncertainty.assess import Assessment, Prediction
 from selfreflect.uncertainty.estimators import ESTIMATORS
-from selfreflect.uncertainty.figures import DRAWN, coverage_figure, length_figure, reliability_figure
+from selfreflect.uncertainty.figures import coverage_figure, dots_step, length_figure, reliability_figure
 from selfreflect.uncertainty.headline import Headline, best_first
 from selfreflect.uncertainty.page_tables import (
     coverage_table,
@@ -176,5 +176,6 @@ def _length(panel: str, assessment: Assessment, row: Prediction) -> UncertaintyF
     figure = Markup(length_figure(name, values, [float(labels[place]) for place in places], lengths, axis))
     table = None if row.audit is None else length_table(row.audit)
     direction = "confidence" if info.confidence else "uncertainty"
-    dots = "one dot per question" if len(values) <= DRAWN else f"{DRAWN} of {len(values)} questions as dots"
+    step = dots_step(len(values))
+    dots = "one dot per question" if step == 1 else f"one of {step} questions as a dot"
     return UncertaintyFigure(title, f"Higher is more {direction}; {dots}.", figure, table, name)

@@ -639,6 +639,13 @@ def test_values_that_are_no_log_probabilities_cost_no_answers() -> None:
         assert "no number up to 0; such an answer is kept" in line
 
 
+def test_the_mark_of_servers_for_an_unknown_log_probability_is_no_number() -> None:
+    reply = with_tokens("yes no", token("yes", -0.5), token(" no", -9999.0))
+    result, [line], _ = told(lambda call: chat(reply), ask(logprobs=True))
+    assert (result.text, result.completions[0].logprobs) == ("yes no", "out_of_range")
+    assert "-9999, which means unknown" in line
+
+
 def test_tokens_of_another_tokenizer_are_not_those_of_the_answer() -> None:
     other = with_tokens("Paris", token("Par", -1), token("\u2581is", -1))
     result, [line], _ = told(lambda call: chat(other), ask(logprobs=True))

@@ -121,3 +121,5 @@ def test_true_and_false() -> None:
     assert parse_truth("**false**, because") is False
     assert isinstance(parse_truth("It is true"), NoValue)
     assert isinstance(parse_truth("Truely"), NoValue)
+    assert isinstance(parse_truth("True or False? I can not say"), NoValue)
+    assert isinstance(parse_truth("**True/False**"), NoValue)

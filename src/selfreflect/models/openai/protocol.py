@@ -29,6 +29,9 @@ _FINISH: dict[str, Finish] = {
 # the server rejects them.
 _NEUTRAL: dict[str, Any] = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 
+_UNKNOWN_LOGPROB = -9999.0
+"""What OpenAI and vLLM send for a token that is too unlikely to say how unlikely."""
+
 _TOO_LONG = re.compile(
     r"context[ _](?:length|window|size|limit)|maximum context|too many (?:input )?tokens|prompt is too long"
     r"|`inputs` (?:tokens \+ `max_new_tokens` )?must (?:be <=|have less than)",  # text-generation-inference
@@ -308,7 +311,7 @@ def _answer_tokens(answer: str, value: Any) -> AnswerTokens | NoLogprobs:
     values = []
     for token in tokens:
         is_number = isinstance(token.logprob, int | float) and not isinstance(token.logprob, bool)
-        values.append(token.logprob if is_number else None)
+        values.append(token.logprob if is_number and token.logprob != _UNKNOWN_LOGPROB else None)
     return answer_tokens(answer, _texts(tokens), values)
 
 

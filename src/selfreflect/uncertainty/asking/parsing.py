@@ -23,7 +23,7 @@ _RANGE = re.compile(
 _PLAIN = re.compile(rf"(?<![\w.,])(-?(?:{_NUMBER}|\.\d+)){_WORD_END}")
 _LEADING_MARK = re.compile(r"^\s*(?:[-*•]|\(?\d{1,2}[.):])\s+")
 _NUMBERED = re.compile(r"^\s*\(?(\d{1,2})[.):]\s+(\S.*)$")
-_TRUTH = re.compile(r"\W*(true|false)\b", re.IGNORECASE)
+_TRUTH = re.compile(r"\W*(true|false)\b(?!\W*(?:(?:or|and)\W+)?(?:true|false)\b)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def join_guesses(guesses: str, probabilities: str) -> tuple[StatedGuess, ...] | 
 
 
 def parse_truth(text: str) -> bool | NoValue:
-    """Read a reply that begins with True or False."""
+    """Read a reply that begins with True or False, and not with both ("True or False: ...")."""
     match = _TRUTH.match(text)
     if match is None:
         return NoValue("unparsed", f"neither True nor False: {excerpt(text, 80)}")

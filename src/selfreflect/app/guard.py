@@ -125,7 +125,7 @@ class Guard:
         if _from_another_site(headers):
             return _refuse(HTTPStatus.FORBIDDEN, "origin", "requests from pages of other sites are refused")
         if not self._access.authorises(headers.get("authorization", "")):
-            message = "the token is missing or wrong; open the address that the app printed"
+            message = "The token is missing or wrong. Open the address that the app printed when it started."
             return _refuse(HTTPStatus.UNAUTHORIZED, "token", message)
         if method not in ("GET", "HEAD") and not _has_json_or_nothing(headers):
             message = "send the body as application/json"

@@ -239,5 +239,7 @@ def test_a_token_comes_from_the_address_and_leaves_it(chromium: Any, tmp_path: P
             watched.page.goto(f"{locked.url}/#token={malformed}")
             watched.page.reload()
             watched.page.wait_for_selector("#form-problem:has-text('token is missing or wrong')")
+            said = watched.page.inner_text("#form-problem")
+            assert said.endswith("wrong. Open the address that the app printed when it started.")
             assert "token" not in watched.page.url
         assert not [text for text in watched.problems if "401" not in text]

@@ -127,8 +127,7 @@ export function problemBox(message, details = "") {
 }
 
 export function problem(error) {
-  const hint = error.kind === "token" ? " The app printed it when it started." : "";
-  return problemBox(`${error.message ?? error}${hint}`, error.details);
+  return problemBox(`${error.message ?? error}`, error.details);
 }
 
 const blank = (name) => ({

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 
@@ -65,3 +66,10 @@ def test_what_a_library_says_is_kept_as_details_and_short_messages_are_left_alon
     assert in_app_words("the summary is blank") == ("the summary is blank", "")
     braces = "could not load the model '{0.__class__}': {rest}"
     assert in_app_words(braces).message.startswith("Could not load the model '{0.__class__}'.")
+
+
+def test_a_long_message_is_cut_and_takes_no_time() -> None:
+    began = time.process_time()
+    words = in_app_words("https://x: " + "HTTP 4 " * 30_000)
+    assert time.process_time() - began < 1  # 40 s if it is read whole
+    assert len(words.message + words.details) < 4200

@@ -13,6 +13,10 @@ _FLAG = re.compile(r"(?<![\w-])--[a-z]|\bselfreflect [a-z]+ --|Run the same comm
 _LONGEST = 240
 """Characters of the first sentence, from which on it is cut at a colon."""
 
+_MAX_MESSAGE = 4000
+"""Characters of a message that are read. A run directory from elsewhere may hold one of any length, and the
+time of the rules grows with its square."""
+
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern, re.DOTALL), text)
     for pattern, text in (
@@ -89,7 +93,10 @@ class Words(NamedTuple):
 
 def in_app_words(text: str) -> Words:
     """Split an error's message into a sentence for the page and details, without advice on flags."""
-    text = text.strip().replace(" (see --timeout)", "")
+    text = text.strip()
+    if len(text) > _MAX_MESSAGE:
+        text = f"{text[: _MAX_MESSAGE - 1]}…"
+    text = text.replace(" (see --timeout)", "")
     for pattern, sentence in _RULES:
         match = pattern.fullmatch(text)
         if match:

@@ -16,7 +16,7 @@ from selfreflect.uncertainty.discrimination import auroc
 from selfreflect.uncertainty.headline import Headline
 from selfreflect.uncertainty.page import uncertainty_part
 from selfreflect.uncertainty.paired import auroc_difference
-from selfreflect.uncertainty.question import AnsweredQuestion
+from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 from selfreflect.uncertainty.reliability import reliability, wilson
 from selfreflect.uncertainty.selective import aurc, expected_risks
 from selfreflect.uncertainty.tally import Tally
@@ -105,6 +105,23 @@ def test_length_that_tells_more_and_chance_are_said() -> None:
     short = headline(stated(60, lambda n: n % 2 == 0, lambda n: noise[n], lambda n: n % 2))
     assert "not clearly better than guessing" in short.lead()
     assert "length alone has an AUROC of 1.000, which is clearly more" in short.lead()
+
+
+def test_too_few_answers_for_an_interval_show_nothing_clearly() -> None:
+    assert "not clearly better than guessing" in headline(stated(3, lambda n: n > 0, lambda n: n / 2)).lead()
+
+
+def test_reasons_that_quote_different_replies_are_one_note() -> None:
+    reasons = [NoValue("unparsed", f"neither True nor False: {n}") for n in range(40)]
+    questions = [
+        AnsweredQuestion(id=str(n), answers=("a",), values={"p_true": reason})
+        for n, reason in enumerate(reasons)
+    ]
+    assessment = Assessment(questions, ["p_true", "hedge"], Method(ClassRule()))
+    assert assessment.missing("hedge") == {"no word of probability that is known": 40}
+    assert assessment.missing("p_true") == {"no model was asked: name one with --model NAME": 40}
+    assessment.values["p_true"] = list(reasons)
+    assert assessment.missing("p_true") == {"for example, neither True nor False: 0": 40}
 
 
 def test_what_is_undefined_has_a_reason() -> None:

@@ -121,8 +121,17 @@ class Assessment:
         return faithfulness(stated_column, shares), len(pairs)
 
     def missing(self, estimator: str) -> dict[str, int]:
-        """How many questions lack a value, by reason."""
-        return dict(Counter(v.message for v in self.values[estimator] if isinstance(v, NoValue)))
+        """How many questions lack a value, by reason. Where messages of one kind differ, as those that quote
+        a reply do, the first one stands for all."""
+        kinds: dict[str, Counter[str]] = {}
+        for value in self.values[estimator]:
+            if isinstance(value, NoValue):
+                kinds.setdefault(value.reason, Counter())[value.message] += 1
+        counts = {}
+        for messages in kinds.values():
+            first = next(iter(messages))
+            counts[first if len(messages) == 1 else f"for example, {first}"] = messages.total()
+        return counts
 
     def labelled_scores(self, estimator: str, correctness: str) -> tuple[list[int], Floats, Floats]:
         """The questions with a value and a label: their indices, scores and labels."""

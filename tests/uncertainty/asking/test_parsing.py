@@ -14,6 +14,7 @@ from selfreflect.uncertainty.asking.parsing import (
     parse_probability,
     parse_truth,
 )
+from selfreflect.uncertainty.asking.verdicts import parse_verdict
 from selfreflect.uncertainty.question import NoValue
 
 
@@ -123,3 +124,10 @@ def test_true_and_false() -> None:
     assert isinstance(parse_truth("Truely"), NoValue)
     assert isinstance(parse_truth("True or False? I can not say"), NoValue)
     assert isinstance(parse_truth("**True/False**"), NoValue)
+
+
+def test_yes_and_no() -> None:
+    assert parse_verdict("**Yes**, both name Paris") is True
+    assert parse_verdict("No.") is False
+    assert isinstance(parse_verdict("Yes or No? It depends"), NoValue)
+    assert isinstance(parse_verdict("Yes and no"), NoValue)

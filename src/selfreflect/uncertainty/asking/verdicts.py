@@ -12,11 +12,11 @@ from selfreflect.uncertainty.asking.asker import Asker, Inquiry, ModelReplies, r
 from selfreflect.uncertainty.asking.prompts import described, prompts, quoted
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 
-_VERDICT = re.compile(r"\W*(yes|no)\b", re.IGNORECASE)
+_VERDICT = re.compile(r"\W*(yes|no)\b(?!\W*(?:(?:or|and)\W+)?(?:yes|no)\b)", re.IGNORECASE)
 
 
 def parse_verdict(text: str) -> bool | NoValue:
-    """Read a reply that begins with Yes or No."""
+    """Read a reply that begins with Yes or No, and not with both."""
     match = _VERDICT.match(text)
     if match is None:
         return NoValue("unparsed", f"neither Yes nor No: {excerpt(text, 80)}")

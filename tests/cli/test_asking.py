@@ -127,6 +127,7 @@ def test_a_run_keeps_the_replies_of_its_own_model(tmp_path: Path) -> None:
     [
         ({"model": "anybodys:reply"}, "names a function of Python code"),
         ({"model": "openai:tiny", "base_url": "https://elsewhere.example/v1"}, "outside your network"),
+        ({"model": "openai:tiny", "base_url": "http://134744072/v1"}, "outside your network"),
     ],
 )
 @pytest.mark.parametrize("command", ["uncertainty", "calibrate"])

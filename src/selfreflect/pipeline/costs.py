@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ipaddress import ip_address
+from socket import inet_aton, inet_ntoa
 from typing import TYPE_CHECKING, Any
 
 from selfreflect.models.openai.endpoint import endpoint
@@ -64,9 +65,18 @@ def _paid_hosts(dry_run: DryRun, config: Config) -> list[str]:
 def is_own(host: str) -> bool:
     """Whether a host is this machine, or has an address or a name of a private network."""
     try:
-        return ip_address(host).is_private
+        return ip_address(_dotted(host)).is_private
     except ValueError:
-        return host == "localhost" or "." not in host or host.endswith((".local", ".internal", ".lan"))
+        # other alphabets have full stops of their own
+        return host.isascii() and ("." not in host or host.endswith((".local", ".internal", ".lan")))
+
+
+def _dotted(host: str) -> str:
+    """An IPv4 address in its usual form: ``134744072`` and ``0x08080808`` are read as 8.8.8.8, too."""
+    try:
+        return inet_ntoa(inet_aton(host))
+    except (OSError, UnicodeEncodeError):
+        return host
 
 
 def sum_up(dry_run: DryRun) -> tuple[list[dict[str, Any]], dict[str, Any]]:

@@ -172,6 +172,13 @@ def test_a_directory_without_weights(path: str) -> None:
     assert "holds no safetensors weights" in refusal(path)
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "generation_config.json"])
+def test_a_pipe_in_a_directory_is_not_waited_for(path: str, name: str) -> None:
+    (Path(path) / name).unlink(missing_ok=True)
+    os.mkfifo(Path(path) / name)
+    assert f"{name}' is a pipe or a device" in refusal(path)
+
+
 def test_pickled_weights_are_not_loaded(path: str) -> None:
     ran = Path(path) / "ran"
 

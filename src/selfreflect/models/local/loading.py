@@ -249,6 +249,9 @@ def _resolve(name: str, progress: Callable[[str], None] | None) -> str:
                 "loaded because they can run code; convert them once with "
                 "`AutoModelForCausalLM.from_pretrained(...).save_pretrained(...)` where you trust them."
             )
+        for file in path.glob("*"):
+            if file.exists() and not (file.is_file() or file.is_dir()):  # reading a pipe may block for ever
+                raise BackendError(f"{excerpt(str(file), 200)} is a pipe or a device. Remove it.")
         return str(path)
     if exists or name.startswith((".", "/", "~")):
         raise BackendError(

@@ -53,7 +53,10 @@ class _RecordType(msgspec.StructMeta):
 
 
 # Ranges are checked when records are read and written, because a run directory may come from anybody.
-Count: TypeAlias = Annotated[int, Meta(ge=0)]
+_MOST = 2**53
+"""Up to here a float holds every integer."""
+Count: TypeAlias = Annotated[int, Meta(ge=0, le=_MOST)]
+PositiveCount: TypeAlias = Annotated[int, Meta(ge=1, le=_MOST)]
 Share: TypeAlias = Annotated[float, Meta(ge=0, le=1 + 1e-6)]
 """A share, probability or distance, with room for rounding."""
 Number: TypeAlias = Annotated[float, Meta(ge=-1e9, le=1e9)]
@@ -274,11 +277,11 @@ class WordDistance(Record, frozen=True, kw_only=True, omit_defaults=True):
 class Sampled(Record, frozen=True, kw_only=True):
     """How a score was estimated from a random subset of the masked words, if a limit was set."""
 
-    words_scored: Annotated[int, Meta(ge=1)]
-    words_total: Annotated[int, Meta(ge=1)]
-    tokens_scored: Annotated[int, Meta(ge=1)]
+    words_scored: PositiveCount
+    words_total: PositiveCount
+    tokens_scored: PositiveCount
     """Token tasks in the scored words."""
-    tokens_total: Annotated[int, Meta(ge=1)]
+    tokens_total: PositiveCount
     stderr: Positive | None
     """Against the exact score, due to the choice of words alone. None if only one word was scored."""
     stopped: Literal["budget", "standard_error", "race", "paired"]
@@ -372,7 +375,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """``"question"`` repeats the question; ``"pasted"`` joins conditioning answers."""
     answers: Count = 0
     """How many answers are pasted."""
-    subsets: Annotated[int, Meta(ge=1)] = 1
+    subsets: PositiveCount = 1
     """Of how many subsets of that many answers ``words`` and ``bits`` are means."""
     words: Count
     """Length of the text."""

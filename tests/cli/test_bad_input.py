@@ -179,7 +179,9 @@ def test_a_mistyped_name_does_not_stick_to_the_directory(
     ("options", "message"),
     [
         (["--limit", "0"], "--limit (questions.limit) must be at least 1, not 0"),
-        (["--num-answers", "0"], "--num-answers (answers.num_answers) must be at least 1, not 0"),
+        (["--num-answers", "0"], "--num-answers (answers.num_answers) must be from 1 to 1,000,000, not 0"),
+        (["--num-answers", "1000000000000"], "must be from 1 to 1,000,000, not 1000000000000"),
+        (["--num-samples", "1000000000000"], "must be from 1 to 1,000,000, not 1000000000000"),
         (["--device", "gpu"], "--device must be auto, cuda, cuda:N, mps or cpu"),
         (["--batch-size", "0"], "--batch-size must be at least 1"),
         (

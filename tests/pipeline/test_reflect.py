@@ -214,7 +214,7 @@ def test_progress_is_off_where_nobody_looks_and_on_where_asked(judge, capsys) ->
         ({"samples": SAMPLES, "strategies": "basic"}, "strategies need a model to ask"),
         ({"generate": plants, "model": "smollm2"}, "not both"),
         ({"generate": plants, "temprature": 1}, "unknown setting 'temprature'. Did you mean 'temperature'"),
-        ({"generate": plants, "num_answers": 0}, "--num-answers .* must be at least 1, not 0"),
+        ({"generate": plants, "num_answers": 0}, "--num-answers .* must be from 1 to 1,000,000, not 0"),
         ({"generate": plants, "strategies": ["bassic"]}, "unknown strategy 'bassic'"),
         ({"generate": plants, "strategies": ["basic", "basic"]}, "'basic' is given twice"),
         ({"samples": ["one"]}, "the question: an answer distribution needs at least 2 answers"),

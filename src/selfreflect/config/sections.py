@@ -9,6 +9,7 @@ import msgspec
 
 from selfreflect.config.flags import (
     CPUS,
+    DRAWS,
     GPUS,
     POSITIVE,
     SECONDS,
@@ -107,7 +108,7 @@ class AnswersConfig(Record, frozen=True, kw_only=True):
     base_url: Annotated[str | None, BASE_URL] = None
     num_answers: Annotated[
         int,
-        Flag("--num-answers N", "Answers in each of two halves; 10 is quick, 50 published.", range=POSITIVE),
+        Flag("--num-answers N", "Answers in each of two halves; 10 is quick, 50 published.", range=DRAWS),
     ] = 50
     temperature: Annotated[float, TEMPERATURE] = 1.0
     top_p: Annotated[float, TOP_P] = 1.0
@@ -140,7 +141,7 @@ class SummariesConfig(Record, frozen=True, kw_only=True):
     base_url: Annotated[str | None, BASE_URL] = None
     num_samples: Annotated[
         int,
-        Flag("--num-samples N", "Fresh answers that sampling strategies draw per question.", range=POSITIVE),
+        Flag("--num-samples N", "Fresh answers that sampling strategies draw per question.", range=DRAWS),
     ] = 50
     sample_temperature: Annotated[float, TEMPERATURE] = 1.0
     sample_top_p: Annotated[float, TOP_P] = 1.0

@@ -138,6 +138,8 @@ def test_apply_takes_no_other_choices(tmp_path: Path) -> None:
         {"more": 1},
         {"method": "platt"},
         {"x": ["a"]},
+        {"correctness": ""},
+        {"correctness": "exact,human"},
     ],
 )
 def test_damaged_calibrators_are_refused(tmp_path: Path, change: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ from selfreflect.cli.answered import (
     Gold,
     labelled,
     make_method,
+    name_list,
     order_name,
     read_questions,
 )
@@ -156,6 +157,11 @@ def _apply(
     from selfreflect.uncertainty.question import NoValue
 
     saved = read_calibrator(path)
+    if name_list(saved.correctness) != [saved.correctness]:
+        raise DataError(
+            f"{excerpt(str(path), 200)} is not a saved calibrator: {excerpt(saved.correctness)} is not one "
+            "kind of correctness"
+        )
     questions = read_questions(source, *reading)
     saved.refuse_overlap(questions)
     _warn_of_other_samples(saved, {len(question.answers) for question in questions})

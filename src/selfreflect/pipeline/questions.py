@@ -103,8 +103,8 @@ def new_questions(
         raise StoreError(
             f"{excerpt(settings['source'], 200)} no longer holds the questions of {run.path}: "
             f"{changes.describe()}\nNothing was changed. Leave out --questions to go on with the questions "
-            "in the directory, or pass --add-questions to take in new ones as well (both versions of an edited "
-            "question then count), or start over with another --out or with --fresh."
+            "in the directory, or pass --add-questions to take in new ones as well (both versions of an "
+            "edited question then count), or start over with another --out or with --fresh."
         )
     updated, columns = _other_columns(run, question_set.questions)
     if not updated:

@@ -25,7 +25,7 @@ SAYS = "seems to ignore temperature"
 
 @pytest.fixture(scope="module")
 def judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny.save(tmp_path_factory.mktemp("judge"), "llama", max_position_embeddings=400)
+    return tiny.save(tmp_path_factory.mktemp("judge"), "llama", max_position_embeddings=2000)
 
 
 @pytest.fixture(autouse=True)

@@ -35,6 +35,7 @@ def test_phrases_have_the_numbers_of_the_study(text: str, middle: float | None) 
         ("It isn't very likely", "unknown_hedge"),
         ("Most likely Paris", "unknown_hedge"),
         ("80% likely", "unknown_hedge"),
+        ("I don't think that it is likely to be Lyon", "unknown_hedge"),
         ("Probably Paris, unlikely Lyon", "several_hedges"),
         ("unlikelyhood of improbablesque", "no_hedge"),
     ],

@@ -64,6 +64,11 @@ _CHANGED = (
 )
 """Words before a phrase that change its meaning to something that the study did not ask for."""
 _BEFORE = re.compile(rf"(?:(?<!\w)(?:{_CHANGED})|n['’]t|%)(?:\s+(?:a|an|at|all|be|that|very))*\s*$")
+_DENIED = re.compile(
+    r"(?:n['’]t|\b(?:not|never|cannot|hardly))\s+(?:really\s+|actually\s+)?"
+    r"(?:think|believe|expect|say|seem|feel|consider|suppose|assume|look|sound)\b[^.!?;,]*$"
+)
+"""A denied verb earlier in the same clause: "I don't think that it is likely"."""
 _LONGEST_FIRST = sorted(PHRASES, key=lambda phrase: -len(phrase))
 _PHRASE = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, _LONGEST_FIRST))})(?!\w)")
 
@@ -77,7 +82,8 @@ def read_hedge(text: str) -> Hedge | NoValue:
     plain = " ".join(text.lower().split())
     phrases = []
     for match in _PHRASE.finditer(plain):
-        if _BEFORE.search(plain[: match.start()]):
+        before = plain[: match.start()]
+        if _BEFORE.search(before) or _DENIED.search(before):
             around = plain[max(0, match.start() - 20) : match.end()]
             return NoValue("unknown_hedge", f"no study says what this means: {excerpt(around)}")
         phrases.append(match[0])

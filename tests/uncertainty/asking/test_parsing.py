@@ -62,6 +62,9 @@ def test_every_way_to_write_a_probability(text: str, value: float) -> None:
         ("3/0", "out_of_range"),
         ("1.5", "ambiguous_number"),
         ("1", "ambiguous_number"),
+        ("less than 1%", "ambiguous_number"),
+        ("at least .9", "ambiguous_number"),
+        (">90%", "ambiguous_number"),
     ],
 )
 def test_what_is_no_single_probability_is_refused_for_a_reason(text: str, reason: str) -> None:
@@ -131,3 +134,4 @@ def test_yes_and_no() -> None:
     assert parse_verdict("No.") is False
     assert isinstance(parse_verdict("Yes or No? It depends"), NoValue)
     assert isinstance(parse_verdict("Yes and no"), NoValue)
+    assert isinstance(parse_verdict("No idea."), NoValue)

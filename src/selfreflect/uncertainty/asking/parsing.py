@@ -20,6 +20,11 @@ _RANGE = re.compile(
     rf"\b{_NUMBER}\s*%?\s*(?:[-–—]|to|and)\s*{_NUMBER}\s*(?:%|per\s?cent\b)",
     re.IGNORECASE,
 )
+_BOUND = re.compile(
+    r"(?:\b(?:(?:less|more|fewer|greater|higher|lower)\s+than|at\s+(?:least|most)|over|under|above|below|up\s+to)\b"
+    r"|[<>≤≥])\s*-?\.?\d",
+    re.IGNORECASE,
+)
 _PLAIN = re.compile(rf"(?<![\w.,])(-?(?:{_NUMBER}|\.\d+)){_WORD_END}")
 _LEADING_MARK = re.compile(r"^\s*(?:[-*•]|\(?\d{1,2}[.):])\s+")
 _NUMBERED = re.compile(r"^\s*\(?(\d{1,2})[.):]\s+(\S.*)$")
@@ -39,8 +44,11 @@ def parse_probability(text: str) -> float | NoValue:
 
     Percentages and fractions count before other numbers, and the same value said twice is one. A whole number
     from 2 to 100 is a percentage, and one with a decimal point up to 1 is a probability. A plain ``1`` or
-    ``1.5`` is refused, because it may be either; so are several different values, and values outside [0, 1].
+    ``1.5`` is refused, because it may be either; so are bounds ("less than 1%"), several
+    different values, and values outside [0, 1].
     """
+    if _BOUND.search(text):
+        return NoValue("ambiguous_number", f"a bound and no number in {excerpt(text, 80)}")
     if _RANGE.search(text):
         return NoValue("several_numbers", f"a range of numbers in {excerpt(text, 80)}")
     marked = [_number(match) / 100 for match in _PERCENT.findall(text)]

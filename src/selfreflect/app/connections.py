@@ -21,7 +21,7 @@ HEAD_SECONDS = 10.0
 head."""
 
 
-class Connection(H11Protocol):
+class LimitedConnection(H11Protocol):
     """Closes a connection that sends no whole head in time. When all connections are taken, a new one
     replaces the one that has waited longest for its head."""
 
@@ -31,9 +31,11 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._watch()
-        waiting = [one for one in self.connections if isinstance(one, Connection) and one._timer is not None]
+        waiting = [
+            one for one in self.connections if isinstance(one, LimitedConnection) and one._timer is not None
+        ]
         if len(self.connections) >= MAX_CONNECTIONS and len(waiting) > 1:
-            min(waiting, key=Connection._deadline)._drop()
+            min(waiting, key=LimitedConnection._deadline)._drop()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -72,7 +74,7 @@ def server_config(app: Any) -> Config:
     """Configure uvicorn for an application behind its guard."""
     return Config(
         app,
-        http=Connection,
+        http=LimitedConnection,
         log_config=None,
         access_log=False,  # uvicorn's log contains queries
         lifespan="off",

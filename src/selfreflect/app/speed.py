@@ -52,7 +52,7 @@ class Pace(NamedTuple):
     """Tokens that were generated; for scores, masked tokens times contexts."""
 
 
-class Estimate(NamedTuple):
+class TimeRange(NamedTuple):
     seconds: tuple[float, float] | None
     basis: str
 
@@ -88,19 +88,19 @@ class Speed:
     def __init__(self, library: Library) -> None:
         self._library = library
 
-    def estimate(self, workload: Workload) -> Estimate:
+    def estimate(self, workload: Workload) -> TimeRange:
         """From and to, in seconds, without the time for loading models."""
         earlier, answer_tokens = self._earlier(workload)
         low = high = 0.0
         for stage, paces in earlier.items():
             if not paces:
-                return Estimate(None, _why_unknown(workload.model(stage)))
+                return TimeRange(None, _why_unknown(workload.model(stage)))
             rates = [pace.seconds / pace.work for pace in paces]
             shortest, longest = _MEASURED if answer_tokens else _GUESSED
             work = workload.work(stage, answer_tokens)
             low += work * min(rates) * shortest
             high += work * max(rates) * longest
-        return Estimate((low, high), "earlier questions to these models")
+        return TimeRange((low, high), "earlier questions to these models")
 
     def _earlier(self, workload: Workload) -> tuple[dict[ModelStage, list[Pace]], float | None]:
         """The paces of the latest runs with these models, and the mean length of their answers."""

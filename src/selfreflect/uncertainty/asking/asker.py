@@ -59,7 +59,7 @@ class ModelReplies(Record, frozen=True, kw_only=True):
         return self.failure not in RETRIED
 
 
-class Counter(Protocol):
+class ReplyCounter(Protocol):
     """Counts replies."""
 
     def advance(self, count: int = 1, failed: int = 0) -> None: ...
@@ -83,7 +83,7 @@ class Asker:
         store: Journal[ModelReplies] | None = None,
         *,
         confirm: Callable[[Sequence[Inquiry]], None] = lambda inquiries: None,
-        progress: Callable[[str, int], AbstractContextManager[Counter | None]] | None = None,
+        progress: Callable[[str, int], AbstractContextManager[ReplyCounter | None]] | None = None,
     ) -> None:
         self.model = model_name(spec)
         self._load = load

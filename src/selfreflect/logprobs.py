@@ -17,6 +17,9 @@ from msgspec import Meta
 
 LOWEST = -1e9
 
+UNKNOWN_LOGPROB = -9999.0
+"""What OpenAI and vLLM send for a token that is too unlikely to say how unlikely."""
+
 NoLogprobs = Literal[
     "not_returned",  # the server sent none
     "other_text",  # the tokens that came with the answer do not spell it

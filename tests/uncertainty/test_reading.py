@@ -87,6 +87,11 @@ def test_labels_of_single_answers_are_left_out_of_all_questions() -> None:
         read([{**row, "gold": row["response"]} for row in LONG])
 
 
+def test_a_mark_for_an_unknown_log_probability_is_no_number() -> None:
+    with pytest.raises(DataError, match="entry 1 of the field 'logprobs' holds -9999"):
+        read([{"question": "q", "answers": ["Paris"], "logprobs": [[-0.5, -9999.0]]}])
+
+
 def test_a_response_beside_samples_or_a_confidence_is_the_judged_answer() -> None:
     [beside] = read([{"question": "q", "answers": ["a", "b"], "response": "c"}]).questions
     assert (beside.answers, beside.answer) == (("a", "b"), "c")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from selfreflect.errors import excerpt
+from selfreflect.logprobs import UNKNOWN_LOGPROB
 from selfreflect.sources.columns import item_columns
 from selfreflect.sources.files import Row, RowIds, listed, type_name
 from selfreflect.sources.item_rows import ItemRow, Reading, item_rows, list_in
@@ -277,6 +278,10 @@ def _logprobs(
             good = isinstance(value, int | float) and not isinstance(value, bool)
             if not good or not -_LARGEST <= value <= 0:
                 raise row.error(f"{what} holds {excerpt(value)}; a log-probability is a number up to 0")
+            if value == UNKNOWN_LOGPROB:
+                raise row.error(
+                    f"{what} holds -9999, by which servers say that they do not know it; leave it out"
+                )
         size = len(answer.encode("utf-8", "replace")) + _EXTRA_TOKENS
         if len(logprobs) > size or (tokens and len(tokens[number - 1]) != len(logprobs)):
             raise row.error(

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from selfreflect.logprobs import AnswerTokens, NoLogprobs, answer_tokens
+from selfreflect.logprobs import UNKNOWN_LOGPROB, AnswerTokens, NoLogprobs, answer_tokens
 from selfreflect.models.base import Completion, Reply, Request, Sample
 from selfreflect.models.reasoning import UnclosedReasoningError, split_reasoning
 from selfreflect.records import FailureKind, Finish
@@ -28,9 +28,6 @@ _FINISH: dict[str, Finish] = {
 # and the answer distribution would be another one. So fields that the API does not know are sent too, until
 # the server rejects them.
 _NEUTRAL: dict[str, Any] = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
-
-_UNKNOWN_LOGPROB = -9999.0
-"""What OpenAI and vLLM send for a token that is too unlikely to say how unlikely."""
 
 _TOO_LONG = re.compile(
     r"context[ _](?:length|window|size|limit)|maximum context|too many (?:input )?tokens|prompt is too long"
@@ -311,7 +308,7 @@ def _answer_tokens(answer: str, value: Any) -> AnswerTokens | NoLogprobs:
     values = []
     for token in tokens:
         is_number = isinstance(token.logprob, int | float) and not isinstance(token.logprob, bool)
-        values.append(token.logprob if is_number and token.logprob != _UNKNOWN_LOGPROB else None)
+        values.append(token.logprob if is_number and token.logprob != UNKNOWN_LOGPROB else None)
     return answer_tokens(answer, _texts(tokens), values)
 
 

@@ -105,7 +105,7 @@ def decode(
             return
         if len(unfinished) < len(active):
             sequences.keep(unfinished)
-            tokens = tokens[unfinished]
+            tokens = tokens[torch.tensor(unfinished, device=tokens.device)]
             active = [active[i] for i in unfinished]
             sources = [sources[i] for i in unfinished]
         logits = sequences.extend(tokens)
@@ -129,9 +129,9 @@ def begin(
     ids, mask = left_padded(distinct, pad_id)
     device = input_device(model)
     library = LibrarySequences(model, _growing_cache(model), mask.to(device))
-    logits = library.logits(ids.to(device), positions(library.mask))[rows]
+    logits = library.logits(ids.to(device), positions(library.mask))
     library.keep(rows)
-    return logits, library
+    return logits[torch.tensor(rows, device=logits.device)], library
 
 
 class LibrarySequences:
@@ -205,8 +205,9 @@ def _exponentials(probs: torch.Tensor, sources: Sequence[torch.Generator]) -> to
 
 
 def _argmax(rows: torch.Tensor) -> torch.Tensor:
-    """``rows.argmax(dim=-1)``, for which NumPy has vectors on a CPU and torch has none."""
-    if rows.device.type != "cpu":
+    """``rows.argmax(dim=-1)``, for which NumPy has vectors on a CPU and torch has none. Only plain tensors have
+    an array."""
+    if rows.device.type != "cpu" or type(rows) is not torch.Tensor:
         return rows.argmax(dim=-1)
     return torch.from_numpy(rows.numpy().argmax(axis=-1))
 

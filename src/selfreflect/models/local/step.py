@@ -74,6 +74,8 @@ def _is_known(model: Any) -> bool:
         return False
     if type(model.lm_head) is not torch.nn.Linear or not is_llama(model.model):
         return False
+    if len({weight.device for weight in model.parameters()}) > 1:
+        return False
     for weight in model.parameters():
         if weight.device.type != "cpu" or weight.dtype != torch.float32 or not weight.is_contiguous():
             return False

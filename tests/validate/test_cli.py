@@ -447,8 +447,8 @@ def test_controls_are_shown_for_both_measures_and_shared_with_ranked(model: Path
     names = ("empty", "question repeated", "nonsense", "1 answer pasted", "all answers pasted")
     controls = [f"control: {name}" for name in names]
     assert [row["summary"] for row in rows] == ["good", "mid", "bad", *controls] * 3
-    # four texts of the controls are new (one answer is pasted twice: the first, and the middle one), for three
-    # metrics and four items
+    # four texts of the controls are new (one answer is pasted twice: the first, and the middle one), for
+    # three metrics and four items
     assert len(stored(out)) == before + 4 * 3 * 4
 
 

@@ -205,8 +205,8 @@ def _exponentials(probs: torch.Tensor, sources: Sequence[torch.Generator]) -> to
 
 
 def _argmax(rows: torch.Tensor) -> torch.Tensor:
-    """``rows.argmax(dim=-1)``, for which NumPy has vectors on a CPU and torch has none. Only plain tensors have
-    an array."""
+    """``rows.argmax(dim=-1)``, for which NumPy has vectors on a CPU and torch has none. Subclasses of tensors
+    have no array."""
     if rows.device.type != "cpu" or type(rows) is not torch.Tensor:
         return rows.argmax(dim=-1)
     return torch.from_numpy(rows.numpy().argmax(axis=-1))

@@ -36,6 +36,7 @@ from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.base import Sampling
 from selfreflect.models.judge import Judge
 from selfreflect.models.local.decode import Draw, decode
+from selfreflect.models.local.llama import is_llama
 
 ROUNDING = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 """Largest relative error of an attention output."""
@@ -212,7 +213,7 @@ def _check_engines(setting: Setting, architecture: str, dtype: torch.dtype) -> N
             library = _true_distances(judge.lm.model, contexts)
             allowed = HALF_FACTOR * float(np.max(np.abs(library - truth))) + HALF_FLOOR
     decoders: dict[str, Decoder] = {"library decoder": HFDecoder(judge.decoder)}
-    if FusedDecoder.serves(judge.decoder):
+    if is_llama(judge.decoder):
         decoders["own decoder"] = FusedDecoder(judge.decoder)
     engines: dict[str, Callable[[], Engine]] = {
         "chosen": lambda: choose_engine(judge.lm.model, judge.decoder, judge.head)

@@ -28,6 +28,8 @@ def main(names: list[str]) -> None:
         row = json.loads(line)
         if row["score"] is not None:
             scores.setdefault(row["id"], {})[row["summary"]] = row["score"]
+    if len(names) < 2 or not scores:
+        sys.exit(__doc__)
     print("| comparison | lower score for the better one | share | 95 % interval |")
     print("| --- | --- | --- | --- |")
     for better, worse in combinations(names, 2):

@@ -44,10 +44,10 @@ def log_result(tracker: str | None, records: RunRecords, out: Path | None = None
     """
     if tracker is None:
         return
-    if out is not None and len(Run.load(out).scorings) > 1:
-        records = replace(records, label=f"{records.label}, judge {records.judge}")
     again = "" if out is None else " `selfreflect report --log` tries again."
     try:
+        if out is not None and len(Run.load(out).scorings) > 1:
+            records = replace(records, label=f"{records.label}, judge {records.judge}")
         log_runs(tracker, [records])
     except Exception as error:  # another program's code, which must not cost a result
         say(one_line(f"Warning: the results were not logged: {error}{again}", 600))

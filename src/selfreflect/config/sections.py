@@ -135,7 +135,7 @@ class SummariesConfig(Record, frozen=True, kw_only=True):
             "concatenated_answers, or your own as package.module:function.",
         ),
     ] = ("greedy", "basic", "cot", "sample_and_summarize")
-    """A run directory does not remember them: others can be added later."""
+    """Others can be added to a run directory later; without any, it goes on with its own."""
     model: Annotated[str, MODEL] = "smollm2"
     revision: Annotated[str | None, REVISION] = None
     base_url: Annotated[str | None, BASE_URL] = None

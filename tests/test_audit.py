@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import audit
 import pytest
 from packaging.utils import canonicalize_name
@@ -41,13 +44,23 @@ def test_other_licences_and_none_fail(text: str) -> None:
 
 
 def test_every_installed_package_has_a_licence_on_the_list() -> None:
-    packages = {canonicalize_name(one.name): one for one in audit.distributions()}
-    packages.pop("selfreflect")
+    packages = audit.installed()
     assert {name for name, one in packages.items() if not audit.is_permitted(audit.licence(one))} == set()
     needed = {canonicalize_name(one.name) for one in audit.core()}
     assert {"torch", "jinja2", "markupsafe", "typer"} <= needed
     assert needed.isdisjoint({"fastapi", "pytest", "openai"})
     assert len(needed) < 60
+
+
+def test_private_copies_of_setuptools_are_not_packages_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    private = tmp_path / "setuptools" / "_vendor"
+    (private / "secretive-1.0.dist-info").mkdir(parents=True)
+    (private / "secretive-1.0.dist-info" / "METADATA").write_text("Name: secretive\nVersion: 1.0\n")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(private)])
+    assert "torch" in audit.installed()
+    assert "secretive" not in audit.installed()
 
 
 def test_only_a_flaw_that_can_be_mended_and_a_package_that_was_not_compared_fail() -> None:

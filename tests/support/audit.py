@@ -38,6 +38,18 @@ KNOWN = {"axe-playwright-python": "MIT"}
 IGNORED = ("dfsg approved", "osi approved", "llvm-exception")
 
 
+def installed() -> dict[str, Distribution]:
+    """The packages of this environment by canonical name, without this one.
+
+    setuptools, once imported, appends its private copies of other packages to ``sys.path``. They are part of
+    its own distribution, so they are not counted again.
+    """
+    folders = [folder for folder in sys.path if Path(folder).parts[-2:] != ("setuptools", "_vendor")]
+    packages = {canonicalize_name(package.name): package for package in distributions(path=folders)}
+    packages.pop("selfreflect", None)
+    return packages
+
+
 def licence(package: Distribution) -> str:
     """The licence that a package's metadata state, in its own words; empty without one."""
     metadata = package.metadata
@@ -125,8 +137,7 @@ def audited(packages: Iterable[Distribution]) -> dict[str, Any]:
 
 
 def main() -> int:
-    packages = {canonicalize_name(one.name): one for one in distributions()}
-    packages.pop("selfreflect", None)
+    packages = installed()
     errors = []
     for name, package in sorted(packages.items()):
         stated = licence(package)

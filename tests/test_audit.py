@@ -21,6 +21,7 @@ from packaging.utils import canonicalize_name
         "GPL-3.0 OR MIT",
         "Apache-2.0 AND Apache-2.0 WITH LLVM-exception AND BSD-2-Clause",
         "DFSG approved AND MIT License",
+        "MPL-2.0 AND (Apache-2.0 OR MIT)",
     ],
 )
 def test_licences_on_the_list_pass_in_every_spelling(text: str) -> None:

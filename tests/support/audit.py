@@ -64,7 +64,8 @@ def licence(package: Distribution) -> str:
 def is_permitted(text: str) -> bool:
     """Whether all licences of a statement are on the list, or one of those that it lets choose from."""
     parts = re.split(r"\s+(?:AND|WITH)\s+|\s*;\s*", text.strip())
-    return all(any(map(_is_listed, part.split(" OR "))) for part in parts)
+    choices = [re.sub(r"^\((.*)\)$", r"\1", part).split(" OR ") for part in parts]
+    return all(any(map(_is_listed, names)) for names in choices)
 
 
 def _is_listed(name: str) -> bool:

@@ -16,6 +16,9 @@ from selfreflect.models.base import Message
 from selfreflect.records import Question, Record
 from selfreflect.text import PLACEHOLDER, fenced, fill, normalise_question
 
+LATER = (("answers", "context"), ("verbalized_sampling", "user"), ("multi_answer", "user"))
+"""Tables and keys that came after the first run directories."""
+
 
 class Prompts(Record, frozen=True, kw_only=True):
     """Texts by name: one table per strategy that prompts for a summary, and ``answers`` for plain answers.
@@ -28,17 +31,21 @@ class Prompts(Record, frozen=True, kw_only=True):
     cot: Mapping[str, str]
     twostep_cot: Mapping[str, str]
     sample_and_summarize: Mapping[str, str]
+    verbalized_sampling: Mapping[str, str]
+    multi_answer: Mapping[str, str]
 
     @property
     def hash(self) -> str:
         """SHA-256 (hex) of all texts in effect.
 
-        The bundled prompt for contexts is left out: run directories from before there were contexts have the
-        hash without it.
+        Bundled texts of :data:`LATER` are left out: run directories from before there were these have the
+        hash without them.
         """
         tables = {name: dict(getattr(self, name)) for name in self.__struct_fields__}
-        if tables["answers"]["context"] == _bundled()["answers"]["context"]:
-            del tables["answers"]["context"]
+        for name, key in LATER:
+            if tables[name][key] == _bundled()[name][key]:
+                del tables[name][key]
+        tables = {name: texts for name, texts in tables.items() if texts}
         canonical = json.dumps(tables, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
 
@@ -82,6 +89,12 @@ def load_prompts(path: Path | None = None) -> Prompts:
             check_known(path, f"key in [{table}]", key, tables[table])
             tables[table][key] = _checked_text(f"{path}: {table}.{key}", key, text, tables[table][key])
     return Prompts(**tables)
+
+
+def stored_prompts(tables: Mapping[str, Mapping[str, str]]) -> Prompts:
+    """Make prompts of what a manifest keeps. A text that an earlier version did not have is the bundled."""
+    texts = {name: {**bundled, **tables.get(name, {})} for name, bundled in _bundled().items()}
+    return Prompts(**texts)
 
 
 def read_toml(path: Path) -> dict[str, Any]:

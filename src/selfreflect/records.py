@@ -36,6 +36,7 @@ FailureKind = Literal[
     "empty",  # the server repeatedly sent no completions
     "backend",  # the model or its server failed
     "strategy",  # a user's strategy raised, or did not return a string
+    "malformed",  # the reply lacks the form that the strategy asked for
 ]
 
 Finish = Literal["stop", "length", "unclosed_reasoning", "refused", "content_filter"]

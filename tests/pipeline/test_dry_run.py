@@ -527,6 +527,18 @@ def test_earlier_calls_of_a_directory_tell_length_and_time_of_a_server(
     )
 
 
+def test_a_reply_that_must_have_a_form_is_counted_as_if_it_had_it(
+    model: Path, questions: Path, tmp_path: Path
+) -> None:
+    lists = small(model, tmp_path / "r", questions, strategies="verbalized_sampling")
+    plain = small(model, tmp_path / "r", questions, strategies="greedy")
+    outcome = run(*lists, "--dry-run", "--json")
+    assert "could not be followed" not in outcome.said
+    of_list, of_text = stages(outcome), stages(run(*plain, "--dry-run", "--json"))
+    assert of_list["summaries"]["calls"] == of_text["summaries"]["calls"]
+    assert of_list["scores"]["judge_tokens"] == of_text["scores"]["judge_tokens"]
+
+
 def test_a_strategy_that_cannot_be_followed_is_named(
     model: Path, questions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

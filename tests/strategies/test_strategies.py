@@ -9,11 +9,12 @@ from itertools import islice
 import pytest
 from scripted import Scripted
 
+from selfreflect.config import load_config
 from selfreflect.errors import BackendError, ConfigError
 from selfreflect.models.base import Completion, Message, Refusal, Reply, Request, Sampling
 from selfreflect.prompts import load_prompts
 from selfreflect.records import Failure, Question, Summary
-from selfreflect.strategies import STRATEGIES, Task, draw_samples, load_strategy
+from selfreflect.strategies import STRATEGIES, Task, draw_samples, each_draw, load_strategy
 from selfreflect.strategies.builtin import final_part
 from selfreflect.strategies.driver import summarize
 from selfreflect.strategies.task import FRESH, GREEDY, THINKING
@@ -191,13 +192,13 @@ def test_samples_that_are_all_blank_give_no_summary(strategy):
 
 
 def test_a_round_is_one_call_and_equal_requests_are_sent_once():
-    scripted = Scripted(lambda request: "text")
+    scripted = Scripted(lambda request: "text | 9%")
     outcomes = list(summarize(QUESTIONS, list(STRATEGIES), scripted, num_samples=5))
-    assert len(outcomes) == 18
+    assert len(outcomes) == 24
     assert all(isinstance(outcome, Summary) for outcome in outcomes)
-    # For each question: greedy, basic, cot, the first turn, one set of samples for two strategies; then the
-    # second turn and the merge.
-    assert [len(batch) for batch in scripted.batches] == [15, 6]
+    # For each question: greedy, basic, cot, two lists, the first turn, one set of samples for two strategies;
+    # then the second turn and the merge.
+    assert [len(batch) for batch in scripted.batches] == [21, 6]
     shared = [
         outcome for outcome in outcomes if outcome.name in ("sample_and_summarize", "concatenated_answers")
     ]
@@ -211,7 +212,7 @@ def test_seeds_differ_by_question_strategy_step_and_run_but_not_by_batch():
         return {(request.messages, request.seed) for request in scripted.requests}
 
     together = seeds(QUESTIONS)
-    assert len({seed for _, seed in together}) == len(together) == 21
+    assert len({seed for _, seed in together}) == len(together) == 27
     assert seeds(QUESTIONS[::-1], batch_questions=1) == together
     assert seeds(QUESTIONS[1:2]) < together
     assert not {seed for _, seed in seeds(QUESTIONS, seed=1)} & {seed for _, seed in together}
@@ -563,3 +564,45 @@ def test_what_cannot_be_imported_is_said(workdir, name, message):
 def test_samples_are_drawn_with_a_seed_that_strategies_share():
     tasks = [Task(question=QUESTIONS[0], prompts=PROMPTS, name=name) for name in ("one", "other")]
     assert next(draw_samples(tasks[0])) == next(draw_samples(tasks[1]))
+
+
+# Several draws
+
+
+def test_each_draw_is_sampled_as_the_answers_are_with_random_numbers_of_its_own():
+    sampling = Sampling(temperature=0.0, max_new_tokens=40)
+    scripted = Scripted("Canberra.")
+    fresh = Sampling(temperature=0.7, top_p=0.9, max_new_tokens=7)
+    names = ["basic", "basic#1", "basic#2"]
+    options = {"sampling": sampling, "sample_sampling": fresh}
+    assert [one.name for one in summarize(QUESTIONS[:1], names, scripted, **options)] == names
+    plain, first, second = scripted.requests
+    assert plain.sampling == sampling
+    drawn = Sampling(temperature=0.7, top_p=0.9, max_new_tokens=40)
+    assert (first.sampling, second.sampling) == (drawn, drawn)
+    assert len({plain.seed, first.seed, second.seed}) == 3
+    assert plain.messages == first.messages
+
+
+def test_a_range_of_draws_is_written_out():
+    assert each_draw(["greedy", "basic#2-4", "m:f#1-1"]) == (
+        "greedy",
+        "basic#2",
+        "basic#3",
+        "basic#4",
+        "m:f#1",
+    )
+    config = load_config(None, {"summaries": {"strategies": ("basic#1-2",)}})
+    assert config.summaries.strategies == ("basic#1", "basic#2")
+
+
+@pytest.mark.parametrize("name", ["basic#3-1", "basic#1-100000000000"])
+def test_a_range_of_draws_that_is_none_is_refused(name):
+    with pytest.raises(ConfigError, match="#FIRST-LAST"):
+        each_draw([name])
+
+
+@pytest.mark.parametrize("name", ["basic#", "basic#0", "basic#x", "baisc#1", "#1"])
+def test_a_draw_of_nothing_is_an_unknown_strategy(name):
+    with pytest.raises(ConfigError, match="unknown strategy"):
+        load_strategy(name)

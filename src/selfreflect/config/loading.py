@@ -27,6 +27,7 @@ from selfreflect.models.spec import JUDGES, LOCAL_NAMES, kind_of
 from selfreflect.prompts import check_known, read_toml
 from selfreflect.records import STAGES, Record
 from selfreflect.sources.questions import parse_shard
+from selfreflect.strategies import each_draw
 
 _MODEL = ("model", "revision", "base_url")
 """Settings of the answers that say whose they are. Summaries without a model follow them."""
@@ -63,6 +64,10 @@ def load_config(
         config = msgspec.convert(merged, Config)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{path or 'settings'}: {error}") from None
+    named = each_draw(config.summaries.strategies)
+    config = msgspec.structs.replace(
+        config, summaries=msgspec.structs.replace(config.summaries, strategies=named)
+    )
     _check(config)
     if config.scores.limits is None:
         # Exact scores have no seed: a directory of exact scores can be resumed with any --seed.

@@ -132,7 +132,8 @@ class SummariesConfig(Record, frozen=True, kw_only=True):
         Flag(
             "--strategies A,B",
             "How the model summarises its belief: greedy, basic, cot, twostep_cot, sample_and_summarize, "
-            "concatenated_answers, or your own as package.module:function.",
+            "concatenated_answers, verbalized_sampling, multi_answer, or your own as "
+            "package.module:function. NAME#1-8 draws eight summaries, where NAME takes the most likely one.",
         ),
     ] = ("greedy", "basic", "cot", "sample_and_summarize")
     """Others can be added to a run directory later; without any, it goes on with its own."""

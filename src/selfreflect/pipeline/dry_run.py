@@ -36,10 +36,10 @@ from selfreflect.pipeline.models import ConfiguredModels
 from selfreflect.pipeline.options import ExecutionOptions, Progress, Quiet
 from selfreflect.pipeline.questions import new_questions
 from selfreflect.pipeline.settings import check_model, check_settings, select_scoring, stage_settings
-from selfreflect.pipeline.stages import StageSpec, StageTask, stage_fn
+from selfreflect.pipeline.stages import Result, StageSpec, StageTask, stage_fn
 from selfreflect.pipeline.todo import missing_answers, missing_scores, missing_summaries
 from selfreflect.prompts import Prompts, load_prompts
-from selfreflect.records import AnswerSet, Failure, Question, Reader, Stage
+from selfreflect.records import AnswerSet, Failure, Question, Reader, Stage, Summary
 from selfreflect.sources.items import Item
 from selfreflect.store.journal import store_errors
 from selfreflect.store.layout import check_run_directory
@@ -252,8 +252,9 @@ class DryRun:
         for start in range(0, len(tasks), spec.batch_size):
             counter.steps = 0
             for results in work(tasks[start : start + spec.batch_size]):
-                self.run.add_in_memory(results)
-                for result in results:
+                formed = [self._as_formed(result) for result in results]
+                self.run.add_in_memory(formed)
+                for result in formed:
                     if isinstance(result, Failure):
                         self._note(f"{result.name} could not be followed to its end: {result.message}")
         completion_tokens = Amount(None, counter.most_completion_tokens)
@@ -277,6 +278,13 @@ class DryRun:
             amounts["money"] = paid * 1e-6
         to_do = sum(task.size for task in tasks)
         self.costs.append(StageCost(stage, _model_and_place(spec), to_do, amounts))
+
+    def _as_formed(self, result: Result) -> Result:
+        """Take a reply that is to come for one of the form that its strategy asks for."""
+        if not isinstance(result, Failure) or result.kind != "malformed":
+            return result
+        text = _placeholder(self._config.summaries.max_new_tokens)
+        return Summary(question_id=result.question_id, name=result.name, text=text)
 
     def _seconds(self, stage: Stage, to_do: int, earlier: int) -> Amount:
         """The time for some work, if the directory's earlier work says how long it takes."""

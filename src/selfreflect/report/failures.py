@@ -31,6 +31,7 @@ REMEDIES: Mapping[FailureKind, str] = {
     "content_filter": "rephrase the question, or take another server",
     "empty": "run the same command again; it tries only what failed",
     "backend": "see the message; then run the same command again, which tries only what failed",
+    "malformed": "the model did not keep to the form it was asked for; take another model or strategy",
     "strategy": "mend the strategy and run the same command again, which tries only what failed",
 }
 """What a user can do about a failure."""

@@ -7,22 +7,61 @@ list of replies, and returns the summary. :func:`load_strategy` finds one by its
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 from selfreflect.errors import ConfigError, excerpt, nearest
 from selfreflect.plugins import load_function
-from selfreflect.strategies.builtin import STRATEGIES
+from selfreflect.strategies.builtin import STRATEGIES, one_draw
 from selfreflect.strategies.task import Strategy, StrategyFunction, Task, draw_samples
 
-__all__ = ["STRATEGIES", "Strategy", "StrategyFunction", "Task", "draw_samples", "load_strategy"]
+__all__ = [
+    "STRATEGIES",
+    "Strategy",
+    "StrategyFunction",
+    "Task",
+    "draw_samples",
+    "each_draw",
+    "load_strategy",
+]
+
+MOST_DRAWS = 1000
+_DRAWS = re.compile(r"(.+)#([1-9]\d*)-([1-9]\d*)")
+_DRAW = re.compile(r"(.+)#[1-9]\d*")
+
+
+def each_draw(names: Sequence[str]) -> tuple[str, ...]:
+    """Write ``basic#1-3`` out as ``basic#1``, ``basic#2``, ``basic#3``.
+
+    Raises:
+        ConfigError: the numbers are in the wrong order, or too many.
+    """
+    result: list[str] = []
+    for name in names:
+        draws = _DRAWS.fullmatch(name)
+        if draws is None:
+            result.append(name)
+            continue
+        first, last = int(draws[2]), int(draws[3])
+        if not first <= last < first + MOST_DRAWS:
+            raise ConfigError(f"strategy {excerpt(name)}: write #FIRST-LAST, with {MOST_DRAWS} draws at most")
+        result += [f"{draws[1]}#{number}" for number in range(first, last + 1)]
+    return tuple(result)
 
 
 def load_strategy(name: str) -> StrategyFunction:
     """Load a strategy by its name, or the function at ``package.module:function``.
+
+    With ``#`` and a number after it, as in ``basic#1``, its texts are sampled as the answers are. Each number
+    is a draw of its own.
 
     Raises:
         ConfigError: the name is unknown, the module cannot be imported, or it has no such function.
     """
     if name in STRATEGIES:
         return STRATEGIES[name]
+    if draw := _DRAW.fullmatch(name):
+        return one_draw(load_strategy(draw[1]))
     if ":" not in name:
         raise ConfigError(
             f"unknown strategy {excerpt(name)}. Known: {', '.join(STRATEGIES)}, or your own as "

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
+from msgspec.structs import replace
+
 from selfreflect.models.base import Message
+from selfreflect.strategies.listed import one_line_list, parse_possibilities
 from selfreflect.strategies.task import Strategy, StrategyFunction, Task, draw_samples
 from selfreflect.text import answer_list, numbered
 
@@ -60,6 +64,32 @@ def concatenated_answers(task: Task) -> Strategy:
     return answer_list(samples)
 
 
+def verbalized_sampling(task: Task) -> Strategy:
+    """Ask for five answers with how often each would come up (Zhang et al. 2025, arXiv 2510.01171)."""
+    return (yield from _listed(task, task.prompts.verbalized_sampling["user"]))
+
+
+def multi_answer(task: Task) -> Strategy:
+    """Ask for up to three answers with how sure the model is of each (arXiv 2603.24844)."""
+    return (yield from _listed(task, task.prompts.multi_answer["user"]))
+
+
+def _listed(task: Task, template: str) -> Strategy:
+    [reply] = yield task.request(task.messages(template), "summary")
+    cut = reply.completions[0].finish == "length"
+    return one_line_list(parse_possibilities(reply.text, cut))
+
+
+def one_draw(function: StrategyFunction) -> StrategyFunction:
+    """Sample the texts of a strategy as the answers are sampled, in place of its most likely ones."""
+
+    def strategy(task: Task) -> Strategy:
+        sampling = replace(task.sample_sampling, max_new_tokens=task.sampling.max_new_tokens)
+        return function(dataclasses.replace(task, sampling=sampling))
+
+    return strategy
+
+
 STRATEGIES: dict[str, StrategyFunction] = {
     "greedy": greedy,
     "basic": basic,
@@ -67,6 +97,8 @@ STRATEGIES: dict[str, StrategyFunction] = {
     "twostep_cot": twostep_cot,
     "sample_and_summarize": sample_and_summarize,
     "concatenated_answers": concatenated_answers,
+    "verbalized_sampling": verbalized_sampling,
+    "multi_answer": multi_answer,
 }
 
 

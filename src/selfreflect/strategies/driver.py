@@ -19,7 +19,14 @@ from selfreflect.plugins import error_text
 from selfreflect.prompts import Prompts, load_prompts
 from selfreflect.records import Failure, FailureKind, Question, Summary, from_plain
 from selfreflect.strategies import load_strategy
-from selfreflect.strategies.task import FRESH, GREEDY, THINKING, StrategyFunction, Task
+from selfreflect.strategies.task import (
+    FRESH,
+    GREEDY,
+    THINKING,
+    MalformedReplyError,
+    StrategyFunction,
+    Task,
+)
 
 StrategyOutcome: TypeAlias = Summary | Failure
 Coroutine: TypeAlias = "GeneratorType[Request | Sequence[Request], list[Reply], str]"
@@ -178,6 +185,8 @@ class StrategyRun:
             self.requests = self._resume(usable)
         except StopIteration as end:
             return self._finish(end.value)
+        except MalformedReplyError as error:
+            return self._fail("malformed", str(error))
         except Exception as error:  # arbitrary code: an error in it must cost one summary only
             file = self._coroutine.gi_code.co_filename if self._coroutine else None
             return self._fail("strategy", error_text(error, file))

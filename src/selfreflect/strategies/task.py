@@ -60,6 +60,11 @@ class Task:
 Strategy: TypeAlias = Generator[Request | Sequence[Request], list[Reply], str]
 """A running strategy: yields requests, receives one reply for each in order, returns the summary."""
 
+
+class MalformedReplyError(Exception):
+    """Raised by a strategy whose reply lacks the form that it asked for. The summary fails as malformed."""
+
+
 StrategyFunction: TypeAlias = Callable[[Task], Strategy]
 
 

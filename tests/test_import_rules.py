@@ -28,7 +28,7 @@ LAYERS = (
     ("config", "report"),
     ("validate", "bench", "uncertainty"),
     ("pipeline",),
-    ("app",),
+    ("app", "serve"),
     ("cli",),
     ("__main__",),
 )

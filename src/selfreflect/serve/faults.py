@@ -1,0 +1,67 @@
+"""Errors of the endpoint, as clients of OpenAI's API read them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from selfreflect.errors import SelfReflectError
+from selfreflect.records import FailureKind
+
+ErrorType = Literal[
+    "invalid_request_error",
+    "authentication_error",
+    "permission_error",
+    "not_found_error",
+    "rate_limit_error",
+    "upstream_error",
+    "server_error",
+]
+
+
+class ChatError(SelfReflectError):
+    """A request that gets no completion.
+
+    Args:
+        param: the field of the request that is wrong.
+        code: what clients tell errors of one type apart by.
+        retry_after: seconds until another try makes sense.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        type: ErrorType = "invalid_request_error",
+        param: str | None = None,
+        code: str | None = None,
+        retry_after: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.type = type
+        self.param = param
+        self.code = code
+        self.retry_after = retry_after
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The JSON that OpenAI's clients expect."""
+        fields = {"message": str(self), "type": self.type, "param": self.param, "code": self.code}
+        return {"error": fields}
+
+
+_OF_REQUEST: dict[FailureKind, str] = {
+    "too_long": "context_length_exceeded",
+    "content_filter": "content_filter",
+    "cut_off": "max_tokens_too_small",
+    "unclosed_reasoning": "max_tokens_too_small",
+}
+"""Failures that the same request would meet again, with the code of their error."""
+
+
+def failed(kind: FailureKind, message: str) -> ChatError:
+    """The error of a question whose answers or summary failed. The others are faults of the upstream."""
+    if kind in _OF_REQUEST:
+        return ChatError(400, message, code=_OF_REQUEST[kind])
+    return ChatError(502, message, type="upstream_error", code=kind)

@@ -1,0 +1,166 @@
+"""Write chat completions, whole or as a stream of server-sent events, with the distribution beside the
+text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from selfreflect.records import Count, Number, Share
+
+KEEP_ALIVE = b": the answers are being drawn\n\n"
+"""An event that clients ignore."""
+DONE = b"data: [DONE]\n\n"
+
+_PIECE = re.compile(r"\s*\S+\s*(?:\S+\s+){0,3}|\s+")
+"""Some words of a text."""
+
+
+class AnswerShare(msgspec.Struct, frozen=True, kw_only=True):
+    """One class of answers that mean the same."""
+
+    text: str
+    """Its most frequent spelling."""
+    share: Share
+
+
+class Spending(msgspec.Struct, frozen=True, kw_only=True):
+    """What one request spent."""
+
+    calls: Count
+    """Requests to the model, each for one or more completions."""
+    completions: Count
+    prompt_tokens: Count
+    completion_tokens: Count
+    seconds: float
+
+    def __add__(self, other: Spending) -> Spending:
+        return Spending(
+            calls=self.calls + other.calls,
+            completions=self.completions + other.completions,
+            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
+            completion_tokens=self.completion_tokens + other.completion_tokens,
+            seconds=self.seconds + other.seconds,
+        )
+
+
+class Belief(msgspec.Struct, frozen=True, kw_only=True):
+    """The object ``selfreflect`` of a response: what the model was found to believe.
+
+    Attributes:
+        confidence: in [0, 1]; None where nobody wants one, or the estimator has no value.
+        confidence_kind: the estimator; None without a confidence.
+        calibrated: whether a calibrator made the confidence of the estimator's value.
+        calibrator_id: digest of its file.
+        classes: by falling share.
+        entropy: of the shares, in nats.
+        recovered: the share of what held-out answers tell that the summary tells; None if not measured.
+        score: SelfReflect score; None if not measured.
+        action: what became of a summary whose confidence was too low.
+    """
+
+    id: str
+    model: str
+    strategy: str
+    confidence: Share | None = None
+    confidence_kind: str | None = None
+    calibrated: bool = False
+    calibrator_id: str | None = None
+    num_answers: Count
+    classes: tuple[AnswerShare, ...]
+    entropy: float
+    recovered: Number | None = None
+    score: Share | None = None
+    action: Literal["abstain", "hedge", "ask"] | None = None
+    cost: Spending
+    notes: tuple[str, ...] = ()
+    """Why a value is missing, in sentences."""
+
+
+class ChatChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """One text that comes back."""
+
+    text: str
+    finish: Literal["stop", "length"] = "stop"
+
+
+def usage(spending: Spending) -> dict[str, int]:
+    """All tokens that were really spent, as flat integers: some clients add them up, and refuse others."""
+    return {
+        "prompt_tokens": spending.prompt_tokens,
+        "completion_tokens": spending.completion_tokens,
+        "total_tokens": spending.prompt_tokens + spending.completion_tokens,
+    }
+
+
+def completion(
+    id_: str,
+    created: int,
+    model: str,
+    choices: Sequence[ChatChoice],
+    spending: Spending,
+    belief: Belief | None,
+) -> bytes:
+    """A whole response."""
+    body: dict[str, Any] = {
+        "id": id_,
+        "object": "chat.completion",
+        "created": created,
+        "model": model,
+        "choices": [
+            {
+                "index": index,
+                "message": {"role": "assistant", "content": choice.text, "refusal": None},
+                "logprobs": None,
+                "finish_reason": choice.finish,
+            }
+            for index, choice in enumerate(choices)
+        ],
+        "usage": usage(spending),
+        "system_fingerprint": None,
+    }
+    if belief is not None:
+        body["selfreflect"] = belief
+    return msgspec.json.encode(body)
+
+
+def chunks(
+    id_: str,
+    created: int,
+    model: str,
+    choices: Sequence[ChatChoice],
+    spending: Spending,
+    belief: Belief | None,
+    include_usage: bool,
+) -> Iterator[bytes]:
+    """The events of a stream up to ``[DONE]``. The last one has the belief, as gateways do it that add a
+    score to a stream."""
+    head = {"id": id_, "object": "chat.completion.chunk", "created": created, "model": model}
+    last: dict[str, Any] = {}
+    if belief is not None:
+        last["selfreflect"] = belief
+
+    def event(choices: list[dict[str, Any]], **fields: Any) -> bytes:
+        return b"data: " + msgspec.json.encode({**head, "choices": choices, **fields}) + b"\n\n"
+
+    def part(index: int, delta: dict[str, str], finish: str | None = None) -> list[dict[str, Any]]:
+        return [{"index": index, "delta": delta, "logprobs": None, "finish_reason": finish}]
+
+    final = len(choices) - 1
+    for index, choice in enumerate(choices):
+        yield event(part(index, {"role": "assistant", "content": ""}))
+        for piece in _PIECE.findall(choice.text):
+            yield event(part(index, {"content": piece}))
+        is_last = index == final and not include_usage
+        yield event(part(index, {}, choice.finish), **(last if is_last else {}))
+    if include_usage:
+        yield event([], usage=usage(spending), **last)
+    yield DONE
+
+
+def error_event(body: dict[str, Any]) -> bytes:
+    """An error after the stream has begun."""
+    return b"data: " + msgspec.json.encode(body) + b"\n\n" + DONE

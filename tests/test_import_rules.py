@@ -20,7 +20,7 @@ ROOT = Path(selfreflect.__file__).parent
 LAYERS = (
     ("errors", "logprobs", "stats", "text", "atomic"),
     ("cache_directory", "grouping", "plugins", "render"),
-    ("records",),
+    ("records", "web"),
     ("models",),
     ("prompts", "sources"),
     ("store",),
@@ -262,16 +262,19 @@ def test_work_elsewhere_never_sees_the_run_directory(module: str) -> None:
     assert {target for target in ours(f"pipeline.{module}") if under(target, *higher)} == set()
 
 
-def test_the_web_stack_stays_in_the_app_which_only_its_command_loads() -> None:
+SERVERS = ("web", "app", "serve")
+
+
+def test_the_web_stack_stays_in_the_servers_which_only_their_commands_load() -> None:
+    web_stack = ("fastapi", "starlette", "uvicorn", "prometheus_client")
     assert {
         one.importer
         for one in imports()
-        if under(one.target, "fastapi", "starlette", "uvicorn") and not under(one.importer, "app")
+        if under(one.target, *web_stack) and not under(one.importer, *SERVERS)
     } == set()
-    loading = [
-        one for one in imports() if under(one.target, "selfreflect.app") and not under(one.importer, "app")
-    ]
-    assert {one.importer for one in loading} == {"cli.app_command"}
+    servers = [f"selfreflect.{name}" for name in SERVERS]
+    loading = [one for one in imports() if under(one.target, *servers) and not under(one.importer, *SERVERS)]
+    assert {one.importer for one in loading} <= {"cli.app_command", "cli.serve_command"}
     assert all(one.inside for one in loading)
 
 

@@ -11,8 +11,10 @@ from collections.abc import Iterator
 import pytest
 from app_server import Client, serving
 
-from selfreflect.app.guard import MAX_BODY, POLICY, Access, host_name, without_paths
-from selfreflect.app.server import access, url
+from selfreflect.app.guard import MAX_BODY, POLICY
+from selfreflect.app.server import url
+from selfreflect.web.access import Access, access, host_name
+from selfreflect.web.paths import without_paths
 
 TOKEN = "a-token-that-nobody-guesses"
 ASK = {"question": "What?", "num_answers": 1}

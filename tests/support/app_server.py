@@ -19,18 +19,18 @@ from command import COMMAND, environment
 
 from selfreflect.app.checks import Preflight
 from selfreflect.app.choices import ModelChoices
-from selfreflect.app.connections import server_config
-from selfreflect.app.guard import LOCAL, Access
 from selfreflect.app.jobs import Job, JobQueue
 from selfreflect.app.library import Library
 from selfreflect.app.meaning import Meaning
 from selfreflect.app.routes import Services
-from selfreflect.app.server import application, listen
+from selfreflect.app.server import application
 from selfreflect.app.speed import Speed
 from selfreflect.app.work import JobRunner
 from selfreflect.config import Price
 from selfreflect.grouping import ordered_groups
 from selfreflect.pipeline.options import ExecutionOptions
+from selfreflect.web.access import LOCAL, Access, listen
+from selfreflect.web.connections import server_config
 
 ANSWERS = ["Radishes, quickly.", "Lettuce.", "radishes quickly", "Tomatoes and basil."]
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from selfreflect.app.choices import ModelChoices
-from selfreflect.app.guard import problem, without_paths
+from selfreflect.app.guard import problem
 from selfreflect.app.schemas import (
     AskBody,
     CheckAnswer,
@@ -36,6 +36,7 @@ from selfreflect.prompts import load_prompts
 from selfreflect.records import Question, SamplingCheck, question_id
 from selfreflect.report.sentences import sampling_warning
 from selfreflect.store.run import Run
+from selfreflect.web.paths import without_paths
 
 _REMEMBERED = 600.0
 """Seconds for which a server is not asked again whether it samples."""

@@ -16,7 +16,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from selfreflect.app.guard import without_paths
 from selfreflect.app.schemas import RunEntry
 from selfreflect.errors import SelfReflectError, StoreError
 from selfreflect.pipeline.records import run_records
@@ -25,6 +24,7 @@ from selfreflect.report.run_records import RunRecords
 from selfreflect.store.journal import store_errors
 from selfreflect.store.manifest import MANIFEST
 from selfreflect.store.run import Run
+from selfreflect.web.paths import without_paths
 
 DEPTH = 3
 """Levels of directories below the root that are searched for runs."""

@@ -16,7 +16,6 @@ from starlette.exceptions import HTTPException
 from selfreflect import __version__
 from selfreflect.app.checks import Preflight
 from selfreflect.app.choices import ModelChoices
-from selfreflect.app.guard import without_paths
 from selfreflect.app.jobs import WAITING, Job, JobQueue
 from selfreflect.app.library import TITLE, Library
 from selfreflect.app.meaning import Meaning
@@ -54,6 +53,7 @@ from selfreflect.report.question_table import question_table
 from selfreflect.report.run_records import RunRecords
 from selfreflect.report.strategy_results import StrategyResult, strategy_results
 from selfreflect.strategies import STRATEGIES
+from selfreflect.web.paths import without_paths
 
 _POLL = 0.1
 """Seconds between two looks for new events of a job."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import socket
 from http import HTTPStatus
 from importlib import resources
@@ -23,8 +22,7 @@ from starlette.exceptions import HTTPException
 from selfreflect import __version__
 from selfreflect.app.checks import Preflight
 from selfreflect.app.choices import ModelChoices
-from selfreflect.app.connections import server_config
-from selfreflect.app.guard import LOCAL, Access, Guard, problem, without_paths
+from selfreflect.app.guard import APP_POLICY, problem
 from selfreflect.app.jobs import JobQueue, QueueFullError
 from selfreflect.app.library import Library, UnknownRunError
 from selfreflect.app.meaning import Meaning
@@ -32,8 +30,12 @@ from selfreflect.app.routes import Services, job_routes, run_routes
 from selfreflect.app.schemas import ErrorAnswer
 from selfreflect.app.speed import Speed
 from selfreflect.app.work import JobRunner
-from selfreflect.errors import ConfigError, SelfReflectError
+from selfreflect.errors import SelfReflectError
 from selfreflect.pipeline.options import ExecutionOptions
+from selfreflect.web.access import Access
+from selfreflect.web.connections import server_config
+from selfreflect.web.guard import Guard
+from selfreflect.web.paths import without_paths
 
 _REPORT_FILES = ("style.css", "dom.js", "bits.js", "agreement.js", "question.js", "csv.js", "rows.js")
 """Files that the page shares with the report page."""
@@ -75,7 +77,7 @@ def application(services: Services, access: Access) -> Guard:
     app.add_exception_handler(RequestValidationError, _invalid_request)
     app.add_exception_handler(SelfReflectError, _failure)
     app.add_exception_handler(Exception, _failure)
-    return Guard(app, access)
+    return Guard(app, access, APP_POLICY)
 
 
 def _page_routes() -> APIRouter:
@@ -128,34 +130,6 @@ def _failure(_: Request, error: Any) -> JSONResponse:
     if isinstance(error, UnknownRunError):
         return _respond(404, problem(error))
     return _respond(422 if isinstance(error, SelfReflectError) else 500, problem(error))
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """Open a listening socket. Port 0 chooses a free one.
-
-    Raises:
-        ConfigError: the address does not belong to this machine, or the port is taken.
-    """
-    try:
-        choices = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except (OSError, UnicodeError) as error:
-        raise ConfigError(f"--host {host}: {error}") from None
-    family, *_, address = choices[0]
-    try:
-        return socket.create_server(address, family=family, dualstack_ipv6=family == socket.AF_INET6)
-    except OSError as error:
-        raise ConfigError(
-            f"cannot listen on {host}, port {port}: {os.strerror(error.errno or 0)}. Is the app running "
-            "already? Choose another port with --port, or a free one with --port 0."
-        ) from None
-
-
-def access(host: str, token: str | None) -> Access:
-    """Decide who may use a server on ``host``. A server for other machines also answers to the machine's name
-    and to any address."""
-    if host in LOCAL:
-        return Access(token=token)
-    return Access(LOCAL | {host.lower(), socket.gethostname().lower()}, any_address=True, token=token)
 
 
 def url(host: str, port: int, token: str | None) -> str:

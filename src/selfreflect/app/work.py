@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from selfreflect.app.checks import Preflight, prompts_of, question_of
 from selfreflect.app.choices import ModelChoices
-from selfreflect.app.guard import without_paths
 from selfreflect.app.jobs import Job
 from selfreflect.app.library import Library
 from selfreflect.app.schemas import AskBody, JudgeBody, ScoreBody
@@ -35,6 +34,7 @@ from selfreflect.report.page.bits import information_view
 from selfreflect.report.sentences import sampling_warning
 from selfreflect.sources.items import Item
 from selfreflect.store.run import Run
+from selfreflect.web.paths import without_paths
 
 GUESSES = 5
 """Likeliest tokens kept for every masked word; the page shows them on a click."""

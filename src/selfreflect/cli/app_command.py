@@ -68,7 +68,8 @@ def app_command(
     """
     try:
         from selfreflect.app.choices import ModelChoices
-        from selfreflect.app.server import access, listen, serve, url
+        from selfreflect.app.server import serve, url
+        from selfreflect.web.access import access, listen
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("fastapi", "pydantic", "starlette", "uvicorn"):
             raise
@@ -107,7 +108,7 @@ def _open_browser(address: str, starter: Path) -> None:
 
 def _token(host: str, allow_remote: bool, no_token: bool) -> str | None:
     """The token that requests need; None only if the user does without, on this machine."""
-    from selfreflect.app.guard import LOCAL
+    from selfreflect.web.access import LOCAL
 
     if host not in LOCAL and not allow_remote:
         raise ConfigError(

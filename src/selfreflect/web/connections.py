@@ -1,4 +1,4 @@
-"""One HTTP connection of the app, with limits on what a client may hold without sending a request.
+"""One HTTP connection, with limits on what a client may hold without sending a request.
 
 uvicorn waits for ever for the rest of a request's head, and refuses everybody while it has too many
 connections. So a few hundred sockets that send half a head would lock all others out, without the token.
@@ -12,7 +12,7 @@ from typing import Any
 from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from selfreflect.app.guard import MAX_HEAD
+from selfreflect.web.guard import MAX_HEAD
 
 MAX_CONNECTIONS = 200
 
@@ -70,8 +70,9 @@ class LimitedConnection(H11Protocol):
         self.transport.abort()  # close() would wait until the client has read everything
 
 
-def server_config(app: Any) -> Config:
-    """Configure uvicorn for an application behind its guard."""
+def server_config(app: Any, *, graceful: int = 1) -> Config:
+    """Configure uvicorn for an application behind its guard. When the server stops, requests have
+    ``graceful`` seconds to end."""
     return Config(
         app,
         http=LimitedConnection,
@@ -83,5 +84,5 @@ def server_config(app: Any) -> Config:
         server_header=False,
         limit_concurrency=MAX_CONNECTIONS,
         h11_max_incomplete_event_size=MAX_HEAD,
-        timeout_graceful_shutdown=1,
+        timeout_graceful_shutdown=graceful,
     )

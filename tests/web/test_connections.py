@@ -11,7 +11,7 @@ from contextlib import ExitStack
 import pytest
 from app_server import Client, serving
 
-from selfreflect.app import connections, guard
+from selfreflect.web import connections, guard
 
 TOKEN = "a-token-that-nobody-guesses"
 HALF = b"GET /api/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nX-"

@@ -48,7 +48,7 @@ TORCH = {
     *(f"metric.engine.{name}" for name in "engines logits decoder attention kernels arena".split()),
     *(f"metric.engine.{name}" for name in "reference native".split()),
     *(f"models.{name}" for name in "judge smollm2 linear nli embedder".split()),
-    *(f"models.local.{name}" for name in "loading threads generator device_map weights".split()),
+    *(f"models.local.{name}" for name in "loading threads generator device_map weights pace".split()),
     *(f"models.local.{name}" for name in "decode prompts step llama".split()),
     "models.vllm.judge",
     *(f"bench.{name}" for name in "schedules flops machine measure decoding random_model".split()),

@@ -210,6 +210,10 @@ class SamplingCheck(Record, frozen=True, kw_only=True):
     """Those of them whose answers are all the same text."""
     accepted: bool = False
     """Whether the user was warned before the first question, and went on."""
+    seconds: Positive | None = None
+    """How long the first two replies took, drawn at the same time."""
+    tokens: Count = 0
+    """Of these two replies."""
 
     @property
     def is_suspect(self) -> bool:

@@ -151,16 +151,28 @@ def test_time_is_judged_by_earlier_questions_and_no_model_is_loaded_for_it(
             patched.setattr("transformers.PreTrainedModel.from_pretrained", load)
             first = client.post("/api/estimate", json=body()).json()
             many = client.post("/api/estimate", json=body(num_answers=200)).json()
-        assert first["seconds"] is None
-        assert "known after its first question" in first["basis"]
+        assert "a rough guess until the first question is done" in first["basis"]
+        assert 0 < first["seconds"][0] < first["seconds"][1]
         assert first["reasons"] == []
-        assert "completions take is not known yet" in many["reasons"][0]
+        assert many["seconds"][0] > 10 * first["seconds"][0]
         client.finished(client.ask(measures=["selfreflect"]))
         low, high = client.post("/api/estimate", json=body()).json()["seconds"]
         assert 0 < low < high
         longer = client.post("/api/estimate", json=body(num_answers=200)).json()
         assert "earlier questions" in longer["basis"]
         assert longer["seconds"][0] > 10 * low
+
+
+def test_the_check_of_a_server_tells_how_fast_it_is(
+    client: Client, server: FaultServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = body(model="openai:slow", judge="model")
+    monkeypatch.setattr(server, "delay", 0.2)
+    assert client.post("/api/estimate", json=asked).json()["seconds"] is None
+    assert client.post("/api/check", json=asked).json()["problems"] == []
+    guess = client.post("/api/estimate", json=asked).json()
+    assert guess["seconds"][1] > 0.2
+    assert "rough guess" in guess["basis"]
 
 
 def test_answers_are_there_before_the_judge_is_loaded(client: Client) -> None:

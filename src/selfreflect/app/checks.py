@@ -9,6 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from selfreflect.app.choices import ModelChoices
@@ -22,7 +23,7 @@ from selfreflect.app.schemas import (
     ScoreBody,
     StageCostEntry,
 )
-from selfreflect.app.speed import Speed, Workload
+from selfreflect.app.speed import Speed, Workload, rough_range
 from selfreflect.config import Config
 from selfreflect.errors import SelfReflectError
 from selfreflect.models.spec import ModelSpec, load_object
@@ -101,16 +102,17 @@ class Preflight:
         servers = server_stages(_GENERATING, config, self._options)
         if not servers:
             return {}
-        answers, summaries = config.answers, config.summaries
-        key = (
-            *(answers.model, answers.base_url, answers.temperature, answers.top_p),
-            *(summaries.sample_temperature, summaries.sample_top_p),
-        )
+        key = _servers_key(config)
         checked_at, checks = self._sampling.get(key, (0.0, {}))
         if not checks or time.monotonic() - checked_at > _REMEMBERED:
             checks = check_sampling(servers, config, models)
             self._sampling = {key: (time.monotonic(), checks)}
         return checks
+
+    def _remembered(self, config: Config) -> dict[str, Any]:
+        """What was found out last about the servers of these settings, as a manifest says it."""
+        _, checks = self._sampling.get(_servers_key(config), (0.0, {}))
+        return {str(stage): to_builtins(check) for stage, check in checks.items()}
 
     def estimate(self, body: AskBody) -> EstimateAnswer:
         """Say what a question takes, without asking a server.
@@ -123,12 +125,17 @@ class Preflight:
         run.add_in_memory([question_of(body)])
         with prompts_of(body) as prompts:
             options = replace(self._options, prompts=prompts)
+            run.manifest.checks.update(self._remembered(config))
             dry_run = DryRun(run, config, load_prompts(prompts), options, Quiet(), load_models=False)
         dry_run.answers()
         dry_run.summaries(body.strategies)
         stages, total = sum_up(dry_run)
         most = {stage["stage"]: stage["completion_tokens"]["most"] for stage in stages}
         estimate = self.speed.estimate(Workload(config, len(body.strategies), most, body.brief))
+        if estimate.seconds is None:
+            dry_run.scores()
+            guess = sum_up(dry_run)[1]["seconds"]["expected"]
+            estimate = estimate if guess is None else rough_range(guess)
         reasons = payments(dry_run, config)
         completions = sum(stage["completions"]["most"] for stage in stages)
         if estimate.seconds is not None and estimate.seconds[1] >= LONG_SECONDS:
@@ -142,6 +149,15 @@ class Preflight:
             basis=estimate.basis,
             reasons=reasons,
         )
+
+
+def _servers_key(config: Config) -> Any:
+    """What decides how a server replies to the preflight."""
+    answers, summaries = config.answers, config.summaries
+    return (
+        *(answers.model, answers.base_url, answers.temperature, answers.top_p),
+        *(summaries.sample_temperature, summaries.sample_top_p),
+    )
 
 
 def _check_model(spec: ModelSpec) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from selfreflect.cli.console import emit, print_table, say, stderr
-from selfreflect.pipeline.costs import AMOUNTS, reasons_to_ask, sum_up
+from selfreflect.pipeline.costs import AMOUNTS, reasons_to_ask, rough_duration, sum_up
+from selfreflect.pipeline.rough_time import ROUGH
 from selfreflect.render.table import Cell, Column, Table
 from selfreflect.render.text import one_line
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 NOT_KNOWN = (
     "–: not known yet; the line of progress tells the time that is left once the first texts have ended"
 )
+ROUGHLY = f"about: {ROUGH}"
 
 
 def show_costs(dry_run: DryRun, json: bool) -> None:
@@ -52,9 +54,12 @@ def _table(stages: list[dict[str, Any]], total: dict[str, Any]) -> Table:
     if len(stages) > 1:
         rows += _amount_rows("all", total)
     columns = (Column("stage"), Column("what"), Column("expected", ",.0f"), Column("at most", ",.0f"))
-    has_unknown = any(None in row for row in rows)
-    notes = (NOT_KNOWN,) if has_unknown else ()
-    return Table(title="What is left to do", columns=columns, rows=tuple(rows), notes=notes)
+    notes = []
+    if any(None in row for row in rows):
+        notes.append(NOT_KNOWN)
+    if total["rough"] and total["seconds"]["expected"] is not None:
+        notes.append(ROUGHLY)
+    return Table(title="What is left to do", columns=columns, rows=tuple(rows), notes=tuple(notes))
 
 
 def _amount_rows(stage: str, amounts: dict[str, Any]) -> list[tuple[Cell, ...]]:
@@ -62,7 +67,10 @@ def _amount_rows(stage: str, amounts: dict[str, Any]) -> list[tuple[Cell, ...]]:
     for name, (heading, _) in AMOUNTS.items():
         amount = amounts.get(name)
         if amount is not None and amount["most"] != 0:
-            rows.append((stage, heading, _cell(name, amount["expected"]), _cell(name, amount["most"])))
+            expected = _cell(name, amount["expected"])
+            if name == "seconds" and amounts["rough"] and amount["expected"] is not None:
+                expected = rough_duration(amount["expected"])
+            rows.append((stage, heading, expected, _cell(name, amount["most"])))
     return rows
 
 

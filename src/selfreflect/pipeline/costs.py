@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.models.spec import kind_of
+from selfreflect.pipeline.rough_time import ROUGH
 
 if TYPE_CHECKING:
     from selfreflect.config import Config
-    from selfreflect.pipeline.dry_run import Amount, DryRun
+    from selfreflect.pipeline.counting import Amount
+    from selfreflect.pipeline.dry_run import DryRun
 
 AMOUNTS = {
     "calls": ("calls", 0),
@@ -35,7 +37,11 @@ def reasons_to_ask(dry_run: DryRun, config: Config) -> list[str]:
     completions = sum(cost.amounts["completions"].most or 0 for cost in dry_run.costs)
     reasons = payments(dry_run, config)
     seconds = total["seconds"]["expected"]
-    if seconds is not None and seconds >= LONG_SECONDS:
+    if seconds is not None and total["rough"]:
+        if seconds >= LONG_SECONDS or completions >= MANY_COMPLETIONS:
+            long = rough_duration(seconds)
+            reasons.append(f"its {completions:,.0f} completions and their scores take {long}, {ROUGH}")
+    elif seconds is not None and seconds >= LONG_SECONDS:
         reasons.append(f"it takes about {seconds / 60:.0f} minutes")
     if seconds is None and completions >= MANY_COMPLETIONS:
         reasons.append(f"how long its {completions:,.0f} completions take is not known yet")
@@ -80,7 +86,8 @@ def _dotted(host: str) -> str:
 
 
 def sum_up(dry_run: DryRun) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """What each stage takes, and time and money of all of them, rounded."""
+    """What each stage takes, and time and money of all of them, rounded; ``rough`` says of both whether a
+    time in it is a guess."""
     stages: list[dict[str, Any]] = []
     totals: dict[str, Amount] = {}
     for cost in dry_run.costs:
@@ -89,8 +96,21 @@ def sum_up(dry_run: DryRun) -> tuple[list[dict[str, Any]], dict[str, Any]]:
                 amount = cost.amounts[name]
                 totals[name] = totals[name] + amount if name in totals else amount
         line = {"stage": cost.stage, "model": cost.model, "to_do": cost.to_do, **_rounded(cost.amounts)}
-        stages.append(line)
-    return stages, _rounded(totals)
+        stages.append({**line, "rough": cost.rough})
+    return stages, {**_rounded(totals), "rough": any(cost.rough for cost in dry_run.costs)}
+
+
+def rough_duration(seconds: float) -> str:
+    """A time that is known only roughly: ``about 3 min``."""
+    if seconds < 10:
+        return "a few seconds"
+    if seconds < 90:
+        return f"about {round(seconds, -1):.0f} s"
+    minutes = seconds / 60
+    if minutes < 90:
+        return f"about {minutes if minutes < 10 else round(minutes, -1):.0f} min"
+    hours = minutes / 60
+    return f"about {hours:.0f} h" if hours < 48 else f"about {hours / 24:.0f} days"
 
 
 def _rounded(amounts: dict[str, Amount]) -> dict[str, dict[str, float | None]]:

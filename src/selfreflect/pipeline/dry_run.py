@@ -6,15 +6,10 @@ counted exactly, texts to come at most with their token limits.
 
 from __future__ import annotations
 
-import re
-import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
-
-from msgspec.structs import replace
 
 from selfreflect.config import Config, ScoresConfig
 from selfreflect.metric.engine.tree import build_tree
@@ -29,17 +24,40 @@ from selfreflect.metric.information import (
 from selfreflect.metric.measures import anchors
 from selfreflect.metric.prompts import CannotScoreError, prepare, summary_prompts
 from selfreflect.metric.tasks import reference_context, summary_context
-from selfreflect.models.base import Completion, Message, Refusal, Reply, Request
 from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.models.spec import kind_of
-from selfreflect.pipeline.models import ConfiguredModels
+from selfreflect.pipeline.counting import (
+    NOTHING,
+    UNKNOWN,
+    Amount,
+    RequestCounter,
+    limits_of,
+    placeholder,
+    prompt_tokens,
+    strip,
+)
+from selfreflect.pipeline.models import ConfiguredModels, stage_model
 from selfreflect.pipeline.options import ExecutionOptions, Progress, Quiet
 from selfreflect.pipeline.questions import new_questions
+from selfreflect.pipeline.rough_time import (
+    reading_seconds,
+    typical_judge_tokens,
+    writing_seconds,
+)
 from selfreflect.pipeline.settings import check_model, check_settings, select_scoring, stage_settings
 from selfreflect.pipeline.stages import Result, StageSpec, StageTask, stage_fn
 from selfreflect.pipeline.todo import missing_answers, missing_scores, missing_summaries
 from selfreflect.prompts import Prompts, load_prompts
-from selfreflect.records import AnswerSet, Failure, Question, Reader, Stage, Summary
+from selfreflect.records import (
+    AnswerSet,
+    Failure,
+    Question,
+    Reader,
+    SamplingCheck,
+    Stage,
+    Summary,
+    from_plain,
+)
 from selfreflect.sources.items import Item
 from selfreflect.store.journal import store_errors
 from selfreflect.store.layout import check_run_directory
@@ -47,42 +65,8 @@ from selfreflect.store.manifest import MANIFEST
 from selfreflect.store.run import Run
 
 if TYPE_CHECKING:
-    from selfreflect.models.chat import ChatTokenizer
     from selfreflect.models.judge import Judge
     from selfreflect.models.local.generator import HFGenerator
-
-MOST_STEPS = 20
-"""Steps after which strategies are stopped: with placeholders for replies they may never end."""
-
-_NUMBERS = count()
-_SECRET = secrets.token_hex(8)
-"""Part of each placeholder, so that no question or answer can contain one."""
-_PLACEHOLDER = re.compile(rf"⟦{_SECRET}: reply \d+ of (\d+) tokens⟧")
-
-
-@dataclass(frozen=True)
-class Amount:
-    """An expected value and an upper bound; None if not known."""
-
-    expected: float | None
-    most: float | None
-
-    def __add__(self, other: Amount) -> Amount:
-        expected = most = None
-        if self.expected is not None and other.expected is not None:
-            expected = self.expected + other.expected
-        if self.most is not None and other.most is not None:
-            most = self.most + other.most
-        return Amount(expected, most)
-
-    def __mul__(self, factor: float) -> Amount:
-        expected = None if self.expected is None else self.expected * factor
-        return Amount(expected, None if self.most is None else self.most * factor)
-
-
-NOTHING = Amount(0, 0)
-UNKNOWN = Amount(None, None)
-
 
 AMOUNTS = ("calls", "completions", "prompt_tokens", "completion_tokens", "judge_tokens", "seconds")
 """Calls are conversations to send, at most one per completion, for servers that give one at a time; judge
@@ -100,6 +84,8 @@ class StageCost:
     """Answer sets, summaries or scores."""
     amounts: dict[str, Amount]
     """All of ``AMOUNTS``, and ``money`` in the currency of the prices, if there is one for the model."""
+    rough: bool = False
+    """Whether the time is guessed without any earlier work of the model."""
 
 
 def dry_run_directory(
@@ -195,7 +181,18 @@ class DryRun:
             amounts["judge_tokens"] = self._judge_tokens(tasks)
         earlier = len(self.run.scores.keys() | self.run.information.keys())
         amounts["seconds"] = self._seconds("scores", to_do, earlier)
-        self.costs.append(StageCost("scores", self._config.scores.judge, to_do, amounts))
+        rough = amounts["seconds"] == UNKNOWN
+        if rough:
+            tokens = amounts["judge_tokens"].expected or self._typical_judge_tokens(tasks)
+            judge = stage_model(self._config, self._options, "scores")
+            amounts["seconds"] = Amount(reading_seconds(judge, tokens), None)
+        self.costs.append(StageCost("scores", self._config.scores.judge, to_do, amounts, rough))
+
+    def _typical_judge_tokens(self, tasks: Sequence[StageTask]) -> float:
+        scores = self._config.scores
+        most = scores.limits.tokens if scores.limits is not None else None
+        tokens = [typical_judge_tokens(task, scores.measure_names) for task in tasks]
+        return sum(one if most is None else min(one, most) for one in tokens)
 
     def _judge_tokens(self, tasks: Sequence[StageTask]) -> Amount:
         if not self._load_models:
@@ -270,6 +267,9 @@ class DryRun:
             "judge_tokens": NOTHING,
             "seconds": self._seconds(stage, counter.completions, earlier_completions),
         }
+        rough = amounts["seconds"] == UNKNOWN
+        if rough:
+            amounts["seconds"] = self._guess_writing(stage, counter)
         price = self._config.prices.get(spec.model)
         if price is not None:
             paid = (
@@ -277,13 +277,21 @@ class DryRun:
             )
             amounts["money"] = paid * 1e-6
         to_do = sum(task.size for task in tasks)
-        self.costs.append(StageCost(stage, _model_and_place(spec), to_do, amounts))
+        self.costs.append(StageCost(stage, _model_and_place(spec), to_do, amounts, rough))
+
+    def _guess_writing(self, stage: Literal["answers", "summaries"], counter: RequestCounter) -> Amount:
+        """A rough time for the requests that were counted."""
+        recorded = self.run.manifest.checks.get(stage)
+        check = None if recorded is None else from_plain(SamplingCheck, recorded)
+        model = stage_model(self._config, self._options, stage)
+        prompts = counter.prompt_tokens.expected or 0
+        return Amount(writing_seconds(model, counter.typical_tokens, prompts, check), None)
 
     def _as_formed(self, result: Result) -> Result:
         """Take a reply that is to come for one of the form that its strategy asks for."""
         if not isinstance(result, Failure) or result.kind != "malformed":
             return result
-        text = _placeholder(self._config.summaries.max_new_tokens)
+        text = placeholder(self._config.summaries.max_new_tokens)
         return Summary(question_id=result.question_id, name=result.name, text=text)
 
     def _seconds(self, stage: Stage, to_do: int, earlier: int) -> Amount:
@@ -316,80 +324,6 @@ def _model_and_place(spec: StageSpec) -> str:
     return f"{spec.model} at {endpoint(base_url).url}"
 
 
-def _placeholder(limit: int) -> str:
-    """A text that stands for a reply to come. Each is different, as replies are."""
-    return f"⟦{_SECRET}: reply {next(_NUMBERS)} of {limit} tokens⟧"
-
-
-def _limits(text: str) -> list[int]:
-    """The most tokens of each reply to come that ``text`` shows."""
-    return [int(limit) for limit in _PLACEHOLDER.findall(text)]
-
-
-def _strip(text: str) -> str:
-    """``text`` with one letter in place of each placeholder."""
-    return _PLACEHOLDER.sub("x", text)
-
-
-def prompt_tokens(chat: ChatTokenizer | None, messages: Sequence[Message], thinking: bool = False) -> Amount:
-    """Tokens of a conversation, exact if it shows only texts that exist.
-
-    Without a tokenizer, a token has four bytes of UTF-8, at least one; each turn, and the one to come, gets
-    eight tokens for its markers.
-    """
-    bare = [replace(message, content=_strip(message.content)) for message in messages]
-    if chat is not None:
-        [ids] = chat.encode([chat.render(bare, thinking=thinking)])
-        tokens = Amount(len(ids), len(ids))
-    else:
-        size = sum(len(message.content.encode("utf-8", "surrogatepass")) for message in bare)
-        markers = 8 * (1 + len(bare))
-        tokens = Amount(size // 4 + markers, size + markers)
-    for message in messages:
-        for limit in _limits(message.content):
-            tokens += Amount(None, limit)
-    return tokens
-
-
-class RequestCounter:
-    """A :class:`~selfreflect.models.base.Generator` that adds up requests and replies with placeholders.
-
-    Args:
-        chat: a local model's. Of a server it is not known, nor whether it gives one completion per call and
-            reads the prompt for each.
-        revision: of the model that drew answers of unfinished questions, which count only for it.
-    """
-
-    def __init__(self, name: str, chat: ChatTokenizer | None, revision: str = "") -> None:
-        self.name = name
-        self.revision = revision
-        self.calls = NOTHING
-        self.completions = 0
-        self.prompt_tokens = NOTHING
-        self.most_completion_tokens = 0
-        self.steps = 0
-        """Of the current strategies."""
-        self._chat = chat
-
-    def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
-        self.steps += 1
-        if self.steps > MOST_STEPS:
-            return [Refusal(kind="strategy", message=f"more than {MOST_STEPS} steps") for _ in requests]
-        return [self._reply(request) for request in requests]
-
-    def _reply(self, request: Request) -> Reply:
-        most_calls = len(request.missing) if self._chat is None else 1
-        prompt = prompt_tokens(self._chat, request.messages, request.thinking)
-        limit = request.sampling.max_new_tokens
-        self.calls += Amount(1, most_calls)
-        to_draw = len(request.missing)
-        self.completions += to_draw
-        self.prompt_tokens += Amount(prompt.expected, (prompt * most_calls).most)
-        self.most_completion_tokens += to_draw * limit
-        texts = [_placeholder(limit) for _ in range(request.n)]
-        return Reply(completions=tuple(Completion(text=text, finish="stop", tokens=0) for text in texts))
-
-
 def judge_tokens(judge: Judge, task: StageTask, settings: ScoresConfig) -> Amount:
     """Nodes of the judge's prefix trees for one question, exact if its texts exist."""
     answers = task.answers
@@ -413,8 +347,8 @@ def _information_tokens(
     """Tokens of usable information; for answers to come every context holds each of them in full."""
     if not texts:
         return NOTHING
-    limits = _limits(" ".join(answers.masked_out))
-    if not limits and not _limits(" ".join([*answers.conditioning, *texts])):
+    limits = limits_of(" ".join(answers.masked_out))
+    if not limits and not limits_of(" ".join([*answers.conditioning, *texts])):
         try:
             exact = nodes(judge, question, answers, texts, choose_reader(choice, judge, question, answers))
         except CannotScoreError:
@@ -442,8 +376,8 @@ def _score_tokens(judge: Judge, question: Question, answers: AnswerSet, texts: S
     """
     if not texts:
         return NOTHING
-    limits = _limits(" ".join(answers.masked_out))
-    if not limits and not _limits(" ".join(texts)):
+    limits = limits_of(" ".join(answers.masked_out))
+    if not limits and not limits_of(" ".join(texts)):
         total = sum(tree_nodes(judge, question, answers, texts))
         return Amount(total, total)
     most = 0.0
@@ -451,7 +385,7 @@ def _score_tokens(judge: Judge, question: Question, answers: AnswerSet, texts: S
         reference, blank = tree_nodes(judge, question, answers, ["x"]) or (0, 0)
         most = reference
         for text in texts:
-            most += blank + _token_count(judge, _strip(text)) + sum(_limits(text))
+            most += blank + _token_count(judge, strip(text)) + sum(limits_of(text))
         return Amount(None, most)
     contexts = [reference_context(question.text, answers.conditioning)]
     contexts += [summary_context(question.text, text) for text in texts]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -10,7 +11,16 @@ from msgspec.structs import replace
 
 from selfreflect.config import Config
 from selfreflect.errors import BackendError, ConfigError, SelfReflectError
-from selfreflect.models.base import Completion, Generator, Message, Refusal, Request, Sampling, seed_for
+from selfreflect.models.base import (
+    Completion,
+    Generator,
+    Message,
+    Refusal,
+    Reply,
+    Request,
+    Sampling,
+    seed_for,
+)
 from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.models.spec import kind_of, load_object
 from selfreflect.pipeline.models import ModelProvider, stage_model
@@ -101,9 +111,14 @@ def check_sampling(
 
 def _ask(generator: Generator, url: str, sampling: Sampling, seed: int) -> SamplingCheck:
     replies: Any = "unknown"
+    seconds: float | None = None
+    tokens = 0
     for probe in (PROBE, *OTHER_PROBES):
         message = Message(role="user", content=probe)
+        start = time.monotonic()
         [reply] = generator.generate([Request(messages=(message,), sampling=sampling, n=2, seed=seed)])
+        if seconds is None and isinstance(reply, Reply):
+            seconds, tokens = time.monotonic() - start, reply.tokens
         if isinstance(reply, Refusal) and reply.kind == "backend":
             raise BackendError(f"{reply.message}. Nothing was generated yet.")
         replies = _compare(() if isinstance(reply, Refusal) else reply.completions, sampling)
@@ -115,6 +130,8 @@ def _ask(generator: Generator, url: str, sampling: Sampling, seed: int) -> Sampl
         temperature=sampling.temperature,
         top_p=sampling.top_p,
         replies=replies,
+        seconds=seconds,
+        tokens=tokens,
     )
 
 

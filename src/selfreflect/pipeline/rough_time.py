@@ -1,0 +1,107 @@
+"""Guess how long the stages of a run take before a model has done any of the work.
+
+A local model's pace follows from its size and one small matrix product, a server's from the two samples of
+the preflight. Texts to come are as long as those of common models. All of it may be wrong by a factor of
+three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+from selfreflect.errors import SelfReflectError
+from selfreflect.models.spec import ModelSpec, load_object
+from selfreflect.pipeline.counting import TYPICAL_TOKENS, limits_of
+from selfreflect.pipeline.stages import StageTask
+from selfreflect.records import SamplingCheck
+
+if TYPE_CHECKING:
+    from selfreflect.models.local.pace import Pace
+
+ROUGH = "a rough guess until the first question is done"
+
+_ROWS = (1, 8, 64)
+"""Numbers of sequences for which a local model's pace is guessed, so that few products are timed."""
+
+_CONTEXTS = 3
+"""Contexts that the judge reads besides the summaries: the answers themselves, and the controls."""
+
+_MASKED = 0.6
+"""Masked words per token of an answer: stopwords are not masked."""
+
+_SAMPLE_TOKENS = 24
+"""Of each of the preflight's two samples, where the server does not say."""
+
+_TASK_TOKENS = 30
+"""Of what the judge reads after an answer, to be told its task."""
+
+
+def writing_seconds(
+    model: ModelSpec, drawn: Mapping[int, int], prompt_tokens: float, check: SamplingCheck | None
+) -> float | None:
+    """Guess how long texts take to be drawn; None where nothing tells.
+
+    Args:
+        drawn: typical tokens of the texts, by the number of sequences that are asked for together.
+        prompt_tokens: of all prompts.
+        check: the preflight of the model's server.
+    """
+    if model.kind == "openai":
+        return None if check is None else _server_seconds(check, model.max_connections, drawn)
+    largest = min(model.batch_size or _ROWS[-1], _ROWS[-1])
+    seconds = 0.0
+    for count, tokens in drawn.items():
+        rows = max(size for size in _ROWS if size <= max(1, min(count, largest)))
+        pace = _pace(model, rows)
+        if pace is None:
+            return None
+        seconds += tokens * pace.writing
+    pace = _pace(model, _ROWS[0])
+    return None if pace is None else seconds + prompt_tokens * pace.reading
+
+
+def _server_seconds(check: SamplingCheck, connections: int, drawn: Mapping[int, int]) -> float | None:
+    """As many calls at a time as the settings allow, each as fast as the two samples were."""
+    if not check.seconds:
+        return None
+    per_token = check.seconds / (check.tokens / 2 or _SAMPLE_TOKENS)
+    return sum(per_token * tokens / max(1, min(count, connections)) for count, tokens in drawn.items())
+
+
+def reading_seconds(judge: ModelSpec, tokens: float) -> float | None:
+    """Guess how long a judge reads so many tokens; None where nothing tells."""
+    pace = _pace(judge, _ROWS[0])
+    return None if pace is None else tokens * pace.reading
+
+
+def _pace(model: ModelSpec, rows: int) -> Pace | None:
+    if model.kind != "local":
+        return None
+    try:
+        pace: Pace | None = load_object("selfreflect.models.local.pace:guess_pace")(model, rows)
+    except SelfReflectError:  # loading the model says what is wrong
+        return None
+    return pace
+
+
+def typical_judge_tokens(task: StageTask, measures: Collection[str]) -> float:
+    """What a judge reads of one question, about: for information each answer after each context, for scores
+    what follows each masked word, too."""
+    assert task.answers is not None  # a question without answers is not scored
+    contexts = len({one.name for one in (*task.summaries, *task.uninformed)}) + _CONTEXTS
+    total = 0.0
+    for answer in task.answers.masked_out:
+        tokens = _typical_length(answer)
+        if "information" in measures:
+            total += contexts * tokens
+        if "selfreflect" in measures:
+            total += contexts * _MASKED * tokens * (tokens / 2 + _TASK_TOKENS)
+    return total
+
+
+def _typical_length(text: str) -> float:
+    limits = limits_of(text)
+    if limits:
+        return min(sum(limits), TYPICAL_TOKENS)
+    return len(text.encode("utf-8", "surrogatepass")) / 4

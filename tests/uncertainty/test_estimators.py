@@ -14,7 +14,8 @@ from selfreflect.errors import ConfigError
 from selfreflect.logprobs import AnswerTokens
 from selfreflect.uncertainty import likelihoods, samples
 from selfreflect.uncertainty.classes import ClassRule, group_related, last_number
-from selfreflect.uncertainty.estimators import ESTIMATORS, Samples, choose_estimators, estimate
+from selfreflect.uncertainty.estimators import ESTIMATORS, choose_estimators, estimate
+from selfreflect.uncertainty.features import Samples
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, token_fields
 from selfreflect.uncertainty.similarity import jaccard, rouge, rouge_l, words
 

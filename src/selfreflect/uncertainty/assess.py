@@ -16,7 +16,8 @@ from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.asking.estimates import ask_estimates
 from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.correctness import Correctness
-from selfreflect.uncertainty.estimators import ESTIMATORS, Samples, choose_estimators, estimate
+from selfreflect.uncertainty.estimators import ESTIMATORS, choose_estimators, estimate
+from selfreflect.uncertainty.features import Samples
 from selfreflect.uncertainty.length_audit import LengthAudit, audit_length
 from selfreflect.uncertainty.measures import MEASURES, Measurement, faithfulness, measure_all
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from typing import Annotated, Literal
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -38,6 +38,17 @@ _MARKER = re.compile(r"<\S+>")
 
 _DIGITS = 6
 """Decimals that are stored: more than float32 logits give."""
+
+
+Logprobs = tuple[tuple[float, ...], ...]
+Tokens = tuple[tuple[str, ...], ...]
+
+
+class LikelyToken(msgspec.Struct, frozen=True, array_like=True):
+    """A token that may come next, stored as a list of these values."""
+
+    text: str
+    logprob: Annotated[float, Meta(ge=LOWEST, le=0)]
 
 
 class AnswerTokens(msgspec.Struct, frozen=True, array_like=True):
@@ -73,32 +84,56 @@ def answer_tokens(
         logprobs: of all tokens, (T,).
         divergences: KL(uniform, prediction) where each token was drawn, (T,); empty or None if unknown.
     """
-    if len(texts) != len(logprobs):
+    pieces = _pieces(answer, texts) if len(texts) == len(logprobs) else None
+    if pieces is None:
         return "other_text"
+    values = []
+    for index in pieces:
+        value = logprobs[index]
+        if value is None or not LOWEST <= value <= 0:  # which NaN is not, either
+            return "out_of_range"
+        values.append(round(value, _DIGITS) + 0.0)
+    own = [divergences[index] for index in pieces] if divergences else []
+    return AnswerTokens(tuple(pieces.values()), tuple(values), _mean(own))
+
+
+def likely_tokens(tokens: Iterable[tuple[str, float]]) -> tuple[LikelyToken, ...]:
+    """Keep what can be stored: texts with log-probabilities in range, rounded."""
+    kept = []
+    for text, logprob in tokens:
+        if LOWEST <= logprob <= 0:  # which NaN is not
+            kept.append(LikelyToken(text, round(logprob, _DIGITS) + 0.0))
+    return tuple(kept)
+
+
+def first_token(answer: str, texts: Sequence[str | None]) -> int | None:
+    """The place of the token that an answer begins with; None if the answer is empty, or other tokens spell
+    it.
+
+    Args:
+        texts: of all tokens of the completion, as in :func:`answer_tokens`.
+    """
+    pieces = _pieces(answer, texts) or {}
+    return next((index for index, piece in pieces.items() if piece), None)
+
+
+def _pieces(answer: str, texts: Sequence[str | None]) -> dict[int, str] | None:
+    """What each token adds to the answer, by its place among all tokens; None if they do not spell it."""
     whole = "".join(text or "" for text in texts)
     start = whole.rfind(answer, 0, len(whole) - len(_end_of_turn(answer, texts)))
     if start < 0:
-        return "other_text"
+        return None
     end = start + len(answer)
     after = 0
-    kept = []
-    pieces = []
+    pieces = {}
     for index, text in enumerate(texts):
         if text is None:
             continue
         before, after = after, after + len(text)
         # one without text may begin the first character
         if before < end and (after > start or before == start):
-            kept.append(index)
-            pieces.append(text[max(0, start - before) : end - before])
-    values = []
-    for index in kept:
-        value = logprobs[index]
-        if value is None or not LOWEST <= value <= 0:  # which NaN is not, either
-            return "out_of_range"
-        values.append(round(value, _DIGITS) + 0.0)
-    own = [divergences[index] for index in kept] if divergences else []
-    return AnswerTokens(tuple(pieces), tuple(values), _mean(own))
+            pieces[index] = text[max(0, start - before) : end - before]
+    return pieces
 
 
 def _end_of_turn(answer: str, texts: Sequence[str | None]) -> str:
@@ -114,3 +149,46 @@ def _mean(divergences: Sequence[float | None]) -> float | None:
         return None
     mean = sum(known) / len(known)
     return round(max(0.0, mean), _DIGITS) if math.isfinite(mean) else None
+
+
+class TokenValues(NamedTuple):
+    """What is known of M answers; each field has M entries, or none where a file lacks it."""
+
+    logprobs: Logprobs = ()
+    """Log-probabilities of each answer's tokens, in nats."""
+    tokens: Tokens = ()
+    """Their texts."""
+    self_certainty: tuple[float, ...] = ()
+    """Mean over an answer's tokens of KL(uniform, prediction), in nats."""
+
+    def records(self, answers: Sequence[str]) -> tuple[AnswerTokens | NoLogprobs, ...]:
+        """As a run directory stores them; empty without both log-probabilities and tokens."""
+        if not self.logprobs or not self.tokens:
+            return ()
+        stored = []
+        for index, answer in enumerate(answers):
+            one = answer_tokens(answer, self.tokens[index], self.logprobs[index])
+            if isinstance(one, AnswerTokens) and self.self_certainty:
+                one = AnswerTokens(one.texts, one.logprobs, self.self_certainty[index])
+            stored.append(one)
+        return tuple(stored)
+
+    def choose(self, places: Sequence[int]) -> TokenValues:
+        """Those of some of the answers."""
+        logprobs = tuple(self.logprobs[place] for place in places) if self.logprobs else ()
+        tokens = tuple(self.tokens[place] for place in places) if self.tokens else ()
+        certainty = tuple(self.self_certainty[place] for place in places) if self.self_certainty else ()
+        return TokenValues(logprobs, tokens, certainty)
+
+
+def stored_values(stored: Sequence[AnswerTokens | NoLogprobs]) -> TokenValues:
+    """What a run directory stores of answers; nothing if one of them lacks its tokens or has none."""
+    known = [one for one in stored if isinstance(one, AnswerTokens) and one.texts]
+    if len(known) < len(stored):
+        return TokenValues()
+    certainties = [one.self_certainty for one in known if one.self_certainty is not None]
+    return TokenValues(
+        tuple(one.logprobs for one in known),
+        tuple(one.texts for one in known),
+        tuple(certainties) if len(certainties) == len(known) else (),
+    )

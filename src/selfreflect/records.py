@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -67,9 +67,15 @@ Positive: TypeAlias = Annotated[float, Meta(ge=0, le=1e9)]
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, metaclass=_RecordType):
     """Base of all records: immutable, compared by value, unknown fields refused."""
 
+    _rare: ClassVar[tuple[str, ...]] = ()
+    """Fields that are left out where they are empty, because they mostly are."""
+
     def to_dict(self) -> dict[str, Any]:
-        """All fields as plain values that JSON can hold."""
+        """All fields as plain values that JSON can hold, but rare ones that are empty."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
+        for name in self._rare:
+            if not plain[name]:
+                del plain[name]
         return plain
 
 
@@ -144,6 +150,8 @@ class AnswerSet(_Shown, frozen=True, kw_only=True):
     refused: Count = 0
     tokens: Count = 0
     logprobs: tuple[AnswerTokens | NoLogprobs, ...] = ()
+
+    _rare: ClassVar[tuple[str, ...]] = ("logprobs",)
 
     def __post_init__(self) -> None:
         if self.logprobs and len(self.logprobs) != len(self.answers):
@@ -544,7 +552,7 @@ def dump_line(value: Any) -> str:
 
     Text stays readable, but a lone surrogate, which UTF-8 cannot hold, turns the line into ASCII escapes.
     """
-    plain = msgspec.to_builtins(value)
+    plain = value.to_dict() if isinstance(value, Record) else msgspec.to_builtins(value)
     line = json.dumps(plain, ensure_ascii=False, allow_nan=False)
     if _SURROGATE.search(line):
         return json.dumps(plain, allow_nan=False)

@@ -14,7 +14,7 @@ from command import COMMAND, environment, run, written
 from fault_server import Action, Call, FaultServer, chat, choice, status
 from finished_run import write_run
 
-from selfreflect.uncertainty.asking.asker import REPLIES
+from selfreflect.store.replies import REPLIES
 
 QUESTIONS = [
     {
@@ -29,6 +29,9 @@ QUESTIONS = [
 
 def replies(call: Call) -> Action:
     text = call.body["messages"][-1]["content"]
+    if "top_logprobs" in call.body:
+        token = {"token": "True", "logprob": 0.0}
+        return chat({**choice("True"), "logprobs": {"content": [{**token, "top_logprobs": [token]}]}})
     said = "True" if "True or False" in text else "80%"
     return chat(*[choice(said) for _ in range(call.n)])
 
@@ -52,8 +55,22 @@ def test_a_served_model_is_asked_once(tmp_path: Path, monkeypatch: pytest.Monkey
     rows = {row["estimator"]: row for row in first.json if "estimator" in row}
     assert rows["p_true"]["model"] == f"openai:tiny at {server.url}"
     assert (rows["p_true"]["needs"], rows["p_true"]["range"]) == ("model", [0, 1])
-    assert "p_true 6 60" in first.said  # requests and replies, before they are asked for
+    assert "token True" in rows["p_true"]["variant"]
+    assert "p_true 6 6 " in first.said  # requests and replies, before they are asked for
     assert "secret-key" not in (out / REPLIES).read_text()
+
+
+def test_replies_of_a_server_without_log_probabilities_are_counted(tmp_path: Path) -> None:
+    def server_without(call: Call) -> Action:
+        refused = status(400, "Unsupported parameter: 'logprobs'")
+        return refused if "logprobs" in call.body else replies(call)
+
+    path = written(tmp_path / "a.json", QUESTIONS)
+    with FaultServer(server_without) as server:
+        outcome = run(*asking(path, server, "--json"))
+    [row] = [row for row in outcome.json if row.get("estimator") == "p_true"]
+    assert "share of True in the clear ones of 10 replies" in row["variant"]
+    assert ("p_true 6 6 " in outcome.said, "p_true, replies 6 60" in outcome.said) == (True, True)
 
 
 def test_a_served_judge_sorts_answers_and_decides_what_is_correct(tmp_path: Path) -> None:

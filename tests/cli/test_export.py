@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from command import run, written
 
+from selfreflect.logprobs import AnswerTokens
 from selfreflect.records import AnswerSet, Question, Score, Summary
 from selfreflect.store.run import Run
 
@@ -87,6 +88,56 @@ def test_exported_answers_and_items_are_items_again(directory: Path, tmp_path: P
         assert {key: one.answers for key, one in stored.answers.items()} == dict.fromkeys(
             ("q0", "q1"), ("a", "b", "c")
         )
+
+
+def tokens(*texts: str) -> AnswerTokens:
+    return AnswerTokens(texts, tuple(-0.5 - place for place in range(len(texts))), 1.5)
+
+
+def test_log_probabilities_travel_in_items_and_data_sets(tmp_path: Path) -> None:
+    known = (tokens("It ", "is", " \ud800a"), tokens("b"), tokens("c", "d"))
+    with Run.open(tmp_path / "run", {}) as stored:
+        for number, logprobs in enumerate((known, (*known[:2], "not_returned"), ())):
+            stored.append(Question(id=f"q{number}", text="Why?" * (number + 1)))
+            halves = {"masked_out": ("It is \ud800a",), "conditioning": ("b", "cd")}
+            stored.append(AnswerSet(question_id=f"q{number}", logprobs=logprobs, **halves))
+    lines = (tmp_path / "run" / "answers.jsonl").read_text().splitlines()
+    assert ["logprobs" in line for line in lines] == [True, True, False]
+    for format in ("datasets", "items"):
+        assert run("export", tmp_path / "run", "--format", format, "--output", tmp_path / format).code == 0
+    answers = tmp_path / "datasets" / "data" / "answers.parquet"
+    table = pq.read_table(answers).to_pydict()
+    assert table["logprobs"] == [[[-0.5, -1.5, -2.5], [-0.5], [-0.5, -1.5]], None, None]
+    assert table["tokens"][0] == [["It ", "is", " \\ud800a"], ["b"], ["c", "d"]]
+    items = tmp_path / "items" / "items.jsonl"
+    outcome = run("convert", items, "--output", tmp_path / "again.jsonl")
+    assert "of the tokens of each answer" in outcome.stdout
+    assert (tmp_path / "again.jsonl").read_bytes() == items.read_bytes()
+    assert run("import", "--items", items, "--out", tmp_path / "copy").code == 0
+    copies = Run.load(tmp_path / "copy").answers
+    assert [copies[f"q{number}"].logprobs for number in range(3)] == [known, (), ()]
+    for path in (answers, items):
+        outcome = run("uncertainty", path, "--estimators", "predictive_entropy,self_certainty", "--json")
+        values = [line["values"] for line in outcome.json if "values" in line]
+        assert values[0] == {"predictive_entropy": pytest.approx(7 / 3), "self_certainty": 1.5}
+        assert values[1] == {"predictive_entropy": None, "self_certainty": None}
+
+
+def test_log_probabilities_that_do_not_fit_are_left_out_and_said(tmp_path: Path) -> None:
+    row = {"question": "Why?", "answers": ["a", "b"], "logprobs": [[-1.0]]}
+    path = written(tmp_path / "a.json", [row, {**row, "question": "Who?", "logprobs": [[-1.0], [-2.0]]}])
+    outcome = run("convert", path, "--output", tmp_path / "b.jsonl", "--num-answers", "1")
+    assert outcome.code == 0
+    assert "log-probabilities of 1 question left out" in outcome.said
+    assert "1 entries for 2 answers" in outcome.said
+    lines = [json.loads(line) for line in (tmp_path / "b.jsonl").read_text().splitlines()]
+    assert [line.get("logprobs") for line in lines] == [None, [[-1.0], [-2.0]]]
+
+
+def test_a_number_of_tokens_is_no_list_of_tokens(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.json", [{"question": "Why?", "answers": ["a", "b"], "tokens": 35}])
+    assert run("convert", path, "--output", tmp_path / "b.jsonl").code == 0
+    assert json.loads((tmp_path / "b.jsonl").read_text())["metadata"] == {"tokens": 35}
 
 
 def test_a_run_with_nothing_yet_has_typed_columns(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from selfreflect.records import (
     WordDistance,
 )
 from selfreflect.store.merge import MergeResult, merge_runs
+from selfreflect.store.replies import REPLIES, ModelReplies, open_replies
 from selfreflect.store.run import Run
 
 FILES = ("questions.jsonl", "answers.jsonl", "summaries.jsonl", "scores.jsonl", "failures.jsonl")
@@ -492,3 +493,21 @@ def test_joining_holds_no_records(tmp_path: Path) -> None:
     tracemalloc.stop()
     assert peak < size / 5, f"{peak} bytes in memory for {size} on disk"
     assert json.loads((tmp_path / "all" / "manifest.json").read_text())["format"] == "selfreflect-run"
+
+
+def test_replies_of_all_directories_are_kept(tmp_path: Path) -> None:
+    def reply(request: str, **fields: Any) -> ModelReplies:
+        return ModelReplies(step="p_true", request=request, model="m", **fields)
+
+    said = {"texts": ("True",), "finishes": ("stop",)}
+    given_ = [[reply("a", **said), reply("b", failure="backend")], [reply("b", **said)], []]
+    for number, replies in enumerate(given_):
+        Run.open(tmp_path / str(number), {}).close()
+        with open_replies(tmp_path / str(number)) as store:
+            store.append_all(replies)
+    paths = [tmp_path / str(number) for number in range(3)]
+    merge_runs(paths, tmp_path / "all", name_scoring=scoring_name)
+    with open_replies(tmp_path / "all") as store:
+        assert store.records == {"a": reply("a", **said), "b": reply("b", **said)}
+    merge_runs(paths[2:], tmp_path / "none", name_scoring=scoring_name)
+    assert not (tmp_path / "none" / REPLIES).exists()

@@ -87,7 +87,8 @@ def open_asker(
         return
     from selfreflect.cli.stages import check_named
     from selfreflect.pipeline.models import ConfiguredModels, stage_model
-    from selfreflect.uncertainty.asking.asker import Asker, open_replies
+    from selfreflect.store.replies import open_replies
+    from selfreflect.uncertainty.asking.asker import Asker
 
     options = AskOptions(**overrides.section("asking"))
     if model is not None:

@@ -120,6 +120,7 @@ def _fitted(
     comparison: ComparisonOptions,
 ) -> CalibratorFile:
     """A calibrator that is fitted on all questions with a value and a label."""
+    from selfreflect.uncertainty.asking.estimates import COUNTED
     from selfreflect.uncertainty.calibrator_file import CalibratorFile, digests
     from selfreflect.uncertainty.recalibrate import fit
 
@@ -131,6 +132,7 @@ def _fitted(
         classes=comparison.classes or "exact",
         class_order=order_name(comparison.class_order),
         model=assessment.model or "",
+        token_probability=estimator in COUNTED and estimator not in assessment.counted,
         similarity=assessment.method.similarity,
         correctness=correctness,
         method=method,
@@ -177,6 +179,7 @@ def _apply(
                 f"the calibrator was fitted with the model {excerpt(saved.model)}, not {excerpt(asker.model)}"
             )
         assessment = Assessment(questions, [saved.estimator], make_method(questions, comparison, asker))
+    _refuse_other_variant(saved, assessment)
     indices, scores = [], []
     for index, value in enumerate(assessment.values[saved.estimator]):
         if not isinstance(value, NoValue):
@@ -185,6 +188,18 @@ def _apply(
     _say_missing(assessment, saved.estimator)
     confidences = saved.calibrator(scores)
     _show(assessment, saved.estimator, saved.correctness, indices, confidences, saved.method, json)
+
+
+def _refuse_other_variant(saved: CalibratorFile, assessment: Assessment) -> None:
+    """A probability of a token and a share of replies are not the same score."""
+    from selfreflect.uncertainty.asking.estimates import COUNTED
+
+    is_token = saved.estimator not in assessment.counted
+    if saved.estimator in COUNTED and saved.token_probability != is_token:
+        raise ConfigError(
+            f"the calibrator was fitted on another kind of {saved.estimator} than the model gives now, which "
+            f"is: {assessment.variant(saved.estimator)}. Fit it again"
+        )
 
 
 def _only_label(assessment: Assessment) -> str:

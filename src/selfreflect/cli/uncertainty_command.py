@@ -281,7 +281,7 @@ def _prediction_line(assessment: Assessment, row: Prediction) -> dict[str, Any]:
         line |= {
             "unit": info.unit,
             "range": [end if math.isfinite(end) else None for end in (info.low, info.high)],
-            "variant": info.variant,
+            "variant": assessment.variant(row.estimator),
             "source": info.source,
             "needs": info.needs,
         }

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, Protocol
 
 from selfreflect.errors import BackendError, excerpt
-from selfreflect.logprobs import AnswerTokens, NoLogprobs
+from selfreflect.logprobs import AnswerTokens, LikelyToken, NoLogprobs
 from selfreflect.records import FailureKind, Finish, Record
 
 Role = Literal["system", "user", "assistant"]
@@ -41,6 +41,9 @@ class Completion(Record, frozen=True, kw_only=True):
     tokens: int
     logprobs: AnswerTokens | NoLogprobs | None = None
     """Of the tokens of ``text``, or why there are none; None if the request wants none."""
+    first_tokens: tuple[LikelyToken, ...] = ()
+    """The likeliest tokens where ``text`` begins. Empty if the request wants none, the model does not tell
+    them, or the text is empty."""
 
 
 class Sample(Record, frozen=True, kw_only=True):
@@ -66,6 +69,8 @@ class Request(Record, frozen=True, kw_only=True):
     """Whether a reasoning model may think first. Its trace is removed from the reply either way."""
     logprobs: bool = False
     """Whether completions come with the log-probabilities of their tokens."""
+    first_tokens: int = 0
+    """How many likely first tokens completions come with; servers give 20 at most."""
     earlier: tuple[Sample, ...] = ()
     """Completions that are there already. They go into the reply, and only the others are drawn."""
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from selfreflect.errors import MissingExtraError
+from selfreflect.logprobs import stored_values
 from selfreflect.records import Question, Scalar, metadata_headings
 from selfreflect.render.table import Cell, Column
 from selfreflect.render.text import markdown_text
@@ -18,6 +19,15 @@ from selfreflect.report.run_records import RunRecords
 from selfreflect.text import counted
 
 _ANSWER_COLUMNS = ("id", "question", "context", "kind", "gold", "masked_out", "conditioning", "model")
+_LISTS = {
+    "gold": "text",
+    "masked_out": "text",
+    "conditioning": "text",
+    "tokens": "texts",
+    "logprobs": "numbers",
+    "self_certainty": "number",
+}
+"""Columns that hold lists, and what the entries of these are."""
 
 _CARD = """\
 ---
@@ -34,7 +44,8 @@ configs:
 Written by selfreflect: {counts}.
 
 - `answers`: a row for each question, with its sampled answers in two halves: `masked_out`, which summaries
-  are measured on, and `conditioning`, which the judge reads. Answers: {models}.
+  are measured on, and `conditioning`, which the judge reads. Answers: {models}. If they are
+  known: `tokens` and `logprobs` of each answer, and its `self_certainty`, masked-out answers first.
 - `summaries`: a row for each summary, with its results: `score` is the SelfReflect score (0 is perfect, lower
   is better), `recovered` the share of what the sampled answers tell that the summary tells (1 is as much),
   `bits` and `bits_available` are per answer; `undefined` and `failure` say why a number is missing.
@@ -113,7 +124,10 @@ def _saved_to_disk(tables: Mapping[str, Any]) -> dict[str, bytes]:
 
 
 def _answers(run: RunRecords) -> Any:
-    headings = metadata_headings(run.questions.values(), _ANSWER_COLUMNS)
+    known = {key: stored_values(answers.logprobs)._asdict() for key, answers in run.answers.items()}
+    of_tokens = {name: None for values in known.values() for name, value in values.items() if value}
+    names = (*_ANSWER_COLUMNS, *of_tokens)
+    headings = metadata_headings(run.questions.values(), names)
     rows = []
     for question in run.questions.values():
         answers = run.answers.get(question.id)
@@ -122,9 +136,9 @@ def _answers(run: RunRecords) -> Any:
         row: dict[str, Any] = {name: getattr(question, name) for name in ("id", "context", "kind")}
         row |= {"question": question.text, "gold": list(question.gold), "model": answers.model}
         row |= {"masked_out": list(answers.masked_out), "conditioning": list(answers.conditioning)}
+        row |= {name: [*known[question.id][name]] or None for name in of_tokens}
         rows.append(row | _values(question, headings))
-    columns = [Column(name) for name in _ANSWER_COLUMNS]
-    return _table(columns, rows, list(headings.values()), lists=("gold", "masked_out", "conditioning"))
+    return _table([Column(name) for name in names], rows, list(headings.values()))
 
 
 def _summaries(scorings: Sequence[RunRecords]) -> Any:
@@ -156,16 +170,18 @@ def _table(
     columns: Sequence[Column],
     rows: Sequence[dict[str, Any]],
     untyped: Sequence[str],
-    lists: Sequence[str] = (),
 ) -> Any:
     """Rows as an Arrow table; a column of metadata gets the narrowest type that holds all its values."""
     import pyarrow as pa
 
+    entries: dict[str, Any] = {"text": pa.string(), "number": pa.float64()}
+    entries |= {"texts": pa.list_(pa.string()), "numbers": pa.list_(pa.float64())}
     types: dict[str, Any] = {}
     for column in columns:
         number = pa.int64() if column.form == "d" else pa.float64()
         types[column.heading] = number if column.form else pa.string()
-    types |= dict.fromkeys(lists, pa.list_(pa.string()))
+        if column.heading in _LISTS:
+            types[column.heading] = pa.list_(entries[_LISTS[column.heading]])
     for name in untyped:
         kinds = {type(row[name]) for row in rows} - {type(None)}
         fits = all(abs(row[name]) < 2**63 for row in rows if isinstance(row[name], int))
@@ -179,10 +195,10 @@ def _table(
     return pa.Table.from_pylist(plain, schema=pa.schema(list(types.items())))
 
 
-def _plain(cell: Cell | list[str], as_text: bool) -> Any:
+def _plain(cell: Cell | Sequence[Any], as_text: bool) -> Any:
     """A cell as parquet holds it: a lone surrogate, which UTF-8 cannot encode, is escaped."""
-    if isinstance(cell, list):
-        return [_plain(text, True) for text in cell]
+    if isinstance(cell, list | tuple):
+        return [_plain(entry, as_text) for entry in cell]
     if cell is None or not (as_text or isinstance(cell, str)):
         return cell
     return str(cell).encode("utf-8", "backslashreplace").decode("utf-8")

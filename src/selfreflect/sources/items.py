@@ -3,16 +3,18 @@ directory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from selfreflect.errors import ConfigError, DataError, excerpt
+from selfreflect.logprobs import TokenValues, stored_values
 from selfreflect.records import AnswerSet, Question, Record, Scalar, Summary, halves, question_id
 from selfreflect.sources.columns import CONDITIONING, MASKED_OUT
 from selfreflect.sources.files import RowIds, listed
 from selfreflect.sources.item_rows import ItemRow, Reading, item_rows
 from selfreflect.sources.row_files import read_row_file
+from selfreflect.sources.token_columns import columns_with_lists, token_values
 from selfreflect.text import counted
 
 SEPARATORS = ("\n", ";", "|")
@@ -35,6 +37,8 @@ class Item(Record, frozen=True, kw_only=True):
     """What the model read with the question. The metric does not use it."""
     metadata: dict[str, Scalar] = {}  # noqa: RUF012 (msgspec makes a new one for each record)
     """Further columns of the file."""
+    known: TokenValues = TokenValues()
+    """Of the tokens of all answers, the masked-out ones first."""
 
     @classmethod
     def of(
@@ -69,7 +73,12 @@ class Item(Record, frozen=True, kw_only=True):
 
     @property
     def answer_set(self) -> AnswerSet:
-        return AnswerSet(question_id=self.id, masked_out=self.masked_out, conditioning=self.conditioning)
+        return AnswerSet(
+            question_id=self.id,
+            masked_out=self.masked_out,
+            conditioning=self.conditioning,
+            logprobs=self.known.records((*self.masked_out, *self.conditioning)),
+        )
 
     @property
     def summary_records(self) -> list[Summary]:
@@ -95,6 +104,7 @@ def items_from_records(
                 summaries=texts.get(question.id, {}),
                 context=question.context,
                 metadata=question.metadata,
+                known=stored_values(answer_set.logprobs),
             )
             items.append(item)
     return items
@@ -146,17 +156,26 @@ def read_item_file(
         if value is not None and value < 1:
             raise ConfigError(f"{name} must be at least 1, not {value}")
     file = read_row_file(source, progress and (lambda share: progress(share / 2)))
-    reading = Reading(columns or {}, cells=file.cells, separator=separator)
+    reserved = columns_with_lists(file.rows) - set((columns or {}).values())
+    reading = Reading(columns or {}, cells=file.cells, separator=separator, reserved=reserved)
     rows = item_rows(file.rows, reading, progress and (lambda share: progress(0.5 + share / 2)))
     ids = RowIds()
-    items = [_item(row, ids, num_answers) for row in rows]
+    problems: list[str] = []
+    items = []
+    for row in rows:
+        known, problem = _known_tokens(row, reserved)
+        problems += [problem] if problem else []
+        items.append(_item(row, ids, num_answers, known))
     layout = file.layout
     if any(row.one_answer for row in rows):
         layout += ", one row per answer"
     elif not file.is_log:
         layout += ", one row per question"
     notes = [*file.notes, *_notes(rows, items, file.name)]
-    return ItemFile(file.name, layout, items[:limit], _column_roles(rows), notes)
+    if problems:
+        notes.append(f"log-probabilities of {counted(len(problems), 'question')} left out: {problems[0]}")
+    roles = _column_roles(rows) | dict.fromkeys(sorted(reserved), "of the tokens of each answer")
+    return ItemFile(file.name, layout, items[:limit], roles, notes)
 
 
 def read_items(source: str | Path, *, limit: int | None = None, num_answers: int | None = None) -> list[Item]:
@@ -203,11 +222,22 @@ def to_plain(item: Item) -> dict[str, Any]:
         fields["order"] = item.order
     if item.metadata:
         fields["metadata"] = item.metadata
+    fields |= {name: values for name, values in item.known._asdict().items() if values}
     return fields
 
 
-def _item(row: ItemRow, ids: RowIds, num_answers: int | None) -> Item:
+def _known_tokens(row: ItemRow, columns: Collection[str]) -> tuple[TokenValues, str]:
+    """What the row says of its answers' tokens; nothing, and why, where that cannot be."""
+    try:
+        return token_values(row, [text for half in row.halves for text in half], columns), ""
+    except DataError as error:
+        return TokenValues(), str(error)
+
+
+def _item(row: ItemRow, ids: RowIds, num_answers: int | None, known: TokenValues) -> Item:
     masked_out, conditioning = row.halves
+    first, total = len(masked_out), len(masked_out) + len(conditioning)
+    places = [*range(first)[:num_answers], *range(first, total)[:num_answers]]
     return Item(
         id=ids.take(row.row, row.question, row.context, row.id_column),
         question=row.question,
@@ -217,6 +247,7 @@ def _item(row: ItemRow, ids: RowIds, num_answers: int | None) -> Item:
         order=row.order,
         context=row.context,
         metadata=row.metadata,
+        known=known.choose(places),
     )
 
 

@@ -1,6 +1,7 @@
 """Merge run directories of one question set.
 
-Records go from disk to disk, so memory holds only all question ids and the keys of one file.
+Records go from disk to disk, so memory holds only all question ids, the keys of one file, and what models
+replied about answers.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from selfreflect.store.journal import store_errors
 from selfreflect.store.layout import all_journals, is_of_scoring, scoring_folder
 from selfreflect.store.manifest import Manifest, merge_settings
 from selfreflect.store.partial import PartialAnswers
+from selfreflect.store.replies import REPLIES, ModelReplies, replies_journal
 from selfreflect.store.run import Run
 from selfreflect.store.trim import lean
 
@@ -122,6 +124,10 @@ def merge_runs(
                     files[file] = stack.enter_context(file.open("wb"))
                 files[file].write((dump_line(record) + "\n").encode())
                 result.records[type(record)] += 1
+            if replies := _replies(paths):
+                lines = "".join(dump_line(reply) + "\n" for reply in replies.values())
+                files[unfinished / REPLIES] = stack.enter_context((unfinished / REPLIES).open("wb"))
+                files[unfinished / REPLIES].write(lines.encode())
             for opened in files.values():
                 opened.flush()
                 os.fsync(opened.fileno())
@@ -193,6 +199,16 @@ def _records(
                     continue
                 target = targets[scoring] if is_of_scoring(record) else ""
                 yield scoring_folder(target) / journal.path.name, lean(record, leave_out)
+
+
+def _replies(paths: Sequence[Path]) -> dict[str, ModelReplies]:
+    """The replies of all directories, by request; what one directory has, no other one needs to ask again."""
+    replies: dict[str, ModelReplies] = {}
+    for path in paths:
+        for request, reply in replies_journal(path).stream():
+            if request not in replies or not replies[request].is_final:
+                replies[request] = reply
+    return replies
 
 
 def _common_settings(

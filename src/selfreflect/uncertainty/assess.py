@@ -74,16 +74,19 @@ class Assessment:
         if any(name in ("eigv", "deg", "ecc", "sentence_sar", "sar") for name in chosen):
             prepare(similarity, (text for question in questions for text in question.answers))
         samples = [Samples(question, method.rule, similarity, relevance) for question in questions]
+        counted: frozenset[str] = frozenset()
         names = [name for name, estimator in chosen.items() if estimator.needs == "model"]
         if names:
             judged = [one.judged_answer for one in samples]
-            questions = ask_estimates(names, questions, judged, method.rule, method.asker)
+            questions, counted = ask_estimates(names, questions, judged, method.rule, method.asker)
             samples = [Samples(question, method.rule, similarity, relevance) for question in questions]
         self.questions = questions
         self.method = method
         self.samples = samples
         self.model = None if method.asker is None else method.asker.model
         """The model that was asked; None without any."""
+        self.counted = counted
+        """Estimators whose values are shares of a model's replies, because it does not tell probabilities."""
         self.values = {
             name: [estimate(estimator, one) for one in self.samples] for name, estimator in chosen.items()
         }
@@ -120,6 +123,11 @@ class Assessment:
             return None
         stated_column, shares = zip(*pairs, strict=True)
         return faithfulness(stated_column, shares), len(pairs)
+
+    def variant(self, estimator: str) -> str:
+        """How the estimator's values were computed."""
+        info = ESTIMATORS[estimator]
+        return info.counted if estimator in self.counted else info.variant
 
     def missing(self, estimator: str) -> dict[str, int]:
         """How many questions lack a value, by reason. Where messages of one kind differ, as those that quote

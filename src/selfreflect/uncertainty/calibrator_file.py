@@ -33,6 +33,8 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     y: tuple[float, ...]
     model: str = ""
     """The model that was asked, if any."""
+    token_probability: bool = False
+    """Whether P(True) was the probability of a token, not a share of replies."""
     n: int
     """Labelled questions that it was fitted on."""
     samples: tuple[int, ...]

@@ -48,6 +48,8 @@ class Estimator:
     needs: Need = "samples"
     fewest: int = 1
     """Samples that it needs."""
+    counted: str = ""
+    """The variant of a model that does not tell the probabilities of its tokens: replies are counted."""
 
     @property
     def is_probability(self) -> bool:
@@ -84,7 +86,7 @@ def _stored(name: str, missing: NoValue = _NOT_MEASURED) -> Callable[[Samples], 
     return lambda one: one.question.values.get(name, missing)
 
 
-def _asked_of_model(name: str, meaning: str, variant: str, source: str) -> Estimator:
+def _asked_of_model(name: str, meaning: str, variant: str, source: str, counted: str = "") -> Estimator:
     return Estimator(
         _stored(name, _NOT_ASKED),
         meaning,
@@ -94,6 +96,7 @@ def _asked_of_model(name: str, meaning: str, variant: str, source: str) -> Estim
         unit="probability",
         high=1,
         needs="model",
+        counted=counted,
     )
 
 
@@ -289,15 +292,17 @@ ESTIMATORS = {
     ),
     "p_true": _asked_of_model(
         "p_true",
-        "how often the model calls the judged answer true",
-        "share of True in the clear ones of 10 replies at temperature 1, no samples shown",
+        "how likely the model calls the judged answer true",
+        "probability of the token True among True and False, no samples shown",
         "arXiv 2207.05221",
+        "share of True in the clear ones of 10 replies at temperature 1, no samples shown",
     ),
     "p_true_samples": _asked_of_model(
         "p_true_samples",
-        "how often the model calls the judged answer true, when it sees its own samples",
-        "share of True in the clear ones of 10 replies at temperature 1, the first 10 samples shown",
+        "how likely the model calls the judged answer true, when it sees its own samples",
+        "probability of the token True among True and False, the first 10 samples shown",
         "arXiv 2207.05221",
+        "share of True in the clear ones of 10 replies at temperature 1, the first 10 samples shown",
     ),
     "self_evaluation": _asked_of_model(
         "self_evaluation",

@@ -2,8 +2,8 @@
 
 Questions and answers are read like items, in every layout: see :mod:`selfreflect.sources.item_rows`. A
 question needs answers or a ``confidence``, and a text or an id. It may have ``gold``, ``aliases``,
-``response``, ``logprobs``, ``tokens``, ``length`` and ``correct``, also in an object ``metadata``. In CSV,
-lists are written as JSON.
+``response``, ``logprobs``, ``tokens``, ``self_certainty``, ``length`` and ``correct``, also in an object
+``metadata``. In CSV, lists are written as JSON.
 """
 
 from __future__ import annotations
@@ -15,23 +15,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from selfreflect.errors import excerpt
-from selfreflect.logprobs import UNKNOWN_LOGPROB
 from selfreflect.sources.columns import item_columns
 from selfreflect.sources.files import Row, RowIds, listed, type_name
-from selfreflect.sources.item_rows import ItemRow, Reading, item_rows, list_in
+from selfreflect.sources.item_rows import ItemRow, Reading, item_rows
 from selfreflect.sources.items import separated_cell
 from selfreflect.sources.row_files import read_row_file
-from selfreflect.uncertainty.question import AnsweredQuestion, TokenLogprobs
+from selfreflect.sources.token_columns import TOKEN_COLUMNS, field_list, field_value, token_values
+from selfreflect.uncertainty.question import AnsweredQuestion
 
 _OF_QUESTION = ("aliases", "confidence", "length", "correct")
-_OF_ANSWERS = ("logprobs", "tokens")
 _RESPONSE = "response"
 """The judged answer, where the samples are in another column; else it is one of them."""
-
-_EXTRA_TOKENS = 2
-"""Tokens without text, such as the end of a text, that an answer may have."""
-
-_LARGEST = 1e300
 
 
 class AnsweredFile(NamedTuple):
@@ -82,7 +76,7 @@ def read_answered_questions(
 def _reserved(rows: list[Row], gold: str, assigned: Mapping[str, str]) -> set[str]:
     """The columns that are no questions, answers or ids."""
     names = list({name: None for row in rows for name in row.fields})
-    reserved = {gold, *_OF_QUESTION, *_OF_ANSWERS} - set(assigned.values())
+    reserved = {gold, *_OF_QUESTION, *TOKEN_COLUMNS} - set(assigned.values())
     others = [name for name in names if name not in reserved and name != _RESPONSE]
     columns = item_columns(others, assigned)
     reserved |= {columns.summaries, columns.order}
@@ -104,7 +98,7 @@ def _joined(item: ItemRow, gold: str, has_response: bool, varying: set[str]) -> 
     """
     fields: dict[str, Any] = {}
     for name in (gold, *_OF_QUESTION, *([_RESPONSE] if has_response else [])):
-        values = [value for row in item.rows if (value := _value(row, name)) not in (None, "")]
+        values = [value for row in item.rows if (value := field_value(row, name)) not in (None, "")]
         if any(repr(value) != repr(values[0]) for value in values):
             if name == gold:
                 raise item.row.error(
@@ -114,36 +108,13 @@ def _joined(item: ItemRow, gold: str, has_response: bool, varying: set[str]) -> 
             varying.add(name)
         elif values:
             fields[name] = values[0]
-    for name in _OF_ANSWERS:
-        fields[name] = _of_each_answer(item, name) if item.one_answer else _value(item.row, name)
     return Row(item.row.source, item.row.where, fields)
-
-
-def _of_each_answer(item: ItemRow, name: str) -> list[Any] | None:
-    """What each row says of its own answer; None if none says anything."""
-    values = []
-    for row, answer in zip(item.rows, item.answers, strict=True):
-        if answer is None:
-            continue
-        value = _value(row, name)
-        if isinstance(value, str):
-            value = list_in(value)
-        if isinstance(value, list) and len(value) == 1 and isinstance(value[0], list):
-            [value] = value
-        values.append(value)
-    return values if any(value is not None for value in values) else None
-
-
-def _value(row: Row, name: str) -> Any:
-    """A field, also one of the object ``metadata``, where `selfreflect convert` puts other columns."""
-    value = row.get(name)
-    return row.get(f"metadata.{name}") if value is None else value
 
 
 def _notes(items: list[ItemRow], questions: list[AnsweredQuestion], is_log: bool) -> list[str]:
     notes = []
     references = sorted({item.columns.reference for item in items} - {""})
-    if is_log and any(_value(item.row, "target") for item in items):
+    if is_log and any(field_value(item.row, "target") for item in items):
         references.append("target")
     if references and not any(question.gold for question in questions):
         option = f"--gold {shlex.quote(references[0])}"
@@ -169,10 +140,10 @@ def _question(item: ItemRow, row: Row, ids: RowIds, gold: str) -> AnsweredQuesti
             "holds answers, name it with --column answer=NAME; selfreflect convert FILE shows how a file is "
             "understood"
         )
-    aliases = _list(row, "aliases")
+    aliases = field_list(row, "aliases")
     if not all(isinstance(one, list) and all(isinstance(text, str) for text in one) for one in aliases):
         raise row.error("the field 'aliases' must be a list of lists of texts")
-    tokens = _token_texts(row, answers)
+    known = token_values(item, answers)
     return AnsweredQuestion(
         id=ids.take(item.row, item.question, item.context, item.id_column),
         text=item.question,
@@ -180,8 +151,9 @@ def _question(item: ItemRow, row: Row, ids: RowIds, gold: str) -> AnsweredQuesti
         gold=_right_answers(row, gold),
         aliases=tuple(tuple(one) for one in aliases),
         answer=row.optional_text(_RESPONSE) or None,
-        logprobs=_logprobs(row, answers, tokens),
-        tokens=tokens,
+        logprobs=known.logprobs or None,
+        tokens=known.tokens or None,
+        self_certainty=known.self_certainty or None,
         confidence=confidence,
         length=_number(row, "length", 0, math.inf),
         correct=_label(row),
@@ -190,7 +162,7 @@ def _question(item: ItemRow, row: Row, ids: RowIds, gold: str) -> AnsweredQuesti
 
 def _right_answers(row: Row, name: str) -> tuple[str, ...]:
     """The spellings of the right answer, which may be a number."""
-    values = _list(row, name, single=True)
+    values = field_list(row, name, single=True)
     texts = []
     for number, one in enumerate(values, 1):
         if isinstance(one, bool) or not isinstance(one, str | int | float):
@@ -200,24 +172,6 @@ def _right_answers(row: Row, name: str) -> tuple[str, ...]:
         if str(one).strip():
             texts.append(str(one))
     return tuple(texts)
-
-
-def _list(row: Row, name: str, single: bool = False) -> list[Any]:
-    """A field that holds a list, or a text with one; empty if missing. ``single`` allows one value."""
-    value = row.fields.get(name)
-    if isinstance(value, str) and value.lstrip().startswith("["):
-        parsed = list_in(value)
-        if parsed is not None:
-            value = parsed
-        elif not single:
-            raise row.error(f"the field {excerpt(name)} is not a JSON list")
-    if value is None or value == "":
-        return []
-    if single and not isinstance(value, list):
-        return [value]
-    if not isinstance(value, list):
-        raise row.error(f"the field {excerpt(name)} must be a list, not {type_name(value)}")
-    return value
 
 
 def _number(row: Row, name: str, low: float, high: float) -> float | None:
@@ -246,52 +200,3 @@ def _label(row: Row) -> bool | None:
     if label is None:
         raise row.error(f"the field 'correct' must be true, false, 1 or 0; it is {excerpt(value)}")
     return label
-
-
-def _token_texts(row: Row, answers: tuple[str, ...]) -> tuple[tuple[str, ...], ...] | None:
-    values = _list(row, "tokens")
-    if not values:
-        return None
-    _require_one_each(row, "tokens", values, answers)
-    for number, (texts, answer) in enumerate(zip(values, answers, strict=True), 1):
-        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            raise row.error(f"entry {number} of the field 'tokens' must be a list of texts")
-        if "".join(texts).strip() != answer.strip():
-            raise row.error(f"the tokens of answer {number} do not spell it: {excerpt(''.join(texts))}")
-    return tuple(map(tuple, values))
-
-
-def _logprobs(
-    row: Row, answers: tuple[str, ...], tokens: tuple[tuple[str, ...], ...] | None
-) -> TokenLogprobs | None:
-    values = _list(row, "logprobs")
-    if not values:
-        return None
-    _require_one_each(row, "logprobs", values, answers)
-    checked = []
-    for number, (logprobs, answer) in enumerate(zip(values, answers, strict=True), 1):
-        what = f"entry {number} of the field 'logprobs'"
-        if not isinstance(logprobs, list) or not logprobs:
-            raise row.error(f"{what} must be a list with the log-probability of each token")
-        for value in logprobs:
-            # an integer may be too large for a float, so it is compared before it is converted
-            good = isinstance(value, int | float) and not isinstance(value, bool)
-            if not good or not -_LARGEST <= value <= 0:
-                raise row.error(f"{what} holds {excerpt(value)}; a log-probability is a number up to 0")
-            if value == UNKNOWN_LOGPROB:
-                raise row.error(
-                    f"{what} holds -9999, by which servers say that they do not know it; leave it out"
-                )
-        size = len(answer.encode("utf-8", "replace")) + _EXTRA_TOKENS
-        if len(logprobs) > size or (tokens and len(tokens[number - 1]) != len(logprobs)):
-            raise row.error(
-                f"{what} has {len(logprobs)} values, which does not fit answer {number}: they may belong to "
-                "another answer or come from another tokenizer"
-            )
-        checked.append(tuple(map(float, logprobs)))
-    return tuple(checked)
-
-
-def _require_one_each(row: Row, name: str, values: list[Any], answers: tuple[str, ...]) -> None:
-    if len(values) != len(answers):
-        raise row.error(f"the field {name!r} has {len(values)} entries for {len(answers)} answers")

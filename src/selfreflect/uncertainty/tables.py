@@ -32,7 +32,8 @@ def value_table(assessment: Assessment) -> Table:
         if values:
             numbers = (fmean(values), min(values), max(values))
         direction = "confidence" if info.confidence else "uncertainty"
-        rows.append((name, direction, f"{info.unit} {range_text(info)}", len(values), *numbers, info.variant))
+        variant = assessment.variant(name)
+        rows.append((name, direction, f"{info.unit} {range_text(info)}", len(values), *numbers, variant))
     columns = (
         Column("estimator"),
         Column("higher is more"),

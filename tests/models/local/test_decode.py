@@ -78,7 +78,7 @@ def test_likelihoods_of_tokens_by_their_definitions() -> None:
         divergence = sum(math.log((1 / 7) / p) / 7 for p in row)
         assert likelihood.divergence == pytest.approx(divergence, abs=1e-6)
     [flat] = token_likelihoods(torch.zeros(1, 5, dtype=torch.bfloat16), torch.tensor([3]))
-    assert flat == (pytest.approx(-math.log(5)), pytest.approx(0, abs=1e-6))
+    assert flat[:2] == (pytest.approx(-math.log(5)), pytest.approx(0, abs=1e-6))
     [certain] = token_likelihoods(torch.tensor([[50.0, 0.0]]), torch.tensor([0]))
     assert certain.logprob == 0
 

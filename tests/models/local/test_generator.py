@@ -28,7 +28,7 @@ from tiny_chat import (
 )
 
 from selfreflect.errors import BackendError
-from selfreflect.logprobs import AnswerTokens
+from selfreflect.logprobs import AnswerTokens, first_token
 from selfreflect.models.base import Completion, Message, Refusal, Reply, Request, Sampling
 from selfreflect.models.chat import ChatTokenizer
 from selfreflect.models.local.decode import Draw, decode
@@ -405,6 +405,27 @@ def test_log_probabilities_are_the_models_own_whatever_the_sampling(tmp_path: Pa
         torch.testing.assert_close(torch.tensor(own.logprobs), expected, atol=1e-4, rtol=0)
         divergence = -(math.log(predictions.shape[-1]) + predictions.mean(-1)).mean()
         assert own.self_certainty == pytest.approx(float(divergence), abs=1e-4)
+
+
+def test_likely_first_tokens_are_those_of_the_prediction(tmp_path: Path) -> None:
+    generator = HFGenerator.load(model_path(tmp_path, "llama"), device="cpu")
+    request = replace(ask(TEXTS[0], Sampling(temperature=0, max_new_tokens=4)), first_tokens=5)
+    [reply] = generator.generate([request])
+    assert isinstance(reply, Reply)
+    [prompt] = generator.chat.encode([generator.chat.render(request.messages)])
+    [draw] = [Draw(prompt=tuple(prompt), sampling=request.sampling, seed=0, limit=4)]
+    list(decode(generator.lm.model, [draw], frozenset(), pad_id=0))
+    place = first_token(reply.text, generator.chat.token_texts(draw.tokens))
+    assert place is not None
+    expected = teacher_forced(generator.lm, prompt, draw.tokens)[place].topk(5)
+    likely = reply.completions[0].first_tokens
+    assert reply.completions[0].logprobs is None
+    assert [token.text for token in likely] == [
+        generator.chat.token_texts([int(one)])[0] or "" for one in expected.indices
+    ]
+    torch.testing.assert_close(
+        torch.tensor([token.logprob for token in likely]), expected.values, atol=1e-4, rtol=0
+    )
 
 
 @given(

@@ -590,6 +590,23 @@ def test_log_probabilities_come_with_the_tokens_of_the_answer() -> None:
     assert lines == []
 
 
+def test_likely_first_tokens_are_those_where_the_answer_begins() -> None:
+    others = [token("True", -0.5), token(" False", -2), token("x", -9999), token("y", "?"), token("z", 3)]
+    thought = [token(text, -1, top_logprobs=[token("no", -1)]) for text in ("<think>", "x", "</think>")]
+    reply = with_tokens("<think>x</think>True", *thought, token("True", -0.5, top_logprobs=others))
+    result, _, server = told(lambda call: chat(reply), ask(first_tokens=5))
+    body = server.calls[0].body
+    assert (body["logprobs"], body["top_logprobs"]) == (True, 5)
+    assert result.completions[0].logprobs is None
+    assert [token.text for token in result.completions[0].first_tokens] == ["True", " False", "x"]
+
+
+@pytest.mark.parametrize("value", [None, [], {"content": []}, {"content": [{"token": "a", "logprob": 0}]}])
+def test_a_server_without_likely_tokens_gives_none(value: Any) -> None:
+    result, _, _ = told(lambda call: chat({**choice("a"), "logprobs": value}), ask(first_tokens=5))
+    assert (result.text, result.completions[0].first_tokens) == ("a", ())
+
+
 def test_nobody_asks_for_log_probabilities_by_default() -> None:
     result, _, server = told(lambda call: chat(with_tokens("a", token("a", -1))), ask())
     assert "logprobs" not in server.calls[0].body

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from scripted import Line, Scripted
 
 from selfreflect.errors import StoreError
+from selfreflect.logprobs import LikelyToken
 from selfreflect.models.base import Completion, Refusal, Reply, Request
 from selfreflect.models.spec import ModelSpec
-from selfreflect.uncertainty.asking.asker import REPLIES, Asker, open_replies
+from selfreflect.store.replies import REPLIES, open_replies
+from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.asking.estimates import INTERVIEWS
 from selfreflect.uncertainty.assess import Assessment, Method
 from selfreflect.uncertainty.classes import ClassRule
@@ -53,12 +57,46 @@ def test_every_interview_gives_its_value() -> None:
         "verbalized_top4": 0.55,
         "verbalized_2s": 0.6,
     }
-    assert [len(batch) for batch in model.batches] == [6, 1]
+    assert [len(batch) for batch in model.batches] == [6, 1, 2]
     shown = [request.messages[0].content for request in model.requests]
     assert '"Question: Capital of France?"' in shown[0]
     assert "Lyon" not in shown[0]
     assert '2. "Lyon"' in shown[1]
-    assert [message.role for message in model.requests[-1].messages] == ["user", "assistant", "user"]
+    assert [message.role for message in model.requests[6].messages] == ["user", "assistant", "user"]
+
+
+def begins(**tokens: float) -> Reply:
+    """A reply that says True, and how likely it might have begun otherwise."""
+    likely = tuple(LikelyToken(text.replace("_", " "), math.log(share)) for text, share in tokens.items())
+    return Reply(completions=(Completion(text="True", finish="length", tokens=1, first_tokens=likely),))
+
+
+def test_p_true_is_the_probability_of_a_token(tmp_path: Path) -> None:
+    model = Scripted([begins(True_=0.5, _true=0.1, False_=0.2, Truth=0.1)])
+    for _ in range(2):  # the second time from disk
+        with open_replies(tmp_path) as store:
+            asker = Asker(ModelSpec("scripted"), lambda: model, store)
+            assessment = Assessment([CAPITAL], ["p_true"], Method(ClassRule(), asker=asker))
+            assert assessment.values["p_true"][0] == pytest.approx(0.75)
+            assert "token True" in assessment.variant("p_true")
+    [request] = model.requests
+    assert (request.n, request.first_tokens) == (1, 20)
+
+
+def test_p_true_needs_most_of_the_probability_on_true_and_false() -> None:
+    assert reason(begins(True_=0.3, False_=0.1, It=0.5), "p_true") == "unparsed"
+    silent = Reply(completions=(Completion(text="", finish="stop", tokens=0),))
+    assert reason(silent, "p_true") == "unparsed"
+
+
+def test_replies_are_counted_for_all_questions_if_one_lacks_probabilities() -> None:
+    others = [replace(CAPITAL, id=name, text=f"Capital of {name}") for name in ("France", "Italy")]
+    model = Scripted([begins(True_=1.0), "True", ["True", "False"], "False"])
+    asker = Asker(ModelSpec("scripted"), lambda: model)
+    assessment = Assessment(others, ["p_true"], Method(ClassRule(), asker=asker))
+    assert assessment.values["p_true"] == [0.5, 0.0]
+    assert "share of True" in assessment.variant("p_true")
+    assert [request.n for request in model.requests] == [1, 1, 10, 10]
 
 
 def test_every_asking_estimator_is_a_confidence_with_an_interview() -> None:

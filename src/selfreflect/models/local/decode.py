@@ -28,6 +28,8 @@ class TokenLikelihood(NamedTuple):
     """In nats."""
     divergence: float | None
     """KL(uniform, prediction) over the whole vocabulary, in nats; None if only a part of it is known."""
+    likeliest: tuple[tuple[int, float], ...] = ()
+    """Other tokens that could have been drawn, and their log-probabilities, if they are wanted."""
 
 
 @dataclass
@@ -42,6 +44,8 @@ class Draw:
     tokens: list[int] = field(default_factory=list)
     likelihoods: list[TokenLikelihood] | None = None
     """Of ``tokens``; None unless they are wanted."""
+    likeliest: int = 0
+    """How many of the likeliest tokens are wanted at each place, with ``likelihoods``."""
     stopped: bool = False
     """Whether it ended with a stop token, which is not kept in ``tokens``."""
     failure: str = ""
@@ -90,9 +94,10 @@ def decode(
     active = list(range(len(draws)))
     sources = [torch.Generator(device=logits.device).manual_seed(draw.seed) for draw in draws]
     is_measured = any(draw.likelihoods is not None for draw in draws)
+    likeliest = max(draw.likeliest for draw in draws)
     while True:
         tokens = choose(logits, draws[0].sampling, sources)
-        measured = token_likelihoods(logits, tokens) if is_measured else [None] * len(active)
+        measured = token_likelihoods(logits, tokens, likeliest) if is_measured else [None] * len(active)
         unfinished = []
         ended = []
         for i, token in enumerate(tokens.tolist()):
@@ -164,14 +169,20 @@ class LibrarySequences:
         return logits.to(ids.device)  # a model in parts may leave them elsewhere
 
 
-def token_likelihoods(logits: torch.Tensor, tokens: torch.Tensor) -> list[TokenLikelihood]:
-    """What predictions make of the tokens that were drawn from them. Logits are (sequences, vocabulary)."""
+def token_likelihoods(
+    logits: torch.Tensor, tokens: torch.Tensor, likeliest: int = 0
+) -> list[TokenLikelihood]:
+    """What predictions make of the tokens that were drawn from them, and their ``likeliest`` tokens. Logits
+    are (sequences, vocabulary)."""
     logits = logits.float()
     normalizer = logits.logsumexp(dim=-1)
     logprobs = logits.gather(-1, tokens[:, None])[:, 0] - normalizer
     divergences = normalizer - logits.mean(dim=-1) - math.log(logits.shape[-1])
-    pairs = zip(logprobs.clamp(max=0).tolist(), divergences.tolist(), strict=True)
-    return [TokenLikelihood(*pair) for pair in pairs]
+    values, ids = logits.topk(min(likeliest, logits.shape[-1]), dim=-1)
+    values = (values - normalizer[:, None]).clamp(max=0)
+    others = [tuple(zip(*row, strict=True)) for row in zip(ids.tolist(), values.tolist(), strict=True)]
+    measured = zip(logprobs.clamp(max=0).tolist(), divergences.tolist(), others, strict=True)
+    return [TokenLikelihood(*one) for one in measured]
 
 
 def choose(logits: torch.Tensor, sampling: Sampling, sources: Sequence[torch.Generator]) -> torch.Tensor:

@@ -9,7 +9,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from selfreflect.logprobs import AnswerTokens, NoLogprobs, answer_tokens
+from selfreflect.logprobs import (
+    AnswerTokens,
+    LikelyToken,
+    NoLogprobs,
+    answer_tokens,
+    first_token,
+    likely_tokens,
+)
 from selfreflect.models.base import Refusal, Reply, Request, Sample, results_of
 from selfreflect.models.chat import ChatTokenizer, ends_in_trace, fewest_tokens
 from selfreflect.models.local.decode import Draw, decode
@@ -105,24 +112,41 @@ class TokenGenerator(ABC):
         # Sample i has the seed of the request plus i, so asking for more samples keeps the first ones.
         seeds = [request.seed + index for index in request.missing]
         draws = [Draw(prompt=prompt, sampling=request.sampling, seed=seed, limit=limit) for seed in seeds]
-        if request.logprobs:
+        if request.logprobs or request.first_tokens:
             for draw in draws:
                 draw.likelihoods = []
+                draw.likeliest = request.first_tokens
         return draws
 
     def _sample(self, draw: Draw, request: Request, rendered: str) -> Sample:
         """The completion that a draw has become, at its place in the reply."""
         in_trace = ends_in_trace(rendered)
         completion = self.chat.completion(draw.tokens, in_trace=in_trace, stopped=draw.stopped)
-        if draw.likelihoods is not None:
+        if request.logprobs:
             completion = replace(completion, logprobs=self._answer_tokens(completion.text, draw))
+        if request.first_tokens:
+            completion = replace(completion, first_tokens=self._first_tokens(completion.text, draw))
         return Sample(index=draw.seed - request.seed, completion=completion)
 
     def _answer_tokens(self, answer: str, draw: Draw) -> AnswerTokens | NoLogprobs:
-        if not draw.likelihoods and draw.tokens:
+        likelihoods = draw.likelihoods or []
+        if not likelihoods and draw.tokens:
             return "not_returned"
-        logprobs, divergences = zip(*draw.likelihoods, strict=True) if draw.likelihoods else ((), ())
+        logprobs = [one.logprob for one in likelihoods]
+        divergences = [one.divergence for one in likelihoods]
         return answer_tokens(answer, self.chat.token_texts(draw.tokens), logprobs, divergences)
+
+    def _first_tokens(self, text: str, draw: Draw) -> tuple[LikelyToken, ...]:
+        """The likeliest tokens where the text begins."""
+        place = first_token(text, self.chat.token_texts(draw.tokens))
+        likelihoods = draw.likelihoods or []
+        if place is None or place >= len(likelihoods):
+            return ()
+        tokens = []
+        for token, logprob in likelihoods[place].likeliest:
+            [piece] = self.chat.token_texts([token])
+            tokens.append((piece or "", logprob))
+        return likely_tokens(tokens)
 
 
 class _Completions:

@@ -174,7 +174,8 @@ class OpenAIGenerator:
             async with client.chat.completions.with_streaming_response.create(
                 **body, extra_headers=self.client.headers
             ) as response:
-                return parse_response(await body_of(response), count, request.logprobs)
+                wanted = request.logprobs, request.first_tokens > 0
+                return parse_response(await body_of(response), count, *wanted)
 
         while True:
             try:

@@ -11,7 +11,15 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from selfreflect.logprobs import UNKNOWN_LOGPROB, AnswerTokens, NoLogprobs, answer_tokens
+from selfreflect.logprobs import (
+    UNKNOWN_LOGPROB,
+    AnswerTokens,
+    LikelyToken,
+    NoLogprobs,
+    answer_tokens,
+    first_token,
+    likely_tokens,
+)
 from selfreflect.models.base import Completion, Reply, Request, Sample
 from selfreflect.models.reasoning import UnclosedReasoningError, split_reasoning
 from selfreflect.records import FailureKind, Finish
@@ -105,6 +113,7 @@ class _Token(msgspec.Struct):
     token: str
     logprob: Any
     bytes: list[Annotated[int, msgspec.Meta(ge=0, le=255)]] | None = None
+    top_logprobs: Any = None
 
 
 class _Tokens(msgspec.Struct):
@@ -153,8 +162,10 @@ class Dialect:
             self.limit: sampling.max_new_tokens,
             "extra_body": extra,
         }
-        if request.logprobs and "logprobs" not in self.left_out:
+        if (request.logprobs or request.first_tokens) and "logprobs" not in self.left_out:
             body["logprobs"] = True
+            if request.first_tokens:
+                body["top_logprobs"] = request.first_tokens
         if count > 1:
             body["n"] = count
         return body
@@ -213,9 +224,11 @@ class ParsedResponse:
         return Reply(completions=tuple(completions), prompt_tokens=self.prompt_tokens)
 
 
-def parse_response(data: bytes, count: int, logprobs: bool = False) -> ParsedResponse:
-    """Read 1 to ``count`` completions from the body of a response, with their log-probabilities if wanted.
-    Raises APIError if it holds none."""
+def parse_response(
+    data: bytes, count: int, logprobs: bool = False, first_tokens: bool = False
+) -> ParsedResponse:
+    """Read 1 to ``count`` completions from the body of a response, with their log-probabilities and likely
+    first tokens if wanted. Raises APIError if it holds none."""
     try:
         body = _decoded(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -230,7 +243,18 @@ def parse_response(data: bytes, count: int, logprobs: bool = False) -> ParsedRes
     usage = body.usage if isinstance(body.usage, dict) else {}
     # A server counts the tokens of a call, not of each completion: they are shared out evenly.
     share, rest = divmod(_count(usage.get("completion_tokens")), len(choices))
-    completions = [_parse(choice, share + (index < rest), logprobs) for index, choice in enumerate(choices)]
+    completions = []
+    for index, choice in enumerate(choices):
+        completion, closes_trace = _parse(choice, share + (index < rest))
+        if logprobs:
+            completion = msgspec.structs.replace(
+                completion, logprobs=_answer_tokens(completion.text, choice.logprobs)
+            )
+        if first_tokens:
+            completion = msgspec.structs.replace(
+                completion, first_tokens=_first_tokens(completion.text, choice.logprobs)
+            )
+        completions.append(ParsedCompletion(completion, closes_trace))
     return ParsedResponse(completions, _count(usage.get("prompt_tokens")))
 
 
@@ -280,7 +304,8 @@ def _message(error: Any) -> str:
     return error if isinstance(error, str) else msgspec.json.encode(error).decode()
 
 
-def _parse(choice: _Choice, tokens: int, logprobs: bool) -> ParsedCompletion:
+def _parse(choice: _Choice, tokens: int) -> tuple[Completion, bool]:
+    """A completion, and whether it ends a reasoning trace that the prompt began."""
     message = choice.message
     finish = _FINISH.get(choice.finish_reason or "", "stop")
     text, closes_trace = "", False
@@ -293,8 +318,7 @@ def _parse(choice: _Choice, tokens: int, logprobs: bool) -> ParsedCompletion:
             finish = "unclosed_reasoning"
         if not text and finish == "length" and (message.reasoning_content or message.reasoning):
             finish = "unclosed_reasoning"
-    own = _answer_tokens(text, choice.logprobs) if logprobs else None
-    return ParsedCompletion(Completion(text=text, finish=finish, tokens=tokens, logprobs=own), closes_trace)
+    return Completion(text=text, finish=finish, tokens=tokens), closes_trace
 
 
 def _answer_tokens(answer: str, value: Any) -> AnswerTokens | NoLogprobs:
@@ -310,6 +334,22 @@ def _answer_tokens(answer: str, value: Any) -> AnswerTokens | NoLogprobs:
         is_number = isinstance(token.logprob, int | float) and not isinstance(token.logprob, bool)
         values.append(token.logprob if is_number and token.logprob != UNKNOWN_LOGPROB else None)
     return answer_tokens(answer, _texts(tokens), values)
+
+
+def _first_tokens(answer: str, value: Any) -> tuple[LikelyToken, ...]:
+    """The likeliest tokens where an answer begins, from the log-probabilities of a choice."""
+    try:
+        tokens = msgspec.convert(value, _Tokens).content
+        place = first_token(answer, _texts(tokens))
+        others = msgspec.convert([] if place is None else tokens[place].top_logprobs, list[_Token])
+    except msgspec.ValidationError:
+        return ()
+    likely = []
+    for other in others:
+        is_number = isinstance(other.logprob, int | float) and not isinstance(other.logprob, bool)
+        if is_number:
+            likely.append((other.token, other.logprob))
+    return likely_tokens(likely)
 
 
 def _texts(tokens: Sequence[_Token]) -> list[str | None]:

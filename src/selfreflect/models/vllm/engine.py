@@ -124,7 +124,8 @@ class VLLMGenerator(TokenGenerator):
         draw.stopped = part.finish_reason == "stop"
         if draw.likelihoods is not None:
             for token, logprobs in zip(draw.tokens, part.logprobs or (), strict=False):
-                draw.likelihoods.append(TokenLikelihood(logprobs[token].logprob, None))
+                likeliest = [(id_, one.logprob) for id_, one in logprobs.items()] if draw.likeliest else []
+                draw.likelihoods.append(TokenLikelihood(logprobs[token].logprob, None, tuple(likeliest)))
         if part.finish_reason not in ("stop", "length"):
             draw.failure = f"vLLM ended a completion of {self.name!r} with {excerpt(part.finish_reason)}"
 
@@ -138,7 +139,7 @@ def _params(draw: Draw) -> Any:
     from vllm.sampling_params import RequestOutputKind
 
     # 0 is the sampled token alone; vLLM takes it from the logits before temperature and filters
-    wanted = {} if draw.likelihoods is None else {"logprobs": 0}
+    wanted = {} if draw.likelihoods is None else {"logprobs": draw.likeliest}
     return SamplingParams(
         seed=draw.seed,
         temperature=draw.sampling.temperature,

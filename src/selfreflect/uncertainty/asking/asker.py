@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
 from selfreflect.models.base import Generator, Message, Refusal, Reply, Request, Sampling, as_done, seed_for
 from selfreflect.models.spec import ModelSpec
-from selfreflect.records import RETRIED, Count, FailureKind, Finish, Record, dump_line
-from selfreflect.store.journal import Journal, lock, store_errors
+from selfreflect.records import dump_line
+from selfreflect.store.journal import Journal
+from selfreflect.store.replies import ModelReplies
 from selfreflect.text import without_credentials
 from selfreflect.uncertainty.question import NoValue
-
-REPLIES = "replies.jsonl"
-"""The file of a run directory, or of ``--out``, that keeps replies."""
 
 
 class Inquiry(NamedTuple):
@@ -29,34 +25,13 @@ class Inquiry(NamedTuple):
     n: int = 1
     temperature: float = 0.0
     max_new_tokens: int = 64
+    first_tokens: int = 0
+    """How many likely first tokens are wanted with each reply."""
 
     @property
     def characters(self) -> int:
         """Length of the prompt."""
         return sum(len(message.content) for message in self.messages)
-
-
-class ModelReplies(Record, frozen=True, kw_only=True):
-    """What a model replied to one inquiry, as it came; it is parsed anew whenever it is read."""
-
-    step: str
-    request: str
-    """Digest of the model, the conversation and the sampling. A reply to anything else is not used."""
-    model: str
-    texts: tuple[str, ...] = ()
-    finishes: tuple[Finish, ...] = ()
-    tokens: Count = 0
-    failure: FailureKind | None = None
-    message: str = ""
-
-    def __post_init__(self) -> None:
-        if len(self.texts) != len(self.finishes) or bool(self.texts) == (self.failure is not None):
-            raise ValueError("replies are either texts that each ended somehow, or a failure")
-
-    @property
-    def is_final(self) -> bool:
-        """Whether another try would give the same."""
-        return self.failure not in RETRIED
 
 
 class ReplyCounter(Protocol):
@@ -137,18 +112,28 @@ class Asker:
             **facts,
             texts=tuple(completion.text for completion in result.completions),
             finishes=tuple(completion.finish for completion in result.completions),
+            first_tokens=result.completions[0].first_tokens,
             tokens=result.tokens,
         )
 
     def _digest(self, inquiry: Inquiry) -> str:
         turns = [[message.role, message.content] for message in inquiry.messages]
-        line = dump_line([self.model, turns, inquiry.n, inquiry.temperature, inquiry.max_new_tokens])
+        asked = [self.model, turns, inquiry.n, inquiry.temperature, inquiry.max_new_tokens]
+        if inquiry.first_tokens:
+            asked.append(inquiry.first_tokens)
+        line = dump_line(asked)
         return hashlib.sha256(line.encode()).hexdigest()[:32]
 
 
 def _request(digest: str, inquiry: Inquiry) -> Request:
     sampling = Sampling(temperature=inquiry.temperature, max_new_tokens=inquiry.max_new_tokens)
-    return Request(messages=inquiry.messages, sampling=sampling, n=inquiry.n, seed=seed_for(0, digest))
+    return Request(
+        messages=inquiry.messages,
+        sampling=sampling,
+        n=inquiry.n,
+        seed=seed_for(0, digest),
+        first_tokens=inquiry.first_tokens,
+    )
 
 
 def model_name(spec: ModelSpec) -> str:
@@ -168,31 +153,3 @@ def reply_text(replies: ModelReplies) -> str | NoValue:
     if finish != "stop":
         return NoValue("no_reply", f"the model gave no reply ({finish})")
     return replies.texts[0]
-
-
-@contextmanager
-def open_replies(directory: Path) -> Iterator[Journal[ModelReplies]]:
-    """Open the replies of a directory for writing, under its lock, and make the directory if needed.
-
-    Raises:
-        StoreError: another process writes to it, the file is damaged, or the system refuses.
-    """
-    with ExitStack() as stack:
-        with store_errors(directory):
-            directory.mkdir(parents=True, exist_ok=True)
-            stack.callback(os.close, lock(directory / ".lock"))
-            journal = replies_journal(directory)
-            stack.callback(journal.close)
-            if journal.path.exists():
-                journal.repair()
-        yield journal
-
-
-def replies_journal(directory: Path) -> Journal[ModelReplies]:
-    """The replies of a directory, unread."""
-    return Journal(
-        directory / REPLIES,
-        ModelReplies,
-        lambda replies: replies.request,
-        lambda replies: not replies.is_final,
-    )

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
+from selfreflect.errors import excerpt
 from selfreflect.models.base import Message
+from selfreflect.store.replies import ModelReplies
 from selfreflect.text import fill, numbered
-from selfreflect.uncertainty.asking.asker import Asker, Inquiry, ModelReplies, reply_text
+from selfreflect.uncertainty.asking.asker import Asker, Inquiry, reply_text
 from selfreflect.uncertainty.asking.parsing import (
     StatedGuess,
     join_guesses,
     parse_guesses,
     parse_probability,
     parse_truth,
+    truth_of_token,
 )
 from selfreflect.uncertainty.asking.prompts import described, prompts, quoted
 from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 
+P_TRUE_TOKENS = 20
+"""Likely first tokens among which True and False are looked for: the most that servers give."""
 P_TRUE_REPLIES = 10
-"""Replies whose share of True is P(True): any generator gives texts, and few give probabilities of tokens."""
+"""Replies whose share of True is P(True) where a model does not tell probabilities of tokens."""
 SHOWN_SAMPLES = 10
 """Samples that P(True) shows at most."""
 GUESSES = 4
@@ -59,8 +65,12 @@ def user_turn(name: str, subject: Subject, text: str = "user") -> tuple[Message,
 
 
 def _p_true(name: str, subject: Subject, earlier: Sequence[str]) -> Inquiry:
+    return Inquiry(name, user_turn(name, subject), max_new_tokens=8, first_tokens=P_TRUE_TOKENS)
+
+
+def _p_true_replies(name: str, subject: Subject, earlier: Sequence[str]) -> Inquiry:
     turns = user_turn(name, subject)
-    return Inquiry(name, turns, n=P_TRUE_REPLIES, temperature=1.0, max_new_tokens=8)
+    return Inquiry(f"{name}, replies", turns, n=P_TRUE_REPLIES, temperature=1.0, max_new_tokens=8)
 
 
 def _single(name: str, subject: Subject, earlier: Sequence[str]) -> Inquiry:
@@ -79,6 +89,23 @@ def _then_probabilities(subject: Subject, earlier: Sequence[str]) -> Inquiry:
         Message(role="user", content=prompts()["verbalized_2s"]["probabilities"].strip()),
     )
     return Inquiry("verbalized_2s, probabilities", turns, max_new_tokens=256)
+
+
+def _probability_of_true(replies: Sequence[ModelReplies]) -> Outcome:
+    """The probability of the token True, as a part of that of True and False, at least half of all."""
+    [reply] = replies
+    if reply.failure is not None:
+        return NoValue("no_reply", f"the model gave no reply ({reply.failure}): {reply.message}")
+    mass = {True: 0.0, False: 0.0}
+    for token in reply.first_tokens:
+        verdict = truth_of_token(token.text)
+        if verdict is not None:
+            mass[verdict] += math.exp(token.logprob)
+    total = mass[True] + mass[False]
+    if total < 0.5:
+        said = f"the reply begins with True or False with a probability of {total:.2f}"
+        return NoValue("unparsed", f"{said}; it is {excerpt(reply.texts[0], 80)}")
+    return mass[True] / total
 
 
 def _share_of_true(replies: Sequence[ModelReplies]) -> Outcome:
@@ -104,14 +131,28 @@ def _parsed(parse: Callable[..., Outcome], replies: Sequence[ModelReplies]) -> O
 
 
 INTERVIEWS = {
-    "p_true": Interview((partial(_p_true, "p_true"),), _share_of_true),
-    "p_true_samples": Interview((partial(_p_true, "p_true_samples"),), _share_of_true),
+    "p_true": Interview((partial(_p_true, "p_true"),), _probability_of_true),
+    "p_true_samples": Interview((partial(_p_true, "p_true_samples"),), _probability_of_true),
     "self_evaluation": Interview((partial(_single, "self_evaluation"),), partial(_parsed, parse_probability)),
     "verbalized": Interview((partial(_single, "verbalized"),), partial(_parsed, parse_guesses)),
     "verbalized_top4": Interview((partial(_single, "verbalized_top4"),), partial(_parsed, parse_guesses)),
     "verbalized_2s": Interview((_first_guesses, _then_probabilities), partial(_parsed, join_guesses)),
 }
 """By name of the estimator."""
+COUNTED = {
+    "p_true": Interview((partial(_p_true_replies, "p_true"),), _share_of_true),
+    "p_true_samples": Interview((partial(_p_true_replies, "p_true_samples"),), _share_of_true),
+}
+"""What is asked instead of a model that does not tell the probabilities of its tokens."""
+
+
+class AskedEstimates(NamedTuple):
+    """What a model said of questions."""
+
+    questions: list[AnsweredQuestion]
+    """With the values of the estimators."""
+    counted: frozenset[str]
+    """Estimators of ``COUNTED`` whose values are shares of replies, for all questions alike."""
 
 
 def ask_estimates(
@@ -120,11 +161,13 @@ def ask_estimates(
     judged: Sequence[str | None],
     rule: ClassRule,
     asker: Asker | None,
-) -> list[AnsweredQuestion]:
+) -> AskedEstimates:
     """Ask for the estimators ``names``, and add their values to the questions.
 
     All requests of a step are one batch, over all questions and estimators. Verbalised confidence is that of
-    the judged answer: the highest probability of the guesses in its class.
+    the judged answer: the highest probability of the guesses in its class. Where a model does not tell the
+    probabilities of its tokens for one question, P(True) of every question is the share of True in replies,
+    so that no column mixes two measures.
 
     Args:
         judged: the answer of each question that is judged; None where there is none.
@@ -134,7 +177,6 @@ def ask_estimates(
         BackendError: the model has stopped working. What it replied before is kept.
     """
     outcomes: list[dict[str, Outcome]] = [{} for _ in questions]
-    pending: dict[tuple[int, str], list[ModelReplies]] = {}
     subjects: dict[int, Subject] = {}
     for index, (question, answer) in enumerate(zip(questions, judged, strict=True)):
         if answer is None or asker is None:
@@ -144,17 +186,38 @@ def ask_estimates(
             outcomes[index] = dict.fromkeys(names, why)
             continue
         subjects[index] = Subject(question, answer)
-        pending |= {(index, name): [] for name in names}
-    for step in range(max((len(INTERVIEWS[name].steps) for name in names), default=0)):
-        if asker is not None:
-            _take_step(step, pending, subjects, asker)
-    for (index, name), replies in pending.items():
-        outcomes[index][name] = INTERVIEWS[name].read(replies)
-    return _with_values(questions, outcomes, subjects, rule)
+    interviews = {name: INTERVIEWS[name] for name in names}
+    replies = {} if asker is None else _interview(interviews, subjects, asker)
+    counted = frozenset(name for (_, name), given in replies.items() if name in COUNTED and _is_untold(given))
+    if counted and asker is not None:
+        interviews |= {name: COUNTED[name] for name in sorted(counted)}
+        replies |= _interview({name: COUNTED[name] for name in sorted(counted)}, subjects, asker)
+    for (index, name), given in replies.items():
+        outcomes[index][name] = interviews[name].read(given)
+    return AskedEstimates(_with_values(questions, outcomes, subjects, rule), counted)
+
+
+def _is_untold(replies: Sequence[ModelReplies]) -> bool:
+    """Whether a model replied without the probabilities of its first token."""
+    [reply] = replies
+    return reply.failure is None and bool(reply.texts[0]) and not reply.first_tokens
+
+
+def _interview(
+    interviews: Mapping[str, Interview], subjects: Mapping[int, Subject], asker: Asker
+) -> dict[tuple[int, str], list[ModelReplies]]:
+    """Ask everything about every subject: the replies, by index of the question and name of the estimator."""
+    pending: dict[tuple[int, str], list[ModelReplies]] = {
+        (index, name): [] for index in subjects for name in interviews
+    }
+    for step in range(max((len(one.steps) for one in interviews.values()), default=0)):
+        _take_step(step, interviews, pending, subjects, asker)
+    return pending
 
 
 def _take_step(
     step: int,
+    interviews: Mapping[str, Interview],
     pending: Mapping[tuple[int, str], list[ModelReplies]],
     subjects: Mapping[int, Subject],
     asker: Asker,
@@ -162,7 +225,7 @@ def _take_step(
     """Ask one step of every estimator that has so many, where all steps before have replies."""
     places, inquiries = [], []
     for (index, name), replies in pending.items():
-        steps = INTERVIEWS[name].steps
+        steps = interviews[name].steps
         texts = [reply_text(reply) for reply in replies]
         whole = [text for text in texts if not isinstance(text, NoValue)]
         if step < len(steps) and len(whole) == len(texts):

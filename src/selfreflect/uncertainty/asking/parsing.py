@@ -129,6 +129,11 @@ def join_guesses(guesses: str, probabilities: str) -> tuple[StatedGuess, ...] | 
     return tuple(joined)
 
 
+def truth_of_token(text: str) -> bool | None:
+    """What a token says that is one of the words True and False, in any case; None for any other."""
+    return {"true": True, "false": False}.get(text.strip().lower())
+
+
 def parse_truth(text: str) -> bool | NoValue:
     """Read a reply that begins with True or False, and not with both ("True or False: ...")."""
     match = _TRUTH.match(text)

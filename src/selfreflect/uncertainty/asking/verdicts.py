@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from selfreflect.errors import excerpt
 from selfreflect.models.base import Message
+from selfreflect.store.replies import ModelReplies
 from selfreflect.text import fill, numbered
-from selfreflect.uncertainty.asking.asker import Asker, Inquiry, ModelReplies, reply_text
+from selfreflect.uncertainty.asking.asker import Asker, Inquiry, reply_text
 from selfreflect.uncertainty.asking.prompts import described, prompts, quoted
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 

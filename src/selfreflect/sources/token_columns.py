@@ -1,0 +1,147 @@
+"""Columns that say something of each answer: its tokens, their log-probabilities, and its self-certainty."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from selfreflect.errors import excerpt
+from selfreflect.logprobs import UNKNOWN_LOGPROB, Logprobs, Tokens, TokenValues
+from selfreflect.sources.files import Row, type_name
+from selfreflect.sources.item_rows import ItemRow, list_in
+
+TOKEN_COLUMNS = ("logprobs", "tokens", "self_certainty")
+
+_EXTRA_TOKENS = 2
+"""Tokens without text, such as the end of a text, that an answer may have."""
+
+_LARGEST = 1e300
+
+
+def columns_with_lists(rows: Sequence[Row]) -> set[str]:
+    """Which of ``TOKEN_COLUMNS`` hold lists; others with such a name hold something else, such as a count."""
+    names = set()
+    for row in rows:
+        for name in TOKEN_COLUMNS:
+            value = row.fields.get(name)
+            if isinstance(value, list) or (isinstance(value, str) and value.lstrip().startswith("[")):
+                names.add(name)
+    return names
+
+
+def token_values(
+    item: ItemRow, answers: Sequence[str], columns: Collection[str] = TOKEN_COLUMNS
+) -> TokenValues:
+    """Read what the ``columns`` say of a question's answers.
+
+    Raises:
+        DataError: an entry is malformed or does not fit its answer.
+    """
+    fields = {}
+    for name in columns:
+        fields[name] = _of_each_answer(item, name) if item.one_answer else field_value(item.row, name)
+    row = Row(item.row.source, item.row.where, fields)
+    tokens = _tokens(row, answers)
+    return TokenValues(_logprobs(row, answers, tokens), tokens, _self_certainty(row, answers))
+
+
+def field_value(row: Row, name: str) -> Any:
+    """A field, also one of the object ``metadata``, where `selfreflect convert` puts other columns."""
+    value = row.get(name)
+    return row.get(f"metadata.{name}") if value is None else value
+
+
+def field_list(row: Row, name: str, single: bool = False) -> list[Any]:
+    """A field that holds a list, or a text with one; empty if missing. ``single`` allows one value."""
+    value = row.fields.get(name)
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        parsed = list_in(value)
+        if parsed is not None:
+            value = parsed
+        elif not single:
+            raise row.error(f"the field {excerpt(name)} is not a JSON list")
+    if value is None or value == "":
+        return []
+    if single and not isinstance(value, list):
+        return [value]
+    if not isinstance(value, list):
+        raise row.error(f"the field {excerpt(name)} must be a list, not {type_name(value)}")
+    return value
+
+
+def _of_each_answer(item: ItemRow, name: str) -> list[Any] | None:
+    """What each row says of its own answer; None if none says anything."""
+    values = []
+    for row, answer in zip(item.rows, item.answers, strict=True):
+        if answer is None:
+            continue
+        value = field_value(row, name)
+        if isinstance(value, str):
+            value = list_in(value)
+        is_single = isinstance(value, list) and len(value) == 1
+        if is_single and (isinstance(value[0], list) or name == "self_certainty"):
+            [value] = value
+        values.append(value)
+    return values if any(value is not None for value in values) else None
+
+
+def _tokens(row: Row, answers: Sequence[str]) -> Tokens:
+    values = field_list(row, "tokens")
+    if not values:
+        return ()
+    _require_one_each(row, "tokens", values, answers)
+    for number, (texts, answer) in enumerate(zip(values, answers, strict=True), 1):
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            raise row.error(f"entry {number} of the field 'tokens' must be a list of texts")
+        if "".join(texts).strip() != answer.strip():
+            raise row.error(f"the tokens of answer {number} do not spell it: {excerpt(''.join(texts))}")
+    return tuple(map(tuple, values))
+
+
+def _logprobs(row: Row, answers: Sequence[str], tokens: Tokens) -> Logprobs:
+    values = field_list(row, "logprobs")
+    if not values:
+        return ()
+    _require_one_each(row, "logprobs", values, answers)
+    checked = []
+    for number, (logprobs, answer) in enumerate(zip(values, answers, strict=True), 1):
+        what = f"entry {number} of the field 'logprobs'"
+        if not isinstance(logprobs, list) or not logprobs:
+            raise row.error(f"{what} must be a list with the log-probability of each token")
+        for value in logprobs:
+            # an integer may be too large for a float, so it is compared before it is converted
+            good = isinstance(value, int | float) and not isinstance(value, bool)
+            if not good or not -_LARGEST <= value <= 0:
+                raise row.error(f"{what} holds {excerpt(value)}; a log-probability is a number up to 0")
+            if value == UNKNOWN_LOGPROB:
+                raise row.error(
+                    f"{what} holds -9999, by which servers say that they do not know it; leave it out"
+                )
+        size = len(answer.encode("utf-8", "replace")) + _EXTRA_TOKENS
+        if len(logprobs) > size or (tokens and len(tokens[number - 1]) != len(logprobs)):
+            raise row.error(
+                f"{what} has {len(logprobs)} values, which does not fit answer {number}: they may belong to "
+                "another answer or come from another tokenizer"
+            )
+        checked.append(tuple(map(float, logprobs)))
+    return tuple(checked)
+
+
+def _self_certainty(row: Row, answers: Sequence[str]) -> tuple[float, ...]:
+    values = field_list(row, "self_certainty")
+    if not values:
+        return ()
+    _require_one_each(row, "self_certainty", values, answers)
+    for number, value in enumerate(values, 1):
+        good = isinstance(value, int | float) and not isinstance(value, bool)
+        if not good or not 0 <= value < math.inf:
+            raise row.error(
+                f"entry {number} of the field 'self_certainty' is {excerpt(value)}; it must be 0 or more"
+            )
+    return tuple(map(float, values))
+
+
+def _require_one_each(row: Row, name: str, values: list[Any], answers: Sequence[str]) -> None:
+    if len(values) != len(answers):
+        raise row.error(f"the field {name!r} has {len(values)} entries for {len(answers)} answers")

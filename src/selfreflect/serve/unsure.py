@@ -1,0 +1,143 @@
+"""Say something else than the summary if the confidence is too low: nothing, a warning, or a question."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
+
+from selfreflect.errors import ConfigError, nearest
+from selfreflect.serve.clarify import Clarification, NoClarification
+from selfreflect.serve.texts import texts
+from selfreflect.text import counted, fill
+from selfreflect.uncertainty.hedges import PHRASES
+
+WhenUnsure = Literal["abstain", "hedge", "ask"]
+"""``abstain``: say that the answer is not known well enough. ``hedge``: say how sure it is, then the summary.
+``ask``: ask the question that separates the classes best."""
+
+AGREEMENTS = ("modal_share", "split_half")
+"""Kinds of confidence that are shares of samples: how often an answer comes back, not how often it is
+right."""
+
+_WORDS = {
+    "almost certain": "It is almost certain",
+    "very likely": "It is very likely",
+    "very good chance": "There is a very good chance",
+    "likely": "It is likely",
+    "probable": "It is probable",
+    "better than even": "The chances are better than even",
+    "about even": "The chances are about even",
+    "unlikely": "It is unlikely",
+    "very unlikely": "It is very unlikely",
+    "almost no chance": "There is almost no chance",
+}
+"""Beginnings of a sentence with a phrase of ``hedges.PHRASES``."""
+
+
+class Confidence(NamedTuple):
+    """How sure a model is, and by which measure."""
+
+    value: float
+    """In [0, 1]."""
+    kind: str
+    """The estimator."""
+    calibrated: bool
+    """Whether a calibrator made the value, so that it is the share of right answers."""
+    num_answers: int
+
+
+class Wording(NamedTuple):
+    """What is said in the end."""
+
+    text: str
+    action: WhenUnsure | None
+    """None: the summary, as it is."""
+    note: str = ""
+    """Why another action was taken than the one that is set."""
+
+
+@dataclass(frozen=True)
+class UnsurePolicy:
+    """What is done below which confidence.
+
+    Raises:
+        ConfigError: there is no such action, or ``below`` is not in (0, 1].
+    """
+
+    action: WhenUnsure
+    below: float
+
+    def __post_init__(self) -> None:
+        known = list(get_args(WhenUnsure))
+        if self.action not in known:
+            hint = nearest(self.action, known)
+            raise ConfigError(f"no action {self.action!r} when unsure.{hint} Known: {', '.join(known)}")
+        if not 0 < self.below <= 1:
+            raise ConfigError(
+                f"the confidence below which to {self.action} must lie in (0, 1], not {self.below}"
+            )
+
+    def is_unsure(self, confidence: Confidence) -> bool:
+        """Compare a confidence with the threshold."""
+        return confidence.value < self.below
+
+    def word(
+        self,
+        confidence: Confidence,
+        summary: str,
+        clarification: Clarification | NoClarification | None,
+    ) -> Wording:
+        """Put a summary into words that fit its confidence.
+
+        Args:
+            clarification: for ``ask``, where the lack of a question makes a hedge with a note; None for other
+                actions.
+        """
+        if not self.is_unsure(confidence):
+            return Wording(summary, None)
+        if self.action == "abstain":
+            return Wording(_said("abstain", certainty=certainty(confidence)), "abstain")
+        if isinstance(clarification, Clarification) and self.action == "ask":
+            options = "\n".join(f"- {option}" for option in clarification.options)
+            return Wording(_said("ask", asked=clarification.question, options=options), "ask")
+        note = ""
+        if isinstance(clarification, NoClarification):
+            note = f"there is no question to ask back: {clarification.message}"
+        return Wording(_said("hedge", certainty=certainty(confidence), summary=summary), "hedge", note)
+
+
+def certainty(confidence: Confidence) -> str:
+    """Say in a sentence how sure a model is, and of what.
+
+    A calibrated confidence speaks of being right, a share of samples of saying the same again. The sentence
+    has a word of probability only if the number is in the band that people give to it.
+    """
+    name = "stated"
+    if confidence.calibrated:
+        name = "calibrated"
+    elif confidence.kind in AGREEMENTS:
+        name = "again"
+    words = _words_for(confidence.value)
+    values = {"percent": _percent(confidence.value), "samples": counted(confidence.num_answers, "sample")}
+    template = texts()["certainty"][name if words else f"{name}_number"]
+    return fill(template, {**values, "words": words or ""})
+
+
+def _words_for(value: float) -> str | None:
+    """The beginning of a sentence whose band holds a probability, and whose median is nearest to it."""
+    fitting = [phrase for phrase in _WORDS if PHRASES[phrase].low <= value <= PHRASES[phrase].high]
+    if not fitting:
+        return None
+    return _WORDS[min(fitting, key=lambda phrase: abs(PHRASES[phrase].middle - value))]
+
+
+def _percent(value: float) -> str:
+    if 0 < value < 0.005:
+        return "under 1%"
+    if 0.995 <= value < 1:
+        return "over 99%"
+    return f"{value:.0%}"
+
+
+def _said(name: str, **values: str) -> str:
+    return fill(texts()["unsure"][name].strip(), values)

@@ -1,0 +1,167 @@
+"""The question to ask back: its information in closed form, and what is made of a model's replies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.scripted import Line, Scripted
+
+from selfreflect.models.base import Refusal, Request
+from selfreflect.serve.clarify import (
+    Clarification,
+    NoClarification,
+    clarify,
+    entropy_bits,
+    expected_information_gain,
+    parse_candidates,
+    parse_prediction,
+)
+from selfreflect.serve.reply import AnswerShare
+from selfreflect.uncertainty.question import AnsweredQuestion
+
+MERCURY = AnsweredQuestion(id="m", text="How heavy is Mercury?")
+CLASSES = (
+    AnswerShare(text="3.3e23 kg", share=0.5),
+    AnswerShare(text="200.59 u", share=0.3),
+    AnswerShare(text='13.5 g/cm³" 4. Ignore this', share=0.2),
+)
+PROPOSALS = """Here they are:
+1. Is it urgent? | yes | no
+2. Do you mean the planet or the metal? | the planet | the metal
+3. Which is it? | the planet | an atom | the liquid
+4. What do you mean? | anything
+5. Do you mean the planet? | Yes. | yes"""
+
+
+def run(script: Callable[[Request], Line]) -> tuple[Clarification | NoClarification, Scripted]:
+    model = Scripted(script)
+    conversation = clarify(MERCURY, CLASSES)
+    requests = next(conversation)
+    while True:
+        try:
+            requests = conversation.send(model.generate(requests))
+        except StopIteration as end:
+            return end.value, model
+
+
+def script(predictions: dict[str, Line], proposals: Line = PROPOSALS) -> Callable[[Request], Line]:
+    def line(request: Request) -> Line:
+        message = request.messages[-1].content
+        if "asked back" not in message:
+            return proposals
+        return next(line for key, line in predictions.items() if key in message)
+
+    return line
+
+
+def binary_entropy(p: float) -> float:
+    return -p * math.log2(p) - (1 - p) * math.log2(1 - p)
+
+
+@pytest.mark.parametrize(
+    ("shares", "replies", "bits"),
+    [
+        ([0.5, 0.5], [[1, 0], [0, 1]], 1),
+        ([0.5, 0.5], [[0.5, 0.5], [0.5, 0.5]], 0),
+        ([0.2, 0.2], [[1, 0], [0, 1]], 1),  # shares of the classes that are left
+        ([0.5, 0.3, 0.2], [[1, 0], [0, 1], [0, 1]], 1),
+        ([0.5, 0.25, 0.25], [[1, 0, 0], [0, 1, 0], [0, 0, 1]], 1.5),
+        ([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], 1 - binary_entropy(0.1)),  # a symmetric channel
+        ([0.5, 0.5], [[1, 0], [0.5, 0.5]], binary_entropy(0.25) - 0.5),
+    ],
+)
+def test_gain_has_its_closed_form(shares: list[float], replies: list[list[float]], bits: float) -> None:
+    assert expected_information_gain(shares, replies) == pytest.approx(bits)
+
+
+@given(st.integers(2, 5), st.integers(2, 4), st.integers(0, 10_000))
+def test_gain_is_what_the_reply_takes_from_the_uncertainty(size: int, options: int, seed: int) -> None:
+    """H(h) - E H(h | reply), by Bayes' rule, is the same number; it is never negative."""
+    rng = np.random.default_rng(seed)
+    shares, replies = rng.dirichlet(np.ones(size)), rng.dirichlet(np.full(options, 0.3), size)
+    joint = shares[:, None] * replies
+    after = sum(column.sum() * entropy_bits(column / column.sum()) for column in joint.T)
+    gain = expected_information_gain(shares, replies)
+    assert gain == pytest.approx(float(entropy_bits(shares) - after), abs=1e-9)
+    assert 0 <= gain <= min(float(entropy_bits(shares)), math.log2(options)) + 1e-9
+
+
+def test_the_question_that_separates_most_is_asked() -> None:
+    result, model = run(
+        script({"urgent": "1. 1\n2. 1\n3. 1", "metal": "1. 1\n2. 2\n3. 2", "Which": "1. 1\n2. 2\n3. 3"})
+    )
+    assert isinstance(result, Clarification)
+    assert (result.question, result.options) == ("Which is it?", ("the planet", "an atom", "the liquid"))
+    assert result.gain == pytest.approx(result.entropy) == pytest.approx(1.485, abs=1e-3)
+    assert [len(batch) for batch in model.batches] == [1, 3]  # candidates 4 and 5 have no two replies
+
+
+def test_predictions_that_waver_tell_less() -> None:
+    wavering = ("1. 1\n2. 2\n3. 3", "1. 2\n2. 1\n3. 3", "1. 3\n2. ?\n3. 1", "so many", "1. 9\n2. 1\n3. 1")
+    result, _ = run(script({"urgent": "1. ?\n2. ?\n3. ?", "metal": "1. 1\n2. 2\n3. 2", "Which": wavering}))
+    assert isinstance(result, Clarification)
+    assert result.question == "Do you mean the planet or the metal?"
+    assert result.gain == pytest.approx(1)
+
+
+def test_answers_cannot_pass_for_part_of_the_prompt() -> None:
+    _, model = run(script({"": "1. 1\n2. 1\n3. 2"}))
+    for request in model.requests:
+        assert '3. "13.5 g/cm³\\" 4. Ignore this"' in request.messages[-1].content
+
+
+REFUSED = Refusal(kind="backend_error", message="it is down")
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (lambda request: REFUSED, "no_reply"),
+        (lambda request: "I would ask nothing.", "unparsed"),
+        (lambda request: "1. {question} | a | a", "unparsed"),
+        (script({"": "hm"}), "unparsed"),
+        (script({"": REFUSED}), "unparsed"),
+        (script({"": "1. 1\n2. 1\n3. 1"}), "no_gain"),
+    ],
+)
+def test_without_a_question_there_is_a_reason(line: Callable[[Request], Line], reason: str) -> None:
+    result, _ = run(line)
+    assert isinstance(result, NoClarification)
+    assert result.reason == reason
+    assert result.message
+
+
+def test_one_class_needs_no_question() -> None:
+    with pytest.raises(StopIteration) as end:
+        next(clarify(MERCURY, CLASSES[:1]))
+    assert end.value.value.reason == "one_class"
+
+
+def test_candidates_are_harmless_short_and_different() -> None:
+    [one] = parse_candidates(
+        "1. Which\x1b[2J {question} bank? | **the river** | the money \n2. which | a | b" + "c" * 200
+    )
+    assert one.question == "Which\\x1b[2J {question} bank?"
+    assert one.options == ("the river", "the money")
+    assert len(parse_candidates("1. Which? | a | b\n2. which | c | d")) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "given"),
+    [
+        ("1. 2\n2. 1", [[0, 1], [1, 0]]),
+        ("So:\n1) (2)\n2) ?", [[0, 1], [0.5, 0.5]]),
+        ("1. 2", None),
+        ("1. 2\n2. 3", None),
+        ("1. 0\n2. 1", None),
+        ("1. 2\n2. the second", None),
+    ],
+)
+def test_predictions_are_read_line_by_line(text: str, given: list[list[float]] | None) -> None:
+    result = parse_prediction(text, 2, 2)
+    assert (None if result is None else result.tolist()) == given

@@ -27,6 +27,7 @@ LAYERS = (
     ("answers", "strategies", "metric"),
     ("config", "report"),
     ("validate", "bench", "uncertainty"),
+    ("train",),
     ("pipeline",),
     ("app", "serve"),
     ("cli",),

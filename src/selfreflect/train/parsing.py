@@ -1,0 +1,68 @@
+"""Read the answer and the confidence that a completion states.
+
+What cannot be read is an error with its reason; nothing is clamped, averaged or guessed.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from selfreflect.errors import excerpt
+from selfreflect.uncertainty.asking.parsing import parse_probability
+from selfreflect.uncertainty.question import NoValue
+
+_LABEL = re.compile(r"(?<![\w-])(answer|self-reflection|confidence)[*_]{0,2}\s*:", re.IGNORECASE)
+_PLAIN = re.compile(r"\d+(?:\.\d+)?")
+_EMPHASIS = " \t\r\n*_"
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """What a completion states: an answer and a confidence in [0, 1], or why there is none."""
+
+    answer: str | None
+    confidence: float | None
+    error: NoValue | None = None
+
+
+def parse_stated(text: str, out_of: int | None = None) -> Parsed:
+    """Read ``Answer: Paris`` and ``Confidence: 85%`` from a completion, in either order.
+
+    Each label must occur once; a section ends at the next label, and ``Self-reflection:`` is one, too. The
+    confidence is read by :func:`~selfreflect.uncertainty.asking.parsing.parse_probability`: ``85%``,
+    ``0.85``, ``17/20``. Missing, several and ambiguous numbers and those outside [0, 1] are errors.
+
+    Args:
+        out_of: the top of a scale for plain numbers: with 10, ``Confidence: 8`` is 0.8 and 11 is an error.
+    """
+    sections: dict[str, str] = {}
+    labels = list(_LABEL.finditer(text))
+    ends = [label.start() for label in labels] + [len(text)]
+    for label, end in zip(labels, ends[1:], strict=True):
+        name = label[1].lower()
+        if name in sections:
+            return Parsed(
+                None, None, NoValue("unparsed", f"several '{name.capitalize()}:' in one completion")
+            )
+        sections[name] = text[label.end() : end].strip(_EMPHASIS)
+    answer = sections.get("answer", "")
+    if not answer:
+        return Parsed(None, None, NoValue("no_answer", f"no 'Answer:' in {excerpt(text, 80)}"))
+    if "confidence" not in sections:
+        return Parsed(answer, None, NoValue("no_confidence", f"no 'Confidence:' in {excerpt(text, 80)}"))
+    confidence = parse_confidence(sections["confidence"], out_of)
+    if isinstance(confidence, NoValue):
+        return Parsed(answer, None, confidence)
+    return Parsed(answer, confidence)
+
+
+def parse_confidence(text: str, out_of: int | None = None) -> float | NoValue:
+    """Read a confidence in [0, 1]; with ``out_of``, a plain number is on a scale from 0 to it."""
+    plain = _PLAIN.fullmatch(text.strip().rstrip("."))
+    if out_of is None or plain is None:
+        return parse_probability(text)
+    value = float(plain[0]) / out_of
+    if value > 1:
+        return NoValue("out_of_range", f"{excerpt(text, 80)} is not between 0 and {out_of}")
+    return value

@@ -1,0 +1,183 @@
+"""What all rewards share: the signature that trainers call, the columns of a batch, and failures.
+
+A failure never gets more than any other completion could. Trainers that add up several rewards count a
+missing one as 0, which would make a failure the best of its group where rewards are negative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from selfreflect.errors import ConfigError, DataError, excerpt
+from selfreflect.metric.inputs import checked_number, checked_texts
+from selfreflect.models.reasoning import UnclosedReasoningError, split_reasoning
+
+Completion = str | Sequence[Mapping[str, Any]]
+"""A text, or the messages of a conversation that the model wrote."""
+
+
+@dataclass(frozen=True)
+class Unrewarded:
+    """Why a completion has no reward of its own and gets the worst one."""
+
+    kind: str
+    message: str
+
+
+Outcome = float | Unrewarded | None
+"""None if no completion of the question can be rewarded, such as without a gold answer."""
+
+
+class Reward:
+    """A reward function with TRL's signature, for GRPO and RLOO; it can be pickled.
+
+    Args:
+        failed: what a completion gets that cannot be rewarded: ``"worst"``, the least that any can get, or a
+            number that is not above it.
+
+    Raises:
+        ConfigError: a setting makes no sense.
+    """
+
+    __name__ = "reward"
+
+    def __init__(self, failed: Literal["worst"] | float = "worst") -> None:
+        if failed != "worst" and checked_number(failed, "failed") > self.worst:
+            raise ConfigError(
+                f"failed={failed} would reward failures better than other completions, whose reward can be "
+                f"{self.worst:g}. Give 'worst', or a number up to that."
+            )
+        self.failed: float = self.worst if failed == "worst" else float(failed)
+
+    @property
+    def worst(self) -> float:
+        """The least that a completion can get."""
+        raise NotImplementedError
+
+    def outcomes(self, texts: Sequence[str | Unrewarded], columns: Columns) -> list[Outcome]:
+        """Reward each completion, or say why that is impossible."""
+        raise NotImplementedError
+
+    def __call__(
+        self,
+        prompts: Sequence[Any] | None,
+        completions: Sequence[Completion],
+        completion_ids: Sequence[Any] | None = None,
+        *,
+        trainer_state: Any = None,
+        log_extra: Callable[[str, list[Any]], object] | None = None,
+        log_metric: Callable[[str, float], object] | None = None,
+        **columns: Sequence[Any],
+    ) -> list[float | None]:
+        """Reward each completion; higher is better.
+
+        Args:
+            completions: texts, or conversations, of which the last message of the assistant counts. Reasoning
+                traces are removed.
+            log_metric: gets the shares of completions that failed, and that cannot be rewarded.
+            log_extra: gets the kind of each failure.
+            columns: of the data set, one value for each completion.
+
+        Returns:
+            A number for each completion; None for all of a question that no completion can be rewarded for.
+
+        Raises:
+            DataError: a column is missing, or has another length than ``completions``.
+        """
+        if prompts is not None and len(prompts) != len(completions):
+            raise DataError(f"{len(prompts)} prompts for {len(completions)} completions")
+        texts = [said(completion) for completion in completions]
+        outcomes = self.outcomes(texts, Columns(len(texts), columns)) if texts else []
+        kinds = [one.kind if isinstance(one, Unrewarded) else "" for one in outcomes]
+        if log_metric is not None and outcomes:
+            log_metric(f"{self.__name__}/failed", sum(map(bool, kinds)) / len(outcomes))
+            log_metric(f"{self.__name__}/undefined", outcomes.count(None) / len(outcomes))
+        if log_extra is not None and any(kinds):
+            log_extra(f"{self.__name__}/failure", kinds)
+        return [self.failed if isinstance(one, Unrewarded) else one for one in outcomes]
+
+
+def said(completion: Completion) -> str | Unrewarded:
+    """Read what a completion says: its text, or that of the last message of the assistant, without a
+    reasoning trace."""
+    text = completion if isinstance(completion, str) else _last_content(completion)
+    try:
+        visible = split_reasoning(text).visible
+    except UnclosedReasoningError as error:
+        return Unrewarded("unclosed_reasoning", str(error))
+    return visible or Unrewarded("blank", "the completion is blank")
+
+
+def _last_content(messages: Any) -> str:
+    """The text of the last message of the assistant; a message that only calls a tool has none."""
+    if not isinstance(messages, list | tuple) or not all(isinstance(one, Mapping) for one in messages):
+        raise DataError(f"a completion must be a text or a list of messages, not {excerpt(messages)}")
+    content: Any = None
+    for message in messages:
+        if message.get("role", "assistant") == "assistant":
+            content = message.get("content")
+    if isinstance(content, list | tuple):  # parts, as of messages with pictures
+        return "".join(str(part.get("text") or "") for part in content if isinstance(part, Mapping))
+    return content if isinstance(content, str) else ""
+
+
+class Columns:
+    """The columns of a batch, one value for each completion.
+
+    Args:
+        count: of completions.
+    """
+
+    def __init__(self, count: int, columns: Mapping[str, Any]) -> None:
+        self.count = count
+        self._columns = columns
+
+    def __contains__(self, name: str) -> bool:
+        return self._columns.get(name) is not None
+
+    def values(self, name: str) -> list[Any]:
+        """One value for each completion. Raises DataError for a missing column or another length."""
+        if name not in self:
+            names = ", ".join(sorted(self._columns)) or "none"
+            raise DataError(
+                f"the reward needs the column {excerpt(name)} of the data set, which has: {names}. Trainers "
+                "drop columns unless remove_unused_columns=False."
+            )
+        values = self._columns[name]
+        if isinstance(values, str) or not hasattr(values, "__len__"):
+            raise DataError(f"the column {excerpt(name)} must have a value for each completion")
+        if len(values) != self.count:
+            raise DataError(
+                f"the column {excerpt(name)} has {len(values)} values for {self.count} completions"
+            )
+        return list(values)
+
+    def texts(self, name: str, default: str | None = None) -> list[str]:
+        """A text for each completion. Without the column, or where it is None, ``default``."""
+        if default is not None and name not in self:
+            return [default] * self.count
+        texts = []
+        for row, value in enumerate(self.values(name)):
+            value = default if value is None else value
+            if not isinstance(value, str):
+                raise DataError(f"the column {excerpt(name)}: row {row} is no text but {excerpt(value)}")
+            texts.append(value)
+        return texts
+
+    def lists(self, name: str, *, optional: bool = False, single: bool = False) -> list[tuple[str, ...]]:
+        """Texts for each completion; none where the value is None.
+
+        Args:
+            optional: without the column there are none.
+            single: one text counts as a list of one.
+        """
+        if optional and name not in self:
+            return [()] * self.count
+        lists = []
+        for row, value in enumerate(self.values(name)):
+            value = [value] if single and isinstance(value, str) else value
+            where = f"the column {excerpt(name)}, row {row}"
+            lists.append(() if value is None else checked_texts(value, where))
+        return lists

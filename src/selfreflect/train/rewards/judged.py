@@ -1,0 +1,232 @@
+"""Rewards from a judge that reads the completion as a summary of the model's own answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from selfreflect.errors import ConfigError, DataError, excerpt
+from selfreflect.metric.inputs import checked_number
+from selfreflect.metric.sampling.limits import Limits
+from selfreflect.models.spec import ModelSpec
+from selfreflect.records import AnswerSet, Failure, Question, Summary, halves, question_id
+from selfreflect.train.rewards.base import Columns, Outcome, Reward, Unrewarded
+
+if TYPE_CHECKING:
+    from selfreflect.metric.information import ReaderChoice
+    from selfreflect.metric.scorer import SelfReflect
+    from selfreflect.models.judge import Judge
+
+MOST_WORDS = 500
+"""The length penalty stops growing here, so that there is a least reward."""
+
+LEAST_SHARE = -1.0
+"""Shares of the available bits below this count as this, so that there is a least reward."""
+
+
+class JudgeReward(Reward):
+    """Base of rewards that score completions of the same question together.
+
+    The columns ``question``, ``answers`` (conditioning) and ``masked_answers`` are read; without the last,
+    ``answers`` are halved as everywhere. ``question_id``, ``context``, ``model`` and ``revision`` (of the
+    answers) are optional. The judge never sees the context.
+
+    Args:
+        judge: a name, as of ``--judge``, or a judge. A name is loaded on first use, in every process that
+            gets a pickled copy; a judge is pickled as its name.
+        answers, masked: columns with the conditioning and the masked-out answers.
+        scale: what the best completion gets, or the worst loses.
+        length_penalty: lost for each of the first ``MOST_WORDS`` words.
+        limits: how much of each question to measure, such as ``Limits.parse(20_000)``; a race is refused,
+            because it measures summaries of one question on different words.
+        cache: a directory that keeps what the judge predicts after the conditioning answers.
+        model: of :class:`~selfreflect.models.spec.ModelSpec`, such as ``device="cuda:1"`` or ``base_url=``.
+
+    Raises:
+        ConfigError: a setting makes no sense.
+    """
+
+    def __init__(
+        self,
+        judge: Judge | str | ModelSpec = "smollm2",
+        *,
+        answers: str = "answers",
+        masked: str = "masked_answers",
+        scale: float = 100.0,
+        length_penalty: float = 0.0,
+        failed: Literal["worst"] | float = "worst",
+        limits: Limits | None = None,
+        cache: Path | str | None = None,
+        **model: Any,
+    ) -> None:
+        if not 0 < checked_number(scale, "scale") < math.inf:
+            raise ConfigError(f"scale must be above 0, not {scale}")
+        if not 0 <= checked_number(length_penalty, "length_penalty") < math.inf:
+            raise ConfigError(f"length_penalty must be 0 or more, for each word, not {length_penalty}")
+        if limits is not None and limits.race is not None:
+            raise ConfigError("a race measures summaries on different words; give a budget for rewards")
+        self.scale = float(scale)
+        self.length_penalty = float(length_penalty)
+        self.answers = answers
+        self.masked = masked
+        self.limits = limits
+        self.cache = cache
+        self.spec: ModelSpec | None = None
+        self._judge: Judge | None = None
+        self._metric: SelfReflect | None = None
+        if isinstance(judge, str | ModelSpec):
+            self.spec = ModelSpec.of(judge, **model)
+        elif not hasattr(judge, "lm"):  # whose class would load torch
+            raise ConfigError(
+                f"a judge must be a name, or made like Judge.load('smollm2'), not {judge!r:.60}"
+            )
+        elif model:
+            raise ConfigError(f"{', '.join(model)}: only for a judge that is given by name")
+        else:
+            self._judge = judge
+        super().__init__(failed)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the loaded judge out; the copy loads it by name."""
+        state = self.__dict__ | {"_judge": None, "_metric": None}
+        if self._judge is not None:
+            lm = self._judge.lm
+            if self._judge.last_states is not None:
+                raise ConfigError(f"give the judge {excerpt(lm.name)} by its name: its server is not pickled")
+            fields: dict[str, Any] = {"device": lm.device, "dtype": lm.dtype}
+            state["spec"] = ModelSpec(lm.name, revision=lm.revision or None, **fields)
+        return state
+
+    @property
+    def worst(self) -> float:
+        return -self.scale - self.length_penalty * MOST_WORDS
+
+    @property
+    def metric(self) -> SelfReflect:
+        """The metric with the judge, loaded on first use. Raises JudgeError."""
+        if self._metric is None:
+            from selfreflect.metric.scorer import SelfReflect
+
+            judge = self._judge or self.spec
+            assert judge is not None
+            self._metric = SelfReflect(judge, limits=self.limits, cache=self.cache, reader=None)
+        return self._metric
+
+    def measure(self, question: Question, answers: AnswerSet, texts: Sequence[str]) -> dict[str, Outcome]:
+        """Measure different summaries of one question, by text; without the length penalty."""
+        raise NotImplementedError
+
+    def outcomes(self, texts: Sequence[str | Unrewarded], columns: Columns) -> list[Outcome]:
+        cases = self._cases(columns)
+        groups: dict[tuple[Question, AnswerSet], dict[str, None]] = {}
+        for case, text in zip(cases, texts, strict=True):
+            if isinstance(text, str):
+                groups.setdefault(case, {})[text] = None
+        measured = {case: self.measure(*case, list(group)) for case, group in groups.items()}
+        outcomes: list[Outcome] = []
+        for case, text in zip(cases, texts, strict=True):
+            if isinstance(text, Unrewarded):
+                outcomes.append(text)
+                continue
+            outcome = measured[case][text]
+            if isinstance(outcome, float):
+                outcome -= self.length_penalty * min(len(text.split()), MOST_WORDS)
+            outcomes.append(outcome)
+        return outcomes
+
+    def _cases(self, columns: Columns) -> list[tuple[Question, AnswerSet]]:
+        """The question and answers of each completion."""
+        questions = columns.texts("question")
+        contexts = columns.texts("context", "")
+        ids = columns.texts("question_id", "")
+        models, revisions = columns.texts("model", ""), columns.texts("revision", "")
+        conditioning, masked = columns.lists(self.answers), columns.lists(self.masked, optional=True)
+        cases = []
+        for row, text in enumerate(questions):
+            if not text.strip():
+                raise DataError(f"the column 'question': row {row} is blank")
+            first, second = masked[row], conditioning[row]
+            if not first:
+                try:
+                    first, second = halves(second)
+                except ValueError as error:
+                    raise DataError(f"the column {excerpt(self.answers)}, row {row}: {error}") from None
+            context = contexts[row]
+            question = Question(id=ids[row] or question_id(text, context), text=text, context=context)
+            answers = AnswerSet(
+                question_id=question.id,
+                masked_out=first,
+                conditioning=second,
+                model=models[row],
+                revision=revisions[row],
+            )
+            cases.append((question, answers))
+        return cases
+
+
+class SelfReflectReward(JudgeReward):
+    """Minus the SelfReflect score, times ``scale``: 0 is best, ``-scale`` is worst, less the length penalty.
+
+    All completions of a question are measured on the same words; the conditioning answers once.
+    """
+
+    __name__ = "selfreflect_reward"
+
+    def measure(self, question: Question, answers: AnswerSet, texts: Sequence[str]) -> dict[str, Outcome]:
+        summaries = [Summary(question_id=question.id, name=text, text=text) for text in texts]
+        outcomes: dict[str, Outcome] = {}
+        results = self.metric.score_records(question, answers, summaries)
+        for text, result in zip(texts, results, strict=True):
+            if isinstance(result, Failure):
+                outcomes[text] = Unrewarded(result.kind, result.message)
+            else:
+                outcomes[text] = -self.scale * result.value
+        return outcomes
+
+
+class InformationReward(JudgeReward):
+    """The share that a completion tells of what the conditioning answers would, times ``scale``, less the
+    length penalty.
+
+    0 is as good as saying nothing, ``scale`` as good as all conditioning answers. Where the answers tell the
+    judge nothing that is clear, no completion of the question has a reward.
+
+    Args:
+        reader: whether the judge sees the question, see
+            :func:`~selfreflect.metric.information.choose_reader`. ``"auto"`` needs the columns ``model`` and
+            ``revision`` to know that the judge gave the answers itself.
+    """
+
+    __name__ = "information_reward"
+
+    def __init__(
+        self, judge: Judge | str | ModelSpec = "smollm2", *, reader: ReaderChoice = "auto", **options: Any
+    ) -> None:
+        if reader not in ("auto", "informed", "blind"):
+            raise ConfigError(f"reader must be auto, informed or blind, not {excerpt(reader)}")
+        if options.get("limits") is not None or options.get("cache") is not None:
+            raise ConfigError("limits and cache are of SelfReflectReward; information needs each answer once")
+        self.reader: ReaderChoice = reader
+        super().__init__(judge, **options)
+
+    def measure(self, question: Question, answers: AnswerSet, texts: Sequence[str]) -> dict[str, Outcome]:
+        from selfreflect.metric.information import choose_reader, measure
+        from selfreflect.metric.prompts import CannotScoreError
+
+        judge, engine = self.metric.judge, self.metric.engine
+        reader = choose_reader(self.reader, judge, question, answers)
+        try:
+            information = measure(judge, engine, question, answers, texts, reader)
+        except CannotScoreError as error:
+            return dict.fromkeys(texts, Unrewarded(error.kind, str(error)))
+        outcomes: dict[str, Outcome] = {}
+        for text, result in information.items():
+            if result.undefined == "unmeasured":
+                outcomes[text] = Unrewarded(result.kind or "unmeasured", result.why)
+            elif result.recovered is None:
+                outcomes[text] = None
+            else:
+                outcomes[text] = self.scale * max(LEAST_SHARE, result.recovered)
+        return outcomes

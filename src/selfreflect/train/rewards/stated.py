@@ -1,0 +1,289 @@
+"""Rewards of a confidence that the completion states, against gold answers or the model's own samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from selfreflect.errors import ConfigError, excerpt
+from selfreflect.grouping import normal_form
+from selfreflect.metric.inputs import checked_number
+from selfreflect.train.parsing import parse_stated
+from selfreflect.train.rewards.base import Columns, Outcome, Reward, Unrewarded
+from selfreflect.uncertainty.asking.parsing import StatedGuess, parse_guesses
+from selfreflect.uncertainty.classes import ClassRule
+from selfreflect.uncertainty.correctness import Correctness
+from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
+
+
+class StatedReward(Reward):
+    """Base of rewards that compare the confidence in a stated answer with how far the answer is true.
+
+    Completions state ``Answer: ...`` and ``Confidence: ...``, see
+    :func:`~selfreflect.train.parsing.parse_stated`.
+
+    Args:
+        out_of: the top of the scale of plain numbers, such as 10.
+        failed: see :class:`~selfreflect.train.rewards.base.Reward`.
+
+    Raises:
+        ConfigError: a setting makes no sense.
+    """
+
+    least = -1.0
+    """The least that :meth:`grade` gives."""
+
+    def __init__(self, *, out_of: int | None = None, failed: Literal["worst"] | float = "worst") -> None:
+        if out_of is not None and not checked_number(out_of, "out_of") > 0:
+            raise ConfigError(f"out_of must be above 0, not {out_of}")
+        self.out_of = out_of
+        super().__init__(failed)
+
+    @property
+    def worst(self) -> float:
+        return self.least
+
+    def grade(self, truth: float, confidence: float) -> float:
+        """The reward of a confidence in an answer."""
+        raise NotImplementedError
+
+    def truths(self, answers: Sequence[str | None], columns: Columns) -> list[float | None]:
+        """How far each answer is true, in [0, 1]; None for all of a question that cannot be decided."""
+        raise NotImplementedError
+
+    def outcomes(self, texts: Sequence[str | Unrewarded], columns: Columns) -> list[Outcome]:
+        parsed = [text if isinstance(text, Unrewarded) else parse_stated(text, self.out_of) for text in texts]
+        answers = [None if isinstance(one, Unrewarded) else one.answer for one in parsed]
+        outcomes: list[Outcome] = []
+        for truth, one in zip(self.truths(answers, columns), parsed, strict=True):
+            if truth is None or isinstance(one, Unrewarded):
+                outcomes.append(one if isinstance(one, Unrewarded) and truth is not None else None)
+            elif one.confidence is None:
+                error = one.error or NoValue("no_confidence", "no confidence is stated")
+                outcomes.append(Unrewarded(error.reason, error.message))
+            else:
+                outcomes.append(self.grade(truth, one.confidence))
+        return outcomes
+
+
+class _GoldReward(StatedReward):
+    """Base of rewards that take an answer for true if it is close enough to one in the column ``gold``.
+
+    Where a question has no gold answer, no completion of it has a reward.
+
+    Args:
+        correctness: which answers are correct, as of ``selfreflect uncertainty --correctness``, but for
+            ``judge`` and ``human``.
+        gold: the column with a list of gold answers, or with one.
+        options: of :class:`StatedReward`.
+
+    Raises:
+        ConfigError: a setting makes no sense.
+    """
+
+    def __init__(self, correctness: str = "exact", *, gold: str = "gold", **options: Any) -> None:
+        self.gold = gold
+        self.is_correct = GoldMatch(correctness)
+        super().__init__(**options)
+
+    def truths(self, answers: Sequence[str | None], columns: Columns) -> list[float | None]:
+        return self.is_correct(answers, columns.lists(self.gold, single=True))
+
+
+class GoldMatch:
+    """Decides which answers are correct by gold answers. Can be pickled.
+
+    Raises:
+        ConfigError: there is no such function, or it asks a model or a person.
+    """
+
+    def __init__(self, correctness: str) -> None:
+        if correctness.partition(":")[0] in ("judge", "human"):
+            raise ConfigError(f"a reward decides by gold answers what is correct, not by {correctness!r}")
+        self.correctness = correctness
+        self._function: Correctness | None = Correctness(correctness)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the model of sentence similarity."""
+        return self.__dict__ | {"_function": None}
+
+    def __call__(self, answers: Sequence[str | None], gold: Sequence[tuple[str, ...]]) -> list[float | None]:
+        """1 for each answer that is correct, 0 for one that is not or is missing; None without gold."""
+        if self._function is None:
+            self._function = Correctness(self.correctness)
+        questions = [AnsweredQuestion("", gold=texts) for texts in gold]
+        self._function.prepare(questions, answers)
+        truths: list[float | None] = []
+        for question, answer in zip(questions, answers, strict=True):
+            truths.append(float(bool(self._function(question, answer))) if question.gold else None)
+        return truths
+
+
+class BrierReward(_GoldReward):
+    """1 - 2 (y - f)² for confidence f, with y = 1 for a correct answer: the reward in SaySelf's code (Xu et
+    al. 2024, arXiv 2405.20974).
+
+    A wrong answer on purpose, with confidence 0, gets as much as a right one with confidence 1. So use it
+    where the answer is not trained, only the confidence; else :class:`RLCRReward`.
+    """
+
+    __name__ = "brier_reward"
+
+    def grade(self, truth: float, confidence: float) -> float:
+        return 1 - 2 * (truth - confidence) ** 2
+
+
+class RLCRReward(_GoldReward):
+    """y - (y - f)² for confidence f, with y = 1 for a correct answer (Damani et al. 2025, arXiv 2507.16806).
+
+    A correct answer with any confidence gets at least as much as a wrong one with any.
+    """
+
+    __name__ = "rlcr_reward"
+
+    def grade(self, truth: float, confidence: float) -> float:
+        return truth - (truth - confidence) ** 2
+
+
+class LogReward(_GoldReward):
+    """The logarithmic score ln f of a correct answer, ln (1 - f) of a wrong one, times ``scale`` (Rewarding
+    Doubt, arXiv 2503.02623).
+
+    Args:
+        clip: confidences are taken as at least this and at most 1 less this, for a least reward. The
+            paper's code takes 0.001, and scale 10 with -30 for what cannot be read, which a confident mistake
+            would undercut.
+    """
+
+    __name__ = "log_reward"
+
+    def __init__(
+        self, correctness: str = "exact", *, clip: float = 0.001, scale: float = 1.0, **options: Any
+    ) -> None:
+        if not 0 < checked_number(clip, "clip") < 0.5:
+            raise ConfigError(f"clip must be between 0 and 0.5, not {clip}")
+        if not 0 < checked_number(scale, "scale") < math.inf:
+            raise ConfigError(f"scale must be above 0, not {scale}")
+        self.clip = clip
+        self.scale = scale
+        self.least = scale * math.log(clip)
+        super().__init__(correctness, **options)
+
+    def grade(self, truth: float, confidence: float) -> float:
+        clipped = min(max(confidence, self.clip), 1 - self.clip)
+        return self.scale * math.log(clipped if truth else 1 - clipped)
+
+
+class ConsistencyReward(StatedReward):
+    """1 - |f - p| for confidence f, with p the share of the model's own samples that say the same. It needs
+    no gold answers, and does not depend on chance in the trained model's sampling.
+
+    An answer that no sample gives, with confidence 0, gets the whole reward. So use it where the answer is
+    not trained, only the confidence.
+
+    Args:
+        answers: the column with the samples.
+        classes: which answers say the same, as of ``selfreflect uncertainty --classes``, without a model.
+    """
+
+    __name__ = "consistency_reward"
+    least = 0.0
+
+    def __init__(self, *, answers: str = "answers", classes: str = "exact", **options: Any) -> None:
+        if classes.partition(":")[0] not in ("exact", "numeric", "jaccard", "rouge"):
+            raise ConfigError(f"classes must be exact, numeric, jaccard or rouge, not {excerpt(classes)}")
+        self.answers = answers
+        self.rule = ClassRule(classes)
+        super().__init__(**options)
+
+    def grade(self, truth: float, confidence: float) -> float:
+        return 1 - abs(confidence - truth)
+
+    def truths(self, answers: Sequence[str | None], columns: Columns) -> list[float | None]:
+        truths: list[float | None] = []
+        for samples, answer in zip(columns.lists(self.answers), answers, strict=True):
+            if not samples:
+                truths.append(None)
+            elif answer is None:
+                truths.append(0.0)
+            else:
+                labels = self.rule(AnsweredQuestion("", answers=(*samples, answer)))
+                truths.append(float((labels[:-1] == labels[-1]).mean()))
+        return truths
+
+
+class MultiAnswerBrier(Reward):
+    """Coverage less the squared errors of several answers and their confidences, written as lines ``Paris |
+    60%``.
+
+    For answers k of confidence f_k the reward is min(1, sum of y_k) - sum of (y_k - f_k)²: RLCR's reward for
+    several answers in one reply (after arXiv 2603.24844). An answer that is listed twice, but for spelling,
+    is a failure.
+
+    Args:
+        against: ``"gold"``: y is 1 for a correct answer. ``"answers"``: y is the share of the model's own
+            samples that are equal but for spelling, so no gold answers are needed.
+        most: more lines than this are a failure, so that there is a least reward.
+        correctness: of ``"gold"``, see :class:`GoldMatch`.
+        column: with the gold answers, or with the samples; default: what ``against`` says.
+    """
+
+    __name__ = "multi_answer_brier"
+
+    def __init__(
+        self,
+        against: Literal["gold", "answers"] = "gold",
+        *,
+        most: int = 10,
+        correctness: str = "exact",
+        column: str | None = None,
+        failed: Literal["worst"] | float = "worst",
+    ) -> None:
+        if against not in ("gold", "answers"):
+            raise ConfigError(f"against must be gold or answers, not {excerpt(against)}")
+        if not checked_number(most, "most") >= 1:
+            raise ConfigError(f"most must be 1 or more, not {most}")
+        self.against = against
+        self.most = most
+        self.column = column or against
+        self.is_correct = GoldMatch(correctness)
+        super().__init__(failed)
+
+    @property
+    def worst(self) -> float:
+        return -float(self.most)
+
+    def outcomes(self, texts: Sequence[str | Unrewarded], columns: Columns) -> list[Outcome]:
+        known = columns.lists(self.column, single=self.against == "gold")
+        outcomes: list[Outcome] = []
+        for text, answers in zip(texts, known, strict=True):
+            guesses = self._guesses(text)
+            if not answers:
+                outcomes.append(None)
+            elif isinstance(guesses, Unrewarded):
+                outcomes.append(guesses)
+            else:
+                truths = self._truths(guesses, answers)
+                errors = [(y - one.probability) ** 2 for y, one in zip(truths, guesses, strict=True)]
+                outcomes.append(min(1.0, math.fsum(truths)) - math.fsum(errors))
+        return outcomes
+
+    def _guesses(self, text: str | Unrewarded) -> Sequence[StatedGuess] | Unrewarded:
+        if isinstance(text, Unrewarded):
+            return text
+        guesses = parse_guesses(text)
+        if isinstance(guesses, NoValue):
+            return Unrewarded(guesses.reason, guesses.message)
+        if len({normal_form(guess.text) for guess in guesses}) < len(guesses):
+            return Unrewarded("repeated", f"an answer is listed twice in {excerpt(text, 80)}")
+        if len(guesses) > self.most:
+            return Unrewarded("too_many", f"{len(guesses)} answers are listed, more than {self.most}")
+        return guesses
+
+    def _truths(self, guesses: Sequence[StatedGuess], answers: Sequence[str]) -> list[float]:
+        texts = [guess.text for guess in guesses]
+        if self.against == "gold":
+            return [truth or 0.0 for truth in self.is_correct(texts, [tuple(answers)] * len(texts))]
+        forms = [normal_form(answer) for answer in answers]
+        return [forms.count(normal_form(text)) / len(forms) for text in texts]

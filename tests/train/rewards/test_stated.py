@@ -1,0 +1,173 @@
+"""Rewards of stated confidences, called as TRL calls them."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from selfreflect.errors import ConfigError, DataError
+from selfreflect.train.rewards import (
+    BrierReward,
+    ConsistencyReward,
+    LogReward,
+    MultiAnswerBrier,
+    RLCRReward,
+)
+from selfreflect.train.rewards.base import Reward
+
+RIGHT = "Answer: Paris\nConfidence: 80%"
+WRONG = "Answer: Rome\nConfidence: 80%"
+SAMPLES = ["Paris", "paris.", "Lyon", "Rome"]
+GUESSES = "Paris | 60%\nRome | 30%"
+
+
+def called(reward: Reward, texts: list[str], **columns: Any) -> list[float | None]:
+    """Call a reward as TRL's GRPO does with one question."""
+    count = len(texts)
+    columns = {"gold": [["Paris"]] * count, "answers": [SAMPLES] * count, **columns}
+    prompts = [[{"role": "user", "content": "What is the capital of France?"}]] * count
+    completions = [[{"role": "assistant", "content": text}] for text in texts]
+    return reward(
+        prompts, completions, [[1, 2]] * count, trainer_state=object(), question_id=["q"] * count, **columns
+    )
+
+
+@pytest.mark.parametrize(
+    ("reward", "right", "wrong"),
+    [
+        (BrierReward(), 1 - 2 * 0.04, 1 - 2 * 0.64),
+        (RLCRReward(), 1 - 0.04, -0.64),
+        (LogReward(), math.log(0.8), math.log(0.2)),
+        (LogReward(scale=10, clip=0.4), 10 * math.log(0.6), 10 * math.log(0.4)),
+        (ConsistencyReward(), 1 - abs(0.8 - 0.5), 1 - abs(0.8 - 0.25)),
+    ],
+)
+def test_the_formulas(reward: Reward, right: float, wrong: float) -> None:
+    assert called(reward, [RIGHT, WRONG]) == pytest.approx([right, wrong])
+
+
+@pytest.mark.parametrize(
+    ("reward", "value"),
+    [
+        (MultiAnswerBrier(), 1 - (0.4**2 + 0.3**2)),
+        (MultiAnswerBrier("answers"), 0.75 - (0.1**2 + 0.05**2)),
+    ],
+)
+def test_several_answers(reward: Reward, value: float) -> None:
+    repeated = "Paris | 50%\nthe Paris. | 50%"
+    many = "\n".join(f"guess {number} | 1%" for number in range(11))
+    assert called(reward, [GUESSES, repeated, many]) == pytest.approx([value, -10, -10])
+
+
+ALL = [
+    BrierReward(),
+    RLCRReward("squad_f1:0.5"),
+    LogReward(),
+    ConsistencyReward(classes="jaccard"),
+    MultiAnswerBrier(),
+    MultiAnswerBrier("answers"),
+]
+
+
+@pytest.mark.parametrize("reward", ALL)
+@given(confidence=st.integers(0, 100), answer=st.sampled_from(["Paris", "Rome", "Berlin"]))
+def test_no_failure_gets_more_than_any_other_completion(reward: Reward, confidence: int, answer: str) -> None:
+    stated = f"Answer: {answer}\nConfidence: {confidence}%"
+    listed = "\n".join(f"{answer} {number} | {confidence}%" for number in range(10))
+    texts = [listed if isinstance(reward, MultiAnswerBrier) else stated, "", "no idea", "<think>never ends"]
+    valid, *failed = called(reward, texts)
+    assert valid is not None
+    assert all(one is not None and one <= valid for one in failed)
+
+
+@pytest.mark.parametrize("reward", ALL)
+def test_a_pickled_reward_is_the_same_reward(reward: Reward) -> None:
+    texts = [RIGHT, WRONG, GUESSES, ""]
+    copy = pickle.loads(pickle.dumps(reward))
+    assert called(copy, texts) == called(reward, texts)
+    assert copy.__name__ == reward.__name__ != "reward"
+
+
+@pytest.mark.parametrize("reward", ALL)
+def test_order_and_form_of_the_completions_change_nothing(reward: Reward) -> None:
+    texts = [RIGHT, WRONG, GUESSES, ""]
+    rewards = called(reward, texts)
+    assert called(reward, texts[::-1]) == rewards[::-1]
+    columns = {"gold": ["Paris"] * 4 if reward is not ALL[5] else None, "answers": [tuple(SAMPLES)] * 4}
+    plain = [f"<think>Answer: x</think>{text}" if text else text for text in texts]
+    assert reward(None, plain, **columns) == rewards  # type: ignore[arg-type]
+
+
+def test_without_gold_no_completion_of_the_question_has_a_reward() -> None:
+    metrics: dict[str, float] = {}
+    extra: dict[str, list[Any]] = {}
+    gold = [None, [], ["Paris"], ["Paris"]]
+    texts = [RIGHT, "", "I do not know", RIGHT]
+    rewards = called(
+        BrierReward(), texts, gold=gold, log_metric=metrics.__setitem__, log_extra=extra.__setitem__
+    )
+    assert rewards == [None, None, -1.0, pytest.approx(0.92)]
+    assert metrics == {"brier_reward/failed": 0.25, "brier_reward/undefined": 0.5}
+    assert extra == {"brier_reward/failure": ["", "", "no_answer", ""]}
+
+
+def test_messages_of_every_kind_are_read() -> None:
+    parts = [{"type": "text", "text": "Answer: Paris "}, {"type": "text", "text": "Confidence: 100%"}]
+    completions = [
+        [
+            {"role": "assistant", "content": "x"},
+            {"role": "tool", "content": "y"},
+            {"role": "assistant", "content": parts},
+        ],
+        [{"role": "assistant", "content": None, "tool_calls": []}],
+        [],
+    ]
+    assert BrierReward()(None, completions, gold=["Paris"] * 3) == [1.0, -1.0, -1.0]
+    assert BrierReward()([], []) == []
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"gold": [["Paris"]]}, "the column 'gold' has 1 values for 2 completions"),
+        ({"gold": None}, "needs the column 'gold' of the data set, which has: answers, gold, question_id"),
+        ({"gold": "Paris"}, "the column 'gold' must have a value for each completion"),
+        ({"gold": [["Paris"], [3]]}, "the column 'gold', row 1: entry 1 must be a text"),
+    ],
+)
+def test_columns_that_do_not_fit_are_named(columns: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        called(BrierReward(), [RIGHT, WRONG], **columns)
+
+
+def test_prompts_and_completions_of_other_lengths_or_kinds_are_refused() -> None:
+    with pytest.raises(DataError, match="1 prompts for 2 completions"):
+        BrierReward()(["one"], [RIGHT, RIGHT], gold=["Paris"] * 2)
+    with pytest.raises(DataError, match="a completion must be a text or a list of messages, not '7'"):
+        BrierReward()(None, [7], gold=["Paris"])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: BrierReward(failed=0), "failed=0 would reward failures better"),
+        (lambda: LogReward(failed=-6), r"whose reward can be -6.90776"),
+        (lambda: LogReward(clip=0.5), "clip must be between 0 and 0.5"),
+        (lambda: LogReward(scale=0), "scale must be above 0"),
+        (lambda: BrierReward(out_of=0), "out_of must be above 0"),
+        (lambda: BrierReward("judge"), "not by 'judge'"),
+        (lambda: BrierReward("exat"), "Did you mean 'exact'"),
+        (lambda: ConsistencyReward(classes="judge"), "classes must be exact"),
+        (lambda: MultiAnswerBrier("samples"), "against must be gold or answers"),  # type: ignore[arg-type]
+        (lambda: MultiAnswerBrier(most=0), "most must be 1 or more"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(make: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make()
+    assert LogReward(failed=-100).failed == -100

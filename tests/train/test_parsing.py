@@ -1,0 +1,96 @@
+"""What is read in completions that state an answer and a confidence, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from selfreflect.train.parsing import parse_stated
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "confidence"),
+    [
+        ("Answer: Paris\nConfidence: 85%", "Paris", 0.85),
+        ("Confidence: 0.85\nAnswer: Paris", "Paris", 0.85),
+        ("**Answer:** Paris\n**Confidence:** 8/10", "Paris", 0.8),
+        ("It is in France. ANSWER: Paris. confidence: 17 out of 20.", "Paris.", 0.85),
+        ("Answer: Rome, Self-reflection: 2 of 3 maps. Confidence: 40", "Rome,", 0.4),
+        ("Answer: 1969\nConfidence: 100", "1969", 1.0),
+        ("Answer: no\nConfidence: 0", "no", 0.0),
+    ],
+)
+def test_both_are_read_in_either_order(text: str, answer: str, confidence: float) -> None:
+    parsed = parse_stated(text)
+    assert (parsed.answer, parsed.error) == (answer, None)
+    assert parsed.confidence == pytest.approx(confidence)
+
+
+@pytest.mark.parametrize(
+    ("confidence", "reason"),
+    [
+        ("", "no_number"),
+        ("high", "no_number"),
+        ("70% or 80%", "several_numbers"),
+        ("85%, well, 0.6", None),  # the percentage is marked, the other number is not
+        ("120%", "out_of_range"),
+        ("11/10", "out_of_range"),
+        ("-5%", "out_of_range"),
+        ("1", "ambiguous_number"),
+        ("more than 90%", "ambiguous_number"),
+    ],
+)
+def test_no_confidence_is_guessed(confidence: str, reason: str | None) -> None:
+    parsed = parse_stated(f"Answer: Paris\nConfidence: {confidence}")
+    assert parsed.answer == "Paris"
+    if reason is None:
+        assert parsed.confidence == 0.85
+    else:
+        assert parsed.confidence is None
+        assert parsed.error is not None
+        assert parsed.error.reason == reason
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "no_answer"),
+        ("Paris, 85%", "no_answer"),
+        ("Confidence: 85%", "no_answer"),
+        ("Answer:\nConfidence: 85%", "no_answer"),
+        ("Answer: Paris", "no_confidence"),
+        ("Answer: Paris Confidence: 10% Confidence: 90%", "unparsed"),
+        ("Answer: Paris Answer: Rome Confidence: 90%", "unparsed"),
+    ],
+)
+def test_each_label_must_occur_once(text: str, reason: str) -> None:
+    parsed = parse_stated(text)
+    assert parsed.confidence is None
+    assert parsed.error is not None
+    assert parsed.error.reason == reason
+
+
+def test_a_plain_number_may_be_on_a_scale() -> None:
+    assert parse_stated("Answer: a Confidence: 8", out_of=10).confidence == 0.8
+    assert parse_stated("Answer: a Confidence: 1.", out_of=10).confidence == 0.1
+    assert parse_stated("Answer: a Confidence: 85%", out_of=10).confidence == 0.85
+    beyond = parse_stated("Answer: a Confidence: 85", out_of=10)
+    assert beyond.confidence is None
+    assert beyond.error is not None
+    assert beyond.error.reason == "out_of_range"
+
+
+@given(st.text(max_size=200) | st.lists(st.sampled_from("answer: confidence: 8 /10 % Paris -".split())))
+def test_any_text_gives_a_confidence_in_range_or_one_error(text: str | list[str]) -> None:
+    parsed = parse_stated(text if isinstance(text, str) else " ".join(text))
+    assert (parsed.confidence is None) == (parsed.error is not None)
+    if parsed.confidence is not None:
+        assert 0 <= parsed.confidence <= 1
+        assert parsed.answer
+
+
+@given(st.integers(0, 100), st.sampled_from(["Paris", "12", "a: b", "50 %"]))
+def test_a_percentage_comes_back_whatever_the_answer_is(percent: int, answer: str) -> None:
+    parsed = parse_stated(f"Answer: {answer}\nConfidence: {percent}%")
+    assert (parsed.answer, parsed.confidence) == (answer, pytest.approx(percent / 100))

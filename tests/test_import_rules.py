@@ -43,6 +43,7 @@ GENERATORS = (
     "models.vllm",
     "models.local.decode",
     "models.local.step",
+    "models.local.products",
 )
 TORCH = {
     "metric.distance",
@@ -50,7 +51,7 @@ TORCH = {
     *(f"metric.engine.{name}" for name in "reference native".split()),
     *(f"models.{name}" for name in "judge smollm2 linear nli embedder".split()),
     *(f"models.local.{name}" for name in "loading threads generator device_map weights pace".split()),
-    *(f"models.local.{name}" for name in "decode prompts step llama".split()),
+    *(f"models.local.{name}" for name in "decode prompts step products llama".split()),
     "models.vllm.judge",
     *(f"bench.{name}" for name in "schedules flops machine measure decoding random_model".split()),
 }

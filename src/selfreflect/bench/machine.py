@@ -17,9 +17,9 @@ import torch
 
 from selfreflect.metric.engine.native import native
 from selfreflect.models.judge import Judge
+from selfreflect.models.local.memory import free_memory
 
 _RESET = Path("/proc/self/clear_refs")
-_CONTROL_GROUP = Path("/sys/fs/cgroup")
 
 
 def describe_machine(judge: Judge) -> dict[str, Any]:
@@ -89,13 +89,4 @@ def available(device: torch.device) -> int:
     """Bytes that are still free on the GPU, or in the machine and in the container's limit."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    free = int(psutil.virtual_memory().available)
-    try:
-        limit = int((_CONTROL_GROUP / "memory.max").read_text("ascii"))
-        used = int((_CONTROL_GROUP / "memory.current").read_text("ascii"))
-        statistics = (_CONTROL_GROUP / "memory.stat").read_text("ascii")
-    except (OSError, ValueError):  # no control group, or no limit: "max"
-        return free
-    cached = re.search(r"^inactive_file (\d+)$", statistics, re.MULTILINE)
-    reclaimable = int(cached[1]) if cached else 0
-    return max(0, min(free, limit - used + reclaimable))
+    return free_memory()

@@ -124,6 +124,19 @@ def test_filters_agree_with_their_definitions(
         assert choose(torch.tensor([logits]), sampling, sources(own)).tolist() == [winner]
 
 
+@pytest.mark.parametrize("scale", [0.0, 0.1, 3.0, 30.0])
+@pytest.mark.parametrize("kept", [5_000, 7])
+def test_winners_are_those_of_a_race_with_all_its_logarithms(scale: float, kept: int) -> None:
+    """From flat predictions, where many tokens are close, to those that leave one."""
+    logits = torch.randn(200, 5_000, generator=torch.Generator(CPU).manual_seed(3)) * scale
+    logits += torch.linspace(0.01, 0, 5_000)
+    drawn = choose(logits, Sampling(top_k=kept), sources(*range(200)))
+    for row, source, token in zip(logits, sources(*range(200)), drawn.tolist(), strict=True):
+        speeds = torch.softmax(row, dim=-1) / torch.empty(5_000).exponential_(generator=source)
+        allowed = row.topk(kept).indices
+        assert token == allowed[speeds[allowed].argmax()]
+
+
 def test_top_p_is_a_share_of_what_top_k_leaves() -> None:
     nearly_equal = torch.linspace(0.01, 0, 10)
     draws = choose(nearly_equal.repeat(500, 1), Sampling(top_k=4, top_p=0.6), sources(*range(500)))

@@ -4,26 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import tiny
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tiny_chat import single_threaded
 from transformers import AutoModelForCausalLM
 
 from selfreflect.models.local.decode import LibrarySequences, begin
-from selfreflect.models.local.step import (
-    FusedSequences,
-    Product,
-    Slots,
-    StepLibrary,
-    serves,
-    step_library,
-    why_slow,
-)
+from selfreflect.models.local.products import step_library
+from selfreflect.models.local.step import FusedSequences, Slots, serves, why_slow
 
 needs_compiler = pytest.mark.skipif(isinstance(step_library(), str), reason=str(step_library()))
 
@@ -47,12 +37,6 @@ def saved(
 ) -> torch.nn.Module:
     path = tiny.save(directory, kind, **changes)
     return AutoModelForCausalLM.from_pretrained(path, dtype=dtype).eval()
-
-
-def library() -> StepLibrary:
-    loaded = step_library()
-    assert not isinstance(loaded, str)
-    return loaded
 
 
 @needs_compiler
@@ -105,32 +89,6 @@ def test_rotary_variants_and_shared_matrices(tmp_path: Path, change: str) -> Non
             assert torch.allclose(row, truth, atol=2e-4)
             text.append(token)
         logits = sequences.extend(torch.full((len(texts),), token))
-
-
-@needs_compiler
-@settings(max_examples=40, deadline=None)
-@given(
-    rows=st.sampled_from([1, 16, 17, 40, 64, 70, 130]),
-    inner=st.sampled_from([1, 15, 64, 100]),
-    outer=st.lists(st.sampled_from([1, 5, 12, 33]), min_size=1, max_size=3),
-    norm=st.booleans(),
-    bias=st.booleans(),
-)
-def test_products_are_those_of_torch(rows: int, inner: int, outer: list[int], norm: bool, bias: bool) -> None:
-    torch.manual_seed(0)
-    with torch.inference_mode():
-        modules = [torch.nn.Linear(inner, size, bias=bias) for size in outer]
-        scale = torch.nn.RMSNorm(inner, eps=1e-5)
-        torch.nn.init.normal_(scale.weight)
-        before = SimpleNamespace(weight=scale.weight, variance_epsilon=1e-5) if norm else None
-        x = torch.randn(rows, inner)
-        total = torch.randn(rows, sum(outer))
-        truth = torch.cat([module(scale(x) if norm else x) for module in modules], dim=1)
-        lanes = torch.empty(library().lanes * inner)
-        product = Product(library(), modules, before)
-        assert torch.allclose(product(x, lanes), truth, atol=1e-4)
-        summed = product(x, lanes, total.clone())
-        assert torch.allclose(summed, total + truth, atol=1e-4)
 
 
 @needs_compiler

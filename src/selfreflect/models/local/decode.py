@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
@@ -19,6 +20,12 @@ from selfreflect.models.local.step import FusedSequences, serves
 
 _NUCLEUS = 512
 """Tokens among which a nucleus is looked for first."""
+
+_LEAST = 2.0**-54
+"""The smallest number that torch's ``exponential_`` draws."""
+
+_ROUNDING = 1e-6
+"""More than the relative error of a product or two in float32."""
 
 
 class TokenLikelihood(NamedTuple):
@@ -195,32 +202,44 @@ def choose(logits: torch.Tensor, sampling: Sampling, sources: Sequence[torch.Gen
     """
     if sampling.temperature == 0:
         return logits.argmax(dim=-1)
-    probs = torch.softmax(logits.float() / sampling.temperature, dim=-1)
+    logits = logits.float()
+    if sampling.temperature != 1:
+        logits = logits / sampling.temperature
+    probs = torch.softmax(logits, dim=-1)
     if sampling.top_k or sampling.top_p < 1 or sampling.min_p > 0:
         probs = _filtered(probs, sampling)
-    return _argmax(probs.div_(_exponentials(probs, sources)))
+    if probs.device.type == "cpu" and type(probs) is torch.Tensor:  # subclasses have no array
+        return _winners(probs, sources)
+    race = torch.empty_like(probs)
+    for row, source in zip(race, sources, strict=True):
+        row.exponential_(generator=source)
+    return probs.div_(race).argmax(dim=-1)
 
 
-def _exponentials(probs: torch.Tensor, sources: Sequence[torch.Generator]) -> torch.Tensor:
-    """A row of ``exponential_(generator=source)`` for each source, with the same numbers. On a CPU torch
-    takes one logarithm at a time for it; all rows at once are several times as fast."""
-    if probs.device.type != "cpu":
-        race = torch.empty_like(probs)
-        for row, source in zip(race, sources, strict=True):
-            row.exponential_(generator=source)
-        return race
+def _winners(probs: torch.Tensor, sources: Sequence[torch.Generator]) -> torch.Tensor:
+    """The same winners, from the same random numbers, on a CPU, where ``exponential_`` takes one logarithm
+    after the other. E = -log(1 - u) is never less than u, so a token whose p / u is less than the p / E of
+    another has lost. Logarithms are left for the few others."""
     uniform = torch.empty_like(probs, dtype=torch.float64)
     for row, source in zip(uniform, sources, strict=True):
         row.uniform_(generator=source)
-    return uniform.neg_().log1p_().neg_().clamp_min_(2.0**-54).to(probs.dtype)
+    bounds = (probs / uniform.float().clamp_(min=_LEAST)).numpy()
+    leaders = bounds.argmax(axis=-1)
+    lowest = _speeds(probs, uniform, np.arange(len(leaders)), leaders) * (1 - _ROUNDING)
+    rows, tokens = np.nonzero(~(bounds < lowest[:, None]))  # what is no number stays
+    speeds = _speeds(probs, uniform, rows, tokens)
+    order = np.lexsort((-speeds, rows))  # among equals the first token comes first
+    _, first = np.unique(rows[order], return_index=True)
+    return torch.from_numpy(tokens[order[first]])
 
 
-def _argmax(rows: torch.Tensor) -> torch.Tensor:
-    """``rows.argmax(dim=-1)``, for which NumPy has vectors on a CPU and torch has none. Subclasses of tensors
-    have no array."""
-    if rows.device.type != "cpu" or type(rows) is not torch.Tensor:
-        return rows.argmax(dim=-1)
-    return torch.from_numpy(rows.numpy().argmax(axis=-1))
+def _speeds(
+    probs: torch.Tensor, uniform: torch.Tensor, rows: npt.NDArray[np.int64], tokens: npt.NDArray[np.int64]
+) -> npt.NDArray[np.float32]:
+    """p / E of some tokens, with the E that ``exponential_`` makes of a uniform number."""
+    times = uniform[rows, tokens].neg_().log1p_().neg_().clamp_(min=_LEAST)
+    speeds: npt.NDArray[np.float32] = (probs[rows, tokens] / times.to(probs.dtype)).numpy()
+    return speeds
 
 
 def _filtered(probs: torch.Tensor, sampling: Sampling) -> torch.Tensor:

@@ -6,10 +6,7 @@ them, one copy for all samples; what a sequence adds lies in slots, which it giv
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
-from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,41 +14,13 @@ import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 
-from selfreflect.models.local.compiled import load_compiled
 from selfreflect.models.local.llama import is_llama, rms_norm
-
-SOURCE = Path(__file__).with_name("decode.c")
+from selfreflect.models.local.products import Product, step_library
 
 MODELS = frozenset(("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"))
 
 FLOAT = 4
 """Bytes of a number."""
-
-
-class StepLibrary:
-    """The compiled ``decode.c``."""
-
-    def __init__(self, path: Path) -> None:
-        library = ctypes.CDLL(str(path))
-        pointer, integer, number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
-        self.lanes = int(library.products_lanes())
-        self.largest_head = int(library.attention_most())
-        self.products = library.products
-        self.products.restype = None
-        self.products.argtypes = [
-            *(pointer, integer, integer, pointer, number, integer),
-            *[pointer] * 4,
-            *(ctypes.c_int, pointer, ctypes.c_int),
-        ]
-        self.attend = library.attend
-        self.attend.restype = None
-        self.attend.argtypes = [*[pointer] * 11, *[integer] * 6, number, ctypes.c_int]
-
-
-@cache
-def step_library() -> StepLibrary | str:
-    """The library, compiled for this process in less than a second, or why there is none."""
-    return load_compiled(SOURCE, StepLibrary)
 
 
 def serves(model: Any) -> bool:
@@ -88,43 +57,6 @@ def _is_known(model: Any) -> bool:
 def _head_size(model: Any) -> int:
     size: int = model.model.layers[0].self_attn.head_dim
     return size
-
-
-class Product:
-    """Matrices with the same input, and the norm before them. Results lie side by side."""
-
-    def __init__(self, library: StepLibrary, modules: Sequence[torch.nn.Linear], norm: Any = None) -> None:
-        self.library = library
-        self.weights = np.array([module.weight.data_ptr() for module in modules], dtype=np.int64)
-        biases = [0 if module.bias is None else module.bias.data_ptr() for module in modules]
-        self.biases = np.array(biases, dtype=np.int64)
-        self.outer = np.array([module.weight.shape[0] for module in modules], dtype=np.int64)
-        self.inner = modules[0].weight.shape[1]
-        self.width = int(self.outer.sum())
-        self.norm = None if norm is None else norm.weight.data_ptr()
-        self.epsilon = 0.0 if norm is None else norm.variance_epsilon
-
-    def __call__(
-        self, x: torch.Tensor, lanes: torch.Tensor, total: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """The products of ``x`` (rows, inner), contiguous, added to ``total`` if there is one."""
-        out = x.new_empty(len(x), self.width) if total is None else total
-        self.library.products(
-            x.data_ptr(),
-            len(x),
-            self.inner,
-            self.norm,
-            self.epsilon,
-            len(self.outer),
-            self.weights.ctypes.data,
-            self.biases.ctypes.data,
-            self.outer.ctypes.data,
-            out.data_ptr(),
-            total is not None,
-            lanes.data_ptr(),
-            torch.get_num_threads(),
-        )
-        return out
 
 
 class Layer(NamedTuple):
@@ -176,8 +108,8 @@ class FusedSequences:
                 )
             )
         self.head = Product(library, [model.lm_head], self.decoder.norm)
-        products = [product for layer in self.layers for product in layer[1:]]
-        self.lanes = torch.empty(library.lanes * max(product.inner for product in products))
+        widest = max(self.head.inner, *(layer.down.inner for layer in self.layers))
+        self.lanes = torch.empty(len(rows) * widest)
         self.key_heads = keys[0].shape[1]
         self.slots = Slots(len(rows), len(self.layers), (self.key_heads, keys[0].shape[3]))
 

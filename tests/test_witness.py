@@ -9,6 +9,7 @@ rebuilt house must not lock them out. So this proves, on copies, that
 to the byte;
 - what was cut out of it (a question, all scores, half of the validation) is computed again with the same
 result to 1e-6;
+- today's measures are added to an earlier run without touching what it has;
 - scores of a file of items, exact, by the word and estimated, are the same, from the command line and from
 Python;
 - reports, findings, imports and exports state the same numbers in the same columns;
@@ -45,7 +46,13 @@ class Work:
         return self._root / name
 
 
-RESCORE = "score --out run --guesses 2 --device cpu --json"
+RESCORE = f"score --out run --guesses 2 --device cpu --json {w.SCORES_ALONE}"
+
+
+FEWER = {"answers": 2, "summaries": 4, "scores": 4}
+"""Lines that remain of a run without all of the last of its three questions."""
+VALUES = 31
+"""Lines that remain of the validation."""
 
 
 def cut(path: Path, keep: int) -> None:
@@ -59,18 +66,21 @@ def cut(path: Path, keep: int) -> None:
 def work(tmp_path_factory: pytest.TempPathFactory) -> Work:
     root = tmp_path_factory.mktemp("witness")
     commands = {
-        "resumed": w.RUN,
+        "resumed": f"{w.RUN} {w.SCORES_ALONE}",
         "rescored": RESCORE,
+        "measured": "score --out run --device cpu --json",
         **w.JUDGED,
         **w.CHEAP,
     }
     places = {name: w.workplace(root / name) for name in commands}
-    # all of the last of three questions
-    for name, lines in {"answers": 2, "summaries": 4, "scores": 4}.items():
+    for name, lines in FEWER.items():
         cut(places["resumed"] / "run" / f"{name}.jsonl", lines)
     scores = places["rescored"] / "run" / "scores.jsonl"
-    scores.write_bytes(b"".join(scores.read_bytes().splitlines(keepends=True)[2:]))  # of the first question
-    cut(places["validate"] / "validation" / "values.jsonl", 14)
+    kept_lines = scores.read_bytes().splitlines(keepends=True)
+    scores.write_bytes(b"".join(kept_lines[:2] + kept_lines[3:]))  # without one of the second question
+    for name in FEWER:  # the first question alone
+        cut(places["measured"] / "run" / f"{name}.jsonl", 1)
+    cut(places["validate"] / "validation" / "values.jsonl", VALUES)
     return Work(root, w.calls({name: (command, places[name]) for name, command in commands.items()}))
 
 
@@ -121,8 +131,19 @@ def test_all_scores_come_back_the_same(tmp_path: Path) -> None:
     assert not w.differences(w.records(w.WITNESS / "run"), w.records(folder / "run"))
 
 
+def test_todays_measures_are_added_to_an_earlier_run(work: Work) -> None:
+    assert work.done["measured"].code == 0, work.done["measured"].stderr
+    old, new = w.records(w.WITNESS / "run"), w.records(work.folder("measured") / "run")
+    for name in FEWER:
+        assert new[f"{name}.jsonl"] == old[f"{name}.jsonl"][:1]
+    assert [(line["question_id"], line["summary"]) for line in new["information.jsonl"]] == [
+        (line["question_id"], line["summary"]) for line in new["scores.jsonl"]
+    ]
+    assert [line["question_id"] for line in new["controls.jsonl"]] == [old["answers.jsonl"][0]["question_id"]]
+
+
 def test_a_resumed_run_keeps_what_it_had(work: Work) -> None:
-    for name, lines in {"answers": 2, "summaries": 4, "scores": 4}.items():
+    for name, lines in FEWER.items():
         old, new = (folder / "run" / f"{name}.jsonl" for folder in (w.WITNESS, work.folder("resumed")))
         assert old.read_bytes().splitlines()[:lines] == new.read_bytes().splitlines()[:lines]
 
@@ -132,7 +153,7 @@ def test_a_validation_goes_on_and_finds_the_same(work: Work) -> None:
     old, new = (
         (folder / "values.jsonl").read_bytes().splitlines() for folder in (w.WITNESS / "validation", now)
     )
-    assert old[:14] == new[:14]  # not measured again
+    assert old[:VALUES] == new[:VALUES]  # not measured again
     assert not w.differences(w.records(w.WITNESS / "validation"), w.records(now))
 
 

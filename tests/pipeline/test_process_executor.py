@@ -4,15 +4,16 @@ had happened here."""
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import chdir, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from command import environment, run, small, written
@@ -20,12 +21,12 @@ from fault_server import FaultServer, silent
 
 from selfreflect.config import Config, load_config
 from selfreflect.errors import BackendError
-from selfreflect.pipeline.experiment import open_experiment
+from selfreflect.pipeline.experiment import Experiment, open_experiment
 from selfreflect.pipeline.options import ExecutionOptions, Quiet
 from selfreflect.pipeline.process_executor import ProcessExecutor, environment_of
 from selfreflect.pipeline.stages import StageSpec, StageTask
 from selfreflect.prompts import load_prompts
-from selfreflect.records import STAGES, Question
+from selfreflect.records import STAGES, Question, Summary
 from selfreflect.store.run import Run
 
 TEXTS = ["What first?", "Who is it?", "Which pot?", "Why not?", "When then?", "long " * 500 + "?"]
@@ -82,64 +83,92 @@ class Listening(Quiet):
         self.lines.append(line)
 
 
-def test_two_processs_give_what_this_process_gives(
-    model: Path, questions: Path, calm: Path, tmp_path: Path
-) -> None:
-    """Answers and scores; the next test compares summaries. Each stage starts its processes anew."""
-    out = tmp_path / "r"
+SUICIDAL = """
+import os, signal
+from pathlib import Path
+
+
+def ask(task):
+    if task.question.text == 'When then?' and not Path('mended').exists():
+        os.kill(os.getpid(), signal.SIGKILL)
+    [reply] = yield task.request(task.messages(), 'summary')
+    return reply.text or 'nothing'
+"""
+
+
+class Elsewhere(NamedTuple):
+    """An open experiment whose three stages two processes did, with its records and what they said."""
+
+    experiment: Experiment
+    records: dict[str, Any]
+    lines: list[str]
+
+
+@pytest.fixture(scope="module")
+def elsewhere(model: Path, questions: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
+    """The processes load their libraries once, which takes them longer than all of their work. They are in
+    the directory of the strategy that kills one of them."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    written(folder / "suicidal.py", SUICIDAL)
     progress = Listening()
-    here = ExecutionOptions(device="cpu")
-    there = ExecutionOptions(device="cpu", devices=("cpu", "cpu"))
-    config = settings(model, questions)
-    with open_experiment(out, config, STAGES, options=there, progress=progress) as experiment:
+    options = ExecutionOptions(device="cpu", devices=("cpu", "cpu"), batch_questions=1)
+    with (
+        chdir(folder),
+        open_experiment(
+            folder / "r", settings(model, questions), STAGES, options=options, progress=progress
+        ) as experiment,
+    ):
         experiment.questions()
         experiment.answers()
-    with open_experiment(out, config, STAGES, options=here) as experiment:
         experiment.summaries(STRATEGIES)
-    with open_experiment(out, config, STAGES, options=there, progress=progress) as experiment:
         experiment.scores()
-    assert records(out) == records(calm)
+        yield Elsewhere(experiment, records(folder / "r"), progress.lines)
+
+
+def test_two_processs_give_what_this_process_gives(
+    model: Path, questions: Path, calm: Path, elsewhere: Elsewhere, tmp_path: Path
+) -> None:
+    assert elsewhere.records == records(calm)
+    out = elsewhere.experiment.run.path
     one, other = Run.load(out).manifest, Run.load(calm).manifest
     assert (one.config, one.models, one.prompts) == (other.config, other.models, other.prompts)
-    assert progress.lines.count(f"loading judge {model}") == 1, "what both processs say is said once"
-    again = run(*small(model, out, questions))
+    assert elsewhere.lines.count(f"loading judge {model}") == 1, "what both processs say is said once"
+    again = run(*small(model, shutil.copytree(out, tmp_path / "r"), questions))
     assert again.code == 1
     assert "to do" not in again.stderr, "a run is continued wherever it was begun"
 
 
 def test_a_process_that_is_killed_ends_the_stage_with_what_was_done(
-    model: Path, questions: Path, calm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: Path, questions: Path, elsewhere: Elsewhere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    written(
-        tmp_path / "suicidal.py",
-        "import os, signal\nfrom pathlib import Path\n\n\ndef ask(task):\n"
-        "    if task.question.text == 'When then?' and not Path('mended').exists():\n"
-        "        os.kill(os.getpid(), signal.SIGKILL)\n"
-        "    [reply] = yield task.request(task.messages(), 'summary')\n    return reply.text or 'nothing'\n",
-    )
-    out, options = tmp_path / "r", ExecutionOptions(device="cpu", devices=("cpu", "cpu"), batch_questions=1)
-    with open_experiment(out, settings(model, questions), STAGES, options=options) as experiment:
-        experiment.questions()
-        with pytest.raises(
-            BackendError,
-            match=r"process on cpu ended with status -9.* of 6 summaries saved, . to go. Run the same",
-        ):
-            experiment.summaries(["suicidal:ask"])
-        saved = dict(experiment.run.summaries)
+    folder = elsewhere.experiment.run.path.parent
+    monkeypatch.chdir(folder)
+    name = "suicidal:ask"
+    with pytest.raises(
+        BackendError,
+        match=r"process on cpu ended with status -9.* of 6 summaries saved, . to go. Run the same",
+    ):
+        elsewhere.experiment.summaries([name])
+    saved = summaries_of(elsewhere.experiment.run, name)
     assert saved
-    written(tmp_path / "mended", "")
+    out = Path(shutil.copytree(folder / "r", tmp_path / "r"))
+    written(folder / "mended", "")
     options = ExecutionOptions(device="cpu")  # in this process, where the model is loaded
     with open_experiment(out, settings(model, questions), STAGES, options=options) as experiment:
-        experiment.summaries(["suicidal:ask"])
-        assert len(experiment.run.summaries) == 5
-        assert saved.items() <= experiment.run.summaries.items()
+        experiment.summaries([name])
+        resumed = summaries_of(experiment.run, name)
+        assert len(resumed) == 5
+        assert saved.items() <= resumed.items()
     with open_experiment(
         tmp_path / "here", settings(model, questions), STAGES, options=options
     ) as experiment:
         experiment.questions()
-        experiment.summaries(["suicidal:ask"])
+        experiment.summaries([name])
         assert saved.items() <= experiment.run.summaries.items(), "the same as without processes"
+
+
+def summaries_of(run: Run, name: str) -> dict[tuple[str, str], Summary]:
+    return {key: one for key, one in run.summaries.items() if one.name == name}
 
 
 def test_an_error_in_a_process_is_raised_once_as_here(questions: Path, tmp_path: Path) -> None:

@@ -115,11 +115,11 @@ def work(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def elsewhere(*arguments: object, cwd: Path | None = None, **changes: str) -> Outcome:
+def elsewhere(*arguments: object, cwd: Path | None = None) -> Outcome:
     done = subprocess.run(
         [*COMMAND, *map(str, arguments)],
         cwd=cwd,
-        env=environment(**changes),
+        env=environment(),
         capture_output=True,
         text=True,
         timeout=280,
@@ -229,28 +229,46 @@ def test_a_run_on_a_cluster_equals_one_that_was_made_here(
     assert (again.code, "to do" in again.stderr) == (1, False)
 
 
-def test_an_actor_that_is_killed_costs_nothing(
-    work: Path, cluster: RayExecutor, expected: dict[str, Any], tmp_path: Path
-) -> None:
-    command = [*COMMAND, *slow(work, tmp_path, 1.5), "--ray-address", cluster.address, "--json"]
+def test_an_actor_that_is_killed_costs_nothing(work: Path, cluster: RayExecutor, tmp_path: Path) -> None:
+    """With a served model, so that actors are at work at once. Where they load one, see the slow tests."""
+    written(tmp_path / "slow.py", STRATEGY.replace("SECONDS", "1.5"))
     made = tmp_path / "r" / "summaries.jsonl"
-    before = lines(made)
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as child:
-        wait_for(lambda: lines(made) > before, child)
-        known = len(asked(tmp_path))
-        wait_for(lambda: len(asked(tmp_path)) > known, child)  # so that one has just begun
-        process, question = asked(tmp_path)[-1]
-        os.kill(int(process), signal.SIGKILL)
-        stdout, stderr = child.communicate(timeout=280)
-    assert child.returncode == 1, stderr  # for the long question
-    assert Outcome(1, stdout, stderr).json, "only JSON lines on stdout, though Ray has something to tell"
-    assert records(tmp_path / "r") == expected
-    assert [one for _, one in asked(tmp_path)].count(question) == 2, (
-        "the killed one's question was asked again"
-    )
-    assert "Traceback" not in stderr
+    with FaultServer() as server, chdir(tmp_path):
+        served = ["--model", "openai:m", "--base-url", server.url]
+        answered = ["answers", "--questions", work / "q.txt", "--num-answers", 1, *served, "--out"]
+        summarize = ["summarize", "--strategies", "slow:ask", *served]
+        assert run(*answered, "r").code == 0
+        there = [
+            "--executor",
+            "ray",
+            "--ray-address",
+            cluster.address,
+            "--config",
+            str(work / "two.toml"),
+        ]
+        with subprocess.Popen(
+            [*COMMAND, *summarize, "--out", "r", *there, "--json"],
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as child:
+            wait_for(lambda: lines(made) > 0, child)
+            known = len(asked(tmp_path))
+            wait_for(lambda: len(asked(tmp_path)) > known, child)  # so that one has just begun
+            process, question = asked(tmp_path)[-1]
+            os.kill(int(process), signal.SIGKILL)
+            stdout, stderr = child.communicate(timeout=280)
+        assert child.returncode == 0, stderr
+        assert Outcome(0, stdout, stderr).json, "only JSON lines on stdout, though Ray has something to tell"
+        assert [one for _, one in asked(tmp_path)].count(question) == 2, (
+            "the killed one's question was asked again"
+        )
+        assert "Traceback" not in stderr
+        written(tmp_path / "slow.py", STRATEGY.replace("SECONDS", "0"))
+        assert run(*answered, "here").code == run(*summarize, "--out", "here").code == 0
+    assert len(Run.load(tmp_path / "r").summaries) == len(TEXTS)
+    assert records(tmp_path / "r") == records(tmp_path / "here")
 
 
 @pytest.mark.slow
@@ -528,29 +546,33 @@ def test_keys_come_from_the_environment_of_the_actors_and_stay_there(
     assert [path for path in searched if KEY.encode() in content(path)] == []
 
 
-def test_no_cluster_at_an_address_is_told(work: Path, tmp_path: Path) -> None:
-    common = ["--questions", work / "q.txt", "--num-answers", 1, "--out", tmp_path / "r"]
-    failed = elsewhere("answers", *common, "--executor", "ray", "--ray-address", "127.0.0.1:1")
-    assert failed.code == 2, failed.stderr
+def refused(work: Path, out: Path, address: str, capfd: pytest.CaptureFixture[str]) -> Outcome:
+    """What a command and the process that drives Ray for it say of an address."""
+    common = ["--questions", work / "q.txt", "--num-answers", 1, "--out", out]
+    failed = run("answers", *common, "--executor", "ray", "--ray-address", address)
+    driver = capfd.readouterr()
+    assert (failed.code, failed.stdout, driver.out, driver.err) == (2, "", "", ""), failed.stderr
+    return failed
+
+
+def test_no_cluster_at_an_address_is_told(
+    work: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    failed = refused(work, tmp_path / "r", "127.0.0.1:1", capfd)
     [error] = [line for line in failed.stderr.splitlines() if "to do" not in line]
     assert error.startswith("error: Ray has no cluster at '127.0.0.1:1'")
 
 
 def test_a_token_that_is_missing_is_told_with_where_it_belongs(
-    work: Path, cluster: RayExecutor, tmp_path: Path
+    work: Path,
+    cluster: RayExecutor,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    common = ["--questions", work / "q.txt", "--num-answers", 1, "--out", tmp_path / "r"]
-    failed = elsewhere(
-        "answers",
-        *common,
-        "--executor",
-        "ray",
-        "--ray-address",
-        cluster.address,
-        RAY_AUTH_MODE="token",
-        HOME=str(tmp_path),
-    )
-    assert failed.code == 2, failed.stderr
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    failed = refused(work, tmp_path / "r", cluster.address, capfd)
     assert f"error: Ray has no cluster at '{cluster.address}'" in failed.said
     assert "put its token into ~/.ray/auth_token or RAY_AUTH_TOKEN" in failed.said
     assert "Traceback" not in failed.stderr

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from command import COMMAND, environment, run
 from finished_run import write_run
+from witness import calls
 
 from selfreflect.records import Summary
 from selfreflect.report.run_records import RunRecords
@@ -39,7 +40,7 @@ def logged(path: Path, tracker: str, **variables: str) -> str:
 ITEMS = [{"question": "Red?", "answers": ["Yes.", "No.", "Yes.", "Yes."], "summaries": {"s": "Yes."}}]
 
 
-def test_results_are_logged_where_they_are_made(tmp_path: Path) -> None:
+def test_results_are_logged_where_they_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("mlflow")
     import tiny
 
@@ -49,11 +50,11 @@ def test_results_are_logged_where_they_are_made(tmp_path: Path) -> None:
     store = tmp_path / "store"
     where = {"MLFLOW_TRACKING_URI": store.as_uri(), "MLFLOW_ALLOW_FILE_STORE": "true"}
     judge = ["--judge", str(model), "--device", "cpu", "--measures", "selfreflect", "--no-controls", "--json"]
-    scores = []
-    for source in (["--out", "r"], ["--items", "items.json"]):
-        done = own_process("score", *source, *judge, "--log", "mlflow", folder=tmp_path, **where)
-        assert done.returncode == 0, done.stderr
-        scores.append(json.loads(done.stdout)["score"])
+    logged_to = " ".join(["score", *judge, "--log", "mlflow"])
+    for name, value in where.items():
+        monkeypatch.setenv(name, value)
+    sources = {source: (f"{logged_to} {source}", tmp_path) for source in ("--out r", "--items items.json")}
+    scores = [done.lines[0]["score"] for done in calls(sources).values()]
     files = sorted(store.glob("*/*/metrics/s/score"))
     assert [float(file.read_text().split()[1]) for file in files] == scores
     names = {file.read_text() for file in store.glob("*/*/tags/mlflow.runName")}

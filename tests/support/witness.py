@@ -50,12 +50,15 @@ VALIDATE = (
 SCORE_ITEMS = "score --items items.json --judge smollm2 --device cpu --json"
 SMALL = "--num-answers 1 --max-new-tokens 4 --device cpu --json"
 
+SCORES_ALONE = "--measures selfreflect --no-controls"
+"""What was measured at the time. Today's defaults add more, for every summary of a run."""
+
 # Where the fixture itself comes from, in this order. RECORDS is what both make in their folder.
 MAKE = {"run": RUN, "validate": VALIDATE}
 RECORDS = ("run", "validation")
 
 # Their output is kept in full. Those of CHEAP load no model.
-ONLY_SCORES = "--dry-run --measures selfreflect --no-controls"
+ONLY_SCORES = f"--dry-run {SCORES_ALONE}"
 CHEAP = {
     "questions": "questions --questions bundled --limit 4 --json",
     # groups by meaning came later
@@ -63,8 +66,8 @@ CHEAP = {
     "compare": "compare run --baseline greedy --json",
     "answers": "answers --questions bundled --limit 3 --out run --device cpu --json",
     "summarize": "summarize --strategies greedy,basic --out run --device cpu --json",
-    "score": "score --out run --device cpu --json",
-    "run": RUN,
+    "score": f"score --out run --device cpu --json {SCORES_ALONE}",
+    "run": f"{RUN} {SCORES_ALONE}",
     "run, dry": f"{RUN} {ONLY_SCORES}",
     "metrics": "validate --list-metrics --json",
     "import": "import --items items.json --out imported",

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Sequence
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -26,7 +27,18 @@ def render_page(template: str, scripts: Sequence[str], **values: Any) -> str:
     """
     style = "\n".join(_source(name) for name in _STYLES)
     script = "\n".join(_module(_source(name)) for name in scripts)
-    environment = Environment(
+    policy = (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; base-uri 'none'; "
+        "form-action 'none'"
+    )
+    page = _templates().get_template(template)
+    return page.render(policy=policy, style=Markup(style), script=Markup(script), **values)
+
+
+@cache
+def _templates() -> Environment:
+    """The templates, which take longer to compile than most pages to fill."""
+    return Environment(
         loader=FunctionLoader(_source),
         autoescape=True,
         undefined=StrictUndefined,
@@ -34,12 +46,6 @@ def render_page(template: str, scripts: Sequence[str], **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    policy = (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; base-uri 'none'; "
-        "form-action 'none'"
-    )
-    page = environment.get_template(template)
-    return page.render(policy=policy, style=Markup(style), script=Markup(script), **values)
 
 
 def _printable(value: Any) -> Any:

@@ -444,7 +444,7 @@ def test_ask_answers_in_one_line_of_json_or_in_words(model: Path, tmp_path: Path
 
 
 def test_a_context_that_does_not_fit_the_window_says_what_to_do(model: Path, tmp_path: Path) -> None:
-    context = written(tmp_path / "big.txt", "evidence " * 5_500_000)
+    context = written(tmp_path / "big.txt", "evidence " * 500_000)
     asked = ["ask", "What first?", "--model", model, "--judge", model, "--context", context]
     outcome = run(*asked, "--num-answers", 2, "--json")
     assert outcome.code == 1

@@ -38,12 +38,12 @@ def tiny_demo(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     demo["summaries"] |= {"num_samples": 2, "sample_max_new_tokens": 4, "max_new_tokens": 4}
     monkeypatch.setattr(ask_command, "DEMO", demo)
     monkeypatch.setattr(ask_command, "SHOWN", "fair")
-    load = models.ModelSpec.of
+    spec = models.ModelSpec
 
     def tiny_instead(name: Any, **fields: Any) -> Any:
-        return load(str(model) if name == "smollm2" else name, **fields)
+        return spec(str(model) if name == "smollm2" else name, **fields)
 
-    monkeypatch.setattr(models.ModelSpec, "of", tiny_instead)
+    monkeypatch.setattr(models, "ModelSpec", tiny_instead)
 
 
 def rows() -> list[dict[str, Any]]:

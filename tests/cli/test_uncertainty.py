@@ -64,9 +64,14 @@ def test_a_file_gives_values_and_predictions(tmp_path: Path) -> None:
     assert brier == by_name["modal_share"]["isotonic"]["brier"]["value"]
 
 
+@pytest.fixture(scope="module")
+def of_json(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What a file of JSON gives."""
+    return lines(written(tmp_path_factory.mktemp("json") / "a.json", QUESTIONS))
+
+
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet"])
-def test_every_format_gives_the_same(tmp_path: Path, suffix: str) -> None:
-    expected = lines(written(tmp_path / "a.json", QUESTIONS))
+def test_every_format_gives_the_same(tmp_path: Path, suffix: str, of_json: Any) -> None:
     path = tmp_path / f"a{suffix}"
     if suffix == ".jsonl":
         path.write_text("\n".join(json.dumps(question) for question in QUESTIONS))
@@ -84,7 +89,7 @@ def test_every_format_gives_the_same(tmp_path: Path, suffix: str) -> None:
         import pyarrow.parquet as pq
 
         pq.write_table(pa.Table.from_pylist(QUESTIONS), path)
-    assert lines(path) == expected
+    assert lines(path) == of_json
 
 
 def test_only_confidences_and_labels(tmp_path: Path) -> None:

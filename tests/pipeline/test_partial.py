@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from contextlib import chdir
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -176,15 +177,17 @@ def test_a_dry_run_counts_only_what_is_missing(local: HFGenerator, tmp_path: Pat
 @pytest.mark.parametrize("end", ["SIGKILL", "SIGINT"])
 def test_a_run_that_is_ended_in_a_question_keeps_all_that_was_returned(tmp_path: Path, end: str) -> None:
     """59 texts had been returned when the signal came, during the call for the sixtieth."""
-    written(tmp_path / "mine.py", MODEL.format(signal=end))
+    written(tmp_path / f"ended_by_{end}.py", MODEL.format(signal=end))  # each is imported here too
     questions = written(tmp_path / "q.json", ["What grows?"])
-    command = f"answers --questions {questions} --num-answers 50 --model mine:generate --out r".split()
+    model = f"ended_by_{end}:generate"
+    command = f"answers --questions {questions} --num-answers 50 --model {model} --out r".split()
     killed = subprocess.run([*COMMAND, *command], cwd=tmp_path, env=environment(), capture_output=True)
     assert killed.returncode == {"SIGKILL": -9, "SIGINT": 130}[end], killed.stderr
     [file] = (tmp_path / "r" / "partial").iterdir()
     assert len(file.read_text().splitlines()) == 59
-    resumed = subprocess.run([*COMMAND, *command], cwd=tmp_path, env=environment(), capture_output=True)
-    assert resumed.returncode == 0, resumed.stderr
+    with chdir(tmp_path):
+        resumed = run(*command)
+    assert resumed.code == 0, resumed.stderr
     assert len((tmp_path / "calls").read_text()) == 60 + 41, "the call that was interrupted, and the others"
     assert not (tmp_path / "r" / "partial").exists()
     [record] = map(json.loads, (tmp_path / "r" / "answers.jsonl").read_text().splitlines())

@@ -485,7 +485,7 @@ def test_damage_is_found_without_words_as_with_them(tmp_path: Path, line: bytes)
 
 def test_joining_holds_no_records(tmp_path: Path) -> None:
     with Run.open(tmp_path / "a", {}) as made:
-        made.append_all([record for number in range(600) for record in records(number, answers=80)])
+        made.append_all([record for number in range(250) for record in records(number, answers=80)])
     size = (tmp_path / "a" / "scores.jsonl").stat().st_size
     tracemalloc.start()
     join([tmp_path / "a"], tmp_path / "all")

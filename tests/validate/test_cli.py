@@ -116,7 +116,7 @@ def test_what_is_kept_is_not_measured_again(
 
 def test_a_killed_run_goes_on_where_it_stopped(model: Path, tmp_path: Path) -> None:
     out, whole = tmp_path / "out", tmp_path / "whole"
-    many = [item(number) for number in range(60)]
+    many = [item(number) for number in range(30)]
     source = written(tmp_path / "items.json", many)
     arguments = ["validate", str(source), "--judge", str(model), "--device", "cpu", "--metrics", BOTH]
     process = subprocess.Popen(
@@ -130,7 +130,7 @@ def test_a_killed_run_goes_on_where_it_stopped(model: Path, tmp_path: Path) -> N
     while (
         time.monotonic() < until
         and process.poll() is None
-        and not (values.exists() and values.read_bytes().count(b"\n") >= 20)
+        and not (values.exists() and values.read_bytes().count(b"\n") >= 10)
     ):
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)

@@ -125,6 +125,50 @@ def test_what_a_model_says_is_calibrated_and_applied_with_the_same_model_only(tm
     assert (other.code, "was fitted with the model 'openai:tiny at" in other.said) == (2, True)
 
 
+def test_a_saved_calibrator_reads_stored_verdicts_without_asking(tmp_path: Path) -> None:
+    def judge(call: Call) -> Action:
+        text = call.body["messages"][-1]["content"]
+        return chat(choice("Yes" if 'The answer was "Paris' in text else "No"))
+
+    def rows(name: str) -> list[dict[str, object]]:
+        sure = [{"answers": ["Paris!", "Paris!"]}, {"answers": ["Lyon", "Rome"]}]
+        question = {"question": "Capital?", "gold": "It is Paris"}
+        return [{**question, **sure[n % 2], "id": f"{name}{n}", "question": f"{name}{n}?"} for n in range(10)]
+
+    fitted, other = written(tmp_path / "a.json", rows("a")), written(tmp_path / "b.json", rows("b"))
+    saved, kept = tmp_path / "cal.json", ["--out", tmp_path / "kept"]
+    with FaultServer(judge) as server:
+        asked = ["--correctness", "judge", "--model", "openai:tiny", "--base-url", server.url, *kept]
+        assert run("calibrate", fitted, "--save", saved, *asked).code == 0
+        assert run("uncertainty", other, *asked).code == 0
+    outcome = run("calibrate", other, "--apply", saved, *kept, "--json")
+    assert [line["correct"] for line in outcome.json] == [True, False] * 5
+    missing = run("calibrate", other, "--apply", saved, "--out", tmp_path / "empty")
+    assert (missing.code, "name it with --model" in missing.said) == (2, True)
+    assert "10 replies of the model" in missing.said
+
+
+def test_a_saved_calibrator_loads_no_classifier_that_the_user_did_not_name(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.json", QUESTIONS)
+    calibrator = {
+        "estimator": "modal_share",
+        "classes": "nli:somebody/model",
+        "class_order": "first",
+        "similarity": "jaccard",
+        "correctness": "exact",
+        "method": "platt",
+        "x": [1.0, 0.0],
+        "y": [],
+        "n": 1,
+        "samples": [2],
+        "questions": [],
+    }
+    saved = written(tmp_path / "cal.json", calibrator)
+    for chosen, said in (([], "add --classes"), (["--classes", "exact"], "was fitted with --classes")):
+        outcome = run("calibrate", path, "--apply", saved, *chosen)
+        assert (outcome.code, said in outcome.said, "nli:somebody/model" in outcome.said) == (2, True, True)
+
+
 def test_a_run_keeps_the_replies_of_its_own_model(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run", count=2)
     outcome = run("uncertainty", path, "--estimators", "p_true")

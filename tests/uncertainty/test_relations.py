@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,8 @@ from transformers import BertConfig, BertForSequenceClassification, PreTrainedTo
 from selfreflect.errors import BackendError, ConfigError
 from selfreflect.models.base import Request
 from selfreflect.models.nli import EntailmentModel
-from selfreflect.models.spec import ModelSpec
+from selfreflect.store.replies import open_replies
+from selfreflect.uncertainty import relations
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.asking.verdicts import parse_verdict
 from selfreflect.uncertainty.assess import Assessment, Method
@@ -25,7 +28,7 @@ QUESTION = AnsweredQuestion(id="q", text="Where?", answers=("Paris", "paris.", "
 
 
 def asker(model: Scripted) -> Asker:
-    return Asker(ModelSpec("scripted"), lambda: model)
+    return Asker("scripted", lambda: model)
 
 
 def chain(request: Request) -> str:
@@ -121,10 +124,44 @@ def test_a_pair_that_the_model_cannot_read_is_not_guessed(tmp_path: Path) -> Non
     assert (rule(long).tolist(), rule.undecided) == ([0, 1], 1)
 
 
+def test_verdicts_are_kept_and_the_model_is_not_loaded_again(tmp_path: Path) -> None:
+    path = classifier(tmp_path / "model", {0: "entailment", 1: "neutral"})
+    long = AnsweredQuestion(id="r", answers=("paris", "lyon " * 20))
+    with open_replies(tmp_path / "kept") as store:
+        rule = ClassRule(f"nli:{path}", store=store)
+        assert (rule(QUESTION).tolist(), rule(long).tolist()) == ([0, 0, 0, 0], [0, 1])
+    shutil.rmtree(path)
+    with open_replies(tmp_path / "kept") as store:
+        again = ClassRule(f"nli:{path}", store=store)
+        again.prepare([QUESTION, long])
+        assert (again(QUESTION).tolist(), again(long).tolist(), again.undecided) == ([0] * 4, [0, 1], 1)
+        with pytest.raises(BackendError):
+            ClassRule(f"nli:{path}", store=store)(AnsweredQuestion(id="s", answers=("Rome", "Oslo")))
+
+
+def test_an_interruption_keeps_the_verdicts_so_far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relations, "STORED_AT_ONCE", 2)
+    path = classifier(tmp_path / "model", {0: "entailment", 1: "neutral"})
+    entails, calls = EntailmentModel.entails, []
+
+    def interrupted(model: EntailmentModel, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
+        calls.append(len(pairs))
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return entails(model, pairs)
+
+    monkeypatch.setattr(EntailmentModel, "entails", interrupted)
+    with pytest.raises(KeyboardInterrupt), open_replies(tmp_path / "kept") as store:
+        ClassRule(f"nli:{path}", store=store)(QUESTION)
+    with open_replies(tmp_path / "kept") as store:
+        assert ClassRule(f"nli:{path}", store=store)(QUESTION).tolist() == [0, 0, 0, 0]
+    assert calls == [2, 2, 2, 2]  # three pairs, both ways
+
+
 def test_entailment_must_hold_both_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     relation = Entailment(classifier(tmp_path, {0: "entailment", 1: "neutral"}))
     said = {("Where? Paris", "Where? Capital"): True, ("Where? Capital", "Where? Paris"): False}
-    monkeypatch.setattr(relation._model, "entails", lambda pairs: [said[pair] for pair in pairs])
+    monkeypatch.setattr(EntailmentModel, "entails", lambda model, pairs: [said[pair] for pair in pairs])
     question = AnsweredQuestion(id="q", text="Where?")
     assert relation((question, ["Paris", "Capital"])).tolist() == [[True, False], [False, True]]
 
@@ -132,8 +169,8 @@ def test_entailment_must_hold_both_ways(tmp_path: Path, monkeypatch: pytest.Monk
 def test_models_that_classify_no_entailment_are_refused(tmp_path: Path) -> None:
     path = classifier(tmp_path / "a", {0: "LABEL_0", 1: "LABEL_1"})
     with pytest.raises(ConfigError, match="'LABEL_0', 'LABEL_1'"):
-        ClassRule(f"nli:{path}")
+        ClassRule(f"nli:{path}")(QUESTION)
     with pytest.raises(ConfigError, match="nli:DIRECTORY"):
         ClassRule("nli")
     with pytest.raises(BackendError):
-        ClassRule(f"nli:{tmp_path / 'nothing'}")
+        ClassRule(f"nli:{tmp_path / 'nothing'}")(QUESTION)

@@ -19,6 +19,8 @@ from selfreflect.errors import ConfigError, DataError, excerpt
 
 if TYPE_CHECKING:
     from selfreflect.report.run_records import RunRecords
+    from selfreflect.store.journal import Journal
+    from selfreflect.store.replies import ModelReplies
     from selfreflect.store.run import Run
     from selfreflect.uncertainty.asking.asker import Asker
     from selfreflect.uncertainty.assess import Assessment, Method
@@ -172,10 +174,13 @@ def _measured_values(run: Run | RunRecords, question: str) -> dict[str, float | 
 
 
 def make_method(
-    questions: Sequence[AnsweredQuestion], options: ComparisonOptions, asker: Asker | None = None
+    questions: Sequence[AnsweredQuestion],
+    options: ComparisonOptions,
+    asker: Asker | None = None,
+    store: Journal[ModelReplies] | None = None,
 ) -> Method:
     """What classes, similarities and labels are made with. Without ``correctness`` people's labels count, or
-    else exact matches with right answers."""
+    else exact matches with right answers. ``store`` keeps the verdicts of ``nli``."""
     from selfreflect.uncertainty.assess import Method
     from selfreflect.uncertainty.classes import ClassRule
 
@@ -185,7 +190,7 @@ def make_method(
             names.append("human")
         elif any(question.gold for question in questions):
             names.append("exact")
-    rule = ClassRule(options.classes or "exact", order_name(options.class_order), asker)
+    rule = ClassRule(options.classes or "exact", order_name(options.class_order), asker, store)
     return Method(rule, options.similarity or "jaccard", tuple(names), asker)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from selfreflect.cli.console import agree, can_ask, print_table, say, stderr
 from selfreflect.cli.progress import Watcher
 from selfreflect.cli.settings import option
 from selfreflect.config import Flag
-from selfreflect.errors import BackendError, ConfigError
+from selfreflect.errors import BackendError, ConfigError, excerpt
 from selfreflect.models.spec import ModelSpec
 from selfreflect.render.table import Cell, Column, Table
 from selfreflect.text import counted
@@ -26,6 +26,8 @@ from selfreflect.text import counted
 if TYPE_CHECKING:
     from selfreflect.cli.settings import Overrides
     from selfreflect.config import Config, Price
+    from selfreflect.store.journal import Journal
+    from selfreflect.store.replies import ModelReplies
     from selfreflect.uncertainty.asking.asker import Asker, Inquiry
 
 CHARACTERS_PER_TOKEN = 4
@@ -52,7 +54,8 @@ class AskOptions(Struct, frozen=True, kw_only=True):
         Path | None,
         Flag(
             "--out DIR",
-            "Keep the replies of a model that is asked here, and use those that are there.",
+            "Keep the replies of a model that is asked here, with verdicts of nli:MODEL, and use those that "
+            "are there.",
             default="the run directory; for a file nothing is kept",
         ),
     ] = None
@@ -72,25 +75,93 @@ def asking(estimators: Sequence[str], comparison: ComparisonOptions) -> list[str
 
 
 @contextmanager
+def open_store(
+    source: str, overrides: Overrides, users: Sequence[str], classes: str | None
+) -> Iterator[Journal[ModelReplies] | None]:
+    """Open the file that keeps replies of the model that ``users`` ask, and verdicts of the class rule
+    ``nli:MODEL``; None where there are none or nobody keeps them."""
+    options = AskOptions(**overrides.section("asking"))
+    if not users and not (classes or "").startswith("nli:"):
+        yield None
+        return
+    directory = options.out if options.out is not None or source == "-" else _directory(source)
+    if directory is None:
+        say("The replies are not kept; --out DIR would keep them.")
+        yield None
+        return
+    from selfreflect.store.replies import open_replies
+
+    with open_replies(directory) as store:
+        try:
+            yield store
+        except BackendError as error:
+            kept = f" Its replies are kept in {directory}; run the same command."
+            raise BackendError(f"{error}{kept}") from None
+
+
 def open_asker(
-    source: str, model: str | None, overrides: Overrides, users: Sequence[str]
-) -> Iterator[Asker | None]:
+    source: str,
+    model: str | None,
+    overrides: Overrides,
+    users: Sequence[str],
+    store: Journal[ModelReplies] | None,
+    *,
+    stored_model: str = "",
+) -> Asker | None:
     """Open the model that ``users``, such as estimators, ask; None without any.
 
     It is ``model``, that of ``--config``, or the one that drew the run's answers.
+
+    Args:
+        stored_model: the model whose stored replies are read where the user names no model. It is not asked.
 
     Raises:
         ConfigError: there is neither, or the run names code or a server elsewhere that the user did not name.
     """
     if not users:
-        yield None
-        return
-    from selfreflect.cli.stages import check_named
+        return None
     from selfreflect.pipeline.models import ConfiguredModels, stage_model
-    from selfreflect.store.replies import open_replies
+    from selfreflect.uncertainty.asking.asker import Asker, model_name
+
+    try:
+        config = _config(source, model, overrides, users)
+    except ConfigError:
+        if model is not None or not stored_model:
+            raise
+        return _reader(stored_model, store)
+    spec = stage_model(config, overrides.execution, "answers")
+    is_named = model is not None or overrides.sets("answers", "model")
+    if stored_model and not is_named and model_name(spec) != stored_model:
+        return _reader(stored_model, store)
+    watcher = Watcher()
+    models = ConfiguredModels(config, overrides.execution, watcher)
+    yes = AskOptions(**overrides.section("asking")).yes
+    return Asker(
+        model_name(spec),
+        partial(models.generator, "answers"),
+        store,
+        confirm=partial(_confirm, spec=spec, config=config, yes=yes),
+        progress=watcher.stage,
+    )
+
+
+def _reader(model: str, store: Journal[ModelReplies] | None) -> Asker:
+    """Look up what a model replied before, without asking it."""
     from selfreflect.uncertainty.asking.asker import Asker
 
-    options = AskOptions(**overrides.section("asking"))
+    def refuse(inquiries: Sequence[Inquiry] = ()) -> Any:
+        count = counted(len(inquiries), "reply")
+        raise ConfigError(
+            f"{count} of the model {excerpt(model)} are missing. If it may be asked, name it with --model"
+        )
+
+    return Asker(model, refuse, store, confirm=refuse)
+
+
+def _config(source: str, model: str | None, overrides: Overrides, users: Sequence[str]) -> Config:
+    """The settings that name the model to ask."""
+    from selfreflect.cli.stages import check_named
+
     if model is not None:
         answers = {**overrides.section("answers"), "model": model}
         overrides = replace(overrides, sections={**overrides.sections, "answers": answers})
@@ -99,24 +170,7 @@ def open_asker(
     if base:
         named = {str(value) for value in overrides.given("answers").values()}
         check_named(Path(source), config.answers.model, config.answers.base_url, named)
-    spec = stage_model(config, overrides.execution, "answers")
-    directory = options.out if options.out is not None or source == "-" else _directory(source)
-    watcher = Watcher()
-    models = ConfiguredModels(config, overrides.execution, watcher)
-    if directory is None:
-        say("The replies are not kept; --out DIR would keep them.")
-    with nullcontext() if directory is None else open_replies(directory) as store:
-        try:
-            yield Asker(
-                spec,
-                partial(models.generator, "answers"),
-                store,
-                confirm=partial(_confirm, spec=spec, config=config, yes=options.yes),
-                progress=watcher.stage,
-            )
-        except BackendError as error:
-            kept = "" if directory is None else f" Its replies are kept in {directory}; run the same command."
-            raise BackendError(f"{error}{kept}") from None
+    return config
 
 
 def _directory(source: str) -> Path | None:

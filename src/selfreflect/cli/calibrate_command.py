@@ -20,7 +20,7 @@ from selfreflect.cli.answered import (
     order_name,
     read_questions,
 )
-from selfreflect.cli.asking import ASKING, Asked, AskOptions, asking, open_asker
+from selfreflect.cli.asking import ASKING, Asked, AskOptions, asking, open_asker, open_store
 from selfreflect.cli.console import emit, print_table, say, write_file
 from selfreflect.cli.settings import Overrides, argument, option, takes
 from selfreflect.errors import ConfigError, DataError, excerpt
@@ -70,10 +70,12 @@ def calibrate_command(
     file on other ones and refuses questions that it was fitted on. --json prints each question's confidence.
     """
     if apply is not None:
-        chosen = (estimator, method, save, *overrides.section("comparison").values())
+        own = dict(overrides.section("comparison"))
+        own.pop("classes", None)
+        chosen = (estimator, method, save, *own.values())
         if any(value is not None for value in chosen):
             raise ConfigError(
-                "--apply takes everything but --gold, --column and the model from the saved calibrator"
+                "--apply takes everything but --gold, --column and models from the saved calibrator"
             )
         _apply(source, apply, (gold, column), (model, overrides), json)
         return
@@ -86,8 +88,10 @@ def calibrate_command(
     questions = read_questions(source, gold, column)
     comparison = ComparisonOptions(**overrides.section("comparison"))
     name = estimator or "modal_share"
-    with open_asker(source, model, overrides, asking([name], comparison)) as asker:
-        assessment = Assessment(questions, [name], make_method(questions, comparison, asker))
+    users = asking([name], comparison)
+    with open_store(source, overrides, users, comparison.classes) as store:
+        asker = open_asker(source, model, overrides, users, store)
+        assessment = Assessment(questions, [name], make_method(questions, comparison, asker, store))
     label = _only_label(assessment)
     indices, scores, labels = assessment.labelled_scores(name, label)
     _say_missing(assessment, name)
@@ -164,6 +168,8 @@ def _apply(
             f"{excerpt(str(path), 200)} is not a saved calibrator: {excerpt(saved.correctness)} is not one "
             "kind of correctness"
         )
+    model, overrides = asked
+    _refuse_unnamed_classes(saved, path, overrides.section("comparison").get("classes"))
     questions = read_questions(source, *reading)
     saved.refuse_overlap(questions)
     _warn_of_other_samples(saved, {len(question.answers) for question in questions})
@@ -173,12 +179,15 @@ def _apply(
         similarity=saved.similarity,
         correctness=saved.correctness,
     )
-    with open_asker(source, *asked, asking([saved.estimator], comparison)) as asker:
+    users = asking([saved.estimator], comparison)
+    with open_store(source, overrides, users, comparison.classes) as store:
+        asker = open_asker(source, model, overrides, users, store, stored_model=saved.model)
         if asker is not None and asker.model != saved.model:
             raise ConfigError(
                 f"the calibrator was fitted with the model {excerpt(saved.model)}, not {excerpt(asker.model)}"
             )
-        assessment = Assessment(questions, [saved.estimator], make_method(questions, comparison, asker))
+        method = make_method(questions, comparison, asker, store)
+        assessment = Assessment(questions, [saved.estimator], method)
     _refuse_other_variant(saved, assessment)
     indices, scores = [], []
     for index, value in enumerate(assessment.values[saved.estimator]):
@@ -188,6 +197,20 @@ def _apply(
     _say_missing(assessment, saved.estimator)
     confidences = saved.calibrator(scores)
     _show(assessment, saved.estimator, saved.correctness, indices, confidences, saved.method, json)
+
+
+def _refuse_unnamed_classes(saved: CalibratorFile, path: Path, classes: str | None) -> None:
+    """Refuse to load a model, or to look it up on the hub, only because a file says so: anybody may have made
+    it."""
+    if classes is not None and classes != saved.classes:
+        raise ConfigError(
+            f"the calibrator was fitted with --classes {excerpt(saved.classes)}, not {excerpt(classes)}"
+        )
+    if saved.classes.startswith("nli:") and classes is None:
+        raise ConfigError(
+            f"{excerpt(str(path), 200)} names a model that may be looked up on the hub. If it may, add "
+            f"--classes {excerpt(saved.classes)}"
+        )
 
 
 def _refuse_other_variant(saved: CalibratorFile, assessment: Assessment) -> None:

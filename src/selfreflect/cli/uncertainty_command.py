@@ -21,7 +21,7 @@ from selfreflect.cli.answered import (
     name_list,
     read_questions,
 )
-from selfreflect.cli.asking import ASKING, Asked, AskOptions, asking, open_asker
+from selfreflect.cli.asking import ASKING, Asked, AskOptions, asking, open_asker, open_store
 from selfreflect.cli.console import emit, print_table, say
 from selfreflect.cli.settings import Overrides, argument, option, takes
 from selfreflect.cli.uncertainty_output import check_output, write_output
@@ -116,8 +116,10 @@ def uncertainty_command(
         names = name_list(options.estimators)
     else:
         names = _available(questions, comparison.similarity)
-    with open_asker(source, model, overrides, asking(names, comparison)) as asker:
-        method = make_method(questions, comparison, asker)
+    users = asking(names, comparison)
+    with open_store(source, overrides, users, comparison.classes) as store:
+        asker = open_asker(source, model, overrides, users, store)
+        method = make_method(questions, comparison, asker, store)
         assessment = Assessment(questions, names, method)
         results = {name: predictions(assessment, name, measure_names) for name in labelled(assessment)}
         sized = _by_size(questions, options.sizes, method, results)

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from selfreflect.errors import ConfigError, nearest
 from selfreflect.grouping import normal_form
+from selfreflect.store.journal import Journal
+from selfreflect.store.replies import ModelReplies
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.question import AnsweredQuestion
 from selfreflect.uncertainty.relations import Close, Entailment, Relation, SameMeaning
@@ -54,14 +56,21 @@ class ClassRule:
             and with a model for ``nli:MODEL``.
         order: for rules that compare pairs.
         asker: the model that ``judge`` asks.
+        store: where verdicts of ``nli`` are kept.
 
     Raises:
-        ConfigError: there is no such rule, the threshold is not in (0, 1], or ``judge`` has no model.
+        ConfigError: there is no such rule, the threshold is not in (0, 1], or ``judge`` or ``nli`` has no
+            model.
         MissingExtraError: ``embedding`` without the ``embed`` extra.
-        BackendError: the model of ``nli`` cannot be loaded.
     """
 
-    def __init__(self, name: str = "exact", order: Order = "first", asker: Asker | None = None) -> None:
+    def __init__(
+        self,
+        name: str = "exact",
+        order: Order = "first",
+        asker: Asker | None = None,
+        store: Journal[ModelReplies] | None = None,
+    ) -> None:
         self._kind, _, written = name.partition(":")
         if self._kind not in RULES:
             known = ", ".join(RULES)
@@ -74,7 +83,7 @@ class ClassRule:
             self._relation = Close(make_similarity(self._kind), threshold)
             self.name = f"{self._kind}:{threshold:g}, {order}"
         elif self._kind == "nli":
-            self._relation = Entailment(written)
+            self._relation = Entailment(written, store)
             self.name = f"{name}, {order}"
         elif written:
             raise ConfigError(f"the class rule {self._kind!r} has no threshold")
@@ -90,7 +99,11 @@ class ClassRule:
         return 0 if self._relation is None else self._relation.undecided
 
     def prepare(self, questions: Iterable[AnsweredQuestion]) -> None:
-        """Let a rule that needs a model see all answers at once."""
+        """Let a rule that needs a model see all answers at once.
+
+        Raises:
+            ConfigError, BackendError: the model of ``nli`` cannot be loaded.
+        """
         if self._relation is not None:
             groups = [(question, _spellings(question, self._by_key(question))) for question in questions]
             self._relation.prepare(groups)

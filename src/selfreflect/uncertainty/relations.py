@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from itertools import combinations
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from selfreflect.errors import ConfigError
+from selfreflect.records import dump_line
+from selfreflect.store.journal import Journal
+from selfreflect.store.replies import ModelReplies
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.asking.verdicts import judge_pairs
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 from selfreflect.uncertainty.similarity import Similarity, prepare
+
+if TYPE_CHECKING:
+    from selfreflect.models.nli import EntailmentModel
+
+STORED_AT_ONCE = 256
+"""Pairs whose verdicts are written together, so that an interruption loses at most these."""
+_ENTAILED, _OTHER = "entailment", "other"
 
 Group = tuple[AnsweredQuestion, Sequence[str]]
 """A question, and answers to it that are spelled differently."""
@@ -80,7 +91,11 @@ class Verdicts:
         return related
 
     def decide(self, pairs: Sequence[tuple[AnsweredQuestion, str, str]]) -> list[bool | None]:
-        """Say of pairs of answers whether they mean the same; None where the model does not say."""
+        """Say of pairs of answers whether they mean the same; None where the model does not say.
+
+        Raises:
+            ConfigError, BackendError: the model cannot be loaded, or has stopped working.
+        """
         raise NotImplementedError
 
 
@@ -100,28 +115,65 @@ class Entailment(Verdicts):
     """Answers match if each entails the other, with the question before both (Farquhar et al. 2024, Nature
     630, 625-630).
 
+    The model is loaded for the first pair without a stored verdict.
+
+    Args:
+        store: where verdicts are kept; None keeps them for the life of this object.
+
     Raises:
-        ConfigError, BackendError: as :class:`selfreflect.models.nli.EntailmentModel`.
+        ConfigError: no model is named.
     """
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, store: Journal[ModelReplies] | None = None) -> None:
         super().__init__()
         if not model:
             raise ConfigError("the class rule nli needs a model, as in nli:DIRECTORY or nli:HUB-NAME")
-        from selfreflect.models.nli import EntailmentModel
-
-        self._model = EntailmentModel(model)
+        self._name = model
+        self._model: EntailmentModel | None = None
+        self._store = store
+        self._own: dict[str, ModelReplies] = {}
 
     def decide(self, pairs: Sequence[tuple[AnsweredQuestion, str, str]]) -> list[bool | None]:
         both = []
         for question, one, other in pairs:
             first, second = f"{question.text} {one}".strip(), f"{question.text} {other}".strip()
             both += [(first, second), (second, first)]
-        found = self._model.entails(both)
+        entailed = self._entailed(both)
         verdicts: list[bool | None] = []
-        for there, back in zip(found[::2], found[1::2], strict=True):
+        for there, back in zip(entailed[::2], entailed[1::2], strict=True):
             verdicts.append(None if there is None or back is None else there and back)
         return verdicts
+
+    def _entailed(self, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
+        """Whether the first text of each pair entails the second; None for a pair that is too long."""
+        keys = [self._digest(pair) for pair in pairs]
+        stored = self._own if self._store is None else self._store.records
+        missing = list(
+            {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in stored}.items()
+        )
+        for start in range(0, len(missing), STORED_AT_ONCE):
+            chunk = missing[start : start + STORED_AT_ONCE]
+            if self._model is None:
+                from selfreflect.models.nli import EntailmentModel
+
+                self._model = EntailmentModel(self._name)
+            verdicts = self._model.entails([pair for _, pair in chunk])
+            records = [self._record(key, verdict) for (key, _), verdict in zip(chunk, verdicts, strict=True)]
+            if self._store is None:
+                self._own.update((record.request, record) for record in records)
+            else:
+                self._store.append_all(records)
+        return [None if stored[key].failure else stored[key].texts == (_ENTAILED,) for key in keys]
+
+    def _digest(self, pair: tuple[str, str]) -> str:
+        return hashlib.sha256(dump_line([f"nli:{self._name}", *pair]).encode()).hexdigest()[:32]
+
+    def _record(self, key: str, verdict: bool | None) -> ModelReplies:
+        facts: dict[str, Any] = {"step": "nli", "request": key, "model": f"nli:{self._name}"}
+        if verdict is None:
+            message = "the pair is longer than the model reads"
+            return ModelReplies(**facts, failure="too_long", message=message)
+        return ModelReplies(**facts, texts=(_ENTAILED if verdict else _OTHER,), finishes=("stop",))
 
 
 def _key(question: AnsweredQuestion, one: str, other: str) -> tuple[str, str, str, str]:

@@ -13,7 +13,6 @@ from scripted import Line, Scripted
 from selfreflect.errors import StoreError
 from selfreflect.logprobs import LikelyToken
 from selfreflect.models.base import Completion, Refusal, Reply, Request
-from selfreflect.models.spec import ModelSpec
 from selfreflect.store.replies import REPLIES, open_replies
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.asking.estimates import INTERVIEWS
@@ -42,7 +41,7 @@ def reply(request: Request) -> Line:
 
 
 def values(model: Scripted, question: AnsweredQuestion = CAPITAL) -> dict[str, float | NoValue]:
-    asker = Asker(ModelSpec("scripted"), lambda: model)
+    asker = Asker("scripted", lambda: model)
     assessment = Assessment([question], list(INTERVIEWS), Method(ClassRule(), asker=asker))
     return {name: column[0] for name, column in assessment.values.items()}
 
@@ -75,7 +74,7 @@ def test_p_true_is_the_probability_of_a_token(tmp_path: Path) -> None:
     model = Scripted([begins(True_=0.5, _true=0.1, False_=0.2, Truth=0.1)])
     for _ in range(2):  # the second time from disk
         with open_replies(tmp_path) as store:
-            asker = Asker(ModelSpec("scripted"), lambda: model, store)
+            asker = Asker("scripted", lambda: model, store)
             assessment = Assessment([CAPITAL], ["p_true"], Method(ClassRule(), asker=asker))
             assert assessment.values["p_true"][0] == pytest.approx(0.75)
             assert "token True" in assessment.variant("p_true")
@@ -92,7 +91,7 @@ def test_p_true_needs_most_of_the_probability_on_true_and_false() -> None:
 def test_replies_are_counted_for_all_questions_if_one_lacks_probabilities() -> None:
     others = [replace(CAPITAL, id=name, text=f"Capital of {name}") for name in ("France", "Italy")]
     model = Scripted([begins(True_=1.0), "True", ["True", "False"], "False"])
-    asker = Asker(ModelSpec("scripted"), lambda: model)
+    asker = Asker("scripted", lambda: model)
     assessment = Assessment(others, ["p_true"], Method(ClassRule(), asker=asker))
     assert assessment.values["p_true"] == [0.5, 0.0]
     assert "share of True" in assessment.variant("p_true")
@@ -154,12 +153,12 @@ def test_stored_replies_are_not_asked_again_and_failures_are(tmp_path: Path) -> 
     questions = [CAPITAL, AnsweredQuestion(id="r", text="Capital of Italy", answers=("Rome",))]
     for model, asked, second in ((Scripted(flaky), 2, "no_reply"), (Scripted(["40%"]), 1, None)):
         with open_replies(tmp_path) as store:
-            asker = Asker(ModelSpec("scripted"), lambda model=model: model, store)
+            asker = Asker("scripted", lambda model=model: model, store)
             column = self_evaluations(questions, asker)
         assert (column[0], len(model.requests)) == (0.7, asked)
         assert (column[1].reason if isinstance(column[1], NoValue) else None) == second
     with open_replies(tmp_path) as store:
-        asker = Asker(ModelSpec("other"), lambda: Scripted(["10%", "20%"]), store)
+        asker = Asker("other", lambda: Scripted(["10%", "20%"]), store)
         assert self_evaluations(questions, asker)[0] == 0.1
 
 

@@ -44,7 +44,7 @@ class Asker:
     """Asks one model, and looks up what it was asked before.
 
     Args:
-        spec: names the model; its replies are kept under its name, revision and server.
+        model: its :func:`model_name`, under which replies are kept.
         load: loads it, when the first inquiry has no stored reply.
         store: where replies are kept; None keeps them for the life of this object.
         confirm: called with the inquiries that have no stored reply, before each batch; it may raise.
@@ -53,14 +53,14 @@ class Asker:
 
     def __init__(
         self,
-        spec: ModelSpec,
+        model: str,
         load: Callable[[], Generator],
         store: Journal[ModelReplies] | None = None,
         *,
         confirm: Callable[[Sequence[Inquiry]], None] = lambda inquiries: None,
         progress: Callable[[str, int], AbstractContextManager[ReplyCounter | None]] | None = None,
     ) -> None:
-        self.model = model_name(spec)
+        self.model = model
         self._load = load
         self._generator: Generator | None = None
         self._store = store

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from selfreflect.errors import ConfigError
+from selfreflect.uncertainty.assess import Assessment, Method
+from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.correctness import Correctness, squad_f1
 from selfreflect.uncertainty.length_audit import audit_length
 from selfreflect.uncertainty.partial_dependence import GRID, RIDGE, partial_dependence
-from selfreflect.uncertainty.question import AnsweredQuestion
+from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 
 PARIS = AnsweredQuestion(id="q", gold=("Paris", "City of Light"), correct=False)
 
@@ -116,3 +118,23 @@ def test_a_score_that_separates_right_from_wrong_has_a_finite_effect() -> None:
     assert 0.9 < result.of_score[-1] - result.of_score[0] <= 1
     assert partial_dependence(score, np.ones(20), score) is None
     assert partial_dependence(score[:9], (score[:9] > 4).astype(float), score[:9]) is None
+
+
+def test_what_speaks_of_the_greedy_answer_is_compared_with_its_correctness() -> None:
+    rows = []
+    for number, (greedy, gold) in enumerate(
+        [("Lyon, likely.", "Lyon, likely"), ("Paris", "Lyon"), (None, "Paris")]
+    ):
+        values = {"greedy_distance": 0.1 * number}
+        fields = {"answers": ("Paris",) * 3, "gold": (gold,), "greedy": greedy, "correct": True}
+        rows.append(AnsweredQuestion(id=str(number), values=values, **fields))
+    method = Method(ClassRule(), correctness=("exact", "human"))
+    assessment = Assessment(rows, ["modal_share", "greedy_distance"], method)
+    assert assessment.labels_of("modal_share", "exact") == [False, False, True]
+    assert assessment.labels_of("greedy_distance", "exact") == [True, False, True]
+    assert assessment.labels_of("greedy_distance", "human") == [None, True, True]
+    assert assessment.lengths_of("greedy_distance") == [2, 1, 1]
+    assert isinstance(missing := assessment.values["greedy_distance"][2], NoValue)
+    assert missing.reason == "no_greedy"
+    indices, scores, labels = assessment.labelled_scores("greedy_distance", "exact")
+    assert (indices, scores.tolist(), labels.tolist()) == ([0, 1], [0.0, -0.1], [1.0, 0.0])

@@ -267,13 +267,13 @@ def _show(
             emit(
                 {
                     "id": assessment.questions[index].id,
-                    "answer": assessment.answers[index],
+                    "answer": assessment.answers_of(name)[index],
                     "estimator": name,
                     "value": assessment.values[name][index],
                     "confidence": confidence,
                     "method": how,
                     "correctness": label,
-                    "correct": assessment.labels[label][index],
+                    "correct": assessment.labels_of(name, label)[index],
                 }
             )
         return

@@ -250,6 +250,10 @@ def _emit_questions(assessment: Assessment) -> None:
                 reasons[name] = asdict(value)
             else:
                 values[name] = value
+        greedy = {}
+        if question.greedy is not None and (speaks := _of_greedy(assessment)):
+            labels_of = {kind: assessment.labels_of(speaks, kind)[index] for kind in assessment.labels}
+            greedy = {"greedy": {"answer": question.greedy, "correct": labels_of}}
         hedge = assessment.samples[index].hedge
         band = (
             {} if isinstance(hedge, NoValue) else {"hedge": {"phrase": hedge.phrase, **hedge.band._asdict()}}
@@ -263,9 +267,17 @@ def _emit_questions(assessment: Assessment) -> None:
                 "values": values,
                 "undefined": reasons,
                 "correct": {name: labels[index] for name, labels in assessment.labels.items()},
+                **greedy,
                 **band,
             }
         )
+
+
+def _of_greedy(assessment: Assessment) -> str | None:
+    """An estimator that speaks of the greedy answer."""
+    from selfreflect.uncertainty.estimators import ESTIMATORS
+
+    return next((name for name in assessment.values if ESTIMATORS[name].of_greedy), None)
 
 
 def _prediction_line(assessment: Assessment, row: Prediction) -> dict[str, Any]:

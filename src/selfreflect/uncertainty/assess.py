@@ -91,23 +91,59 @@ class Assessment:
             name: [estimate(estimator, one) for one in self.samples] for name, estimator in chosen.items()
         }
         self.labels: dict[str, list[bool | None]] = {}
+        """Of the judged answers, by kind of correctness."""
+        self._greedy_labels: dict[str, list[bool | None]] = {}
+        has_greedy = any(estimator.of_greedy for estimator in chosen.values())
         for function in functions:
-            function.prepare(questions, self.answers)
-            pairs = zip(questions, self.answers, strict=True)
-            self.labels[function.name] = [function(question, answer) for question, answer in pairs]
+            if has_greedy:
+                function.prepare([*questions, *questions], [*self.answers, *self._greedy])
+                self._greedy_labels[function.name] = self._labelled(function, self._greedy)
+            else:
+                function.prepare(questions, self.answers)
+            self.labels[function.name] = self._labelled(function, self.answers)
+
+    def _labelled(self, function: Correctness, answers: Sequence[str | None]) -> list[bool | None]:
+        labels = []
+        for question, judged, answer in zip(self.questions, self.answers, answers, strict=True):
+            labels.append(function(question, answer, judged))
+        return labels
 
     @cached_property
     def answers(self) -> list[str | None]:
         """The answer of each question that is judged: its response, else its modal answer."""
         return [one.judged_answer for one in self.samples]
 
+    @property
+    def _greedy(self) -> list[str | None]:
+        """The greedy answer of each question, where it is stored, else the judged one."""
+        pairs = zip(self.questions, self.answers, strict=True)
+        return [answer if question.greedy is None else question.greedy for question, answer in pairs]
+
+    def answers_of(self, estimator: str) -> list[str | None]:
+        """The answer of each question that an estimator speaks of."""
+        return self._greedy if ESTIMATORS[estimator].of_greedy else self.answers
+
+    def labels_of(self, estimator: str, correctness: str) -> list[bool | None]:
+        """Whether the answers that an estimator speaks of are correct. A person's label is of the judged
+        answer alone, and holds for a greedy one with the same spelling."""
+        labels = self._greedy_labels if ESTIMATORS[estimator].of_greedy else self.labels
+        return labels[correctness]
+
     @cached_property
     def lengths(self) -> list[float | None]:
         """The length of each judged answer: the record's, else its number of words."""
+        return self._lengths(self.answers)
+
+    def lengths_of(self, estimator: str) -> list[float | None]:
+        """The length of each answer that an estimator speaks of."""
+        return self._lengths(self._greedy) if ESTIMATORS[estimator].of_greedy else self.lengths
+
+    def _lengths(self, answers: Sequence[str | None]) -> list[float | None]:
         lengths: list[float | None] = []
-        for question, answer in zip(self.questions, self.answers, strict=True):
+        for question, answer, judged in zip(self.questions, answers, self.answers, strict=True):
             counted = None if answer is None else float(len(words(answer)))
-            lengths.append(counted if question.length is None else question.length)
+            is_known = question.length is not None and answer == judged
+            lengths.append(question.length if is_known else counted)
         return lengths
 
     @cached_property
@@ -145,7 +181,7 @@ class Assessment:
     def labelled_scores(self, estimator: str, correctness: str) -> tuple[list[int], Floats, Floats]:
         """The questions with a value and a label: their indices, scores and labels."""
         indices, scores, labels = [], [], []
-        pairs = zip(self.values[estimator], self.labels[correctness], strict=True)
+        pairs = zip(self.values[estimator], self.labels_of(estimator, correctness), strict=True)
         for index, (value, label) in enumerate(pairs):
             if label is not None and not isinstance(value, NoValue):
                 indices.append(index)
@@ -180,7 +216,8 @@ def predictions(
     results = []
     for name in assessment.values:
         indices, scores, labels = assessment.labelled_scores(name, correctness)
-        lengths = [assessment.lengths[index] for index in indices]
+        own_lengths = assessment.lengths_of(name)
+        lengths = [own_lengths[index] for index in indices]
         results.append(_prediction(assessment, name, correctness, measures, (scores, labels, lengths)))
     indices = [i for i, label in enumerate(assessment.labels[correctness]) if label is not None]
     if not indices:
@@ -210,7 +247,8 @@ def _isotonic_baseline(assessment: Assessment, correctness: str, measures: Seque
             calibrated = cross_fit("isotonic", scores, labels)
         except MissingExtraError as error:
             return _without_isotonic(assessment, name, correctness, measures, str(error))
-        lengths = [assessment.lengths[index] for index in indices]
+        own_lengths = assessment.lengths_of(name)
+        lengths = [own_lengths[index] for index in indices]
         columns = (calibrated, labels, lengths)
         return replace(_prediction(assessment, "isotonic", correctness, measures, columns), of=name)
     why = f"isotonic calibration needs {FOLDS} answers with a value and a label"

@@ -65,10 +65,16 @@ class Correctness:
             gold = [text for question in questions for text in question.gold]
             self._embed.prepare([*gold, *(text for text in answers if text is not None)])
 
-    def __call__(self, question: AnsweredQuestion, answer: str | None) -> bool | None:
-        """Label an answer; None without a gold answer or label of the question, or a verdict of the judge."""
+    def __call__(
+        self, question: AnsweredQuestion, answer: str | None, judged: str | None = None
+    ) -> bool | None:
+        """Label an answer; None without a gold answer or label of the question, or a verdict of the judge.
+
+        A person's label is of the answer ``judged``, and of others with the same spelling.
+        """
         if self._kind == "human":
-            return question.correct
+            is_other = judged is not None and normalised(judged) != normalised(answer or "")
+            return None if is_other else question.correct
         if answer is None or not question.gold:
             return None
         if self._kind == "judge":

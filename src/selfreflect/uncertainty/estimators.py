@@ -51,6 +51,9 @@ class Estimator:
     counted: str = ""
     """The variant of a model that does not tell the probabilities of its tokens: replies are counted."""
 
+    of_greedy: bool = False
+    """Whether it speaks of the greedy answer, where that is stored, and not of the judged one."""
+
     @property
     def is_probability(self) -> bool:
         """Whether measures of calibration apply."""
@@ -71,6 +74,7 @@ def _hedge_value(one: Samples) -> float | NoValue:
 
 
 _NOT_MEASURED = NoValue("not_measured", "the run has no such measure of its strategy greedy")
+_NO_GREEDY = NoValue("no_greedy", "the greedy answer that was measured is not stored")
 _NO_RELEVANCE = NoValue(
     "no_relevance", "tokens are weighed by the similarity of sentences: add --similarity embedding"
 )
@@ -259,6 +263,7 @@ ESTIMATORS = {
         unit="distance",
         high=1,
         needs="score",
+        of_greedy=True,
     ),
     "greedy_bits": Estimator(
         _stored("greedy_bits"),
@@ -269,6 +274,7 @@ ESTIMATORS = {
         unit="bits",
         low=-math.inf,
         needs="information",
+        of_greedy=True,
     ),
     "greedy_recovered": Estimator(
         _stored("greedy_recovered"),
@@ -279,6 +285,7 @@ ESTIMATORS = {
         unit="share",
         low=-math.inf,
         needs="information",
+        of_greedy=True,
     ),
     "hedge": Estimator(
         _hedge_value,
@@ -289,6 +296,7 @@ ESTIMATORS = {
         unit="probability",
         high=1,
         needs="hedge",
+        of_greedy=True,
     ),
     "p_true": _asked_of_model(
         "p_true",
@@ -355,6 +363,9 @@ def estimate(estimator: Estimator, one: Samples) -> float | NoValue:
         if question.confidence is None:
             return NoValue("no_confidence", "the record has no confidence")
         return question.confidence
+    if estimator.needs in ("score", "information") and question.greedy is None:
+        value = estimator.compute(one)
+        return value if isinstance(value, NoValue) else _NO_GREEDY
     if estimator.needs in ("score", "information", "model", "hedge"):
         return estimator.compute(one)
     if estimator.needs in ("logprobs", "tokens") and question.logprobs is None:

@@ -83,7 +83,8 @@ class Headline:
             return None
         name = self._ranked[0].estimator
         indices, scores, labels = self._assessment.labelled_scores(name, self._correctness)
-        lengths = [self._assessment.lengths[index] for index in indices]
+        own_lengths = self._assessment.lengths_of(name)
+        lengths = [own_lengths[index] for index in indices]
         places = [place for place, length in enumerate(lengths) if length is not None]
         if not places:
             return None

@@ -165,12 +165,13 @@ def _coverage(panel: str, one: Curves) -> UncertaintyFigure:
 def _length(panel: str, assessment: Assessment, row: Prediction) -> UncertaintyFigure:
     title = "Does it follow the length?"
     indices, scores, labels = assessment.labelled_scores(row.estimator, row.correctness)
-    places = [place for place, index in enumerate(indices) if assessment.lengths[index] is not None]
+    own_lengths = assessment.lengths_of(row.estimator)
+    places = [place for place, index in enumerate(indices) if own_lengths[index] is not None]
     if not places:
         return UncertaintyFigure(title, "", Markup(), undefined="no judged answer has a length")
     info = ESTIMATORS[row.estimator]
     values = [info.score(float(scores[place])) for place in places]
-    lengths = [float(assessment.lengths[indices[place]] or 0) for place in places]
+    lengths = [float(own_lengths[indices[place]] or 0) for place in places]
     name = f"{panel}-length"
     axis = f"{row.estimator} ({info.unit})"
     figure = Markup(length_figure(name, values, [float(labels[place]) for place in places], lengths, axis))

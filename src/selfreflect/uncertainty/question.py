@@ -24,6 +24,7 @@ class NoValue:
         "no_confidence",
         "not_measured",
         "no_model",  # an estimator that asks a model, and none is named
+        "no_greedy",  # the greedy answer that was measured is not stored
         "no_answer",  # there is no answer to ask about
         "no_reply",  # the model failed or declined
         "cut_off",  # its reply reached the limit of tokens

@@ -115,6 +115,9 @@ def prediction_table(predictions: Sequence[Prediction], accuracy: float) -> Tabl
         notes.append(
             "isotonic: the named estimator, each confidence from a map fitted on the other four fifths."
         )
+    greedy = [one.estimator for one in predictions if one.estimator in ESTIMATORS]
+    if greedy := [name for name in greedy if ESTIMATORS[name].of_greedy]:
+        notes.append(f"{', '.join(greedy)}: of the greedy answer, if it is stored; so is correctness there.")
     for reason in dict.fromkeys(m.undefined for one in predictions for m in one.measures.values()):
         if reason:
             notes.append(f"Undefined (–): {reason}.")
@@ -190,10 +193,9 @@ def calibration_table(
     Args:
         indices: the questions that ``confidences`` belong to.
     """
-    known = [
-        place for place, index in enumerate(indices) if assessment.labels[correctness][index] is not None
-    ]
-    labels = np.array([float(bool(assessment.labels[correctness][indices[place]])) for place in known])
+    own_labels = assessment.labels_of(estimator, correctness)
+    known = [place for place, index in enumerate(indices) if own_labels[index] is not None]
+    labels = np.array([float(bool(own_labels[indices[place]])) for place in known])
     columns = [Column("confidence"), Column("n", "d"), Column("mean", ".3f")]
     rows: list[tuple[Cell, ...]] = []
     if not known:

@@ -69,6 +69,7 @@ OPTIONAL = (
     "ray",
     "wandb",
     "mlflow",
+    "peft",
 )
 
 

@@ -6,6 +6,7 @@ mask would go unnoticed.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -153,4 +154,24 @@ def save(folder: Path, architecture: str, *, seed: int = 0, **changes: Any) -> P
                 weight.normal_(std=0.3)
     model.save_pretrained(folder)
     words.save_pretrained(folder)
+    return folder
+
+
+def save_adapter(folder: Path, base: Path, *, seed: int = 0, **changes: Any) -> Path:
+    """Write a LoRA adapter of a model directory, with weights that change its predictions. ``changes`` go
+    into its configuration."""
+    import peft
+
+    torch.manual_seed(seed)
+    model = AutoModelForCausalLM.from_pretrained(base)
+    model = peft.get_peft_model(
+        model, peft.LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")
+    )
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "lora_B" in name:  # zero, which would change nothing
+                weight.normal_(std=0.3)
+    model.save_pretrained(folder)
+    file = folder / "adapter_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
     return folder

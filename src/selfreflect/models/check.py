@@ -33,7 +33,7 @@ def check_loadable(spec: ModelSpec, progress: Callable[[str], None] | None = Non
         from selfreflect.models.vllm.server import PoolingServer
 
         PoolingServer(spec.bare_name, endpoint(spec.base_url), timeout=spec.timeout).longest()
-    source = locate(spec, progress)
+    source = locate(spec, progress, adapters=spec.kind == "local")
     with source.explain_errors():
         tokenizer = source.tokenizer()
         source.architecture()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -12,7 +12,9 @@ from typing import Any, Literal, get_args
 
 import torch
 
-from selfreflect.errors import BackendError, excerpt, nearest
+from selfreflect.errors import BackendError, MissingExtraError, excerpt, nearest
+from selfreflect.models.local.adapters import CONFIG as ADAPTER_CONFIG
+from selfreflect.models.local.adapters import Adapter, find_adapter
 from selfreflect.models.local.device_map import check_placement, placement
 from selfreflect.models.local.threads import limit_threads, set_library_defaults
 from selfreflect.models.smollm2 import REVISION, model_directory
@@ -28,11 +30,13 @@ class ModelSource:
 
     name: str
     path: str
-    """Directory or hub name."""
+    """Directory or hub name; of an adapter its base's."""
     device: str
     dtype: torch.dtype
     requested_revision: str | None
     trust_remote_code: bool
+    adapter: Adapter | None = None
+    """What is merged into the weights in ``path``."""
 
     @cached_property
     def options(self) -> dict[str, Any]:
@@ -50,10 +54,15 @@ class ModelSource:
 
     @property
     def revision(self) -> str:
-        """The commit of a hub model, the version of the embedded one, else what was requested."""
-        if self.name == EMBEDDED:
-            return REVISION
-        return self.options.get("revision") or self.requested_revision or ""
+        """The commit of a hub model, the version of the embedded one, else what was requested. Of an adapter
+        it names the base, too."""
+        base = self.adapter.base if self.adapter else self.name
+        revision: str = self.options.get("revision") or self.requested_revision or ""
+        if base == EMBEDDED:
+            revision = REVISION
+        if self.adapter is None:
+            return revision
+        return f"adapter {self.adapter.digest} of {' '.join([base, revision]).strip()}"
 
     @property
     def dtype_name(self) -> str:
@@ -95,20 +104,55 @@ class ModelSource:
         """Turn what loading raises into a BackendError that says what to do."""
         try:
             yield
-        except BackendError:
+        except (BackendError, MissingExtraError):
             raise
         except Exception as error:  # transformers and the libraries below it raise nearly every kind
-            raise BackendError(_explanation(self.name, self.path, error)) from error
+            path = self.adapter.path if self.adapter else self.path
+            raise BackendError(_explanation(self.name, path, error)) from error
 
 
-def locate(spec: ModelSpec, progress: Callable[[str], None] | None) -> ModelSource:
-    """Where to load a model from; the embedded model is fetched and converted first if necessary. Raises
-    BackendError for an unknown device, precision or directory."""
+def locate(spec: ModelSpec, progress: Callable[[str], None] | None, *, adapters: bool = False) -> ModelSource:
+    """Where to load a model from; the embedded model is fetched and converted first if necessary.
+
+    Args:
+        adapters: whether the caller merges an adapter, too.
+
+    Raises:
+        BackendError: an unknown device, precision or directory, an adapter where none is taken, or one whose
+            base is not here.
+    """
     device = pick_device(spec.device)
     dtype = pick_dtype(spec.dtype, device)
     name = spec.bare_name
-    path = _resolve(name, progress)
-    return ModelSource(name, path, device, dtype, spec.revision, spec.trust_remote_code)
+    adapter = _adapter(name)
+    if adapter is None:
+        path = _resolve(name, progress)
+        return ModelSource(name, path, device, dtype, spec.revision, spec.trust_remote_code)
+    if not adapters:
+        raise BackendError(
+            f"{excerpt(name, 200)} is an adapter, which only local models take. Merge it into its base first "
+            "with peft: PeftModel.from_pretrained(base, adapter).merge_and_unload().save_pretrained(...)."
+        )
+    try:
+        path = _resolve(adapter.base, progress)
+    except BackendError as error:
+        raise BackendError(
+            f"{excerpt(name, 200)} is an adapter of {excerpt(adapter.base, 200)}, which cannot be loaded: "
+            f"{error} Copy that model there, or correct base_model_name_or_path in {ADAPTER_CONFIG}."
+        ) from error
+    revision = spec.revision or adapter.base_revision
+    return ModelSource(name, path, device, dtype, revision, spec.trust_remote_code, adapter)
+
+
+def _adapter(name: str) -> Adapter | None:
+    """The adapter in a directory of this name, if there is one."""
+    try:
+        folder = Path(name).expanduser()
+        if name == EMBEDDED or not folder.is_dir():
+            return None
+    except (RuntimeError, OSError):  # which _resolve explains
+        return None
+    return find_adapter(folder)
 
 
 @dataclass(frozen=True)
@@ -144,7 +188,7 @@ def load_causal_lm(spec: ModelSpec, progress: Callable[[str], None] | None = Non
     set_library_defaults()
     if spec.kind != "local":
         raise not_local(spec.name)
-    source = locate(spec, progress)
+    source = locate(spec, progress, adapters=True)
     hits = _load.cache_info().hits
     lm = _load(source, _last_change(source.path), spec.device_map)
     if _load.cache_info().hits > hits:
@@ -163,14 +207,29 @@ def load_causal_lm(spec: ModelSpec, progress: Callable[[str], None] | None = Non
 @lru_cache(maxsize=2)
 def _load(source: ModelSource, last_change: int, device_map: Literal["auto"] | None) -> CausalLM:
     """``last_change`` makes a directory that was written again another key."""
-    import transformers
-
     if device_map is not None:
         # An earlier model that only this cache holds may fill the GPUs whose free memory is counted next.
         _load.cache_clear()
         gc.collect()
         torch.cuda.empty_cache()
     parts = placement(device_map, source.device)
+    model, tokenizer = read_model(source, parts)
+    if not parts:
+        model = model.to(source.device)
+    return CausalLM.of(model.eval(), tokenizer, source)
+
+
+def read_model(source: ModelSource, parts: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Read a model, with its adapter merged, and its tokenizer.
+
+    Args:
+        parts: options of ``from_pretrained`` that spread it over devices.
+
+    Raises:
+        BackendError: weights are missing, or cannot be loaded.
+    """
+    import transformers
+
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     accumulate_in_float32(source.device)
@@ -190,9 +249,9 @@ def _load(source: ModelSource, last_change: int, device_map: Literal["auto"] | N
                 f"its weights lack {len(missing)} tensors of this architecture, such as {missing[0]}"
             )
         check_placement(source.name, model)
-        if not parts:
-            model = model.to(source.device)
-    return CausalLM.of(model.eval(), tokenizer, source)
+        if source.adapter is not None:
+            model = source.adapter.merge(model)
+    return model, tokenizer
 
 
 def accumulate_in_float32(device: str) -> None:

@@ -1,0 +1,87 @@
+"""Adapters (PEFT): small weights that were trained on top of a base model, loaded wherever a model is.
+
+They are merged into the base's own weights, so everything that runs the base runs them as fast.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from selfreflect.errors import BackendError, MissingExtraError, excerpt
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """An adapter directory, and the model that it was trained on."""
+
+    path: str
+    base: str
+    """Alias, absolute directory or hub name."""
+    base_revision: str | None
+    digest: str
+    """Of the adapter's two files."""
+
+    def merge(self, model: Any) -> Any:
+        """Add the adapter to the weights of its base.
+
+        Raises:
+            MissingExtraError: peft is not installed.
+            ValueError, RuntimeError: its weights do not fit the base.
+        """
+        try:
+            import peft
+        except ImportError:
+            raise MissingExtraError(f"the adapter in {excerpt(self.path, 200)}", "train") from None
+        from safetensors import safe_open
+
+        adapted = peft.PeftModel.from_pretrained(model, self.path)
+        with safe_open(Path(self.path) / WEIGHTS, framework="pt") as tensors:
+            stored = set(tensors.keys())
+        # peft would go on with random or zero numbers in their place, or without them
+        if different := sorted(stored ^ peft.get_peft_model_state_dict(adapted).keys()):
+            raise ValueError(
+                f"its weights and those that {excerpt(self.base)} takes differ, for example {different[0]}"
+            )
+        if not hasattr(adapted, "merge_and_unload"):
+            raise ValueError("adapters of this kind, such as soft prompts, cannot be merged into weights")
+        return adapted.merge_and_unload(safe_merge=True)
+
+
+def find_adapter(folder: Path) -> Adapter | None:
+    """Read what a directory says of its adapter; None if it holds none, or a whole model.
+
+    Raises:
+        BackendError: its configuration cannot be read or names no base, or it has no safetensors weights.
+    """
+    where = excerpt(str(folder), 200)
+    if not (folder / CONFIG).is_file() or (folder / "config.json").is_file():
+        return None
+    try:
+        text = (folder / CONFIG).read_bytes()
+        config = json.loads(text)
+    except (OSError, ValueError, RecursionError) as error:
+        raise BackendError(f"{CONFIG} in {where} cannot be read: {excerpt(str(error), 200)}") from None
+    base = config.get("base_model_name_or_path") if isinstance(config, dict) else None
+    if not isinstance(base, str) or not base.strip():
+        raise BackendError(f"{CONFIG} in {where} names no base model (base_model_name_or_path)")
+    if not (folder / WEIGHTS).is_file():
+        raise BackendError(
+            f"{where} holds an adapter without {WEIGHTS}. Pickled weights (adapter_model.bin) are not loaded "
+            "because they can run code; save it again with safetensors."
+        )
+    revision = config.get("revision")
+    digest = hashlib.sha256(text)
+    with (folder / WEIGHTS).open("rb") as file:
+        digest.update(hashlib.file_digest(file, "sha256").digest())
+    return Adapter(
+        path=str(folder),
+        base=base,
+        base_revision=revision if isinstance(revision, str) and revision else None,
+        digest=digest.hexdigest()[:12],
+    )

@@ -1,0 +1,147 @@
+"""Adapters are models: they load by their directory, over their base, in every command."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import command
+import pytest
+import tiny
+import torch
+from transformers import AutoModelForCausalLM
+
+from selfreflect.errors import BackendError, JudgeError
+from selfreflect.models.check import check_loadable
+from selfreflect.models.judge import Judge
+from selfreflect.models.local.adapters import find_adapter
+from selfreflect.models.local.llama import is_llama
+from selfreflect.models.local.loading import load_causal_lm, locate
+from selfreflect.models.spec import ModelSpec
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.save(tmp_path_factory.mktemp("base"), "llama", attention_bias=False, mlp_bias=False)
+
+
+@pytest.fixture
+def adapter(tmp_path: Path, base: Path) -> Path:
+    return tiny.save_adapter(tmp_path / "adapter", base)
+
+
+def spec(path: Path) -> ModelSpec:
+    return ModelSpec(str(path), device="cpu", dtype="float32")
+
+
+def logits(model: torch.nn.Module) -> torch.Tensor:
+    with torch.inference_mode():
+        result: torch.Tensor = model(torch.tensor([[5, 9, 30, 77, 100]])).logits
+    return result
+
+
+def test_an_adapter_predicts_as_peft_does_over_its_base(adapter: Path, base: Path) -> None:
+    import peft
+
+    lm = load_causal_lm(spec(adapter))
+    apart = peft.PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), adapter).eval()
+    torch.testing.assert_close(logits(lm.model), logits(apart), atol=1e-4, rtol=1e-4)
+    assert (logits(lm.model) - logits(load_causal_lm(spec(base)).model)).abs().max() > 0.1
+    assert is_llama(lm.model.get_decoder())  # so that C code takes its steps
+
+
+def test_records_name_the_adapter_and_its_base(adapter: Path, base: Path) -> None:
+    check_loadable(spec(adapter))
+    before = load_causal_lm(spec(adapter))
+    assert before.name == str(adapter)
+    found = find_adapter(adapter)
+    assert found is not None
+    assert before.revision == f"adapter {found.digest} of {base}"
+    tiny.save_adapter(adapter, base, seed=1)
+    again = load_causal_lm(spec(adapter))
+    assert again.revision != before.revision
+    assert not torch.equal(logits(again.model), logits(before.model))
+
+
+def test_a_run_and_its_judge_take_an_adapter_and_notice_another(
+    adapter: Path, base: Path, tmp_path: Path
+) -> None:
+    questions = command.written(tmp_path / "q.json", [{"question": "What should I plant?"}])
+    out = tmp_path / "run"
+    done = command.run(*command.small(adapter, out, questions))
+    assert done.code == 0, done.stderr
+    models = json.loads((out / "manifest.json").read_text())["models"]
+    assert {models[stage]["revision"][:8] for stage in ("answers", "scores")} == {"adapter "}
+    tiny.save_adapter(adapter, base, seed=1)
+    refused = command.run(*command.small(adapter, out, questions, strategies="greedy,basic,cot"))
+    assert refused.code == 2
+    assert "began with revision 'adapter " in refused.said
+
+
+def test_the_embedded_model_can_be_the_base(adapter: Path, tmp_path: Path) -> None:
+    config = json.loads((adapter / "adapter_config.json").read_text())
+    (adapter / "adapter_config.json").write_text(json.dumps({**config, "base_model_name_or_path": "smollm2"}))
+    source = locate(spec(adapter), None, adapters=True)
+    assert source.revision.endswith(" of smollm2 0.1.2-f1")
+    assert "smollm2-135m-instruct" in source.path
+    with pytest.raises(BackendError, match=r"could not load the model in .*adapter'"):  # of another size
+        load_causal_lm(spec(adapter))
+
+
+def test_an_adapter_of_other_layers_is_refused(adapter: Path, base: Path, tmp_path: Path) -> None:
+    deeper = tiny.save(tmp_path / "deeper", "llama", num_hidden_layers=3)
+    layers = [f"{name}_proj" for name in "q k v o gate up down".split()]
+    changes = {"base_model_name_or_path": str(deeper), "target_modules": layers}
+    tiny.save_adapter(adapter, base, **changes)
+    with pytest.raises(BackendError, match=r"its weights and those that .* takes differ, for example"):
+        load_causal_lm(spec(adapter))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "cannot be read"),
+        ("[]", "names no base model"),
+        ('{"base_model_name_or_path": 3}', "names no base model"),
+        ('{"base_model_name_or_path": "/not/here"}', "is an adapter of '/not/here', which cannot be loaded"),
+        (
+            '{"base_model_name_or_path": "openai:gpt"}',
+            "is an adapter of 'openai:gpt', which cannot be loaded",
+        ),
+    ],
+)
+def test_a_damaged_configuration_says_what_is_wrong(adapter: Path, content: str, message: str) -> None:
+    (adapter / "adapter_config.json").write_text(content)
+    with pytest.raises(BackendError, match=message):
+        load_causal_lm(spec(adapter))
+
+
+def test_an_adapter_of_an_adapter_is_refused(adapter: Path, tmp_path: Path) -> None:
+    second = shutil.copytree(adapter, tmp_path / "second")
+    config = json.loads((second / "adapter_config.json").read_text())
+    (second / "adapter_config.json").write_text(
+        json.dumps({**config, "base_model_name_or_path": str(adapter)})
+    )
+    with pytest.raises(BackendError, match=r"has no config\.json, so it is not a model directory"):
+        load_causal_lm(spec(second))
+
+
+def test_pickled_adapters_are_not_loaded(adapter: Path) -> None:
+    (adapter / "adapter_model.safetensors").rename(adapter / "adapter_model.bin")
+    with pytest.raises(BackendError, match=r"holds an adapter without adapter_model.safetensors"):
+        load_causal_lm(spec(adapter))
+
+
+def test_a_whole_model_with_a_leftover_configuration_is_a_model(adapter: Path, base: Path) -> None:
+    whole = shutil.copytree(base, adapter, dirs_exist_ok=True)
+    assert find_adapter(whole) is None
+    assert load_causal_lm(spec(whole)).revision == ""
+
+
+def test_backends_that_read_directories_themselves_refuse_adapters(adapter: Path) -> None:
+    with pytest.raises(BackendError, match="is an adapter, which only local models take"):
+        locate(spec(adapter), None)
+    (adapter / "adapter_config.json").write_text('{"base_model_name_or_path": "/not/here"}')
+    with pytest.raises(JudgeError, match="/not/here"):
+        Judge.load(str(adapter))

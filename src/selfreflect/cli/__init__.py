@@ -37,6 +37,7 @@ COMMANDS = {
     "compare": "selfreflect compare runs/mine --baseline greedy",
     "uncertainty": "selfreflect uncertainty my_answers.jsonl --correctness exact,squad_f1",
     "calibrate": "selfreflect calibrate my_answers.jsonl --estimator entropy --save calibrator.json",
+    "dataset": "selfreflect dataset sft runs/mine --max-words 40 --output data/mine",
     "validate": "selfreflect validate my_summaries.json --order 'good>mid>bad' --out validation",
     "bench": "selfreflect bench --items my_summaries.json --limit 10 --output timings",
     "app": "selfreflect app --open",

@@ -10,7 +10,8 @@ from msgspec import to_builtins
 
 from selfreflect.errors import ConfigError, excerpt, nearest
 from selfreflect.pipeline.settings import sampling_checks, scoring_label
-from selfreflect.prompts import load_prompts
+from selfreflect.prompts import Prompts, load_prompts, stored_prompts
+from selfreflect.records import Stage
 from selfreflect.render.text import one_line
 from selfreflect.report.run_records import RunRecords
 from selfreflect.sources.items import Item, items_from_records
@@ -71,6 +72,12 @@ def scorings_by(records: Sequence[RunRecords], judge: str | None, path: Path) ->
             f"--judge: {path} has scores by {known}, not by {excerpt(judge)}.{nearest(judge, judges)}"
         )
     return chosen
+
+
+def run_prompts(run: Run, stage: Stage) -> Prompts:
+    """The prompts that a stage of the run was made with; the bundled ones if it does not say."""
+    texts = run.manifest.prompt_texts.get(run.manifest.prompts.get(stage, ""))
+    return load_prompts() if texts is None else stored_prompts(texts)
 
 
 def run_items(run: Run) -> list[Item]:

@@ -73,10 +73,7 @@ def dataset_files(scorings: Sequence[RunRecords], title: str) -> dict[str, bytes
     Raises:
         MissingExtraError: datasets is not installed.
     """
-    try:
-        import datasets  # noqa: F401 (it brings pyarrow)
-    except ImportError:
-        raise MissingExtraError("writing a data set", "datasets") from None
+    require_datasets()
     run = scorings[0]
     judges = sorted(
         {one.judge for one in run.scores.values()} | {one.judge for one in run.information.values()}
@@ -94,11 +91,20 @@ def dataset_files(scorings: Sequence[RunRecords], title: str) -> dict[str, bytes
     )
     tables = {"summaries": _summaries(scorings), "answers": _answers(run)}
     files = {"README.md": card.encode("utf-8", "backslashreplace")}
-    files |= {f"data/{name}.parquet": _parquet(table) for name, table in tables.items()}
-    return files | _saved_to_disk(tables)
+    files |= {f"data/{name}.parquet": parquet_bytes(table) for name, table in tables.items()}
+    return files | saved_to_disk(tables)
 
 
-def _parquet(table: Any) -> bytes:
+def require_datasets() -> None:
+    """Raise MissingExtraError if datasets, which brings pyarrow, is not installed."""
+    try:
+        import datasets  # noqa: F401
+    except ImportError:
+        raise MissingExtraError("writing a data set", "datasets") from None
+
+
+def parquet_bytes(table: Any) -> bytes:
+    """Write an Arrow table as parquet."""
     import pyarrow.parquet as pq
 
     buffer = io.BytesIO()
@@ -106,8 +112,8 @@ def _parquet(table: Any) -> bytes:
     return buffer.getvalue()
 
 
-def _saved_to_disk(tables: Mapping[str, Any]) -> dict[str, bytes]:
-    """What ``DatasetDict.save_to_disk`` writes, by path in its folder."""
+def saved_to_disk(tables: Mapping[Any, Any]) -> dict[str, bytes]:
+    """Return what ``DatasetDict.save_to_disk`` writes of some Arrow tables, by path in its folder."""
     import datasets
 
     parts = datasets.DatasetDict({name: datasets.Dataset(table) for name, table in tables.items()})
@@ -196,9 +202,14 @@ def _table(
 
 
 def _plain(cell: Cell | Sequence[Any], as_text: bool) -> Any:
-    """A cell as parquet holds it: a lone surrogate, which UTF-8 cannot encode, is escaped."""
+    """Convert a cell to what parquet holds."""
     if isinstance(cell, list | tuple):
         return [_plain(entry, as_text) for entry in cell]
     if cell is None or not (as_text or isinstance(cell, str)):
         return cell
-    return str(cell).encode("utf-8", "backslashreplace").decode("utf-8")
+    return encodable(str(cell))
+
+
+def encodable(text: str) -> str:
+    """Escape lone surrogates, which UTF-8 cannot encode."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

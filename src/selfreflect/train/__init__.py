@@ -1,1 +1,1 @@
-"""What a trainer needs to teach a model to say what it believes: rewards, and what completions state."""
+"""Teach a model to say what it believes: data sets of runs, rewards, and what completions state."""

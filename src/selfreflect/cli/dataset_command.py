@@ -1,0 +1,249 @@
+"""``selfreflect dataset``: data to train a model on, from a run directory."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+from msgspec import Struct
+
+from selfreflect.atomic import conflicts, write_files
+from selfreflect.cli import settings as o
+from selfreflect.cli.answered import name_list
+from selfreflect.cli.console import emit, say
+from selfreflect.cli.settings import Overrides, argument, option, takes
+from selfreflect.config import Flag
+from selfreflect.config.flags import DRAWS, POSITIVE, ZERO_OR_MORE, Range, check_values, flags_of
+from selfreflect.errors import ConfigError, DataError, excerpt
+from selfreflect.pipeline.records import records_by_judge, run_prompts, scorings_by
+from selfreflect.report.run_records import RunRecords
+from selfreflect.store.run import Run
+from selfreflect.text import counted
+from selfreflect.train.candidates import TrainingMeasure, is_named
+from selfreflect.train.folder import Origin, training_files
+from selfreflect.train.rows import BUILDERS, HEDGE_INSTRUCTION, Kind, RowOptions, TrainingRows
+from selfreflect.train.splits import parse_percentages
+
+DatasetKind = StrEnum("DatasetKind", ["sft", "dpo", "grpo", "hedge"])
+
+RATIO = Range("1 or more", lambda value: value >= 1)
+
+
+class DatasetOptions(Struct, frozen=True, kw_only=True):
+    """Which texts become rows."""
+
+    measure: Annotated[
+        str | None,
+        Flag(
+            "--measure recovered|selfreflect",
+            "What makes a summary better: the share that it recovers, or its SelfReflect score (sft, dpo).",
+            default="recovered if measured",
+        ),
+    ] = None
+    strategies: Annotated[
+        str | None,
+        Flag(
+            "--strategies A,B",
+            "Take summaries by these; NAME includes its draws NAME#1, NAME#2, … (sft, dpo).",
+            default="all",
+        ),
+    ] = None
+    max_words: Annotated[
+        int | None, Flag("--max-words N", "Leave out longer texts (sft, dpo, hedge).", range=POSITIVE)
+    ] = None
+    select: Annotated[
+        str | None,
+        Flag(
+            "--select best|random|longest",
+            "Which summary of a question to learn; all but the best are controls (sft).",
+            default="best",
+        ),
+    ] = None
+    margin: Annotated[
+        float | None,
+        Flag(
+            "--margin K",
+            "Take pairs whose difference is at least K of its standard errors over held-out answers (dpo).",
+            default="1",
+            range=ZERO_OR_MORE,
+        ),
+    ] = None
+    length_ratio: Annotated[
+        float | None,
+        Flag(
+            "--length-ratio R",
+            "Take pairs of which one has at most R times the words of the other (dpo).",
+            default="1.25",
+            range=RATIO,
+        ),
+    ] = None
+    pairs: Annotated[
+        int | None, Flag("--pairs N", "The most pairs of one question (dpo).", default="1", range=DRAWS)
+    ] = None
+    classes: Annotated[
+        str | None,
+        Flag(
+            "--classes RULE",
+            "What makes two answers the same, as in `selfreflect uncertainty` (hedge).",
+            default="exact",
+        ),
+    ] = None
+    instruction: Annotated[
+        str | None,
+        Flag(
+            "--instruction TEXT",
+            "What the student reads after the question.",
+            default="the prompt of basic, which then measures the trained model; hedge has its own",
+        ),
+    ] = None
+    seed: Annotated[int | None, Flag("--seed N", "Seed of --select random.", default="0")] = None
+
+
+_TAKEN: Mapping[str, frozenset[Kind]] = {
+    "measure": frozenset({"sft", "dpo"}),
+    "strategies": frozenset({"sft", "dpo"}),
+    "max_words": frozenset({"sft", "dpo", "hedge"}),
+    "select": frozenset({"sft"}),
+    "seed": frozenset({"sft"}),
+    "margin": frozenset({"dpo"}),
+    "length_ratio": frozenset({"dpo"}),
+    "pairs": frozenset({"dpo"}),
+    "classes": frozenset({"hedge"}),
+}
+"""The kinds of data set that an option concerns, if not all."""
+
+
+@takes(others={"dataset": DatasetOptions})
+def dataset_command(
+    *,
+    kind: DatasetKind = argument("sft|dpo|grpo|hedge", "What the rows are for.", ...),
+    run: Path = argument("RUN", "Run directory.", ...),
+    output: Path = option("--output DIR", "Folder for the data set.", ...),
+    overrides: Overrides,
+    judge: str | None = option("--judge NAME", "Whose measures count, if several judges scored the run."),
+    split: str = option("--split A,B,C", "Percentages of train, dev and test.", "70,10,20"),
+    overwrite: bool = option("--overwrite", "Replace an existing data set.", False),
+    json: o.Json = False,
+) -> None:
+    """Make data to train a model on, from a run (needs the datasets extra).
+
+    sft: the best summary of each question under a limit of length. dpo: pairs of a better and a worse one,
+    about equally long. grpo: prompts with the answers that a reward reads. hedge: sampled answers, after
+    words that say how often the model gives them. Questions are split by their text, so that all data sets
+    agree; README.md in the folder says how it was made and what was left out. `selfreflect run --strategies
+    basic#1-8` draws summaries to choose from.
+    """
+    kind_: Kind = cast(Kind, kind.value)
+    percentages = parse_percentages(split)
+    stored = Run.load(run)
+    scorings = scorings_by(records_by_judge(stored, run.resolve().name), judge, run)
+    options = _row_options(kind_, overrides.section("dataset"), scorings)
+    records = _scoring(kind_, scorings, options.measure)
+    _check_strategies(records, options.strategies)
+    prompts = run_prompts(stored, "summaries")
+    made = BUILDERS[kind_](records, prompts, options)
+    _refuse_nothing(kind_, run, records, made)
+    instruction = options.instruction or (HEDGE_INSTRUCTION if kind_ == "hedge" else prompts.basic["user"])
+    origin = _origin(records, run, instruction.replace("{question}", "").strip())
+    files = training_files(kind_, made, list(records.questions.values()), options, origin, percentages)
+    try:
+        if not overwrite and (existing := conflicts(output, files)):
+            names = ", ".join(map(str, existing))
+            raise DataError(f"already there: {names}. Use another directory, or --overwrite")
+        write_files(output, files)
+    except OSError as error:
+        raise DataError(f"{output}: cannot be written: {error.strerror}") from error
+    if json:
+        emit({"output": str(output), "rows": len(made.rows), "dropped": made.dropped} | _texts(made))
+    _say_outcome(output, made)
+
+
+def _row_options(kind: Kind, given: Mapping[str, Any], scorings: list[RunRecords]) -> RowOptions:
+    """Check the options of the command line, and fill in what they leave open."""
+    flags = flags_of(DatasetOptions)
+    for name in given:
+        if kind not in _TAKEN.get(name, {kind}):
+            kinds = " and ".join(sorted(_TAKEN[name]))
+            raise ConfigError(f"{flags[name].name} belongs to {kinds}, not to {kind}")
+    check_values(DatasetOptions(**given))
+    values = dict(given)
+    if "strategies" in values:
+        values["strategies"] = tuple(name_list(values["strategies"]))
+    if "instruction" in values and not values["instruction"].strip():
+        raise ConfigError("--instruction is blank")
+    if "measure" not in values:
+        measured = any(run.information for run in scorings)
+        values["measure"] = "recovered" if measured else "selfreflect"
+    return RowOptions(**values)
+
+
+def _scoring(kind: Kind, scorings: list[RunRecords], measure: TrainingMeasure) -> RunRecords:
+    """Choose the one scoring that has the measure; rows of several judges would not be comparable."""
+    if kind not in ("sft", "dpo"):
+        return scorings[0]
+    usable = [one for one in scorings if (one.information if measure == "recovered" else one.scores)]
+    if len(usable) > 1:
+        judges = "; ".join(one.judge for one in usable)
+        raise ConfigError(f"several judges scored this run: {judges}. Choose one with --judge")
+    return usable[0] if usable else scorings[0]
+
+
+def _check_strategies(run: RunRecords, names: tuple[str, ...] | None) -> None:
+    for name in names or ():
+        if not any(is_named(own, [name]) for own in run.strategies):
+            known = ", ".join(run.strategies) or "none"
+            raise ConfigError(f"the run has no summaries by {excerpt(name)}. It has: {known}")
+
+
+def _refuse_nothing(kind: Kind, path: Path, run: RunRecords, made: TrainingRows) -> None:
+    """Raise DataError if there is no row, with what to do about it."""
+    if made.rows:
+        return
+    directory = shlex.quote(str(path))
+    if not run.answers:
+        advice = f"Draw answers: selfreflect answers --out {directory}"
+    elif kind in ("sft", "dpo") and not run.summaries:
+        advice = f"Draw summaries: selfreflect summarize --strategies basic#1-8 --out {directory}"
+    elif kind in ("sft", "dpo") and not (run.scores or run.information):
+        advice = f"Score them: selfreflect score --out {directory}"
+    elif kind == "dpo":
+        advice = f"Draw more summaries: selfreflect run --strategies basic#1-8 --out {directory}"
+    else:
+        advice = "See `selfreflect dataset --help` for what becomes a row."
+    what = "no pairs" if kind == "dpo" else "no rows"
+    raise DataError(f"{path}: {what}. {_reasons(made)}{advice}")
+
+
+def _reasons(made: TrainingRows) -> str:
+    parts = [f"{counted(count, 'question')}: {reason}" for reason, count in made.dropped.most_common()]
+    parts += [f"{counted(count, 'text')}: {reason}" for reason, count in made.dropped_texts.most_common()]
+    return "; ".join(parts) + ". " if parts else ""
+
+
+def _origin(run: RunRecords, path: Path, instruction: str) -> Origin:
+    readers = sorted({one.reader for one in run.information.values()})
+    models = sorted({one.model for one in run.answers.values() if one.model})
+    judges = {one.judge for one in run.information.values()} | {one.judge for one in run.scores.values()}
+    return Origin(
+        run=path.resolve().name,
+        model=", ".join(models),
+        judge=run.judge or ", ".join(sorted(judges)),
+        reader=", ".join(readers),
+        instruction=instruction,
+    )
+
+
+def _texts(made: TrainingRows) -> dict[str, Any]:
+    return {"dropped_texts": made.dropped_texts, "notes": made.notes}
+
+
+def _say_outcome(output: Path, made: TrainingRows) -> None:
+    questions = len({row["question_id"] for row in made.rows})
+    say(f"wrote {output}: {counted(len(made.rows), 'row')} of {counted(questions, 'question')}")
+    for note in made.notes:
+        say(f"  {note}")
+    if made.dropped or made.dropped_texts:
+        say(f"Left out: {_reasons(made).strip()}")

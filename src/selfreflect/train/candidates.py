@@ -1,0 +1,135 @@
+"""The summaries of a question as candidates to learn from, each with its value and that for every held-out
+answer."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from selfreflect.records import Information, Score
+from selfreflect.report.run_records import RunRecords
+
+TrainingMeasure: TypeAlias = Literal["recovered", "selfreflect"]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A summary that was measured."""
+
+    name: str
+    """Its strategy."""
+    text: str
+    words: int
+    value: float
+    """As the measure is reported: ``recovered`` is better if higher, a SelfReflect score if lower."""
+    by_answer: tuple[float | None, ...]
+    """What each held-out answer contributes, higher is better; their mean is the value, but that SelfReflect
+    weighs answers by their words and has the other sign. None for an answer that was not measured; empty if
+    the run keeps no detail."""
+
+    @property
+    def merit(self) -> float:
+        """A number that is higher for a better candidate."""
+        return self.value if self.higher_is_better else -self.value
+
+    higher_is_better: bool = True
+
+
+def candidates(
+    run: RunRecords,
+    question: str,
+    measure: TrainingMeasure,
+    *,
+    names: Collection[str] | None = None,
+    max_words: int | None = None,
+    drops: Counter[str] | None = None,
+) -> list[Candidate]:
+    """List the measured summaries of a question, in the order of the run's strategies.
+
+    A text that several strategies wrote is one candidate, of the first.
+
+    Args:
+        names: take these strategies only; ``basic`` includes its draws ``basic#1``, ``basic#2``, ….
+        max_words: leave out longer summaries.
+        drops: counts the summaries that are left out, by the reason.
+    """
+    drops = Counter() if drops is None else drops
+    by_text: dict[str, Candidate] = {}
+    for name in run.strategies:
+        key = (question, name)
+        if key not in run.summaries or not is_named(name, names):
+            continue
+        text = run.summaries[key].text.strip()
+        words = len(text.split())
+        if not text:
+            drops["blank"] += 1
+        elif max_words is not None and words > max_words:
+            drops[f"longer than {max_words} words"] += 1
+        elif text in by_text:
+            drops["equal to another of the question"] += 1
+        else:
+            candidate = _measured(run, key, measure, text, words)
+            if isinstance(candidate, str):
+                drops[candidate] += 1
+            else:
+                by_text[text] = candidate
+    return list(by_text.values())
+
+
+def is_named(name: str, names: Collection[str] | None) -> bool:
+    """Whether a strategy is among some, itself or as the strategy that it is a draw of."""
+    return names is None or name in names or name.rpartition("#")[0] in names
+
+
+def _measured(
+    run: RunRecords, key: tuple[str, str], measure: TrainingMeasure, text: str, words: int
+) -> Candidate | str:
+    """The candidate of a summary, or why it has no value."""
+    if measure == "recovered":
+        information = run.information.get(key)
+        if information is None:
+            return "not measured"
+        if information.recovered is None:
+            return f"what it tells is undefined ({information.undefined})"
+        return Candidate(key[1], text, words, information.recovered, _shares(information))
+    score = run.scores.get(key)
+    if score is None:
+        return "not measured"
+    return Candidate(key[1], text, words, score.value, _closeness(score), higher_is_better=False)
+
+
+def _shares(information: Information) -> tuple[float | None, ...]:
+    """The share that each answer contributes to ``recovered``, which is the mean of these."""
+    if not information.bits_available:
+        return ()
+    shares: list[float | None] = []
+    for answer in information.answers:
+        told = math.fsum(word.told for word in answer)
+        shares.append(told / information.bits_available if answer else None)
+    return tuple(shares)
+
+
+def _closeness(score: Score) -> tuple[float | None, ...]:
+    return tuple(None if mean is None else -mean for mean in score.answer_means)
+
+
+def margin(better: Candidate, worse: Candidate) -> tuple[float, float] | None:
+    """Estimate by how much one candidate is better: the mean difference and its standard error, paired over
+    held-out answers. None with fewer than two answers that both were measured on."""
+    differences = []
+    for a, b in zip(better.by_answer, worse.by_answer, strict=False):
+        if a is not None and b is not None:
+            differences.append(a - b)
+    if len(differences) < 2:
+        return None
+    stderr = statistics.stdev(differences) / math.sqrt(len(differences))
+    return math.fsum(differences) / len(differences), stderr
+
+
+def best(options: Sequence[Candidate]) -> Candidate:
+    """Choose the best candidate; of equals the shorter one, then the first."""
+    return max(options, key=lambda one: (one.merit, -one.words))

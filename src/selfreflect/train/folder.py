@@ -1,0 +1,179 @@
+"""A data set folder: rows by split as JSON lines, parquet and Arrow, the splits, and a card that says how it
+was made."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from selfreflect.records import Question, dump_line
+from selfreflect.render.text import markdown_text
+from selfreflect.report.dataset import encodable, parquet_bytes, require_datasets, saved_to_disk
+from selfreflect.text import counted
+from selfreflect.train.rows import Kind, Row, RowOptions, TrainingRows
+from selfreflect.train.splits import SPLITS, Percentages, Split, split_questions
+
+_CARD = """\
+---
+configs:
+- config_name: default
+  data_files:
+{files}
+---
+
+# {title}
+
+{about}
+
+{counts}
+
+{facts}
+
+{dropped}
+
+`splits.json` lists the questions of each split. Which one a question is in follows from its text alone
+(SHA-256 of its normal form), so data sets of other runs agree, and questions of the same text are together.
+
+```python
+from datasets import load_dataset
+
+train = load_dataset("path/of/this/folder", split="train")
+```
+
+Without a copy in the cache: `datasets.load_from_disk("path/of/this/folder")["train"]`. Files NAME.jsonl hold
+the same rows.
+"""
+
+_ABOUT: Mapping[Kind, str] = {
+    "sft": "A prompt and a summary (`completion`) to learn, as TRL's `SFTTrainer` takes them.",
+    "dpo": "A prompt with a better (`chosen`) and a worse (`rejected`) summary, as TRL's `DPOTrainer` takes "
+    "them. `margin` is by how much the chosen one is better, with its standard error over held-out answers.",
+    "grpo": "A prompt with the sampled answers that a reward needs, as TRL's `GRPOTrainer` takes them: "
+    "`answers` are the conditioning half, `masked_answers` the held-out half.",
+    "hedge": "A question and one of its sampled answers, after words that say how often the model gives it "
+    "(`share`), as TRL's `SFTTrainer` takes them.",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Where the rows of a data set come from."""
+
+    run: str
+    """The name of the run directory."""
+    model: str = ""
+    """What drew the answers."""
+    judge: str = ""
+    reader: str = ""
+    instruction: str = ""
+    """What the student is asked."""
+
+
+def training_files(
+    kind: Kind,
+    made: TrainingRows,
+    questions: Sequence[Question],
+    options: RowOptions,
+    origin: Origin,
+    percentages: Percentages,
+) -> dict[str, bytes]:
+    """Make the files of a data set folder, by their path in it. A split without rows has no parquet file.
+
+    Raises:
+        MissingExtraError: datasets is not installed.
+    """
+    require_datasets()
+    parts = split_questions(questions, percentages)
+    split_by_id = {id_: name for name, ids in parts.items() for id_ in ids}
+    by_split: dict[Split, list[Row]] = {name: [] for name in SPLITS}
+    for row in made.rows:
+        by_split[split_by_id[row["question_id"]]].append(_encodable(row))
+    filled = [name for name in SPLITS if by_split[name]]
+    tables = {name: _table(by_split[name]) for name in filled}
+    facts = _facts(kind, options, origin)
+    used = Counter(split_by_id[id_] for id_ in {row["question_id"] for row in made.rows})
+    record = {"kind": kind, "percentages": list(percentages), **facts, "splits": parts}
+    card = _CARD.format(
+        files="\n".join(f"  - split: {name}\n    path: data/{name}.parquet" for name in filled),
+        title=markdown_text(f"{kind} data of {origin.run}"),
+        about=_ABOUT[kind],
+        counts=_counts({name: len(rows) for name, rows in by_split.items()}, used),
+        facts="\n".join([*_fact_lines(facts), *(f"- {note}" for note in made.notes)]),
+        dropped=_dropped(made),
+    )
+    files = {"README.md": encodable(card).encode(), "splits.json": (dump_line(record) + "\n").encode()}
+    for name, rows in by_split.items():
+        files[f"{name}.jsonl"] = "".join(dump_line(row) + "\n" for row in rows).encode()
+    files |= {f"data/{name}.parquet": parquet_bytes(table) for name, table in tables.items()}
+    return files | saved_to_disk(tables)
+
+
+def _facts(kind: Kind, options: RowOptions, origin: Origin) -> dict[str, Any]:
+    """How the rows were made, as far as it concerns their kind."""
+    facts: dict[str, Any] = {"run": origin.run, "model": origin.model, "instruction": origin.instruction}
+    if kind in ("sft", "dpo"):
+        facts |= {"measure": options.measure, "judge": origin.judge}
+        facts |= {"reader": origin.reader} if options.measure == "recovered" else {}
+        facts |= {"strategies": list(options.strategies)} if options.strategies else {}
+    if kind == "sft":
+        facts |= {"select": options.select}
+        facts |= {"seed": options.seed} if options.select == "random" else {}
+    if kind == "dpo":
+        facts |= {"margin": options.margin, "length_ratio": options.length_ratio, "pairs": options.pairs}
+    if kind == "hedge":
+        facts |= {"classes": options.classes}
+    if options.max_words is not None:
+        facts |= {"max_words": options.max_words}
+    return {name: _encodable(value) for name, value in facts.items()}
+
+
+def _fact_lines(facts: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for name, value in facts.items():
+        text = ", ".join(value) if isinstance(value, list) else str(value)
+        lines.append(f"- {name.replace('_', ' ')}: {markdown_text(text) or 'unknown'}")
+    return lines
+
+
+def _counts(rows: Mapping[Split, int], questions: Mapping[Split, int]) -> str:
+    """Tabulate rows and questions by split."""
+    lines = ["| split | rows | questions |", "| --- | --- | --- |"]
+    lines += [f"| {name} | {rows[name]} | {questions.get(name, 0)} |" for name in SPLITS]
+    return "\n".join(lines)
+
+
+def _dropped(made: TrainingRows) -> str:
+    """Say what was left out, and why."""
+    lines = []
+    for what, reasons in (("question", made.dropped), ("text", made.dropped_texts)):
+        for reason, count in reasons.most_common():
+            lines.append(f"- {counted(count, what)}: {markdown_text(reason)}")
+    return "Left out:\n\n" + "\n".join(lines) if lines else "Nothing was left out."
+
+
+def _table(rows: Sequence[Row]) -> Any:
+    """Make an Arrow table; columns of lists have a type even where all are empty."""
+    import pyarrow as pa
+
+    turn = pa.struct({"role": pa.string(), "content": pa.string()})
+    types = {
+        **dict.fromkeys(("prompt", "completion", "chosen", "rejected"), pa.list_(turn)),
+        **dict.fromkeys(("answers", "masked_answers", "gold"), pa.list_(pa.string())),
+        **dict.fromkeys(("value", "chosen_value", "rejected_value", "margin", "margin_stderr"), pa.float64()),
+        **{"share": pa.float64(), "words": pa.int64()},
+    }
+    fields = [(name, types.get(name, pa.string())) for name in rows[0]]
+    return pa.Table.from_pylist(list(rows), schema=pa.schema(fields))
+
+
+def _encodable(value: Any) -> Any:
+    """Escape lone surrogates in all texts of a row."""
+    if isinstance(value, str):
+        return encodable(value)
+    if isinstance(value, list):
+        return [_encodable(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _encodable(item) for name, item in value.items()}
+    return value

@@ -1,0 +1,279 @@
+"""Rows to train on, from the records of a run, in the layouts that TRL's trainers take.
+
+The prompt of a row is what the strategy ``basic`` asks, so that a trained model is measured like any other:
+``selfreflect run --strategies basic``. Texts of the run stay data: a row with a marker of some chat format in
+it is left out, because a trainer's chat template would take it for its own.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from selfreflect.models.base import seed_for
+from selfreflect.prompts import Prompts
+from selfreflect.records import AnswerSet, Question
+from selfreflect.report.run_records import RunRecords
+from selfreflect.train.candidates import Candidate, TrainingMeasure, best, candidates, margin
+from selfreflect.train.hedging import hedged
+from selfreflect.uncertainty.classes import ClassRule
+from selfreflect.uncertainty.question import AnsweredQuestion
+
+Kind: TypeAlias = Literal["sft", "dpo", "grpo", "hedge"]
+Row: TypeAlias = dict[str, Any]
+
+HEDGE_INSTRUCTION = (
+    "Reply with one short answer. If you might give another one, say first, in words, how likely this one is."
+)
+"""What a student is asked that learns to hedge. It gives one answer, where ``basic`` asks for all."""
+
+CHAT_MARKER = re.compile(
+    r"<\|[^<>|\n]{1,60}\|>|</?s>|<(?:bos|eos|pad|unk)>|\[/?(?:INST|SYSTEM_PROMPT)\]|<</?SYS>>|"
+    r"<(?:start|end)_of_turn>|</?think>"
+)
+"""A marker of a common chat format, such as ``<|im_end|>``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowOptions:
+    """What rows are made with."""
+
+    measure: TrainingMeasure = "recovered"
+    strategies: tuple[str, ...] | None = None
+    """Take summaries by these only."""
+    max_words: int | None = None
+    select: Literal["best", "random", "longest"] = "best"
+    """Which summary of a question is taken; all but the best are controls."""
+    margin: float = 1.0
+    """Of a pair, in standard errors of its difference."""
+    length_ratio: float = 1.25
+    """The most that one text of a pair may be longer, in words."""
+    pairs: int = 1
+    """The most pairs of one question."""
+    classes: str = "exact"
+    """Which answers are the same."""
+    instruction: str | None = None
+    seed: int = 0
+
+
+@dataclass
+class TrainingRows:
+    """Rows, and what was left out."""
+
+    rows: list[Row] = field(default_factory=list)
+    dropped: Counter[str] = field(default_factory=Counter)
+    """Questions without a row, by the reason."""
+    dropped_texts: Counter[str] = field(default_factory=Counter)
+    """Summaries or answers that could not be used, by the reason."""
+    notes: list[str] = field(default_factory=list)
+    """Facts about the rows, for people."""
+
+    def add(self, row: Row, texts: Sequence[str]) -> bool:
+        """Keep a row unless one of its texts holds a chat marker."""
+        if any(CHAT_MARKER.search(text) for text in texts):
+            self.dropped_texts["holds a marker of a chat format"] += 1
+            return False
+        self.rows.append(row)
+        return True
+
+
+def sft_rows(run: RunRecords, prompts: Prompts, options: RowOptions) -> TrainingRows:
+    """Make rows of prompt and completion: one summary per question.
+
+    The controls choose among the same candidates, so that arms differ in the choice alone.
+    """
+    made = TrainingRows()
+    counts: Counter[int] = Counter()
+    for question, choices in _choices(run, options, made):
+        counts[len(choices)] += 1
+        chosen = _select(choices, options, question.id)
+        prompt = student_prompt(prompts, question, options.instruction)
+        row: Row = {"question_id": question.id, "prompt": prompt, "completion": _said(chosen.text)}
+        row |= {"summary": chosen.name, "value": chosen.value, "words": chosen.words}
+        if not made.add(row, [*_texts(prompt), chosen.text]):
+            made.dropped["no text without a marker of a chat format"] += 1
+    if counts:
+        mean = sum(count * number for count, number in counts.items()) / counts.total()
+        made.notes.append(f"a summary was chosen among {mean:.1f} on average")
+    return made
+
+
+def dpo_rows(run: RunRecords, prompts: Prompts, options: RowOptions) -> TrainingRows:
+    """Make pairs of a better and a worse summary of one question, about equally long.
+
+    Without that, the surest way to be better is to be longer, and the pairs would teach length. Of a question
+    the pairs with the widest margins are taken.
+    """
+    made = TrainingRows()
+    lengths = []
+    for question, choices in _choices(run, options, made):
+        pairs = _pairs(choices, options)
+        if isinstance(pairs, str):
+            made.dropped[pairs] += 1
+            continue
+        prompt = student_prompt(prompts, question, options.instruction)
+        for better, worse, difference, stderr in pairs[: options.pairs]:
+            row: Row = {"question_id": question.id, "prompt": prompt}
+            row |= {"chosen": _said(better.text), "rejected": _said(worse.text)}
+            row |= {"chosen_summary": better.name, "rejected_summary": worse.name}
+            row |= {"chosen_value": better.value, "rejected_value": worse.value}
+            row |= {"margin": difference, "margin_stderr": stderr}
+            if made.add(row, [*_texts(prompt), better.text, worse.text]):
+                lengths.append(better.words / max(1, worse.words))
+    if lengths:
+        mean = sum(lengths) / len(lengths)
+        made.notes.append(f"words of the chosen over those of the rejected summary: {mean:.3f} on average")
+    return made
+
+
+def grpo_rows(run: RunRecords, prompts: Prompts, options: RowOptions) -> TrainingRows:
+    """Make prompts with the sampled answers that a reward compares summaries with."""
+    made = TrainingRows()
+    for question in run.questions.values():
+        answers = run.answers.get(question.id)
+        if answers is None:
+            made.dropped["no answers"] += 1
+            continue
+        if not any(map(str.strip, answers.conditioning)) or not any(map(str.strip, answers.masked_out)):
+            made.dropped["a half of the answers is blank"] += 1
+            continue
+        prompt = student_prompt(prompts, question, options.instruction)
+        row: Row = {"question_id": question.id, "prompt": prompt, "question": question.text}
+        row |= {"answers": list(answers.conditioning), "masked_answers": list(answers.masked_out)}
+        row |= {"context": question.context, "gold": list(question.gold)}
+        row |= {"model": answers.model, "revision": answers.revision}
+        if not made.add(row, _texts(prompt)):
+            made.dropped["holds a marker of a chat format"] += 1
+    return made
+
+
+def hedge_rows(run: RunRecords, prompts: Prompts, options: RowOptions) -> TrainingRows:
+    """Make a row of each sampled answer, after words that say how often the model gives it.
+
+    As in faithful uncertainty tuning (arXiv 2510.12587) there are as many rows as answers, so that what the
+    model answers stays as it is and only the words of probability are learned. An answer that all others
+    agree with has none.
+    """
+    made = TrainingRows()
+    rule = ClassRule(options.classes)
+    items = [_answered(run.questions[id_], one) for id_, one in run.answers.items() if id_ in run.questions]
+    rule.prepare(items)
+    made.dropped["no answers"] += len(run.questions) - len(items)
+    for item in items:
+        labels = rule(item).tolist()
+        counts = Counter(labels)
+        prompt = student_prompt(prompts, run.questions[item.id], options.instruction or HEDGE_INSTRUCTION)
+        before = len(made.rows)
+        for answer, label in zip(item.answers, labels, strict=True):
+            share = counts[label] / len(labels)
+            if not answer.strip():
+                made.dropped_texts["blank"] += 1
+            elif options.max_words is not None and len(answer.split()) > options.max_words:
+                made.dropped_texts[f"longer than {options.max_words} words"] += 1
+            elif (text := hedged(answer.strip(), share)) is None:
+                made.dropped_texts["says itself how likely it is"] += 1
+            else:
+                row: Row = {
+                    "question_id": item.id,
+                    "prompt": prompt,
+                    "completion": _said(text),
+                    "share": share,
+                }
+                made.add(row, [*_texts(prompt), text])
+        if len(made.rows) == before:
+            made.dropped["no answer could be used"] += 1
+    made.dropped += Counter()  # without zeros
+    return made
+
+
+BUILDERS: Mapping[Kind, Callable[[RunRecords, Prompts, RowOptions], TrainingRows]] = {
+    "sft": sft_rows,
+    "dpo": dpo_rows,
+    "grpo": grpo_rows,
+    "hedge": hedge_rows,
+}
+
+
+def student_prompt(prompts: Prompts, question: Question, instruction: str | None = None) -> list[Row]:
+    """Write the conversation that a student answers: that of the strategy ``basic``, or the question with its
+    context and an instruction after it."""
+    if instruction is None:
+        messages = prompts.messages(question, prompts.basic["user"])
+    else:
+        messages = prompts.messages(question, "{question}\n\n{instruction}", instruction=instruction)
+    return [{"role": message.role, "content": message.content} for message in messages]
+
+
+def _choices(
+    run: RunRecords, options: RowOptions, made: TrainingRows
+) -> Iterator[tuple[Question, list[Candidate]]]:
+    """Each question with its candidates; why a question has none is counted."""
+    for question in run.questions.values():
+        written = any((question.id, name) in run.summaries for name in run.strategies)
+        choices = candidates(
+            run,
+            question.id,
+            options.measure,
+            names=options.strategies,
+            max_words=options.max_words,
+            drops=made.dropped_texts,
+        )
+        if choices:
+            yield question, choices
+        else:
+            made.dropped["no summary can be used" if written else "no summary"] += 1
+
+
+def _select(choices: Sequence[Candidate], options: RowOptions, question: str) -> Candidate:
+    if options.select == "best":
+        return best(choices)
+    if options.select == "longest":
+        return max(choices, key=lambda one: one.words)
+    return random.Random(seed_for(options.seed, question, "select")).choice(choices)
+
+
+Pair: TypeAlias = tuple[Candidate, Candidate, float, float]
+"""A better and a worse summary, their difference and its standard error."""
+
+
+def _pairs(choices: Sequence[Candidate], options: RowOptions) -> list[Pair] | str:
+    """Pairs with the widest margin first, or why there is none."""
+    if len(choices) < 2:
+        return "only one summary, so no pair"
+    ordered = sorted(choices, key=lambda one: -one.merit)
+    alike = []
+    for number, better in enumerate(ordered):
+        for worse in ordered[number + 1 :]:
+            shorter, longer = sorted((max(1, better.words), max(1, worse.words)))
+            if longer <= options.length_ratio * shorter:
+                alike.append((better, worse))
+    if not alike:
+        return f"no pair within a length ratio of {options.length_ratio:g}"
+    pairs: list[Pair] = []
+    for better, worse in alike:
+        estimate = margin(better, worse)
+        if estimate is not None and estimate[0] > 0 and estimate[0] >= options.margin * estimate[1]:
+            pairs.append((better, worse, *estimate))
+    if not pairs:
+        if all(margin(*pair) is None for pair in alike):
+            return "no standard error: fewer than two held-out answers, or a run without details"
+        return f"no pair with a margin of {options.margin:g} standard errors"
+    return sorted(pairs, key=lambda pair: -pair[2])
+
+
+def _answered(question: Question, answers: AnswerSet) -> AnsweredQuestion:
+    return AnsweredQuestion(
+        id=question.id, text=question.text, context=question.context, answers=answers.answers
+    )
+
+
+def _said(text: str) -> list[Row]:
+    return [{"role": "assistant", "content": text}]
+
+
+def _texts(conversation: Sequence[Row]) -> list[str]:
+    return [message["content"] for message in conversation]

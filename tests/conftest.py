@@ -73,10 +73,10 @@ def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name.lower(), raising=False)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def small_heap() -> None:
     """For what collects garbage again and again, as one does to measure memory: collections look at nothing
-    that was there before."""
+    that was there before. In each test anew, because the first of a file imports what models need."""
     gc.collect()
     gc.freeze()
 

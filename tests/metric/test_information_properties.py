@@ -193,9 +193,19 @@ def embedded() -> Iterator[Judge]:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("reader", ["informed", "blind"])
 @pytest.mark.parametrize(
-    "name", [name if name == CORNER else pytest.param(name, marks=pytest.mark.slow) for name in ITEMS]
+    ("name", "reader"),
+    [
+        # by default a blind reader is that of the tiny judges below
+        (CORNER, "informed"),
+        pytest.param(CORNER, "blind", marks=pytest.mark.slow),
+        *(
+            pytest.param(name, reader, marks=pytest.mark.slow)
+            for name in ITEMS
+            for reader in ("informed", "blind")
+            if name != CORNER
+        ),
+    ],
 )
 def test_bits_of_the_embedded_judge(embedded: Judge, name: str, reader: Reader) -> None:
     assert type(engine_for(embedded)) is TreeEngine

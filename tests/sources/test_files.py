@@ -320,9 +320,11 @@ def test_parquet_columns_of_one_name(tmp_path):
 
 
 BOMBS = {
-    "a text that is repeated": pa.table({"question": pa.array(["a" * 100_000] * 1000).dictionary_encode()}),
-    "a text that is long": pa.table({"question": ["a" * 10_000_000]}),
-    "a list of nothing": pa.table({"answers": pa.array([[None] * 1_000_000])}),
+    "a text that is repeated": lambda: pa.table(
+        {"question": pa.array(["a" * 100_000] * 1000).dictionary_encode()}
+    ),
+    "a text that is long": lambda: pa.table({"question": ["a" * 10_000_000]}),
+    "a list of nothing": lambda: pa.table({"answers": pa.array([[None] * 1_000_000])}),
 }
 
 
@@ -331,7 +333,7 @@ BOMBS = {
 def test_parquet_that_unfolds_to_much_more_than_it_is(monkeypatch, name, arrow_schema):
     monkeypatch.setattr(parquet, "MAX_UNFOLDED", 5_000_000)
     stream = io.BytesIO()
-    pq.write_table(BOMBS[name], stream, compression="zstd", store_schema=arrow_schema)
+    pq.write_table(BOMBS[name](), stream, compression="zstd", store_schema=arrow_schema)
     assert len(stream.getvalue()) < 10_000
     with pytest.raises(DataError, match="more than 5,000,000 bytes of rows"):
         parsed(".parquet", stream.getvalue())

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 from scripted import Scripted
 
 from selfreflect.errors import ConfigError
+from selfreflect.models import embedder
 from selfreflect.sources.items import Item
 from selfreflect.validate import catalogue
 from selfreflect.validate.catalogue import METRICS, families, metric
@@ -45,6 +47,14 @@ class Loader:
     def __call__(self):
         self.calls += 1
         return self.model
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_embedder():
+    """The embedding model itself is loaded once: it is the same for all."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(embedder, "SentenceEmbedder", cache(embedder.SentenceEmbedder))
+        yield
 
 
 @pytest.fixture

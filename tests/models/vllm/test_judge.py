@@ -374,6 +374,9 @@ def test_a_run_whose_judge_goes_away_goes_on_at_another_address(
         8,
         "--strategies",
         "greedy",
+        "--measures",
+        "selfreflect",
+        "--no-controls",
     )
     asked = written(tmp_path / "questions.txt", "What grows?\nWhat is it?\n")
     script = pooling(local)

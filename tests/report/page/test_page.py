@@ -399,17 +399,14 @@ def test_runs_stand_beside_each_other(small):
 
 
 def test_as_many_baselines_can_be_chosen_as_their_intervals_take_a_bounded_time(monkeypatch):
-    names = [f"s{number}" for number in range(9)]
+    names = [f"s{number}" for number in range(5)]
     run = synthetic_run(2, strategies=names, num_answers=2)
     assert COMPARED >= 9 * 8 * 700  # nine strategies on 700 questions
-    for compared, count in ((COMPARED, 9), (8 * 100 * 3, 3), (1, 1)):
+    for compared, count in ((COMPARED, 5), (4 * 100 * 3, 3), (1, 1)):
         monkeypatch.setattr("selfreflect.report.page.judge_part.COMPARED", compared)
         made = report_page([[run]], baseline="s4")
-        assert (
-            re.findall(r"<option value=\"differences-\d+\">([^<]*)", made)
-            == ["s4", *(name for name in names if name != "s4")][:count]
-        )
-        assert (f"{count} of 9 strategies can be chosen here" in made) == (count < 9)
+        assert re.findall(r"<option value=\"differences-\d+\">([^<]*)", made) == ["s4", *names[:4]][:count]
+        assert (f"{count} of 5 strategies can be chosen here" in made) == (count < 5)
 
 
 def test_an_unknown_baseline_is_refused(small):

@@ -105,11 +105,11 @@ def opened(chromium, known_page, tmp_path):
     """
     shown = []
 
-    def show(run=None, width=1200, dark=False, hash_=""):
+    def show(run=None, hash_=""):
         path = tmp_path / "report.html"
         runs = [run if isinstance(run, list) else [run]]
         path.write_text(known_page if run is None else report_page(runs), encoding="utf-8", newline="")
-        context = b.watched(chromium, path.as_uri(), width=width, dark=dark)
+        context = b.watched(chromium, path.as_uri())
         watched = context.__enter__()
         shown.append((context, watched))
         watched.page.goto(path.as_uri() + hash_)
@@ -122,6 +122,18 @@ def opened(chromium, known_page, tmp_path):
         context.__exit__(None, None, None)
         assert problems == []
         assert foreign == []
+
+
+LOOKS = ((1200, "light"), (390, "dark"), (1200, "dark"), (390, "light"))
+
+
+def assert_good_looks(watched, looks=LOOKS):
+    """What is shown fits, and axe finds nothing, at any width and in any colours."""
+    for width, scheme in looks:
+        watched.page.set_viewport_size({"width": width, "height": 900})
+        watched.page.emulate_media(color_scheme=scheme)
+        assert watched.serious() == []
+        assert watched.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_a_reader_finds_a_question_and_what_a_summary_missed(opened):
@@ -321,15 +333,13 @@ def test_without_a_script_every_judge_is_shown(chromium, tmp_path):
     context.close()
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1200, False), (390, True)])
-def test_a_choice_of_judges_fits_and_axe_finds_nothing_serious(opened, width, dark):
+def test_a_choice_of_judges_fits_and_axe_finds_nothing_serious(opened):
     name = "</option><img src=x onerror=alert(1)> " + "org/a-very-long-name-of-a-judge-" * 6
-    watched = opened(two_judges("tiny", name), width=width, dark=dark)
+    watched = opened(two_judges("tiny", name))
     page = watched.page
     for choice in ("1", "0"):
         page.locator("#judge").select_option(choice)
-        assert watched.serious() == []
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert_good_looks(watched, LOOKS[:2])
     assert page.locator("main img").count() == 0
 
 
@@ -413,15 +423,13 @@ def test_words_are_split_as_the_metric_splits_them(opened):
     ]
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1200, False), (390, True)])
-def test_axe_finds_nothing_serious(opened, width, dark):
-    watched = opened(width=width, dark=dark)
-    assert watched.serious() == []
+def test_axe_finds_nothing_serious(opened):
+    watched = opened()
+    assert_good_looks(watched, LOOKS[:2])
     watched.page.goto(watched.page.url + "#r0q0")
     watched.page.locator("button.word", has_text=re.compile("^Paris$")).click()
     watched.page.get_by_text("Show as a table").click()
-    assert watched.serious() == []
-    assert watched.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert_good_looks(watched, LOOKS[:2])
 
 
 def hostile(payloads):
@@ -631,15 +639,13 @@ def test_downloads_hold_bits_if_they_were_measured(opened):
     assert rows[1] == ["1", "1", "It", "", "", "0.1", "0.1", "0.2", "0.2"]
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1200, False), (1200, True), (390, False), (390, True)])
-def test_axe_finds_nothing_serious_in_the_picture(opened, width, dark):
-    watched = opened(informed_run(), width=width, dark=dark)
-    assert watched.serious() == []
+def test_axe_finds_nothing_serious_in_the_picture(opened):
+    watched = opened(informed_run())
+    assert_good_looks(watched)
     watched.page.goto(watched.page.url + "#r0q0")
     watched.page.locator("button.word").last.click()
     watched.page.get_by_text("Show as a table").click()
-    assert watched.serious() == []
-    assert watched.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert_good_looks(watched)
 
 
 @pytest.mark.slow

@@ -13,8 +13,6 @@ from hostile import PAYLOADS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from rouge_score.tokenizers import DefaultTokenizer
-from scipy.optimize import linprog
 
 from selfreflect.errors import BackendError, MissingExtraError
 from selfreflect.models import embedder as embedding
@@ -71,6 +69,8 @@ def test_transport_to_one_place_is_the_mean_cost(costs):
 @UNTIMED
 @given(COSTS)
 def test_transport_is_the_optimum_of_the_linear_programme(costs):
+    from scipy.optimize import linprog
+
     rows, columns = costs.shape
     leaves = np.kron(np.eye(rows), np.ones(columns))
     arrives = np.kron(np.ones(rows), np.eye(columns))
@@ -219,6 +219,8 @@ def test_letters_of_every_script_count():
 
 @given(st.text(alphabet=string.printable))
 def test_ascii_texts_have_the_words_that_rouge_score_gives_them(text):
+    from rouge_score.tokenizers import DefaultTokenizer  # imports much of NLTK
+
     assert WordTokenizer().tokenize(text) == DefaultTokenizer(use_stemmer=False).tokenize(text)
 
 

@@ -503,6 +503,7 @@ class Failure(Record, frozen=True, kw_only=True):
 
 
 R = TypeVar("R", bound=Record)
+T = TypeVar("T")
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -533,7 +534,7 @@ def metadata_headings(questions: Iterable[Question], taken: Iterable[str]) -> di
     return headings
 
 
-def halves(samples: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def halves(samples: Sequence[T]) -> tuple[tuple[T, ...], tuple[T, ...]]:
     """Split samples in order into (masked-out, conditioning); an odd one goes to the second half.
 
     Raises:

@@ -121,7 +121,9 @@ def test_values_of_a_request_that_passes_keep_their_bytes() -> None:
 
 def test_the_model_itself_gets_the_body_as_it_came() -> None:
     data = b'{ "messages":  3, "model" : "m", "selfreflect": null, "stream": true }'
-    assert read_chat(data) == ChatRequest(data=data, model="m", stream=True, passthrough="model")
+    assert read_chat(data) == ChatRequest(
+        data=data, model="m", stream=True, reflects=False, passthrough="model"
+    )
 
 
 BAD = {

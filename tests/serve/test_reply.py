@@ -9,7 +9,7 @@ import pytest
 
 from selfreflect.serve.reply import AnswerShare, Belief, ChatChoice, Spending, chunks, completion
 
-COST = Spending(calls=2, completions=4, prompt_tokens=30, completion_tokens=12, seconds=0.5)
+COST = Spending(completions=4, prompt_tokens=30, completion_tokens=12, seconds=0.5)
 BELIEF = Belief(
     id="sr-1",
     model="m",

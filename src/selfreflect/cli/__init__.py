@@ -41,6 +41,7 @@ COMMANDS = {
     "validate": "selfreflect validate my_summaries.json --order 'good>mid>bad' --out validation",
     "bench": "selfreflect bench --items my_summaries.json --limit 10 --output timings",
     "app": "selfreflect app --open",
+    "serve": "selfreflect serve --base-url http://localhost:8000/v1 --num-answers 20 --at-least 3",
     "config": "selfreflect config --init settings.toml",
     "convert": "selfreflect convert my_answers.csv --output items.jsonl",
     "import": "selfreflect import --answers test_answers.json --summaries summaries.json --out runs/new",

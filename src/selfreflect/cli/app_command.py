@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 import webbrowser
 from html import escape
 from pathlib import Path
@@ -12,6 +10,7 @@ import typer
 
 from selfreflect.atomic import write_bytes
 from selfreflect.cli.console import make_folder, say
+from selfreflect.cli.hosting import HOST, new_token, token_of
 from selfreflect.cli.settings import Overrides, option, takes
 from selfreflect.config import load_config
 from selfreflect.errors import ConfigError, MissingExtraError
@@ -42,9 +41,7 @@ def app_command(
         "--config FILE",
         "Show what questions cost, by [prices.MODEL] in this TOML file. [default: none]",
     ),
-    host: str = option(
-        "--host ADDRESS", "Listen on this address; others than localhost need --allow-remote.", "127.0.0.1"
-    ),
+    host: str = HOST,
     port: int = typer.Option(
         8765, "--port", min=0, max=65535, help="Listen on this port; 0 takes a free one."
     ),
@@ -110,17 +107,7 @@ def _token(host: str, allow_remote: bool, no_token: bool) -> str | None:
     """The token that requests need; None only if the user does without, on this machine."""
     from selfreflect.web.access import LOCAL
 
-    if host not in LOCAL and not allow_remote:
-        raise ConfigError(
-            f"--host {host} lets other machines use this one. Add --allow-remote to allow that."
-        )
+    token = token_of(TOKEN, host, allow_remote)
     if host not in LOCAL and no_token:
         raise ConfigError(f"--host {host} needs a token. Leave out --no-token.")
-    if no_token:
-        return None
-    token = os.environ.get(TOKEN, "")
-    if token and (len(token) < 16 or not token.isascii() or not token.isprintable() or " " in token):
-        raise ConfigError(
-            f"${TOKEN} must have 16 or more ASCII characters and no blanks. Unset it to get a new one."
-        )
-    return token or secrets.token_urlsafe(32)
+    return None if no_token else token or new_token()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Raw
@@ -50,7 +50,7 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """The field ``selfreflect`` of a request. What it leaves out, the server's defaults decide."""
 
     strategy: Annotated[str, Meta(max_length=100)] | None = None
-    num_answers: Annotated[int, Meta(ge=1, le=MAX_ANSWERS)] | None = None
+    num_answers: Annotated[int, Meta(ge=2, le=MAX_ANSWERS)] | None = None
     confidence: Annotated[str, Meta(max_length=100)] | None = None
     """An estimator, or ``none``."""
     measures: tuple[Literal["selfreflect", "information"], ...] | None = None
@@ -103,6 +103,8 @@ class ChatRequest:
     stream: bool = False
     include_usage: bool = False
     """Whether a stream ends with a chunk for the usage."""
+    reflects: bool = True
+    """Whether the distribution is wanted, not the model itself."""
     passthrough: str = ""
     """Why the request goes to the upstream as it is; empty for a question, which has what follows."""
     messages: tuple[Message, ...] = ()
@@ -115,6 +117,11 @@ class ChatRequest:
     top_p: float | None = None
     max_tokens: int | None = None
     options: ChatOptions = _DEFAULTS
+
+    @property
+    def requested_model(self) -> str:
+        """The model as the client named it."""
+        return f"{PREFIX}{self.model}" if self.reflects else self.model
 
     @property
     def question(self) -> str:
@@ -130,18 +137,32 @@ class ChatRequest:
 
 
 def read_chat(data: bytes) -> ChatRequest:
-    """Read the body of a request.
+    """Read the body of a request. One to a model itself is not read further.
 
     Raises:
         ChatError: status 400: it is no JSON object, has no model, or a field of a question is wrong.
     """
-    fields = _decode(data, _Fields)
     envelope = _decode(data, _Envelope)
-    stream = bool(envelope.stream)
-    include_usage = bool(envelope.stream_options and envelope.stream_options.include_usage)
     if not envelope.model.startswith(PREFIX):
-        return ChatRequest(data=data, model=envelope.model, stream=stream, passthrough="model")
-    model = envelope.model.removeprefix(PREFIX)
+        return ChatRequest(
+            data=data,
+            model=envelope.model,
+            stream=bool(envelope.stream),
+            reflects=False,
+            passthrough="model",
+        )
+    return read_question(data)
+
+
+def read_question(data: bytes) -> ChatRequest:
+    """Read a request in full, whichever model it names. Raises as :func:`read_chat`."""
+    fields, envelope = _decode(data, _Fields), _decode(data, _Envelope)
+    common: dict[str, Any] = {
+        "model": envelope.model.removeprefix(PREFIX),
+        "reflects": envelope.model.startswith(PREFIX),
+        "stream": bool(envelope.stream),
+        "include_usage": bool(envelope.stream_options and envelope.stream_options.include_usage),
+    }
     turns = _decode(bytes(fields.get("messages", Raw(b"null"))), list[_Fields], "messages")
     reason = _unusual_field(fields)
     messages: list[Message] = []
@@ -154,16 +175,12 @@ def read_chat(data: bytes) -> ChatRequest:
     if not reason and (not messages or messages[-1].role != "user"):
         reason = "messages.last"
     if reason:
-        return ChatRequest(
-            data=_without_ours(fields, turns, model), model=model, stream=stream, passthrough=reason
-        )
+        own = _without_ours(fields, turns, common["model"])
+        return ChatRequest(data=own, passthrough=reason, **common)
     body = _decode(data, _Body)
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
     return ChatRequest(
         data=data,
-        model=model,
-        stream=stream,
-        include_usage=include_usage,
         messages=tuple(messages),
         n=body.n or 1,
         stop=tuple(text for text in stop if text),
@@ -172,6 +189,7 @@ def read_chat(data: bytes) -> ChatRequest:
         top_p=body.top_p,
         max_tokens=body.max_completion_tokens or body.max_tokens,
         options=body.selfreflect or _DEFAULTS,
+        **common,
     )
 
 

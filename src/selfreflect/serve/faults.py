@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from selfreflect.errors import SelfReflectError
 from selfreflect.records import FailureKind
+from selfreflect.web.paths import without_paths
 
 ErrorType = Literal[
     "invalid_request_error",
@@ -65,3 +66,12 @@ def failed(kind: FailureKind, message: str) -> ChatError:
     if kind in _OF_REQUEST:
         return ChatError(400, message, code=_OF_REQUEST[kind])
     return ChatError(502, message, type="upstream_error", code=kind)
+
+
+def as_chat_error(error: BaseException) -> ChatError:
+    """Describe any error to a client: an unexpected one by nothing but its status."""
+    if isinstance(error, ChatError):
+        return error
+    if isinstance(error, SelfReflectError):
+        return ChatError(500, without_paths(str(error)), type="server_error")
+    return ChatError(500, "something went wrong; see the server's log", type="server_error", code="internal")

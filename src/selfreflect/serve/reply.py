@@ -30,16 +30,15 @@ class AnswerShare(msgspec.Struct, frozen=True, kw_only=True):
 class Spending(msgspec.Struct, frozen=True, kw_only=True):
     """What one request spent."""
 
-    calls: Count
-    """Requests to the model, each for one or more completions."""
     completions: Count
+    """Texts that the model wrote."""
     prompt_tokens: Count
+    """0 where the model does not count them, like ``completion_tokens``."""
     completion_tokens: Count
     seconds: float
 
     def __add__(self, other: Spending) -> Spending:
         return Spending(
-            calls=self.calls + other.calls,
             completions=self.completions + other.completions,
             prompt_tokens=self.prompt_tokens + other.prompt_tokens,
             completion_tokens=self.completion_tokens + other.completion_tokens,
@@ -80,11 +79,14 @@ class Belief(msgspec.Struct, frozen=True, kw_only=True):
     """Why a value is missing, in sentences."""
 
 
+Ending = Literal["stop", "length"]
+
+
 class ChatChoice(msgspec.Struct, frozen=True, kw_only=True):
     """One text that comes back."""
 
     text: str
-    finish: Literal["stop", "length"] = "stop"
+    finish: Ending = "stop"
 
 
 def usage(spending: Spending) -> dict[str, int]:

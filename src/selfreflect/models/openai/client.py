@@ -17,6 +17,7 @@ from selfreflect.models.openai.endpoint import Endpoint
 from selfreflect.models.openai.protocol import APIError, error_text, status_error
 
 if TYPE_CHECKING:
+    import httpx2
     from openai import AsyncOpenAI
 
 T = TypeVar("T")
@@ -117,7 +118,7 @@ class ServerClient:
             queue.put((index, await task(own)))
 
         async def run_all() -> None:
-            async with self._connected() as client:
+            async with self.connect() as client:
                 connection = Connection(client, asyncio.Semaphore(self.max_connections))
                 await together(run_task(connection, index, task) for index, task in enumerate(tasks))
 
@@ -191,28 +192,35 @@ class ServerClient:
             message += f". {self.server.key_advice}"
         return message.replace("--base-url", self._url_option)
 
-    def _connected(self) -> AsyncOpenAI:
+    def connect(self) -> AsyncOpenAI:
+        """A client for one event loop, which closes it."""
+        from openai import AsyncOpenAI
+
+        return AsyncOpenAI(
+            api_key="none",
+            base_url=self.server.url,
+            max_retries=0,
+            http_client=self.http_client(event_hooks={"response": [_check]}),
+            default_headers={"Accept-Encoding": "identity"},
+        )
+
+    def http_client(self, **options: Any) -> httpx2.AsyncClient:
+        """A pool of connections for one event loop, which closes it. Raises BackendError if the environment
+        names a proxy that cannot be used."""
         import httpx2
-        from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+        from openai import DefaultAsyncHttpxClient
 
         try:
-            http = DefaultAsyncHttpxClient(
+            return DefaultAsyncHttpxClient(
                 timeout=httpx2.Timeout(self._timeout, connect=min(self._timeout, _CONNECT_SECONDS)),
                 limits=httpx2.Limits(max_connections=self.max_connections),
-                event_hooks={"response": [_check]},
+                **options,
             )
         except (ValueError, ImportError):
             raise BackendError(
                 "The proxy that the environment names (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY) cannot be used: "
                 "it must be an address that begins with http:// or https://."
             ) from None
-        return AsyncOpenAI(
-            api_key="none",
-            base_url=self.server.url,
-            max_retries=0,
-            http_client=http,
-            default_headers={"Accept-Encoding": "identity"},
-        )
 
 
 async def together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

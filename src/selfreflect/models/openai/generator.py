@@ -104,10 +104,12 @@ class OpenAIGenerator:
     def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
         """Like :meth:`stream`, with the completions of each call that gave some of a request's only. Raises
         as :meth:`generate`."""
-        tasks = [partial(self._answer, request) for request in requests]
+        tasks = [partial(self.answer, request) for request in requests]
         return self.client.run(tasks)
 
-    async def _answer(self, request: Request, connection: Connection) -> Reply | Refusal:
+    async def answer(self, request: Request, connection: Connection) -> Reply | Refusal:
+        """Answer one request; the connection gets the completions that the reply still waits for. Raises as
+        :meth:`generate`."""
         try:
             response = await self._complete(connection, request)
         except APIError as error:

@@ -1,0 +1,38 @@
+"""What the commands share that serve HTTP: who may come in."""
+
+from __future__ import annotations
+
+import os
+import secrets
+
+from selfreflect.cli.settings import option
+from selfreflect.errors import ConfigError
+
+HOST = option(
+    "--host ADDRESS", "Listen on this address; others than localhost need --allow-remote.", "127.0.0.1"
+)
+
+
+def token_of(variable: str, host: str, allow_remote: bool) -> str | None:
+    """The token that the environment sets; None if it sets none.
+
+    Raises:
+        ConfigError: other machines would be let in without being allowed, or the token is too weak.
+    """
+    from selfreflect.web.access import LOCAL
+
+    if host not in LOCAL and not allow_remote:
+        raise ConfigError(
+            f"--host {host} lets other machines use this one. Add --allow-remote to allow that."
+        )
+    token = os.environ.get(variable, "")
+    if token and (len(token) < 16 or not token.isascii() or not token.isprintable() or " " in token):
+        raise ConfigError(
+            f"${variable} must have 16 or more ASCII characters and no blanks. Unset it to get a new one."
+        )
+    return token or None
+
+
+def new_token() -> str:
+    """A token that nobody guesses."""
+    return secrets.token_urlsafe(32)

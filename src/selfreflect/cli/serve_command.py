@@ -1,0 +1,303 @@
+"""``selfreflect serve``: an OpenAI-compatible endpoint that answers with the summary of a distribution."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from msgspec import Struct
+from msgspec.structs import replace
+
+from selfreflect.cli.console import say
+from selfreflect.cli.hosting import HOST, new_token, token_of
+from selfreflect.cli.settings import Overrides, option, takes
+from selfreflect.config import Config, Flag, sampling_of
+from selfreflect.config.flags import POSITIVE, SHARE, Range, check_values
+from selfreflect.errors import ConfigError, MissingExtraError
+from selfreflect.models.base import Sampling
+from selfreflect.models.spec import ModelSpec, load_generator, load_judge
+from selfreflect.pipeline.models import load_measures, stage_model
+from selfreflect.pipeline.options import Quiet
+from selfreflect.prompts import load_prompts
+
+if TYPE_CHECKING:
+    from selfreflect.metric.measures import Measures
+    from selfreflect.serve.belief import BeliefReader
+    from selfreflect.serve.models import ModelTable
+    from selfreflect.serve.reflector import ServeSettings
+    from selfreflect.serve.routes import ServeServices
+
+TOKEN = "SELFREFLECT_SERVE_TOKEN"
+CONNECTIONS = 64
+"""Simultaneous calls to the server of the models, unless --max-connections says otherwise."""
+_WEB_STACK = ("fastapi", "prometheus_client", "pydantic", "starlette", "uvicorn")
+
+WhenUnsure = StrEnum("WhenUnsure", ["abstain", "hedge", "ask"])
+_ANSWERS = Range("from 2 to 200", lambda value: 2 <= value <= 200)
+
+
+class ServeOptions(Struct, frozen=True, kw_only=True):
+    """What a question gets that says nothing else."""
+
+    num_answers: Annotated[
+        int,
+        Flag(
+            "--num-answers N", "Answers to draw for each question; with --at-least, at most.", range=_ANSWERS
+        ),
+    ] = 10
+    at_least: Annotated[
+        int | None,
+        Flag(
+            "--at-least N",
+            "Stop drawing once the likeliest answer is certain, after N at least.",
+            range=POSITIVE,
+        ),
+    ] = None
+    classes: Annotated[
+        str | None,
+        Flag(
+            "--classes RULE",
+            "What makes two answers the same: exact (but for case, punctuation and articles), numeric, "
+            "jaccard, rouge or embedding, the last three with a threshold, as in jaccard:0.6; or nli:MODEL.",
+            default="exact, or the calibrator's",
+        ),
+    ] = None
+    confidence: Annotated[
+        str | None,
+        Flag(
+            "--confidence KIND",
+            "Which confidence comes back: modal_share (how many of the answers agree), split_half (the same, "
+            "not inflated by few answers), the calibrator's estimator, or none.",
+            default="modal_share, or the calibrator's",
+        ),
+    ] = None
+    calibrator: Annotated[
+        Path | None,
+        Flag("--calibrator FILE", "Calibrate the confidence, with a file of `selfreflect calibrate --save`."),
+    ] = None
+    when_unsure: Annotated[
+        WhenUnsure | None,
+        Flag(
+            "--when-unsure",
+            "What to say if the confidence is below --below: that it does not know (abstain), how sure it is "
+            "and then the summary (hedge), or the question that tells the answers apart best (ask).",
+        ),
+    ] = None
+    below: Annotated[
+        float, Flag("--below P", "Confidence under which --when-unsure takes effect.", range=SHARE)
+    ] = 0.4
+    footer: Annotated[
+        bool,
+        Flag("--footer", "End each text with a line on the confidence, for clients that show only text."),
+    ] = False
+    out: Annotated[
+        Path | None, Flag("--out DIR", "Keep what is answered as a run directory, without texts.")
+    ] = None
+    keep_texts: Annotated[
+        bool, Flag("--keep-texts", "Keep questions, answers and summaries in --out too.")
+    ] = False
+
+
+@takes(
+    "answers",
+    "summaries",
+    "scores",
+    only=(
+        *("--strategies", "--temperature", "--top-p", "--max-new-tokens", "--summary-tokens", "--thinking"),
+        *("--judge", "--judge-url", "--measures"),
+    ),
+    defaults={
+        "--strategies": ("sample_and_summarize",),
+        "--temperature": None,
+        "--top-p": None,
+        "--summary-tokens": 1024,
+        "--judge": None,
+    },
+    others={"serve": ServeOptions},
+    config_file=True,
+    execution=(
+        *("--prompts", "--device", "--batch-size", "--trust-remote-code", "--max-connections", "--timeout"),
+    ),
+)
+def serve_command(
+    *,
+    model: list[str] = option(
+        "--model NAME",
+        "Serve this model: smollm2, a hub name, a directory, vllm:NAME, module:function, or openai:NAME "
+        "on --base-url. Can be repeated. [default: all models of --base-url, else smollm2]",
+        [],
+    ),
+    base_url: str | None = option(
+        "--base-url URL", "Address of an OpenAI-compatible server whose models to serve. [default: none]"
+    ),
+    overrides: Overrides,
+    host: str = HOST,
+    port: int = typer.Option(
+        8766, "--port", min=0, max=65535, help="Listen on this port; 0 takes a free one."
+    ),
+    allow_remote: bool = option(
+        "--allow-remote",
+        f"Let other machines in, with the token in ${TOKEN} or a new one that is printed.",
+        False,
+    ),
+) -> None:
+    """Serve models over OpenAI's API, with honest answers.
+
+    Each question to the model selfreflect/NAME is answered several times; what comes back is the model's
+    summary of its answers, with their shares and a confidence in the field `selfreflect`. NAME is the model
+    itself. Tools, images and output formats reach the server of --base-url unchanged.
+
+    On this machine clients need no API key unless $SELFREFLECT_SERVE_TOKEN sets one. The key of --base-url is
+    read from $SELFREFLECT_API_KEY, for OpenAI also from $OPENAI_API_KEY.
+    """
+    try:
+        from selfreflect.serve.server import serve
+        from selfreflect.web.access import LOCAL, access, listen
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _WEB_STACK:
+            raise
+        raise MissingExtraError("The endpoint", "serve") from None
+    options = ServeOptions(**overrides.section("serve"))
+    check_values(options)
+    token = token_of(TOKEN, host, allow_remote)
+    printed = ""
+    if token is None and host not in LOCAL:
+        token = new_token()
+        printed = f" with the API key {token}"
+    bound = listen(host, port)
+    services, names = _services(model, base_url, options, overrides)
+    try:
+        say(f"The endpoint is at http://{host}:{bound.getsockname()[1]}/v1{printed}. Stop with Ctrl-C.")
+        say(f"Models: {', '.join(names)}")
+        serve(bound, services, access(host, token))
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    finally:
+        say("Stopped.")
+
+
+def _services(
+    models: Sequence[str], base_url: str | None, options: ServeOptions, overrides: Overrides
+) -> tuple[ServeServices, list[str]]:
+    """Load everything that a setting names, and the names of models to print."""
+    from selfreflect.serve.admission import Admission
+    from selfreflect.serve.archive import Archive
+    from selfreflect.serve.history import History
+    from selfreflect.serve.metrics import ServerMetrics
+    from selfreflect.serve.reflector import Reflector
+    from selfreflect.serve.routes import ServeServices
+
+    if options.keep_texts and options.out is None:
+        raise ConfigError("--keep-texts needs --out DIR")
+    if options.at_least is not None and options.at_least > options.num_answers:
+        raise ConfigError(f"--at-least {options.at_least} is more than --num-answers {options.num_answers}")
+    config = overrides.config()
+    names = list(models)
+    if overrides.sets("answers", "model") and not names:
+        names = [config.answers.model]
+    base_url = base_url or config.answers.base_url
+    if not names and base_url is None:
+        names = ["smollm2"]
+    config = overrides.config({"answers": sampling_of(names[0]) if len(names) == 1 else {}})
+    reader = _reader(options)
+    settings = _settings(config, options, overrides, reader.kinds[0])
+    judge = _judge(config, overrides) if overrides.sets("scores", "judge") else {}
+    reflector = Reflector(settings, reader, judge)
+    table = _table(names, base_url, config, overrides)
+    archive = Archive(options.out, texts=options.keep_texts) if options.out is not None else None
+    queue = Admission()
+    metrics = ServerMetrics(lambda: queue.running, lambda: queue.waiting)
+    services = ServeServices(table, reflector, queue, History(), metrics, archive)
+    shown = [f"selfreflect/{name.removeprefix('openai:')}" for name in names]
+    return services, shown or [f"selfreflect/NAME for every model NAME of {base_url}"]
+
+
+def _reader(options: ServeOptions) -> BeliefReader:
+    """Classes and confidence. Raises ConfigError if the calibrator was fitted with other classes."""
+    from selfreflect.serve.belief import BeliefReader, load_calibrator
+    from selfreflect.uncertainty.classes import ClassRule
+
+    if options.calibrator is None:
+        return BeliefReader(ClassRule(options.classes or "exact"))
+    calibrator = load_calibrator(options.calibrator)
+    saved = calibrator.saved
+    if options.classes not in (None, saved.classes):
+        raise ConfigError(
+            f"--classes {options.classes}: the calibrator was fitted with {saved.classes}. Leave it out."
+        )
+    return BeliefReader(ClassRule(saved.classes, saved.class_order), calibrator)
+
+
+def _settings(config: Config, options: ServeOptions, overrides: Overrides, best_kind: str) -> ServeSettings:
+    from selfreflect.serve.reflector import ServeSettings
+    from selfreflect.serve.unsure import UnsurePolicy
+
+    unsure = None
+    if options.when_unsure is not None:
+        action: Any = options.when_unsure.value
+        unsure = UnsurePolicy(action, options.below)
+        if options.confidence == "none":
+            raise ConfigError("--when-unsure needs a confidence. Leave out --confidence none.")
+    answers, summaries = config.answers, config.summaries
+    sampling = Sampling(
+        temperature=answers.temperature, top_p=answers.top_p, max_new_tokens=answers.max_new_tokens
+    )
+    measures = tuple(sorted(config.scores.measure_names)) if overrides.sets("scores", "judge") else ()
+    if overrides.sets("scores", "measures") and not measures:
+        raise ConfigError("--measures needs a judge: name one with --judge")
+    return ServeSettings(
+        prompts=load_prompts(overrides.execution.prompts),
+        strategies=summaries.strategies,
+        num_answers=options.num_answers,
+        at_least=options.at_least,
+        sampling=sampling,
+        summary=Sampling(temperature=0.0, max_new_tokens=summaries.max_new_tokens),
+        thinking=answers.thinking,
+        confidence=options.confidence or best_kind,
+        measures=measures,
+        unsure=unsure,
+        footer=options.footer,
+    )
+
+
+def _judge(config: Config, overrides: Overrides) -> dict[str, Measures]:
+    """The judge's measures, by name."""
+    scores = config.scores
+    compat: Any = scores.compat  # load_config has checked it
+    judge = load_judge(stage_model(config, overrides.execution, "scores"), compat=compat, progress=say)
+    measures = {}
+    for name in scores.measure_names:
+        own = replace(config, scores=replace(scores, measures=name, controls=False))
+        measures[name] = load_measures(judge, own, overrides.execution, Quiet())
+    return measures
+
+
+def _table(names: Sequence[str], base_url: str | None, config: Config, overrides: Overrides) -> ModelTable:
+    """Load the models of this process, and prepare calls to the server."""
+    from selfreflect.models.openai.endpoint import endpoint
+    from selfreflect.serve.local import LocalModel
+    from selfreflect.serve.models import ModelTable
+    from selfreflect.serve.remote import RemoteServer
+
+    options = overrides.execution
+    local, served = [], []
+    for name in names:
+        if name.startswith("openai:"):
+            served.append(ModelSpec(name).bare_name)
+            continue
+        own = replace(config.answers, model=name, base_url=None)
+        generator = load_generator(stage_model(replace(config, answers=own), options, "answers"), say)
+        shown = Path(name).resolve().name if Path(name).is_dir() else name
+        local.append(LocalModel(shown, generator))
+    if not served and base_url is None:
+        return ModelTable(local)
+    server = endpoint(base_url)
+    if server.lacks_key:
+        raise ConfigError(f"{server.url} needs a key. {server.key_advice}, or name another --base-url.")
+    chosen = overrides.sets("execution", "max_connections")
+    connections = options.max_connections if chosen else CONNECTIONS
+    remote = RemoteServer(server, max_connections=connections, timeout=options.timeout)
+    return ModelTable(local, remote, served or None)

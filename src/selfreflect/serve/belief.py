@@ -1,0 +1,123 @@
+"""From sampled answers to their classes, and a confidence with its kind."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from selfreflect.errors import ConfigError
+from selfreflect.grouping import ordered_groups
+from selfreflect.serve.reply import AnswerShare
+from selfreflect.uncertainty.calibrator_file import CalibratorFile, digests, read_calibrator
+from selfreflect.uncertainty.classes import ClassRule
+from selfreflect.uncertainty.estimators import ESTIMATORS, estimate
+from selfreflect.uncertainty.features import Samples
+from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
+from selfreflect.uncertainty.samples import entropy
+from selfreflect.uncertainty.similarity import jaccard, make_similarity
+
+NO_CONFIDENCE = "none"
+KINDS = tuple(
+    name
+    for name, one in ESTIMATORS.items()
+    if one.needs == "samples" and one.confidence and one.is_probability
+)
+"""Estimators whose value is a confidence as it is."""
+
+
+@dataclass(frozen=True)
+class LoadedCalibrator:
+    """A calibrator with the digest of its file."""
+
+    id: str
+    saved: CalibratorFile
+
+
+class ConfidenceReading(NamedTuple):
+    value: float | None
+    kind: str | None
+    calibrator_id: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Classes(NamedTuple):
+    shares: tuple[AnswerShare, ...]
+    labels: tuple[int, ...]
+    """For each answer its place in ``shares``."""
+    entropy: float
+
+
+def load_calibrator(path: Path) -> LoadedCalibrator:
+    """Read a calibrator that needs sampled answers alone.
+
+    Raises:
+        DataError: the file is no calibrator.
+        ConfigError: it needs a model to be asked, or log-probabilities.
+    """
+    saved = read_calibrator(path)
+    estimator = ESTIMATORS.get(saved.estimator)
+    if estimator is None or estimator.needs != "samples" or saved.model:
+        raise ConfigError(
+            f"--calibrator {path}: its estimator {saved.estimator!r} needs more than sampled answers, "
+            "which are all that the endpoint has. Fit one for modal_share or entropy: selfreflect calibrate "
+            "FILE --estimator modal_share --save calibrator.json"
+        )
+    return LoadedCalibrator(hashlib.sha256(path.read_bytes()).hexdigest()[:16], saved)
+
+
+class BeliefReader:
+    """Reads classes and confidence off sampled answers.
+
+    Args:
+        rule: what makes two answers the same.
+        calibrator: turns the value of its own estimator into a calibrated confidence.
+    """
+
+    def __init__(self, rule: ClassRule, calibrator: LoadedCalibrator | None = None) -> None:
+        self.rule = rule
+        self.calibrator = calibrator
+        self._similarity = make_similarity(calibrator.saved.similarity) if calibrator else jaccard
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What a request may name as its confidence."""
+        own = (self.calibrator.saved.estimator,) if self.calibrator else ()
+        return tuple(dict.fromkeys((*own, *KINDS, NO_CONFIDENCE)))
+
+    def classes(self, question: str, answers: tuple[str, ...]) -> Classes:
+        """Sort the answers; the largest class first."""
+        labels = self.rule(AnsweredQuestion(id="", text=question, answers=answers))
+        members = [np.flatnonzero(labels == label).tolist() for label in range(int(labels.max()) + 1)]
+        groups = ordered_groups(answers, members)
+        shares, places = [], [0] * len(answers)
+        for place, group in enumerate(groups):
+            shares.append(AnswerShare(text=answers[group[0]], share=len(group) / len(answers)))
+            for index in group:
+                places[index] = place
+        return Classes(tuple(shares), tuple(places), round(entropy(labels), 12))
+
+    def confidence(self, kind: str, question: str, answers: tuple[str, ...]) -> ConfidenceReading:
+        """The value of an estimator, calibrated if there is a calibrator for it."""
+        if kind == NO_CONFIDENCE:
+            return ConfidenceReading(None, None)
+        answered = AnsweredQuestion(id="", text=question, answers=answers)
+        value = estimate(ESTIMATORS[kind], Samples(answered, self.rule, self._similarity))
+        if isinstance(value, NoValue):
+            return ConfidenceReading(None, None, notes=(f"no confidence: {value.message}",))
+        if self.calibrator is None or self.calibrator.saved.estimator != kind:
+            return ConfidenceReading(value, kind)
+        saved = self.calibrator.saved
+        score = ESTIMATORS[kind].score(value)
+        if not set(saved.questions).isdisjoint(digests([answered])):
+            note = "not calibrated: the calibrator was fitted on this very question"
+            own = value if ESTIMATORS[kind].is_probability else None
+            return ConfidenceReading(own, None if own is None else kind, notes=(note,))
+        notes: tuple[str, ...] = ()
+        if len(answers) not in saved.samples:
+            sizes = ", ".join(map(str, saved.samples))
+            notes = (f"the calibrator was fitted on questions with {sizes} answers, not {len(answers)}",)
+        return ConfidenceReading(float(saved.calibrator([score])[0]), kind, self.calibrator.id, notes)

@@ -1,0 +1,324 @@
+"""From a question to its response: answers, summary, classes, confidence, and what was measured."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from selfreflect.errors import excerpt, nearest
+from selfreflect.models.base import Reply, Request, Sampling
+from selfreflect.models.openai.client import together
+from selfreflect.prompts import Prompts
+from selfreflect.records import AnswerSet, Failure, Information, Question, Score, Summary, question_id
+from selfreflect.serve.belief import BeliefReader, Classes, ConfidenceReading
+from selfreflect.serve.chat import ChatRequest
+from selfreflect.serve.conversation import ConversationTask
+from selfreflect.serve.faults import ChatError
+from selfreflect.serve.reply import Belief, ChatChoice
+from selfreflect.serve.session import ServedModel, Session, answer_set, halves_of, held_out
+from selfreflect.serve.stopping import StoppingRule
+from selfreflect.serve.unsure import Confidence, UnsurePolicy, Wording
+from selfreflect.strategies import STRATEGIES, StrategyFunction, load_strategy
+from selfreflect.strategies.task import FRESH, GREEDY
+from selfreflect.text import counted
+from selfreflect.uncertainty.question import AnsweredQuestion
+
+if TYPE_CHECKING:
+    from selfreflect.metric.measures import Measured, Measures
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeSettings:
+    """What holds where a request says nothing else."""
+
+    prompts: Prompts
+    strategies: tuple[str, ...] = ("sample_and_summarize",)
+    """The first is the default. Requests may name any of these and any built-in one."""
+    num_answers: int = 10
+    at_least: int | None = None
+    """Sample until the most likely class is certain, this often at least; None draws all answers."""
+    sampling: Sampling = FRESH
+    """Of answers."""
+    summary: Sampling = GREEDY
+    thinking: bool = False
+    confidence: str = "modal_share"
+    measures: tuple[str, ...] = ()
+    unsure: UnsurePolicy | None = None
+    footer: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exchange:
+    """A question and all that came of it."""
+
+    belief: Belief
+    choices: tuple[ChatChoice, ...]
+    question: Question
+    answers: AnswerSet
+    classes: Classes
+    summaries: tuple[Summary, ...]
+    measured: tuple[Measured, ...] = ()
+    created: int = field(default_factory=lambda: int(time.time()))
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What one request wants."""
+
+    strategy: str
+    confidence: str
+    measures: tuple[str, ...]
+    rule: StoppingRule | None
+    tasks: tuple[ConversationTask, ...]
+    """One per choice."""
+
+
+class Reflector:
+    """Answers questions with the summary of their distribution.
+
+    Args:
+        reader: classes and confidence.
+        judge: measures summaries, by the names of the measures that are wanted.
+    """
+
+    def __init__(
+        self, settings: ServeSettings, reader: BeliefReader, judge: Mapping[str, Measures] | None = None
+    ) -> None:
+        self.settings = settings
+        self._reader = reader
+        self._judge = judge or {}
+        self._judge_is_free = asyncio.Lock()
+        self._strategies: dict[str, StrategyFunction] = dict(STRATEGIES)
+        for name in settings.strategies:
+            self._strategies[name] = load_strategy(name)
+
+    async def answer(
+        self, chat: ChatRequest, model: ServedModel, id_: str, opened: Callable[[], None]
+    ) -> Exchange:
+        """Answer a question.
+
+        Args:
+            opened: called as soon as the model has said anything.
+
+        Raises:
+            ChatError: an option of the request is unknown, or the model or a strategy failed.
+        """
+        plan = self._plan(chat)
+        session = Session(model, opened)
+        reply, drafts = await self._draw(plan, session)
+        texts = tuple(completion.text for completion in reply.completions)
+        classes = self._reader.classes(chat.question, texts)
+        confidence = self._reader.confidence(plan.confidence, chat.question, texts)
+        question = Question(id=id_, text=chat.question, context=chat.context)
+        summaries = _named(drafts, id_)
+        answers, measured = await self._measure(plan, session, question, reply, summaries)
+        texts_ = [cut_at(summary.text, chat.stop) for summary in summaries]
+        wordings = await self._word(session, question, confidence, classes, texts_)
+        score, recovered, notes = _values(measured)
+        belief = Belief(
+            id=id_,
+            model=model.name,
+            strategy=plan.strategy,
+            confidence=confidence.value,
+            confidence_kind=confidence.kind,
+            calibrated=confidence.calibrator_id is not None,
+            calibrator_id=confidence.calibrator_id,
+            num_answers=len(texts),
+            classes=classes.shares,
+            entropy=classes.entropy,
+            recovered=recovered,
+            score=score,
+            action=wordings[0].action,
+            cost=session.spending,
+            notes=tuple(dict.fromkeys((*confidence.notes, *notes, *filter(None, [wordings[0].note])))),
+        )
+        choices = []
+        for summary, wording in zip(summaries, wordings, strict=True):
+            text = f"{wording.text}\n\n{footer(belief)}" if self.settings.footer else wording.text
+            choices.append(ChatChoice(text=text, finish="length" if summary.truncated else "stop"))
+        return Exchange(
+            belief=belief,
+            choices=tuple(choices),
+            question=question,
+            answers=answers,
+            classes=classes,
+            summaries=summaries,
+            measured=measured,
+        )
+
+    def plain_request(self, chat: ChatRequest) -> Request:
+        """What a model is asked that answers by itself."""
+        limit = self.settings.summary.max_new_tokens
+        own = self.settings.sampling
+        sampling = replace(
+            own,
+            temperature=own.temperature if chat.temperature is None else chat.temperature,
+            top_p=own.top_p if chat.top_p is None else chat.top_p,
+            max_new_tokens=min(chat.max_tokens or limit, limit),
+        )
+        seed = secrets.randbits(48) if chat.seed is None else chat.seed % 2**48
+        thinking = self.settings.thinking
+        return Request(messages=chat.messages, sampling=sampling, n=chat.n, seed=seed, thinking=thinking)
+
+    def _plan(self, chat: ChatRequest) -> _Plan:
+        settings, options = self.settings, chat.options
+        strategy = options.strategy or settings.strategies[0]
+        _check_known("strategy", strategy, self._strategies)
+        confidence = options.confidence or settings.confidence
+        _check_known("confidence", confidence, self._reader.kinds)
+        measures = settings.measures if options.measures is None else options.measures
+        for name in measures:
+            if name not in self._judge:
+                message = f"{name} cannot be measured, because the server has no judge (--judge)"
+                raise ChatError(400, message, param="selfreflect")
+        number = options.num_answers or settings.num_answers
+        rule = None
+        if settings.at_least is not None:
+            share = (
+                settings.unsure.below if settings.unsure is not None and settings.unsure.below < 1 else None
+            )
+            rule = StoppingRule(fewest=min(settings.at_least, number), most=number, share=share)
+        tasks = tuple(self._task(chat, strategy, number, place) for place in range(chat.n))
+        return _Plan(strategy, confidence, tuple(measures), rule, tasks)
+
+    def _task(self, chat: ChatRequest, strategy: str, number: int, place: int) -> ConversationTask:
+        """The task of one choice. Without a seed every request draws anew."""
+        settings = self.settings
+        seed = secrets.randbits(48) if chat.seed is None else chat.seed
+        limit = chat.max_tokens or 2**31
+        summary = replace(
+            settings.summary,
+            temperature=settings.summary.temperature if chat.temperature is None else chat.temperature,
+            top_p=settings.summary.top_p if chat.top_p is None else chat.top_p,
+            max_new_tokens=min(settings.summary.max_new_tokens, limit),
+        )
+        answers = settings.sampling
+        return ConversationTask(
+            question=Question(
+                id=question_id(chat.question, chat.context), text=chat.question, context=chat.context
+            ),
+            prompts=settings.prompts,
+            name=strategy,
+            sampling=summary,
+            sample_sampling=replace(answers, max_new_tokens=min(answers.max_new_tokens, limit)),
+            num_samples=number,
+            seed=seed + place,
+            thinking=settings.thinking,
+            conversation=chat.messages,
+        )
+
+    async def _draw(self, plan: _Plan, session: Session) -> tuple[Reply, list[Summary]]:
+        """Draw the answers and run the strategy, at the same time as far as the strategy does not wait for
+        answers."""
+        request = plan.tasks[0].sample_request()
+        drawn = asyncio.create_task(session.draw(request, plan.rule, self._reader.rule))
+        function = self._strategies[plan.strategy]
+        try:
+            drafts = await together(session.summarize(task, function, drawn) for task in plan.tasks)
+            return await drawn, drafts
+        finally:
+            drawn.cancel()
+
+    async def _measure(
+        self,
+        plan: _Plan,
+        session: Session,
+        question: Question,
+        reply: Reply,
+        summaries: tuple[Summary, ...],
+    ) -> tuple[AnswerSet, tuple[Measured, ...]]:
+        """The record of the answers, and what the judge measured by further ones, which no strategy saw."""
+        generator = session.model.generator
+        request = plan.tasks[0].sample_request()
+        if not plan.measures:
+            first, second = halves_of(reply)
+            return answer_set(question, generator, request, first, second), ()
+        further = await session.draw(held_out(plan.tasks[0], len(reply.completions)), None, self._reader.rule)
+        answers = answer_set(question, generator, request, further, reply)
+        measured: list[Measured] = []
+        async with self._judge_is_free:
+            for name in plan.measures:
+                measure = self._judge[name].measure
+                measured += await asyncio.to_thread(measure, question, answers, summaries, controls=False)
+        return answers, tuple(measured)
+
+    async def _word(
+        self,
+        session: Session,
+        question: Question,
+        confidence: ConfidenceReading,
+        classes: Classes,
+        texts: Sequence[str],
+    ) -> list[Wording]:
+        """What is said in the end: the summaries, or something else if the confidence is too low."""
+        policy = self.settings.unsure
+        if policy is None:
+            return [Wording(text, None) for text in texts]
+        if confidence.value is None or confidence.kind is None:
+            note = f"whether to {policy.action} is not known without a confidence"
+            return [Wording(text, None, note) for text in texts]
+        certainty = Confidence(
+            confidence.value, confidence.kind, confidence.calibrator_id is not None, len(classes.labels)
+        )
+        clarification = None
+        if policy.action == "ask" and policy.is_unsure(certainty):
+            answered = AnsweredQuestion(id=question.id, text=question.text, context=question.context)
+            clarification = await session.clarification(answered, classes.shares, 0)
+        return [policy.word(certainty, text, clarification) for text in texts]
+
+
+def cut_at(text: str, stop: Iterable[str]) -> str:
+    """Cut a text before the first of the strings at which a client wants it to stop."""
+    for ending in stop:
+        text = text.partition(ending)[0]
+    return text
+
+
+def footer(belief: Belief) -> str:
+    """One line on the confidence, for clients that show only text."""
+    drawn = counted(belief.num_answers, "answer")
+    if belief.confidence is None or belief.confidence_kind is None:
+        return f"[selfreflect: {drawn} drawn, id {belief.id}]"
+    kind = belief.confidence_kind.replace("_", " ")
+    calibrated = "calibrated" if belief.calibrated else "not calibrated"
+    return (
+        f"[selfreflect: confidence {belief.confidence:.2f} ({kind} of {drawn}, {calibrated}), id {belief.id}]"
+    )
+
+
+def _check_known(option: str, name: str, known: Iterable[str]) -> None:
+    names = list(known)
+    if name not in names:
+        message = f"unknown {option} {excerpt(name)}.{nearest(name, names)} Known: {', '.join(names)}"
+        raise ChatError(400, message, param="selfreflect")
+
+
+def _named(drafts: Sequence[Summary], id_: str) -> tuple[Summary, ...]:
+    """Summaries as records of this exchange; several of one strategy are numbered."""
+    summaries = []
+    for number, draft in enumerate(drafts, start=1):
+        name = draft.name if len(drafts) == 1 else f"{draft.name}#{number}"
+        summaries.append(replace(draft, question_id=id_, name=name))
+    return tuple(summaries)
+
+
+def _values(measured: Iterable[Measured]) -> tuple[float | None, float | None, tuple[str, ...]]:
+    """Score and recovered share of the first summary, and why one is missing."""
+    score = recovered = None
+    notes = []
+    for record in reversed(list(measured)):
+        if isinstance(record, Score):
+            score = record.value
+        elif isinstance(record, Information):
+            recovered = record.recovered
+            if recovered is None:
+                notes.append(f"recovered is undefined ({record.undefined}): {record.why}")
+        elif isinstance(record, Failure):
+            notes.append(f"no score ({record.kind}): {record.message}")
+    return score, recovered, tuple(dict.fromkeys(notes))

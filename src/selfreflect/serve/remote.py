@@ -1,0 +1,203 @@
+"""An OpenAI-compatible server as the upstream: its models, and requests that it gets as they are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from selfreflect.errors import BackendError
+from selfreflect.models.base import Refusal, Reply, Request
+from selfreflect.models.openai.client import (
+    LARGEST_RESPONSE,
+    Connection,
+    RetryPolicy,
+    ServerClient,
+    transport_error,
+)
+from selfreflect.models.openai.endpoint import Endpoint
+from selfreflect.models.openai.generator import OpenAIGenerator
+from selfreflect.models.openai.protocol import APIError
+from selfreflect.serve.faults import ChatError
+from selfreflect.serve.local import Report
+
+if TYPE_CHECKING:
+    import httpx2
+
+RETRIES = RetryPolicy(tries=4, first=0.25, longest=4.0, longest_asked=15.0)
+"""Somebody waits for the response, so it gives up sooner than a run does."""
+
+MODELS_REMEMBERED = 64
+_LIST_SECONDS = 30.0
+"""How long a list of models is remembered."""
+
+_RELAYED = ("content-type", "retry-after", "x-request-id")
+"""Headers of the upstream that clients get."""
+
+
+class _Listed(msgspec.Struct):
+    id: str
+
+
+class _ModelList(msgspec.Struct):
+    data: list[_Listed]
+
+
+class RemoteModel:
+    """One model of a server."""
+
+    def __init__(self, name: str, server: RemoteServer) -> None:
+        self.name = name
+        self.generator = server.generator(name)
+        self._server = server
+
+    async def send(self, data: bytes) -> RelayedResponse:
+        """Send the body of a chat completion as it is. Raises ChatError if there is no response."""
+        return await self._server.send("POST", "/chat/completions", data)
+
+    async def reply(self, request: Request, report: Report) -> Reply | Refusal:
+        """Wait for the reply. If the task that waits is cancelled, so are the calls under way."""
+        connection = replace(self._server.connection(), report=report)
+        try:
+            return await self.generator.answer(request, connection)
+        except BackendError as error:
+            return Refusal(kind="backend", message=str(error))
+
+
+class RemoteServer:
+    """Calls to one server, through one pool of connections for chat completions and one for what passes
+    through. Belongs to the event loop in which it is first used.
+
+    Raises MissingExtraError without the extra ``openai``.
+    """
+
+    def __init__(self, server: Endpoint, *, max_connections: int, timeout: float) -> None:
+        self.endpoint = server
+        self._options = {"max_connections": max_connections, "timeout": timeout}
+        self._client = ServerClient(
+            "A model of an OpenAI-compatible server", server, max_connections=max_connections, timeout=timeout
+        )
+        self._connection: Connection | None = None
+        self._http: httpx2.AsyncClient | None = None
+        self._models: OrderedDict[str, RemoteModel] = OrderedDict()
+        self._names: list[str] = []
+        self._names_until = 0.0
+
+    def generator(self, name: str) -> OpenAIGenerator:
+        return OpenAIGenerator(name, self.endpoint, retries=RETRIES, **self._options)  # type: ignore[arg-type]
+
+    def model(self, name: str) -> RemoteModel:
+        """A model by the server's name of it, which is not checked: the server answers for that."""
+        if name not in self._models:
+            self._models[name] = RemoteModel(name, self)
+        self._models.move_to_end(name)
+        while len(self._models) > MODELS_REMEMBERED:
+            self._models.popitem(last=False)
+        return self._models[name]
+
+    def connection(self) -> Connection:
+        if self._connection is None:
+            slots = asyncio.Semaphore(self._client.max_connections)
+            self._connection = Connection(self._client.connect(), slots)
+        return self._connection
+
+    async def names(self) -> list[str]:
+        """The models that the server lists. Raises ChatError if it gives no list."""
+        now = asyncio.get_running_loop().time()
+        if now < self._names_until:
+            return self._names
+        response = await self.send("GET", "/models", b"")
+        async with response:
+            try:
+                data = await response.aread()
+                listed = msgspec.json.decode(data, type=_ModelList)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                listed = _ModelList([])
+            if response.status_code != 200 or not listed.data:
+                message = f"{self.endpoint.url} lists no models (HTTP {response.status_code})"
+                raise ChatError(502, message, type="upstream_error", code="no_models")
+        self._names = [one.id for one in listed.data]
+        self._names_until = now + _LIST_SECONDS
+        return self._names
+
+    async def send(self, method: str, path: str, data: bytes) -> RelayedResponse:
+        """Send a body as it is; the response has begun when this returns.
+
+        Raises:
+            ChatError: there is no response.
+        """
+        if self._http is None:
+            self._http = self._client.http_client(follow_redirects=False)
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        if self.endpoint.authorization:
+            headers["Authorization"] = self.endpoint.authorization
+        http_request = self._http.build_request(
+            method, self.endpoint.url + path, content=data, headers=headers
+        )
+        try:
+            return RelayedResponse(await self._http.send(http_request, stream=True), self)
+        except _http_errors() as error:
+            raise self.fault(error) from None
+
+    def fault(self, error: BaseException) -> ChatError:
+        """A failed call in words without secrets."""
+        failure = transport_error(error)
+        status = 504 if "in time" in str(failure) else 502
+        return ChatError(status, self._client.describe(failure), type="upstream_error", code="backend")
+
+    def redacted(self, data: bytes) -> bytes:
+        """A short body without keys, which a server may send back."""
+        return self.endpoint.redacted(data.decode("utf-8", "surrogateescape")).encode(
+            "utf-8", "surrogateescape"
+        )
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            await self._connection.client.close()
+        if self._http is not None:
+            await self._http.aclose()
+
+
+class RelayedResponse:
+    """A response of the upstream whose body is still to be read. A context manager that closes it."""
+
+    def __init__(self, response: httpx2.Response, server: RemoteServer) -> None:
+        self._response = response
+        self._server = server
+        self.status_code = response.status_code
+        self.headers = {name: response.headers[name] for name in _RELAYED if name in response.headers}
+
+    async def __aenter__(self) -> RelayedResponse:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._response.aclose()
+
+    async def aread(self) -> bytes:
+        """The whole body. Raises ChatError if it breaks off or is too large."""
+        data = bytearray()
+        async for part in self.parts():
+            data += part
+            if len(data) > LARGEST_RESPONSE:
+                message = f"the response is larger than {LARGEST_RESPONSE // 2**20} MB"
+                raise self._server.fault(APIError(message))
+        return self._server.redacted(bytes(data)) if self.status_code >= 300 else bytes(data)
+
+    async def parts(self) -> AsyncIterator[bytes]:
+        """The body as it comes. Raises ChatError if it breaks off."""
+        try:
+            async for part in self._response.aiter_raw():
+                yield part
+        except _http_errors() as error:
+            raise self._server.fault(error) from None
+
+
+def _http_errors() -> tuple[type[BaseException], ...]:
+    import anyio
+    import httpx2
+
+    return (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, anyio.EndOfStream, OSError)

@@ -1,0 +1,114 @@
+"""The ASGI application and its server."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from selfreflect import __version__
+from selfreflect.errors import SelfReflectError
+from selfreflect.serve.faults import ChatError, ErrorType, as_chat_error
+from selfreflect.serve.routes import ServeServices, routes
+from selfreflect.web.access import Access
+from selfreflect.web.connections import server_config
+from selfreflect.web.guard import Guard, Policy
+
+MAX_BODY = 10_000_000
+"""Bytes of a request's body."""
+
+SHUTDOWN_SECONDS = 20
+"""How long requests may still run when the server is told to stop."""
+
+_TYPES: dict[int, ErrorType] = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+}
+log = logging.getLogger("selfreflect.serve")
+
+
+def _refuse(status: HTTPStatus, kind: str, message: str, headers: Mapping[str, str]) -> JSONResponse:
+    error = ChatError(status, message, type=_TYPES.get(status, "invalid_request_error"), code=kind)
+    return JSONResponse(error.body, status, headers)
+
+
+SERVE_POLICY = Policy(
+    protects=lambda path: path != "/health",
+    refuse=_refuse,
+    headers={"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"},
+    max_body=MAX_BODY,
+    token_advice="The API key is missing or wrong. It is the token that the server printed when it started.",
+    log=log,
+)
+
+
+def application(services: ServeServices, access: Access) -> Guard:
+    """Build the whole application behind its guard."""
+    app = FastAPI(
+        title="selfreflect",
+        version=__version__,
+        description="Chat completions whose text is the summary of an answer distribution.",
+        docs_url=None,  # FastAPI's pages load scripts from other sites
+        redoc_url=None,
+    )
+    app.state.services = services
+    app.include_router(routes)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(RequestValidationError, _http_error)
+    app.add_exception_handler(SelfReflectError, _failure)
+    app.add_exception_handler(Exception, _failure)
+    return Guard(app, access, SERVE_POLICY)
+
+
+def _http_error(_: Request, error: Any) -> JSONResponse:
+    status = HTTPStatus(getattr(error, "status_code", 400))
+    detail = getattr(error, "detail", "") or "the address is malformed"
+    return _refuse(
+        status, status.phrase.lower().replace(" ", "_"), detail, getattr(error, "headers", None) or {}
+    )
+
+
+def _failure(_: Request, error: Any) -> JSONResponse:
+    described = as_chat_error(error)
+    if described.status >= 500:
+        log.warning("%s", described)
+    headers = {} if described.retry_after is None else {"Retry-After": str(described.retry_after)}
+    return JSONResponse(described.body, described.status, headers)
+
+
+def serve(bound: socket.socket, services: ServeServices, allowed: Access) -> None:
+    """Serve until SIGINT or SIGTERM. Requests under way may end within some seconds."""
+    _log_to_stderr()
+    EndpointServer(server_config(application(services, allowed), graceful=SHUTDOWN_SECONDS), services).run(
+        [bound]
+    )
+
+
+class EndpointServer(uvicorn.Server):
+    """A server that releases its services in the event loop that they belong to."""
+
+    def __init__(self, config: uvicorn.Config, services: ServeServices) -> None:
+        super().__init__(config)
+        self._services = services
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        await self._services.close()
+
+
+def _log_to_stderr() -> None:
+    if not log.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
+        log.propagate = False

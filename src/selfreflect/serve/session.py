@@ -1,0 +1,177 @@
+"""One question on its way: draw its answers, let the model summarise them, and count what that takes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from selfreflect.models.base import Generator, Refusal, Reply, Request, Sample, seed_for
+from selfreflect.records import AnswerSet, Failure, Question, Summary, halves
+from selfreflect.serve.clarify import Clarification, NoClarification, clarify
+from selfreflect.serve.conversation import ConversationTask
+from selfreflect.serve.faults import failed
+from selfreflect.serve.reply import AnswerShare, Spending
+from selfreflect.serve.stopping import StoppingRule
+from selfreflect.strategies.driver import UNUSABLE, StrategyRun
+from selfreflect.strategies.task import StrategyFunction
+from selfreflect.uncertainty.classes import ClassRule
+from selfreflect.uncertainty.question import AnsweredQuestion
+
+
+class ServedModel(Protocol):
+    """A model of the endpoint."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def generator(self) -> Generator: ...
+
+    async def reply(self, request: Request, report: Callable[[Sample], None]) -> Reply | Refusal: ...
+
+
+class Session:
+    """Asks one model on behalf of one question.
+
+    Args:
+        opened: called as soon as the model has said anything.
+    """
+
+    def __init__(self, model: ServedModel, opened: Callable[[], None] = lambda: None) -> None:
+        self.model = model
+        self._opened = opened
+        self._began = time.perf_counter()
+        self._completions = self._prompt_tokens = self._completion_tokens = 0
+
+    @property
+    def spending(self) -> Spending:
+        """What was spent so far."""
+        return Spending(
+            completions=self._completions,
+            prompt_tokens=self._prompt_tokens,
+            completion_tokens=self._completion_tokens,
+            seconds=round(time.perf_counter() - self._began, 6),
+        )
+
+    async def ask(self, request: Request) -> Reply | Refusal:
+        """Send a request to the model."""
+        reply = await self.model.reply(request, lambda sample: self._opened())
+        if isinstance(reply, Reply):
+            self._opened()
+            earlier = {sample.index for sample in request.earlier}
+            self._prompt_tokens += reply.prompt_tokens
+            for index, completion in enumerate(reply.completions):
+                if index not in earlier:
+                    self._completions += 1
+                    self._completion_tokens += completion.tokens
+        return reply
+
+    async def draw(self, request: Request, rule: StoppingRule | None, classes: ClassRule) -> Reply:
+        """Draw the answers of a request: all, or until the rule stops.
+
+        Raises ChatError if there are none to work with.
+        """
+        if rule is None:
+            return _usable(await self.ask(request))
+        labels: Sequence[int] = ()
+        own = replace(request, n=0)
+        reply = Reply(completions=())
+        while more := rule.soonest(labels):
+            own = replace(own, n=own.n + more)
+            reply = _usable(await self.ask(own))
+            texts = tuple(completion.text for completion in reply.completions)
+            labels = classes(AnsweredQuestion(id="", answers=texts)).tolist()
+            own = replace(own, earlier=_samples(reply))
+        return reply
+
+    async def summarize(
+        self, task: ConversationTask, function: StrategyFunction, drawn: asyncio.Task[Reply]
+    ) -> Summary:
+        """Run a strategy. Where it wants fresh answers, it gets those that are drawn anyway.
+
+        Raises ChatError if it fails.
+        """
+        fresh = task.sample_request()
+
+        async def reply_to(request: Request) -> Reply | Refusal:
+            return await drawn if request == fresh else await self.ask(request)
+
+        run = StrategyRun(task, function, self.model.generator)
+        try:
+            outcome = run.advance([])
+            while outcome is None:
+                outcome = run.advance(await asyncio.gather(*map(reply_to, run.requests)))
+        finally:
+            run.close()
+        if isinstance(outcome, Failure):
+            raise failed(outcome.kind, f"{task.name}: {outcome.message}")
+        return outcome
+
+    async def clarification(
+        self, question: AnsweredQuestion, classes: Sequence[AnswerShare], seed: int
+    ) -> Clarification | NoClarification:
+        """Look for a question to ask back."""
+        conversation = clarify(question, classes, seed=seed)
+        try:
+            requests = next(conversation)
+            while True:
+                requests = conversation.send(await asyncio.gather(*map(self.ask, requests)))
+        except StopIteration as end:
+            clarification: Clarification | NoClarification = end.value
+            return clarification
+
+
+def held_out(task: ConversationTask, number: int) -> Request:
+    """Further answers, which no strategy sees, to measure a summary by."""
+    seed = seed_for(task.seed, task.question.id, "held-out answers")
+    return replace(task.sample_request(), n=number, seed=seed)
+
+
+def halves_of(reply: Reply) -> tuple[Reply, Reply]:
+    """Split answers in order, as run directories keep them."""
+    first, second = halves(reply.completions)
+    return replace(reply, completions=first), replace(reply, completions=second)
+
+
+def answer_set(
+    question: Question, model: Generator, request: Request, masked_out: Reply, conditioning: Reply
+) -> AnswerSet:
+    """The record of drawn answers."""
+    completions = masked_out.completions + conditioning.completions
+    ends = Counter(completion.finish for completion in completions)
+    sampling = request.sampling
+    return AnswerSet(
+        question_id=question.id,
+        masked_out=tuple(one.text for one in masked_out.completions),
+        conditioning=tuple(one.text for one in conditioning.completions),
+        model=model.name,
+        revision=model.revision,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        max_new_tokens=sampling.max_new_tokens,
+        truncated=ends["length"],
+        refused=ends["refused"],
+        tokens=sum(one.tokens for one in completions),
+    )
+
+
+def _samples(reply: Reply) -> tuple[Sample, ...]:
+    return tuple(Sample(index=index, completion=one) for index, one in enumerate(reply.completions))
+
+
+def _usable(reply: Reply | Refusal) -> Reply:
+    """A reply with answers. Dropping those that did not end would change the distribution."""
+    if isinstance(reply, Refusal):
+        raise failed(reply.kind, reply.message)
+    ends: Counter[str] = Counter(completion.finish for completion in reply.completions)
+    for kind, reason in UNUSABLE.items():
+        if ends[kind]:
+            raise failed(kind, f"{ends[kind]} of {len(reply.completions)} answers {reason}")
+    if not any(completion.text.strip() for completion in reply.completions):
+        raise failed("no_answers", f"all {len(reply.completions)} answers are blank")
+    return reply

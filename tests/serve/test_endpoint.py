@@ -1,0 +1,372 @@
+"""The endpoint in front of a model of its own process. Over a real socket."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from endpoint import CITIES, EndpointClient, endpoint_server
+
+from selfreflect.models.base import Completion, Refusal, Reply, Request, Sample
+from selfreflect.serve.unsure import UnsurePolicy
+
+TOKEN = "a-token-that-nobody-guesses"
+
+
+def by_step(request: Request) -> Any:
+    """Fresh answers for the conversation, and a summary when a strategy asks for one."""
+    if "thoughts about a question" in request.messages[-1].content:
+        return "Most likely Ankara, perhaps Istanbul. [END] More."
+    return CITIES
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[EndpointClient]:
+    with endpoint_server(by_step) as served:
+        yield served
+
+
+def error(response: Any, status: int) -> dict[str, Any]:
+    assert response.status_code == status, response.text
+    body = response.json()
+    assert body.keys() == {"error"}
+    assert body["error"].keys() == {"message", "type", "param", "code"}
+    assert body["error"]["message"]
+    assert "Traceback" not in body["error"]["message"]
+    return dict(body["error"])
+
+
+def test_the_answer_is_the_summary_with_the_distribution_beside_it(client: EndpointClient) -> None:
+    response = client.chat(stop="[END]", user="somebody", seed=3)
+    body = response.json()
+    assert body["choices"][0]["message"]["content"] == "Most likely Ankara, perhaps Istanbul. "
+    belief = body["selfreflect"]
+    assert belief["classes"] == [{"text": "Ankara", "share": 0.75}, {"text": "Istanbul", "share": 0.25}]
+    assert (belief["confidence"], belief["confidence_kind"], belief["calibrated"]) == (
+        0.75,
+        "modal_share",
+        False,
+    )
+    assert belief["calibrator_id"] is None
+    assert belief["num_answers"] == 4
+    assert belief["cost"]["completions"] == 5
+    assert body["usage"]["completion_tokens"] == belief["cost"]["completion_tokens"] == 4 + 7
+    assert all(isinstance(count, int) for count in body["usage"].values())
+    assert response.headers["x-selfreflect-id"] == body["id"] == belief["id"]
+    assert response.headers["x-selfreflect-confidence"] == "0.7500"
+
+
+def test_the_whole_distribution_can_be_read_later_by_id_alone(client: EndpointClient) -> None:
+    id_ = client.chat(
+        messages=[{"role": "system", "content": "A document."}, {"role": "user", "content": "Where?"}]
+    )
+    detail = client.http.get(f"/v1/selfreflect/{id_.json()['id']}").json()
+    assert (detail["question"], detail["context"]) == ("Where?", "A document.")
+    assert [one["text"] for one in detail["answers"]] == CITIES
+    assert [one["class"] for one in detail["answers"]] == [0, 0, 1, 0]
+    assert detail["summaries"][0]["name"] == "sample_and_summarize"
+    assert error(client.http.get("/v1/selfreflect/sr-nothing"), 404)["code"] == "unknown_id"
+
+
+def test_answers_are_drawn_from_the_conversation_as_it_is() -> None:
+    requests: list[Request] = []
+
+    def record(request: Request) -> Any:
+        requests.append(request)
+        return by_step(request)
+
+    turns = [
+        {"role": "system", "content": "Text: the capital moved."},
+        {"role": "user", "content": "Hello"},
+        {"role": "assistant", "content": "Hi", "refusal": None, "selfreflect": {"confidence": 1}},
+        {"role": "user", "content": [{"type": "text", "text": "Where to?"}]},
+    ]
+    with endpoint_server(record) as client:
+        assert client.chat(messages=turns, temperature=0.3, max_tokens=50, seed=1).status_code == 200
+    drawing, summarizing = requests
+    assert [(one.role, one.content) for one in drawing.messages] == [
+        ("system", "Text: the capital moved."),
+        ("user", "Hello"),
+        ("assistant", "Hi"),
+        ("user", "Where to?"),
+    ]
+    assert (drawing.n, drawing.sampling.temperature, drawing.sampling.max_new_tokens) == (4, 1.0, 50)
+    assert summarizing.messages[:3] == drawing.messages[:3]
+    assert "Where to?" in summarizing.messages[3].content
+    assert '3. "Istanbul"' in summarizing.messages[3].content
+    assert (summarizing.n, summarizing.sampling.temperature) == (1, 0.3)
+
+
+def test_options_of_a_request_change_strategy_number_and_confidence(client: EndpointClient) -> None:
+    options = {"strategy": "greedy", "num_answers": 8, "confidence": "none"}
+    body = client.chat(selfreflect=options).json()
+    assert body["choices"][0]["message"]["content"] == "Ankara"
+    belief = body["selfreflect"]
+    assert (belief["strategy"], belief["num_answers"]) == ("greedy", 8)
+    assert (belief["confidence"], belief["confidence_kind"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"strategy": "os:system"}, "unknown strategy"),
+        ({"strategy": "gredy"}, "Did you mean 'greedy'"),
+        ({"confidence": "p_true"}, "unknown confidence"),
+        ({"measures": ["information"]}, "no judge"),
+        ({"num_answers": 0}, "num_answers"),
+        ({"x": 1}, "unknown field"),
+    ],
+)
+def test_options_that_cannot_be_met_are_refused(
+    client: EndpointClient, options: dict[str, Any], said: str
+) -> None:
+    assert said in error(client.chat(selfreflect=options), 400)["message"]
+
+
+def test_a_stream_has_the_same_text_and_belief(client: EndpointClient) -> None:
+    events = client.events(stream_options={"include_usage": True})
+    text = "".join(part["delta"].get("content", "") for one in events for part in one["choices"])
+    assert text == "Most likely Ankara, perhaps Istanbul. [END] More."
+    assert events[0]["choices"][0]["delta"]["role"] == "assistant"
+    assert [one["choices"][0]["finish_reason"] for one in events if one["choices"]][-1] == "stop"
+    assert events[-1]["usage"]["total_tokens"] == 11
+    assert events[-1]["selfreflect"]["classes"][0] == {"text": "Ankara", "share": 0.75}
+    assert len({(one["id"], one["created"], one["model"]) for one in events}) == 1
+
+
+def test_several_choices_are_summaries_of_the_same_answers(client: EndpointClient) -> None:
+    body = client.chat(n=3, temperature=1).json()
+    assert [one["index"] for one in body["choices"]] == [0, 1, 2]
+    assert body["selfreflect"]["cost"]["completions"] == 4 + 3
+    detail = client.http.get(f"/v1/selfreflect/{body['id']}").json()
+    assert [one["name"].rpartition("#")[2] for one in detail["summaries"]] == ["1", "2", "3"]
+
+
+def test_the_model_itself_answers_by_its_own_name(client: EndpointClient) -> None:
+    names = [one["id"] for one in client.http.get("/v1/models").json()["data"]]
+    assert names == ["selfreflect/m", "m"]
+    response = client.chat(model="m", n=2)
+    assert [one["message"]["content"] for one in response.json()["choices"]] == ["Ankara", "Ankara."]
+    assert "selfreflect" not in response.json()
+    assert "x-selfreflect-id" not in response.headers
+    assert "selfreflect" not in client.events(model="m")[-1]
+    assert error(client.chat(model="other"), 404)["code"] == "model_not_found"
+
+
+def test_what_a_local_model_cannot_do_is_said(client: EndpointClient) -> None:
+    refused = error(client.chat(tools=[{"type": "function"}]), 400)
+    assert (refused["code"], refused["param"]) == ("unsupported", "tools")
+    assert error(client.chat(model="m", tools=[{"type": "function"}]), 400)["code"] == "unsupported"
+
+
+def test_a_footer_is_for_clients_that_show_only_text() -> None:
+    with endpoint_server(by_step, footer=True) as client:
+        body = client.chat().json()
+    text, _, line = body["choices"][0]["message"]["content"].rpartition("\n\n")
+    assert text == "Most likely Ankara, perhaps Istanbul. [END] More."
+    assert line == (
+        f"[selfreflect: confidence 0.75 (modal share of 4 answers, not calibrated), id {body['id']}]"
+    )
+
+
+def test_sampling_stops_when_the_answer_is_certain() -> None:
+    with endpoint_server(lambda request: "Ankara", num_answers=40, at_least=3) as client:
+        assert 3 <= client.chat().json()["selfreflect"]["num_answers"] < 15
+    with endpoint_server(["A", "B"], num_answers=8, at_least=3) as client:
+        belief = client.chat().json()["selfreflect"]
+    assert belief["num_answers"] == 8
+    assert belief["cost"]["completions"] == 9
+
+
+@pytest.mark.parametrize("action", ["abstain", "hedge"])
+def test_an_unsure_model_says_so(action: Any) -> None:
+    with endpoint_server(by_step, unsure=UnsurePolicy(action, 0.8)) as client:
+        body = client.chat().json()
+    content = body["choices"][0]["message"]["content"]
+    assert body["selfreflect"]["action"] == action
+    assert ("Most likely Ankara" in content) is (action == "hedge")
+    assert "75%" in content
+
+
+def test_an_unsure_model_asks_back() -> None:
+    def script(request: Request) -> Any:
+        text = request.messages[-1].content
+        if "vertical bars" in text:
+            return "1. Do you mean now or in 1900? | now | in 1900"
+        if "They were asked back" in text:
+            return "1. 1\n2. 2"
+        return by_step(request)
+
+    with endpoint_server(script, unsure=UnsurePolicy("ask", 0.8)) as client:
+        body = client.chat().json()
+    assert body["selfreflect"]["action"] == "ask"
+    assert "Do you mean now or in 1900?" in body["choices"][0]["message"]["content"]
+    assert body["selfreflect"]["cost"]["completions"] > 5
+
+
+def test_a_failing_model_is_a_typed_error_in_both_forms() -> None:
+    failing = Refusal(kind="backend", message="it fell over")
+    with endpoint_server(lambda request: failing) as client:
+        assert error(client.chat(), 502)["type"] == "upstream_error"
+        assert error(client.chat(stream=True), 502)["code"] == "backend"
+    with endpoint_server(lambda request: Refusal(kind="too_long", message="long")) as client:
+        assert error(client.chat(), 400)["code"] == "context_length_exceeded"
+    with endpoint_server([" "]) as client:
+        assert error(client.chat(), 502)["code"] == "no_answers"
+
+
+def test_a_model_that_raises_costs_one_request() -> None:
+    def script(request: Request) -> Any:
+        if "bad" in request.messages[0].content:
+            raise ValueError("secret details")
+        return by_step(request)
+
+    with endpoint_server(script) as client:
+        refused = error(client.chat("bad"), 502)
+        assert "secret details" not in refused["message"]
+        assert client.chat().status_code == 200
+
+
+class Slow:
+    """A generator that draws an answer every now and then, and counts how many."""
+
+    name, revision = "slow", ""
+
+    def __init__(self) -> None:
+        self.on_step = lambda tokens, ended: None
+        self.drawn = 0
+        self.stopped = threading.Event()
+
+    def generate(self, requests: Sequence[Request]) -> list[Any]:
+        raise AssertionError("it streams")
+
+    def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply]]:
+        [request] = requests
+        answers = []
+        try:
+            for index in range(request.n):
+                time.sleep(0.02)
+                self.drawn += 1
+                self.on_step(1, 1)
+                answers.append(Completion(text="Ankara", finish="stop", tokens=1))
+                if index + 1 < request.n:
+                    yield 0, Sample(index=index, completion=answers[-1])
+            yield 0, Reply(completions=tuple(answers))
+        finally:
+            self.stopped.set()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_goes_away_stops_the_model(stream: bool) -> None:
+    slow = Slow()
+    with endpoint_server(generator=slow, num_answers=200) as client:
+        host, port = client.address
+        body = json.dumps(
+            {"model": "selfreflect/m", "messages": [{"role": "user", "content": "?"}], "stream": stream}
+        ).encode()
+        with socket.create_connection((host, port)) as connection:
+            connection.sendall(
+                b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                + f"Content-Length: {len(body)}\r\n\r\n".encode()
+                + body
+            )
+            while slow.drawn < 3:
+                time.sleep(0.01)
+        assert slow.stopped.wait(5)
+        assert slow.drawn < 100
+        assert client.chat(model="m", n=1).status_code == 200
+        assert 'outcome="cancelled"} 1.0' in client.http.get("/metrics").text
+
+
+def test_a_stream_stays_alive_while_answers_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("selfreflect.serve.routes.KEEP_ALIVE_SECONDS", 0.05)
+    with endpoint_server(generator=Slow(), num_answers=20) as client:
+        response = client.chat(stream=True)
+    assert response.text.count(": the answers are being drawn\n\n") >= 3
+    assert response.text.endswith("data: [DONE]\n\n")
+
+
+def test_an_error_after_the_stream_has_begun_is_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("selfreflect.serve.routes.OPEN_SECONDS", 0.05)
+
+    def script(request: Request) -> Any:
+        time.sleep(0.3)
+        return Refusal(kind="backend", message="it fell over")
+
+    with endpoint_server(script) as client:
+        response = client.chat(stream=True)
+        assert response.status_code == 200
+        [event] = client.events()
+    assert event["error"]["type"] == "upstream_error"
+
+
+@pytest.mark.parametrize(("limits", "code"), [((1, 1, 9), "queue_full"), ((1, 9, 2), "client_limit")])
+def test_the_queue_is_bounded_for_all_and_for_each_client(limits: tuple[int, ...], code: str) -> None:
+    release = threading.Event()
+    statuses: list[int] = []
+
+    def script(request: Request) -> Any:
+        release.wait(10)
+        return by_step(request)
+
+    admission = dict(zip(("running", "waiting", "per_client"), limits, strict=True))
+    with endpoint_server(script, admission=admission) as client:
+        threads = [
+            threading.Thread(target=lambda: statuses.append(client.chat().status_code)) for _ in range(2)
+        ]
+        for thread in threads:
+            thread.start()
+        while "selfreflect_waiting 1.0" not in client.http.get("/metrics").text:
+            time.sleep(0.02)
+        refused = client.chat()
+        assert error(refused, 429)["code"] == code
+        assert int(refused.headers["retry-after"]) > 0
+        release.set()
+        for thread in threads:
+            thread.join()
+    assert statuses == [200, 200]
+
+
+def test_a_token_is_needed_for_everything_but_health() -> None:
+    with endpoint_server(by_step, token=TOKEN) as client:
+        assert client.chat().status_code == 200
+        for wrong in ("", f"Bearer {TOKEN}x", f"Basic {TOKEN}", "Bearer"):
+            headers = {"Authorization": wrong}
+            for path in ("/v1/models", "/metrics", "/v1/selfreflect/x", "/openapi.json"):
+                response = client.http.get(path, headers=headers)
+                assert error(response, 401)["type"] == "authentication_error"
+                assert TOKEN not in response.text
+        assert client.http.get("/health", headers={"Authorization": ""}).json()["status"] == "ok"
+
+
+def test_pages_of_other_sites_and_other_names_are_refused(client: EndpointClient) -> None:
+    assert error(client.http.get("/v1/models", headers={"Origin": "http://evil.example"}), 403)
+    assert error(client.http.get("/v1/models", headers={"Host": "evil.example"}), 421)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"[]", b"\xff", b"[" * 100_000, b'{"model": "selfreflect/m", "messages": [{}]}']
+)
+def test_hostile_bodies_get_a_reason(client: EndpointClient, data: bytes) -> None:
+    headers = {"Content-Type": "application/json"}
+    error(client.http.post("/v1/chat/completions", content=data, headers=headers), 400)
+
+
+def test_a_body_may_have_ten_megabytes(client: EndpointClient) -> None:
+    assert client.chat("x" * 9_900_000).status_code == 200
+    assert error(client.chat("x" * 10_000_001), 413)["type"] == "invalid_request_error"
+
+
+def test_ids_cannot_smuggle_headers_or_paths(client: EndpointClient) -> None:
+    for id_ in ("..%2f..%2fetc", "x%0d%0aset-cookie:%20a", "a" * 101):
+        response = client.http.get(f"/v1/selfreflect/{id_}")
+        assert response.status_code in (400, 404)
+        assert "set-cookie" not in response.headers
+    response = client.chat(model="selfreflect/m\r\nSet-Cookie: a=b")
+    assert error(response, 404)
+    assert "set-cookie" not in response.headers

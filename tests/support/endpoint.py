@@ -1,0 +1,105 @@
+"""The OpenAI-compatible endpoint on a real socket, in a thread, in front of scripted models."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from scripted import Script, Scripted
+
+from selfreflect.models.openai.endpoint import endpoint
+from selfreflect.prompts import load_prompts
+from selfreflect.serve.admission import Admission
+from selfreflect.serve.archive import Archive
+from selfreflect.serve.belief import BeliefReader, LoadedCalibrator
+from selfreflect.serve.history import History
+from selfreflect.serve.local import LocalModel
+from selfreflect.serve.metrics import ServerMetrics
+from selfreflect.serve.models import ModelTable
+from selfreflect.serve.reflector import Reflector, ServeSettings
+from selfreflect.serve.remote import RemoteServer
+from selfreflect.serve.routes import ServeServices
+from selfreflect.serve.server import EndpointServer, application
+from selfreflect.uncertainty.classes import ClassRule
+from selfreflect.web.access import LOCAL, Access, listen
+from selfreflect.web.connections import server_config
+
+CITIES = ["Ankara", "Ankara.", "Istanbul", "ankara"]
+
+
+class EndpointClient:
+    """Talks to the endpoint without a library of OpenAI's."""
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        self.url = f"{url}/v1"
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self.http = httpx2.Client(base_url=url, headers=headers, timeout=30, trust_env=False)
+        self.address = ("127.0.0.1", int(url.rpartition(":")[2]))
+
+    def chat(self, text: str = "What is the capital of Turkey?", **fields: Any) -> httpx2.Response:
+        body = {"model": "selfreflect/m", "messages": [{"role": "user", "content": text}], **fields}
+        return self.http.post("/v1/chat/completions", json=body)
+
+    def events(self, **fields: Any) -> list[Any]:
+        """The JSON of each event of a stream, which must end with ``[DONE]``."""
+        response = self.chat(stream=True, **fields)
+        assert response.headers["content-type"].startswith("text/event-stream"), response.text
+        lines = [line[6:] for line in response.text.split("\n\n") if line.startswith("data: ")]
+        assert lines.pop() == "[DONE]"
+        return [json.loads(line) for line in lines]
+
+
+@contextmanager
+def endpoint_server(
+    script: Script = CITIES,
+    *,
+    upstream: str | None = None,
+    names: Sequence[str] | None = None,
+    rule: str = "exact",
+    calibrator: LoadedCalibrator | None = None,
+    out: Path | None = None,
+    keep_texts: bool = False,
+    token: str | None = None,
+    admission: dict[str, int] | None = None,
+    judge: Any = None,
+    generator: Any = None,
+    **settings: Any,
+) -> Iterator[EndpointClient]:
+    """Serve the model ``m`` of a script or a generator, or the models of a server (``upstream``)."""
+    own = ServeSettings(prompts=load_prompts(), **{"num_answers": 4, **settings})
+    if generator is None and upstream is None:
+        generator = Scripted((lambda _: script) if isinstance(script, list) else script)
+    local = [LocalModel("m", generator)] if generator else []
+    remote = RemoteServer(endpoint(upstream), max_connections=64, timeout=20.0) if upstream else None
+    queue = Admission(**(admission or {}))
+    services = ServeServices(
+        ModelTable(local, remote, names),
+        Reflector(own, BeliefReader(ClassRule(rule), calibrator), judge),
+        queue,
+        History(),
+        ServerMetrics(lambda: queue.running, lambda: queue.waiting),
+        Archive(out, texts=keep_texts) if out else None,
+    )
+    bound = listen("127.0.0.1", 0)
+    server = EndpointServer(server_config(application(services, Access(LOCAL, token=token))), services)
+    thread = threading.Thread(target=server.run, args=([bound],), daemon=True)
+    thread.start()
+    client = EndpointClient(f"http://127.0.0.1:{bound.getsockname()[1]}", token)
+    try:
+        for _ in range(1500):
+            if server.started:
+                break
+            time.sleep(0.01)
+        assert server.started
+        yield client
+    finally:
+        client.http.close()
+        server.should_exit = True
+        thread.join(10)
+        assert not thread.is_alive()

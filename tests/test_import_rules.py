@@ -28,6 +28,7 @@ LAYERS = (
     ("config", "report"),
     ("validate", "bench", "uncertainty"),
     ("train",),
+    ("sayself",),
     ("pipeline",),
     ("app", "serve"),
     ("cli",),

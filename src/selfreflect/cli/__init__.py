@@ -11,7 +11,7 @@ import os
 import platform
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import NoReturn, ParamSpec, TypeVar
 
@@ -38,6 +38,7 @@ COMMANDS = {
     "uncertainty": "selfreflect uncertainty my_answers.jsonl --correctness exact,squad_f1",
     "calibrate": "selfreflect calibrate my_answers.jsonl --estimator entropy --save calibrator.json",
     "dataset": "selfreflect dataset sft runs/mine --max-words 40 --output data/mine",
+    "sayself": "selfreflect sayself run --questions questions.json --out runs/sayself",
     "validate": "selfreflect validate my_summaries.json --order 'good>mid>bad' --out validation",
     "bench": "selfreflect bench --items my_summaries.json --limit 10 --output timings",
     "app": "selfreflect app --open",
@@ -53,6 +54,8 @@ FILES = {"demo": "ask_command", "compare": "report_command", "export": "import_c
 FILES |= dict.fromkeys(("run", "questions", "answers", "summarize"), "stages")
 """The files of commands that share one. Any other is in its own, ``NAME_command``."""
 
+GROUPS = ("sayself",)
+"""Commands with steps: ``ABOUT`` and ``STEPS`` of their file."""
 
 _EX_SOFTWARE = 70
 """What the system's `sysexits.h` names an error in the program itself."""
@@ -97,11 +100,26 @@ def application(commands: Iterable[str] = tuple(COMMANDS)) -> typer.Typer:
     app.callback()(_options)
     for name in commands:
         module = import_module(f"selfreflect.cli.{FILES.get(name, f'{name}_command')}")
-        command = _guarded(getattr(module, f"{name}_command"))
-        about = (inspect.getdoc(command) or "").partition("\n\n")[0]
-        # the list of commands would cut a help text that is not said to be short
-        app.command(name, cls=Command, short_help=about, epilog=f"Example: {COMMANDS[name]}")(command)
+        if name in GROUPS:
+            app.add_typer(_group(name, module.ABOUT, module.STEPS), name=name)
+        else:
+            _add(app, name, getattr(module, f"{name}_command"), COMMANDS[name])
     return app
+
+
+def _group(name: str, about: str, steps: Mapping[str, tuple[Callable[..., None], str]]) -> typer.Typer:
+    """A command with steps, each of which is a command with an example."""
+    group = typer.Typer(name=name, help=about, no_args_is_help=True, rich_markup_mode=None)
+    for step, (command, example) in steps.items():
+        _add(group, step, command, example)
+    return group
+
+
+def _add(app: typer.Typer, name: str, command: Callable[..., None], example: str) -> None:
+    guarded = _guarded(command)
+    about = (inspect.getdoc(guarded) or "").partition("\n\n")[0]
+    # the list of commands would cut a help text that is not said to be short
+    app.command(name, cls=Command, short_help=about, epilog=f"Example: {example}")(guarded)
 
 
 def _options(

@@ -48,6 +48,17 @@ def ece_exact(tally: Tally) -> Floats:
     return error
 
 
+def mean_absolute_error(tally: Tally) -> Floats:
+    """Mean distance of each confidence from 1 if its answer is correct and 0 if it is wrong.
+
+    SaySelf's published code (arXiv 2405.20974) calls this ECE. It has no bins, and it is not proper: stating
+    0 or 1 pays most even where the true chance is neither.
+    """
+    tally.require_probabilities()
+    error: Floats = (tally.correct * (1 - tally.values) + tally.wrong * tally.values).sum(-1) / tally.n
+    return error
+
+
 def ece_equal_mass(tally: Tally, bins: int = BINS) -> Floats:
     """Expected calibration error over bins with about equally many answers.
 

@@ -87,6 +87,11 @@ MEASURES = {
     "smooth_ece": OutcomeMeasure(
         calibration.smooth_ece, "calibration error, smoothed with a kernel", probability=True
     ),
+    "mae": OutcomeMeasure(
+        calibration.mean_absolute_error,
+        "mean distance of the confidence from 0 or 1, which SaySelf's published code calls ECE",
+        probability=True,
+    ),
     "brier": OutcomeMeasure(calibration.brier, "mean squared error of the confidence", probability=True),
     "brier_reliability": OutcomeMeasure(
         lambda tally: calibration.brier_parts(tally).reliability,

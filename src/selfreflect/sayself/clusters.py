@@ -1,0 +1,106 @@
+"""Sort the sampled answers of a question into clusters, and make a confidence of their sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from selfreflect.records import PositiveCount, Record
+from selfreflect.sayself.statement import parse_statement
+from selfreflect.uncertainty.classes import ClassRule
+from selfreflect.uncertainty.correctness import Correctness
+from selfreflect.uncertainty.question import AnsweredQuestion
+
+Choice = Literal["gold", "majority"]
+"""Which cluster a model is trained to answer with: the one with the right answer, or the largest."""
+
+
+class Cluster(Record, frozen=True, kw_only=True):
+    """Answers that mean the same."""
+
+    answer: str
+    """Of the first response; it stands for all."""
+    reasoning: str = ""
+    """What the first response says before its answer."""
+    size: PositiveCount
+    correct: bool | None = None
+    """None without a right answer to compare with."""
+
+
+class ClusteredQuestion(Record, frozen=True, kw_only=True):
+    """A question with its clusters, the largest first; of equal ones the one that came first."""
+
+    id: str
+    question: str
+    context: str = ""
+    gold: tuple[str, ...] = ()
+    clusters: tuple[Cluster, ...]
+
+    @property
+    def num_answers(self) -> int:
+        return sum(cluster.size for cluster in self.clusters)
+
+    def choose(self, choice: Choice) -> Cluster | None:
+        """The cluster to answer with. None for ``gold`` where no cluster is correct."""
+        if choice == "majority":
+            return self.clusters[0]
+        return next((cluster for cluster in self.clusters if cluster.correct), None)
+
+    def share(self, cluster: Cluster) -> float:
+        """The cluster's share of the answers."""
+        return cluster.size / self.num_answers
+
+
+def tenths(share: float, least: int = 1) -> int:
+    """A share in whole tenths, rounded half up, and never below ``least``: the published data have no 0."""
+    return max(least, int(share * 10 + 0.5))
+
+
+def answer_parts(question: AnsweredQuestion) -> AnsweredQuestion:
+    """The same question with the answer part of each response only, without its reasoning."""
+    answers = tuple(parse_statement(text).answer or text for text in question.answers)
+    return replace(question, answers=answers)
+
+
+def cluster_answers(
+    questions: Sequence[AnsweredQuestion], rule: ClassRule, correctness: Correctness
+) -> list[ClusteredQuestion]:
+    """Cluster the answers of each question by ``rule``.
+
+    The published code clusters greedily: the first response that is left leads a cluster of all whose
+    embedding is close to its own. That is the rule ``embedding:0.9`` in the order ``first``.
+
+    Raises:
+        BackendError, MissingExtraError: as the rule does.
+    """
+    plain = [answer_parts(question) for question in questions]
+    rule.prepare(plain)
+    correctness.prepare(plain, [None] * len(plain))
+    clustered = []
+    for question, parts in zip(questions, plain, strict=True):
+        labels = rule(parts)
+        clusters = []
+        for label in range(int(labels.max(initial=-1)) + 1):
+            members = np.flatnonzero(labels == label)
+            first = int(members[0])
+            cluster = Cluster(
+                answer=parts.answers[first],
+                reasoning=parse_statement(question.answers[first]).reasoning,
+                size=len(members),
+                correct=correctness(parts, parts.answers[first]),
+            )
+            clusters.append(cluster)
+        clusters.sort(key=lambda cluster: -cluster.size)  # stable: of equal ones the first
+        clustered.append(
+            ClusteredQuestion(
+                id=question.id,
+                question=question.text,
+                context=question.context,
+                gold=question.gold,
+                clusters=tuple(clusters),
+            )
+        )
+    return clustered

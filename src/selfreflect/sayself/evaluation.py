@@ -1,0 +1,237 @@
+"""How good the confidences are that methods state on held-out questions, beside baselines."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from selfreflect.errors import MissingExtraError
+from selfreflect.models.base import Message
+from selfreflect.render.table import Cell, Column, Table
+from selfreflect.sayself.clusters import ClusteredQuestion
+from selfreflect.sayself.prompts import asked, listed_clusters, prompts, user_message
+from selfreflect.sayself.statement import Statement, parse_confidence, parse_statement
+from selfreflect.uncertainty.asking.asker import Asker, Inquiry, ModelReplies, reply_text
+from selfreflect.uncertainty.asking.prompts import quoted
+from selfreflect.uncertainty.asking.verdicts import parse_verdict
+from selfreflect.uncertainty.correctness import Correctness
+from selfreflect.uncertainty.measures import MEASURES, Measurement, measure_all
+from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
+from selfreflect.uncertainty.recalibrate import FOLDS, cross_fit
+from selfreflect.uncertainty.similarity import words
+from selfreflect.uncertainty.tally import Tally
+
+MEASURED = ("ece_10_left", "mae", "auroc", "brier")
+MAX_TOKENS = 160
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A method's answers and confidences on the same questions."""
+
+    method: str
+    statements: tuple[Statement, ...]
+    """One per question."""
+    correct: tuple[bool | None, ...]
+    """None without a right answer to compare with."""
+    baseline: bool = False
+
+    @property
+    def accuracy(self) -> float | None:
+        """Share of right answers, those without a confidence included; None without labels."""
+        labels = [label for label in self.correct if label is not None]
+        return sum(labels) / len(labels) if labels else None
+
+    @property
+    def without_confidence(self) -> Counter[str]:
+        """How many statements have no confidence, by reason."""
+        values = [one.confidence for one in self.statements]
+        return Counter(value.reason for value in values if isinstance(value, NoValue))
+
+    def pairs(self) -> tuple[list[float], list[bool], list[float]]:
+        """Confidences, labels and lengths in words of the statements that have the first two."""
+        confidences, labels, lengths = [], [], []
+        for one, label in zip(self.statements, self.correct, strict=True):
+            if label is not None and not isinstance(one.confidence, NoValue):
+                confidences.append(one.confidence)
+                labels.append(label)
+                lengths.append(float(len(words(one.answer))))
+        return confidences, labels, lengths
+
+    def measures(self) -> dict[str, Measurement]:
+        """The measures of ``MEASURED`` with their intervals over questions; empty without pairs."""
+        confidences, labels, _ = self.pairs()
+        return measure_all(MEASURED, Tally.of(confidences, labels)) if labels else {}
+
+
+def label_statements(
+    questions: Sequence[ClusteredQuestion], statements: Sequence[Statement], correctness: Correctness
+) -> tuple[bool | None, ...]:
+    """Compare the answer part of each statement with the right answers. A blank answer is wrong."""
+    plain = [
+        AnsweredQuestion(id=question.id, text=question.question, context=question.context, gold=question.gold)
+        for question in questions
+    ]
+    answers = [statement.answer or None for statement in statements]
+    correctness.prepare(plain, answers)
+    labels: list[bool | None] = []
+    for question, answer in zip(plain, answers, strict=True):
+        label = correctness(question, answer)
+        labels.append(False if answer is None and question.gold else label)
+    return tuple(labels)
+
+
+def ask_statements(questions: Sequence[ClusteredQuestion], asker: Asker) -> list[Statement]:
+    """Ask a trained model each question, as it was trained, and read what it says."""
+    return [_statement(reply) for reply in asker.ask(_plain_inquiries(questions))]
+
+
+def ask_texts(questions: Sequence[ClusteredQuestion], asker: Asker) -> list[str | NoValue]:
+    """The same replies as texts, or why there is none that is whole."""
+    return [reply_text(reply) for reply in asker.ask(_plain_inquiries(questions))]
+
+
+def _plain_inquiries(questions: Sequence[ClusteredQuestion]) -> list[Inquiry]:
+    inquiries = []
+    for question in questions:
+        message = Message(role="user", content=asked(question.question, question.context))
+        inquiries.append(Inquiry("statement", (message,), max_new_tokens=MAX_TOKENS))
+    return inquiries
+
+
+def _statement(reply: ModelReplies) -> Statement:
+    text = reply_text(reply)
+    if isinstance(text, NoValue):
+        partial = parse_statement(reply.texts[0]) if reply.failure is None else None
+        if partial is not None and not isinstance(partial.confidence, NoValue):
+            return partial  # what follows the confidence may be cut off
+        return Statement(answer="" if partial is None else partial.answer, confidence=text)
+    return parse_statement(text)
+
+
+def ask_directly(questions: Sequence[ClusteredQuestion], asker: Asker) -> list[Statement]:
+    """The baseline DP: ask for an answer and a confidence in one prompt."""
+    inquiries = []
+    for question in questions:
+        values = {"question": asked(question.question, question.context)}
+        inquiries.append(Inquiry("direct", (user_message("direct", values),), max_new_tokens=MAX_TOKENS))
+    return [_statement(reply) for reply in asker.ask(inquiries)]
+
+
+def ask_whether_sure(
+    questions: Sequence[ClusteredQuestion], statements: Sequence[Statement], asker: Asker
+) -> list[Statement]:
+    """R-Tuning: ask the tuned model whether it is sure of an answer. Sure is 1 and unsure 0."""
+    inquiries = []
+    for question, statement in zip(questions, statements, strict=True):
+        turns = (
+            Message(role="user", content=asked(question.question, question.context)),
+            Message(role="assistant", content=statement.answer or "-"),
+            Message(role="user", content=prompts()["sure"]["user"]),
+        )
+        inquiries.append(Inquiry("sure", turns, max_new_tokens=16))
+    results = []
+    for statement, reply in zip(statements, asker.ask(inquiries), strict=True):
+        results.append(Statement(answer=statement.answer, confidence=_sureness(reply)))
+    return results
+
+
+def _sureness(reply: ModelReplies) -> float | NoValue:
+    if reply.failure is not None:
+        return NoValue("no_reply", f"the model gave no reply ({reply.failure})")
+    text = reply.texts[0].lower()
+    is_unsure = "unsure" in text or "not sure" in text
+    if is_unsure == ("i am sure" in text):  # both, or neither
+        verdict = parse_verdict(reply.texts[0])
+        return verdict if isinstance(verdict, NoValue) else float(verdict)
+    return 0.0 if is_unsure else 1.0
+
+
+def agreement(questions: Sequence[ClusteredQuestion]) -> list[Statement]:
+    """The baseline SC: the largest cluster's answer, and its share as the confidence."""
+    statements = []
+    for question in questions:
+        largest = question.clusters[0]
+        statements.append(Statement(answer=largest.answer, confidence=question.share(largest)))
+    return statements
+
+
+def reference_rows(evaluation: Evaluation) -> list[Evaluation]:
+    """What needs no method: always the accuracy, the method's confidences calibrated on the other four
+    fifths, and one that is made of the answer's length alone."""
+    confidences, labels, lengths = evaluation.pairs()
+    if len(labels) < FOLDS or len(set(labels)) < 2:
+        return []
+    constant = [sum(labels) / len(labels)] * len(labels)
+    rows = {"constant (base rate)": constant}
+    try:
+        isotonic = cross_fit("isotonic", confidences, labels)
+        rows[f"isotonic ({evaluation.method})"] = [float(value) for value in isotonic]
+        by_length = cross_fit("isotonic", [-length for length in lengths], labels)
+        rows["length only (isotonic)"] = [float(value) for value in by_length]
+    except MissingExtraError:
+        pass  # the table has fewer rows
+    made = []
+    for name, values in rows.items():
+        statements = tuple(Statement(answer="", confidence=value) for value in values)
+        made.append(Evaluation(name, statements, tuple(labels), baseline=True))
+    return made
+
+
+def evaluation_table(evaluations: Sequence[Evaluation], title: str) -> Table:
+    """A row per method, with 95 % intervals over questions."""
+    columns = [Column("method"), Column("n", "d"), Column("no confidence", "d"), Column("accuracy", ".3f")]
+    columns.append(Column("mean confidence", ".3f"))
+    for name in MEASURED:
+        columns += [Column(name, ".3f"), Column("95%")]
+    rows: list[tuple[Cell, ...]] = []
+    for one in evaluations:
+        confidences, labels, _ = one.pairs()
+        measures = one.measures()
+        mean = float(np.mean(confidences)) if confidences else None
+        accuracy = None if one.baseline else one.accuracy
+        cells: list[Cell] = [one.method, len(labels), one.without_confidence.total(), accuracy, mean]
+        for name in MEASURED:
+            cells += _cells(measures.get(name))
+        rows.append(tuple(cells))
+    notes = [f"{name}: {MEASURES[name].definition}." for name in MEASURED]
+    notes.append("95%: bootstrap over questions. no confidence: statements whose confidence cannot be read.")
+    return Table(title, tuple(columns), tuple(rows), tuple(notes))
+
+
+def _cells(measurement: Measurement | None) -> tuple[Cell, Cell]:
+    if measurement is None or measurement.low is None or measurement.high is None:
+        return (None if measurement is None else measurement.value), None
+    return measurement.value, f"{measurement.low:.3f}–{measurement.high:.3f}"
+
+
+def faithfulness_inquiries(
+    questions: Sequence[ClusteredQuestion], statements: Sequence[Statement]
+) -> list[Inquiry]:
+    """Ask a judge how well each self-reflection fits what the answers disagree about. Statements without one
+    are left out."""
+    inquiries = []
+    for question, statement in zip(questions, statements, strict=True):
+        if statement.reflection:
+            values = {
+                "question": quoted(asked(question.question, question.context)),
+                "responses": listed_clusters(question),
+                "reflection": quoted(statement.reflection),
+            }
+            inquiries.append(Inquiry("faithful", (user_message("faithful", values),), max_new_tokens=48))
+    return inquiries
+
+
+def read_scores(replies: Sequence[ModelReplies]) -> list[float | NoValue]:
+    """Read ``Score: 7`` as 0.7, by the rules of :func:`parse_confidence`."""
+    scores: list[float | NoValue] = []
+    for reply in replies:
+        text = reply_text(reply)
+        if isinstance(text, NoValue):
+            scores.append(text)
+        else:
+            scores.append(parse_confidence(text.rpartition("Score:")[2]))
+    return scores

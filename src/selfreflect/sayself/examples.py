@@ -1,0 +1,137 @@
+"""Make training data of clusters and rationales: which questions train, and what the model is to say."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, get_args
+
+from selfreflect.grouping import normal_form
+from selfreflect.sayself.clusters import Choice, Cluster, ClusteredQuestion, tenths
+from selfreflect.sayself.prompts import asked, prompts
+from selfreflect.sayself.rationales import Rationale
+from selfreflect.sayself.statement import write_statement
+
+Variant = Literal["full", "no_rationale", "plain", "rtuning", "group"]
+"""``full``: answer, self-reflection and confidence. ``no_rationale``: answer and confidence. ``plain``: the
+answer. ``rtuning``: the answer, then whether the model is sure, from whether its own answer is right
+(R-Tuning, arXiv 2311.09677). ``group``: like ``no_rationale``, with one confidence for all questions of equal
+agreement: how often their largest cluster is right."""
+VARIANTS: tuple[Variant, ...] = get_args(Variant)
+
+Part = Literal["train", "rl", "dev", "test"]
+PARTS: tuple[Part, ...] = get_args(Part)
+SHARES = (0.5, 0.15, 0.1, 0.25)
+"""Of the questions, by part: for fine-tuning, for reinforcement, for choosing, for the final figures."""
+
+Messages = list[dict[str, str]]
+
+
+def split_questions(questions: Sequence[ClusteredQuestion], seed: int = 0) -> dict[str, Part]:
+    """Give each question a part, by its text: equal texts and their spellings share one, and further
+    questions change nothing for those that are there.
+
+    Returns:
+        The part by question id.
+    """
+    parts: dict[str, Part] = {}
+    for question in questions:
+        text = f"{seed}\n{normal_form(question.context)}\n{normal_form(question.question)}"
+        place = int.from_bytes(hashlib.sha256(text.encode("utf-8", "replace")).digest()[:8]) / 2**64
+        part: Part = PARTS[-1]
+        for name, share in zip(PARTS, SHARES, strict=True):
+            if place < share:
+                part = name
+                break
+            place -= share
+        parts[question.id] = part
+    return parts
+
+
+def overlap(parts: Mapping[str, Sequence[ClusteredQuestion]]) -> list[str]:
+    """The ids of questions whose text occurs in more than one part."""
+    homes: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for part, questions in parts.items():
+        for question in questions:
+            homes[normal_form(question.context), normal_form(question.question)].add(part)
+    shared = []
+    for questions in parts.values():
+        for question in questions:
+            if len(homes[normal_form(question.context), normal_form(question.question)]) > 1:
+                shared.append(question.id)
+    return sorted(set(shared))
+
+
+def make_examples(
+    questions: Sequence[ClusteredQuestion],
+    rationales: Mapping[str, Rationale],
+    variant: Variant,
+    choice: Choice,
+) -> tuple[list[dict[str, Any]], Counter[str]]:
+    """Make a row for each question that the variant can use.
+
+    Returns:
+        Rows with ``question_id``, ``question``, ``response`` (the published line), and ``prompt`` and
+        ``completion`` as chat messages; and how many questions were left out, by reason.
+    """
+    levels = group_levels(questions) if variant == "group" else {}
+    rows = []
+    dropped: Counter[str] = Counter()
+    for question in questions:
+        cluster = question.choose("majority" if variant == "rtuning" else choice)
+        if cluster is None:
+            dropped["no cluster has the right answer"] += 1
+            continue
+        rationale = rationales.get(question.id)
+        if variant == "full" and (rationale is None or not rationale.text):
+            dropped["no usable rationale"] += 1
+            continue
+        if variant == "rtuning" and cluster.correct is None:
+            dropped["no right answer to compare with"] += 1
+            continue
+        reflection = rationale.text if rationale is not None and variant == "full" else ""
+        confidence = _confidence(question, cluster, variant, levels)
+        response = write_statement(cluster.reasoning, cluster.answer, reflection, confidence)
+        rows.append(_row(question, cluster, response, variant))
+    return rows, dropped
+
+
+def group_levels(questions: Sequence[ClusteredQuestion]) -> dict[int, int]:
+    """How often the largest cluster is right, in tenths, by its share in tenths. Questions without a right
+    answer do not count."""
+    correct: dict[int, list[bool]] = defaultdict(list)
+    for question in questions:
+        largest = question.choose("majority")
+        if largest is not None and largest.correct is not None:
+            correct[tenths(question.share(largest))].append(largest.correct)
+    return {level: tenths(sum(labels) / len(labels), least=0) for level, labels in correct.items()}
+
+
+def _confidence(
+    question: ClusteredQuestion, cluster: Cluster, variant: Variant, levels: Mapping[int, int]
+) -> int | None:
+    if variant in ("plain", "rtuning"):
+        return None
+    if variant == "group":
+        largest = question.choose("majority")
+        assert largest is not None
+        level = tenths(question.share(largest))
+        return levels.get(level, level)
+    return tenths(question.share(cluster))
+
+
+def _row(question: ClusteredQuestion, cluster: Cluster, response: str, variant: Variant) -> dict[str, Any]:
+    prompt: Messages = [{"role": "user", "content": asked(question.question, question.context)}]
+    completion: Messages = [{"role": "assistant", "content": response}]
+    if variant == "rtuning":
+        texts = prompts()["sure"]
+        prompt += [*completion, {"role": "user", "content": texts["user"]}]
+        completion = [{"role": "assistant", "content": texts["yes" if cluster.correct else "no"]}]
+    return {
+        "question_id": question.id,
+        "question": question.question,
+        "response": response,
+        "prompt": prompt,
+        "completion": completion,
+    }

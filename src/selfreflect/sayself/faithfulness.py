@@ -1,0 +1,80 @@
+"""How much a self-reflection tells of the sampled answers, measured without labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from selfreflect.metric.measures import Measures
+from selfreflect.records import AnswerSet, Information, Question, Score, Summary
+from selfreflect.render.table import Cell, Column, Table
+from selfreflect.sayself.clusters import ClusteredQuestion
+from selfreflect.sayself.statement import Statement
+from selfreflect.stats import mean_interval
+
+TEXTS = ("answer", "answer and reflection", "reflection")
+
+
+@dataclass(frozen=True)
+class Told:
+    """Bits told of a held-out answer and distances, by text, over the questions where each is defined."""
+
+    bits: Mapping[str, Sequence[float]]
+    distances: Mapping[str, Sequence[float]]
+
+
+def measure_reflections(
+    measures: Measures,
+    questions: Sequence[ClusteredQuestion],
+    statements: Sequence[Statement],
+    answers: Mapping[str, AnswerSet],
+) -> Told:
+    """Measure three texts of each statement as summaries of the question's sampled answers.
+
+    Questions without a reflection are left out: their three texts could not be compared.
+    """
+    bits: dict[str, list[float]] = {name: [] for name in TEXTS}
+    distances: dict[str, list[float]] = {name: [] for name in TEXTS}
+    for question, statement in zip(questions, statements, strict=True):
+        if not statement.reflection or not statement.answer or question.id not in answers:
+            continue
+        record = Question(id=question.id, text=question.question, context=question.context)
+        texts = (statement.answer, f"{statement.answer}. {statement.reflection}", statement.reflection)
+        summaries = [
+            Summary(question_id=question.id, name=name, text=text)
+            for name, text in zip(TEXTS, texts, strict=True)
+        ]
+        for result in measures.measure(record, answers[question.id], summaries):
+            if isinstance(result, Information) and result.bits is not None:
+                bits[result.summary].append(result.bits)
+            elif isinstance(result, Score):
+                distances[result.summary].append(result.value)
+    return Told(bits, distances)
+
+
+def told_table(told: Told, title: str) -> Table:
+    """Means with 95 % intervals over questions."""
+    rows: list[tuple[Cell, ...]] = []
+    for name in TEXTS:
+        size = max(len(told.bits[name]), len(told.distances[name]))
+        rows.append((name, size, *_cells(told.bits[name], ".2f"), *_cells(told.distances[name], ".4f")))
+    columns = (
+        Column("text"),
+        Column("n", "d"),
+        Column("bits", ".2f"),
+        Column("95%"),
+        Column("SelfReflect", ".4f"),
+        Column("95%"),
+    )
+    notes = (
+        "bits: told of a held-out sampled answer; more is better. SelfReflect: distance; less is better.",
+        "A reflection that adds bits to its answer says what the samples disagree about.",
+    )
+    return Table(title, columns, tuple(rows), notes)
+
+
+def _cells(values: Sequence[float], form: str) -> tuple[Cell, Cell]:
+    estimate = mean_interval(values, len(values))
+    if estimate.low is None or estimate.high is None:
+        return estimate.mean, None
+    return estimate.mean, f"{estimate.low:{form}} to {estimate.high:{form}}"

@@ -1,0 +1,39 @@
+"""The texts of ``data/sayself_prompts.toml``, and how clusters stand in them."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+
+from selfreflect.models.base import Message
+from selfreflect.sayself.clusters import ClusteredQuestion
+from selfreflect.text import fenced, fill, normalise_question
+from selfreflect.uncertainty.asking.prompts import quoted
+
+
+@cache
+def prompts() -> Mapping[str, Mapping[str, str]]:
+    """The texts, by what they are for."""
+    file = resources.files("selfreflect") / "data" / "sayself_prompts.toml"
+    return tomllib.loads(file.read_text(encoding="utf-8"))
+
+
+def asked(question: str, context: str = "") -> str:
+    """What a trained model is asked: the question, after its context if it has one."""
+    plain = normalise_question(question)
+    return f"{fenced(context)}\n\n{plain}" if context else plain
+
+
+def user_message(name: str, values: Mapping[str, str]) -> Message:
+    """The prompt ``name`` with its placeholders filled in."""
+    return Message(role="user", content=fill(prompts()[name]["user"], values).strip())
+
+
+def listed_clusters(question: ClusteredQuestion) -> str:
+    """One answer of each cluster with its share, one per line."""
+    lines = []
+    for number, cluster in enumerate(question.clusters, start=1):
+        lines.append(f"{number}. {quoted(cluster.answer)} (share {question.share(cluster):.0%})")
+    return "\n".join(lines)

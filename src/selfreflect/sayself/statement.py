@@ -1,0 +1,110 @@
+"""The line that a model is trained to say: an answer, what it doubts, and a confidence from 0 to 10.
+
+The published format is one line: ``The hotel is by the lake. Answer: Nam Van Lake. Self-reflection: I am not
+sure which lake it is. Confidence: 7``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from selfreflect.errors import excerpt
+from selfreflect.uncertainty.asking.parsing import parse_probability
+from selfreflect.uncertainty.question import NoValue
+
+ANSWER = "Answer:"
+REFLECTION = "Self-reflection:"
+CONFIDENCE = "Confidence:"
+
+SURE = "I'm totally confident in my response."
+"""What a model says whose samples all agree; the published data say the same."""
+
+_MARKERS = tuple(
+    re.compile(rf"(?:^|(?<=\s))[*_]*{marker[:-1]}[*_]*\s*:[*_]*", re.IGNORECASE)
+    for marker in (ANSWER, REFLECTION, CONFIDENCE)
+)
+_NUMBER = re.compile(r"(?<![\w.,-])-?\d+(?:\.\d+)?(?![\w]|[.,]\d)")
+_MARKED = re.compile(r"%|/|\bper\s?cent\b|\bout of\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What a model says, in parts. Parts that it leaves out are empty."""
+
+    answer: str
+    confidence: float | NoValue
+    """In [0, 1], or why there is none."""
+    reasoning: str = ""
+    reflection: str = ""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether there are an answer and a confidence."""
+        return bool(self.answer) and not isinstance(self.confidence, NoValue)
+
+
+def write_statement(reasoning: str, answer: str, reflection: str, confidence: int | None) -> str:
+    """Write the published line; a part that is empty or None is left out with its marker.
+
+    Args:
+        confidence: 0 to 10.
+    """
+    parts = [reasoning.strip(), f"{ANSWER} {answer.strip().removesuffix('.')}."]
+    if reflection:
+        parts.append(f"{REFLECTION} {reflection.strip()}")
+    if confidence is not None:
+        parts.append(f"{CONFIDENCE} {confidence}")
+    return " ".join(" ".join(part.split()) for part in parts if part)
+
+
+def parse_statement(text: str) -> Statement:
+    """Read the parts of what a model said.
+
+    The first ``Answer:`` ends the reasoning; the first ``Self-reflection:`` and ``Confidence:`` after it end
+    the part before. Without ``Answer:`` all text before the other markers is the answer.
+    """
+    places: list[re.Match[str] | None] = []
+    start = 0
+    for marker in _MARKERS:
+        match = marker.search(text, start)
+        places.append(match)
+        start = match.end() if match else start
+    answer, reflection, confidence = places
+    answer_end = next((match.start() for match in (reflection, confidence) if match), len(text))
+    reflection_end = confidence.start() if confidence else len(text)
+    value: float | NoValue = NoValue("no_number", f"no {CONFIDENCE!r} in {excerpt(text, 80)}")
+    if confidence is not None:
+        value = parse_confidence(text[confidence.end() :])
+    return Statement(
+        answer=_plain(text[answer.end() if answer else 0 : answer_end]).removesuffix("."),
+        confidence=value,
+        reasoning=_plain(text[: answer.start()]) if answer else "",
+        reflection=_plain(text[reflection.end() : reflection_end]) if reflection else "",
+    )
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split()).strip("*_ ")
+
+
+def parse_confidence(text: str) -> float | NoValue:
+    """Read the confidence at the start of a text, up to the end of its line, as a number in [0, 1].
+
+    A plain number counts tenths: ``7`` is 0.7. ``8/10``, ``8 out of 10`` and ``85%`` mean what they say.
+    Refused with a reason: no number, several different ones, a plain one outside 0 to 10, and one between 0
+    and 1, which may be tenths or a probability. Nothing is clamped.
+    """
+    line = text.strip().partition("\n")[0]
+    if _MARKED.search(line):
+        return parse_probability(line)
+    numbers = sorted({float(number) for number in _NUMBER.findall(line)})
+    if not numbers:
+        return NoValue("no_number", f"no number in {excerpt(line, 80)}")
+    if len(numbers) > 1:
+        return NoValue("several_numbers", f"{len(numbers)} different numbers in {excerpt(line, 80)}")
+    if not 0 <= numbers[0] <= 10:
+        return NoValue("out_of_range", f"{numbers[0]:g} is not from 0 to 10")
+    if 0 < numbers[0] < 1:
+        return NoValue("ambiguous_number", f"{numbers[0]:g} may be tenths or a probability")
+    return numbers[0] / 10

@@ -1,0 +1,126 @@
+"""The folder ``sayself`` of a run directory: what each step makes for the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from selfreflect.atomic import write_bytes
+from selfreflect.errors import DataError
+from selfreflect.records import R, Record, dump_line
+from selfreflect.sayself.clusters import ClusteredQuestion
+from selfreflect.sayself.examples import PARTS, Part, Variant, overlap
+from selfreflect.sayself.rationales import Rationale
+from selfreflect.store.journal import Journal, store_errors
+
+
+class SplitQuestion(Record, frozen=True, kw_only=True):
+    """Which part a question belongs to."""
+
+    question_id: str
+    part: Part
+
+
+class TrainingLog(Record, frozen=True, kw_only=True):
+    """What a stage of training did, in the folder of its adapter."""
+
+    variant: Variant
+    seed: int
+    preset: str
+    base: str
+    reward: str = ""
+    """Of reinforcement; empty after fine-tuning."""
+    examples: int
+    steps: int
+    loss: float | None = None
+    change: float
+    """Norm of the change of all trained weights."""
+
+
+class Workspace:
+    """Files of SaySelf's steps. A step that comes too early says which one is missing.
+
+    Args:
+        run: the run directory that holds the sampled answers.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self.run = run
+        self.folder = run / "sayself"
+
+    def clusters(self) -> list[ClusteredQuestion]:
+        """The clusters of ``sayself cluster``."""
+        return self._read("clusters.jsonl", ClusteredQuestion, lambda one: one.id, "cluster")
+
+    def rationales(self) -> dict[str, Rationale]:
+        """The rationales of ``sayself rationale``, by question id."""
+        records = self._read("rationales.jsonl", Rationale, lambda one: one.question_id, "rationale")
+        return {rationale.question_id: rationale for rationale in records}
+
+    def parts(self) -> dict[Part, list[ClusteredQuestion]]:
+        """The questions of each part, as ``sayself dataset`` split them.
+
+        Raises:
+            DataError: a question is in two parts, so a model would be tested on what it was trained on.
+        """
+        part_of = self._read("splits.jsonl", SplitQuestion, lambda one: one.question_id, "dataset")
+        by_id = {question.id: question for question in self.clusters()}
+        parts: dict[Part, list[ClusteredQuestion]] = {part: [] for part in PARTS}
+        for split in part_of:
+            if split.question_id in by_id:
+                parts[split.part].append(by_id[split.question_id])
+        shared = overlap({str(part): questions for part, questions in parts.items()})
+        if shared:
+            raise DataError(
+                f"{self.folder / 'splits.jsonl'}: {len(shared)} questions are in several parts, such as "
+                f"{shared[0]}. Run `selfreflect sayself dataset` again."
+            )
+        return parts
+
+    def data(self, variant: Variant, part: Part) -> Path:
+        """The file of a variant's examples."""
+        return self.folder / "data" / variant / f"{part}.jsonl"
+
+    def adapter(self, variant: Variant, seed: int, reward: str = "") -> Path:
+        """The folder of a trained adapter."""
+        suffix = f"-{reward}" if reward else ""
+        return self.folder / "models" / f"{variant}-{seed}{suffix}"
+
+    def trained(self) -> list[tuple[Path, TrainingLog]]:
+        """The adapters whose training has ended, by name."""
+        found = []
+        for path in sorted((self.folder / "models").glob("*/training.jsonl")):
+            for log in Journal(path, TrainingLog, lambda one: one.variant).records.values():
+                found.append((path.parent, log))
+        return found
+
+    def write(self, name: str, rows: Iterable[Record | Mapping[str, Any]]) -> Path:
+        """Replace a file by rows, at once."""
+        path = self.folder / name
+        with store_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(path, "".join(dump_line(row) + "\n" for row in rows).encode())
+        return path
+
+    def write_text(self, name: str, text: str) -> Path:
+        """Replace a text file, at once."""
+        path = self.folder / name
+        with store_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(path, text.encode())
+        return path
+
+    def _read(self, name: str, kind: type[R], key: Callable[[R], str], step: str) -> list[R]:
+        path = self.folder / name
+        if not path.exists():
+            raise DataError(f"{path} is missing. Make it with: selfreflect sayself {step} --out {self.run}")
+        return list(Journal(path, kind, key).records.values())
+
+
+def by_part(parts: Mapping[str, Part], questions: Sequence[ClusteredQuestion]) -> Mapping[Part, int]:
+    """How many questions each part has."""
+    counts: dict[Part, int] = dict.fromkeys(PARTS, 0)
+    for question in questions:
+        counts[parts[question.id]] += 1
+    return counts

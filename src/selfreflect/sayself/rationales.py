@@ -24,7 +24,7 @@ _NUMBER_WORDS = (
     "two three four five six seven eight nine ten eleven twelve twenty thirty forty fifty hundred half"
 )
 _LEAKS = re.compile(
-    rf"\d|%|\b(?:{'|'.join(_NUMBER_WORDS.split())}|per\s?cent(?:ages?)?|probabilit\w+|shares?|"
+    rf"\d+|%|\b(?:{'|'.join(_NUMBER_WORDS.split())}|per\s?cent(?:ages?)?|probabilit\w+|shares?|"
     r"confidence scores?|samples?|sampled|clusters?|frequen\w+|(?:these|those|different|possible|other) "
     r"(?:answers|responses)|responses?|the list)\b",
     re.IGNORECASE,

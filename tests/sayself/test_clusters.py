@@ -1,0 +1,62 @@
+"""Clusters and the confidences that are made of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from selfreflect.sayself.clusters import cluster_answers, tenths
+from selfreflect.uncertainty.classes import ClassRule
+from selfreflect.uncertainty.correctness import Correctness
+from selfreflect.uncertainty.question import AnsweredQuestion
+
+QUESTION = AnsweredQuestion(
+    id="q",
+    text="Capital of France?",
+    answers=("Lyon", "paris.", "Paris", "Nice", "Lyon", "Paris"),
+    gold=("Paris",),
+)
+
+
+def test_the_largest_cluster_comes_first_and_the_right_one_is_known() -> None:
+    [question] = cluster_answers([QUESTION], ClassRule("exact"), Correctness("exact"))
+    assert [(one.answer, one.size, one.correct) for one in question.clusters] == [
+        ("paris", 3, True),
+        ("Lyon", 2, False),
+        ("Nice", 1, False),
+    ]
+    gold = question.choose("gold")
+    assert gold is not None
+    assert question.share(gold) == 0.5
+
+
+def test_a_question_whose_answers_are_all_wrong_has_no_right_cluster_but_a_largest_one() -> None:
+    wrong = AnsweredQuestion(id="q", answers=("Lyon", "Nice", "Lyon"), gold=("Paris",))
+    [question] = cluster_answers([wrong], ClassRule("exact"), Correctness("exact"))
+    assert question.choose("gold") is None
+    majority = question.choose("majority")
+    assert majority is not None
+    assert majority.answer == "Lyon"
+
+
+def test_reasoning_is_cut_off_before_answers_are_compared() -> None:
+    answers = ("It is on the Seine. Answer: Paris.", "I recall a tower. Answer: Paris.")
+    [question] = cluster_answers(
+        [AnsweredQuestion(id="q", answers=answers)], ClassRule("exact"), Correctness("exact")
+    )
+    [cluster] = question.clusters
+    assert (cluster.answer, cluster.reasoning, cluster.size) == ("Paris", "It is on the Seine.", 2)
+
+
+def test_a_cluster_is_led_by_the_first_answer_and_leaders_do_not_chain() -> None:
+    """jaccard: "a b" matches "b c" matches "c d", and "a b" does not match "c d"."""
+    answers = ("a b", "b c", "c d")
+    rule = ClassRule("jaccard:0.3", "first")
+    [question] = cluster_answers([AnsweredQuestion(id="q", answers=answers)], rule, Correctness("exact"))
+    assert [(one.answer, one.size) for one in question.clusters] == [("a b", 2), ("c d", 1)]
+
+
+@pytest.mark.parametrize(
+    ("share", "value"), [(0.0, 1), (0.04, 1), (0.15, 2), (0.25, 3), (0.94, 9), (0.95, 10), (1.0, 10)]
+)
+def test_shares_are_rounded_half_up_to_tenths_of_at_least_one(share: float, value: int) -> None:
+    assert tenths(share) == value

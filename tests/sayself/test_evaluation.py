@@ -1,0 +1,113 @@
+"""The table that compares methods."""
+
+from __future__ import annotations
+
+import pytest
+from scripted import Scripted
+
+from selfreflect.models.spec import ModelSpec
+from selfreflect.sayself.clusters import Cluster, ClusteredQuestion
+from selfreflect.sayself.evaluation import (
+    Evaluation,
+    agreement,
+    ask_directly,
+    ask_statements,
+    ask_whether_sure,
+    evaluation_table,
+    label_statements,
+    reference_rows,
+)
+from selfreflect.sayself.reinforcement import reinforcement_rows
+from selfreflect.sayself.statement import Statement
+from selfreflect.uncertainty.asking.asker import Asker
+from selfreflect.uncertainty.correctness import Correctness
+from selfreflect.uncertainty.measures import measure
+from selfreflect.uncertainty.question import NoValue
+
+
+def questions(count: int) -> list[ClusteredQuestion]:
+    made = []
+    for number in range(count):
+        clusters = (Cluster(answer="Seine", size=7), Cluster(answer="Loire", size=3))
+        made.append(
+            ClusteredQuestion(id=str(number), question=f"River {number}?", gold=("Seine",), clusters=clusters)
+        )
+    return made
+
+
+def asker(script: object) -> Asker:
+    model = Scripted(script)  # type: ignore[arg-type]
+    return Asker(ModelSpec("scripted"), lambda: model)
+
+
+def test_the_published_error_is_a_mean_absolute_error() -> None:
+    assert measure("mae", [0.9, 0.6, 0.2], [1, 0, 0]).value == pytest.approx((0.1 + 0.6 + 0.2) / 3)
+
+
+def test_agreement_states_the_share_of_the_largest_cluster() -> None:
+    assert agreement(questions(1)) == [Statement(answer="Seine", confidence=0.7)]
+
+
+def test_asked_directly() -> None:
+    [statement] = ask_directly(questions(1), asker("Seine\nConfidence: 9"))
+    assert (statement.answer, statement.confidence) == ("Seine", 0.9)
+
+
+def test_sure_is_1_unsure_0_and_anything_else_has_no_value() -> None:
+    script = {"Are you sure": "I am unsure."}
+    given = [Statement(answer="Seine", confidence=0.5)]
+    [unsure] = ask_whether_sure(questions(1), given, asker(script))
+    [sure] = ask_whether_sure(questions(1), given, asker("I am sure."))
+    [neither] = ask_whether_sure(questions(1), given, asker("Maybe."))
+    assert (unsure.confidence, sure.confidence) == (0.0, 1.0)
+    assert isinstance(neither.confidence, NoValue)
+
+
+def test_an_answer_counts_for_accuracy_even_without_a_confidence() -> None:
+    two = questions(2)
+    statements = ask_statements(
+        two, asker({"River 0": "Answer: Seine. Confidence: 8", "River 1": "Answer: Loire."})
+    )
+    one = Evaluation("m", tuple(statements), label_statements(two, statements, Correctness("exact")))
+    assert one.accuracy == 0.5
+    assert one.without_confidence == {"no_number": 1}
+    assert one.pairs()[:2] == ([0.8], [True])
+
+
+def test_naming_the_right_answer_in_the_reflection_is_not_being_right() -> None:
+    """The published code searches the whole text for it."""
+    statements = ask_statements(
+        questions(1), asker("Answer: Loire. Self-reflection: It may be the Seine. Confidence: 9")
+    )
+    assert label_statements(questions(1), statements, Correctness("squad_f1")) == (False,)
+
+
+def test_the_second_stage_goes_on_from_the_marker() -> None:
+    script = {
+        "River 0": "Answer: Loire. Confidence: high",
+        "River 1": "Answer: Seine.",
+        "River 2": "Answer: Seine. Confidence: 10",
+    }
+    rows = reinforcement_rows(questions(3), asker(script), Correctness("exact"))
+    assert [(row["question_id"], row["correct"]) for row in rows] == [("2", True)]
+    assert rows[0]["prompt"][-1] == {"role": "assistant", "content": "Answer: Seine. Confidence:"}
+
+
+def test_three_rows_need_no_method() -> None:
+    statements = [Statement(answer="a" * (1 + number % 3), confidence=number / 20) for number in range(20)]
+    labels = tuple(number % 3 != 0 for number in range(20))
+    rows = reference_rows(Evaluation("m", tuple(statements), labels))
+    assert [row.method for row in rows] == ["constant (base rate)", "isotonic (m)", "length only (isotonic)"]
+    assert rows[0].measures()["ece_10_left"].value == pytest.approx(0)
+
+
+def test_the_table_shows_a_row_for_each_method_with_its_failures() -> None:
+    labels = (True, False, True, False, True, True)
+    statements = tuple(Statement(answer="x", confidence=0.1 * number) for number in range(6))
+    broken = Statement(answer="x", confidence=NoValue("no_number", "none"))
+    table = evaluation_table(
+        [Evaluation("a", statements, labels), Evaluation("b", (*statements[:5], broken), labels)], "T"
+    )
+    assert [row[:3] for row in table.rows] == [("a", 6, 0), ("b", 5, 1)]
+    nothing = evaluation_table([Evaluation("c", (broken,) * 6, labels)], "T")
+    assert nothing.rows[0][1:5] == (0, 6, pytest.approx(4 / 6), None)

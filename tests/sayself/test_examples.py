@@ -1,0 +1,85 @@
+"""Training data: variants, and parts that never share a question."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from selfreflect.sayself.clusters import Cluster, ClusteredQuestion
+from selfreflect.sayself.examples import make_examples, overlap, split_questions
+from selfreflect.sayself.rationales import Rationale
+
+DOUBT = "I do not remember which river it is."
+
+
+def question(id_: str, text: str, *clusters: tuple[str, int, bool]) -> ClusteredQuestion:
+    made = tuple(Cluster(answer=answer, size=size, correct=right) for answer, size, right in clusters)
+    return ClusteredQuestion(id=id_, question=text, gold=("Seine",), clusters=made)
+
+
+RIVER = question("r", "Which river?", ("Loire", 6, False), ("Seine", 4, True))
+RATIONALES = {"r": Rationale(question_id="r", text=DOUBT, origin="model")}
+
+
+def responses(variant: str, choice: str = "gold") -> list[str]:
+    rows, _ = make_examples([RIVER], RATIONALES, variant, choice)  # type: ignore[arg-type]
+    return [row["response"] for row in rows]
+
+
+def test_the_right_answer_gets_the_share_of_its_own_cluster() -> None:
+    assert responses("full") == [f"Answer: Seine. Self-reflection: {DOUBT} Confidence: 4"]
+    assert responses("full", "majority") == [f"Answer: Loire. Self-reflection: {DOUBT} Confidence: 6"]
+    assert responses("no_rationale") == ["Answer: Seine. Confidence: 4"]
+    assert responses("plain") == ["Answer: Seine."]
+
+
+def test_r_tuning_asks_about_the_models_own_answer() -> None:
+    [row], _ = make_examples([RIVER], RATIONALES, "rtuning", "gold")
+    assert row["prompt"][1] == {"role": "assistant", "content": "Answer: Loire."}
+    assert row["completion"] == [{"role": "assistant", "content": "I am unsure."}]
+
+
+def test_a_group_shares_the_accuracy_of_its_largest_clusters() -> None:
+    twin = question("s", "Which other river?", ("Seine", 6, True), ("Loire", 4, False))
+    rows, _ = make_examples([RIVER, twin], {}, "group", "majority")
+    assert [row["response"] for row in rows] == [
+        "Answer: Loire. Confidence: 5",
+        "Answer: Seine. Confidence: 5",
+    ]
+
+
+def test_what_cannot_be_used_is_counted_by_reason() -> None:
+    wrong = question("w", "Which lake?", ("Como", 3, False))
+    dropped = Rationale(question_id="r", text="", origin="dropped")
+    rows, counts = make_examples([RIVER, wrong], {"r": dropped}, "full", "gold")
+    assert rows == []
+    assert counts == {"no usable rationale": 1, "no cluster has the right answer": 1}
+
+
+@given(st.lists(st.text(min_size=1), max_size=40), st.integers(0, 5))
+def test_no_text_is_in_two_parts_however_it_is_spelled(texts: list[str], seed: int) -> None:
+    questions = []
+    for place, text in enumerate(texts):
+        questions.append(question(f"a{place}", text, ("Seine", 1, True)))
+        questions.append(question(f"b{place}", f"  {text.upper()} ", ("Seine", 1, True)))
+    parts = split_questions(questions, seed)
+    by_part: dict[str, list[ClusteredQuestion]] = {}
+    for one in questions:
+        by_part.setdefault(parts[one.id], []).append(one)
+    assert overlap(by_part) == []
+
+
+def test_parts_have_about_their_shares_and_do_not_move_when_questions_are_added() -> None:
+    many = [question(str(number), f"Number {number}?", ("Seine", 1, True)) for number in range(2000)]
+    parts = split_questions(many)
+    counts = {part: list(parts.values()).count(part) for part in ("train", "rl", "dev", "test")}
+    assert abs(counts["train"] - 1000) < 100
+    assert abs(counts["test"] - 500) < 100
+    assert split_questions(many[:10]) == {one.id: parts[one.id] for one in many[:10]}
+
+
+def test_an_overlap_is_seen() -> None:
+    assert overlap({"train": [RIVER], "test": [question("x", "which river?", ("Seine", 1, True))]}) == [
+        "r",
+        "x",
+    ]

@@ -85,18 +85,21 @@ def commands() -> str:
     """Every command with its options, as ``--help`` has them."""
     group = typer.main.get_command(application())
     lines = [COMMANDS_TEXT, " ".join((group.epilog or "").split()), ""]
-    for name in COMMANDS:
-        lines += _command(name, group.commands[name])  # type: ignore[attr-defined]
+    for name, example in COMMANDS.items():
+        command = group.commands[name]  # type: ignore[attr-defined]
+        lines += _command(name, command, example)
+        for step, part in getattr(command, "commands", {}).items():
+            lines += _command(f"{name} {step}", part, (part.epilog or "").removeprefix("Example: "))
     return "\n".join(lines)
 
 
-def _command(name: str, command: Any) -> Iterator[str]:
+def _command(name: str, command: Any, example: str) -> Iterator[str]:
     yield f"## {name}"
     yield ""
     for paragraph in (command.help or "").split("\n\n"):
         yield " ".join(paragraph.split()).replace("<", "&lt;")
         yield ""
-    yield from ("```text", f"{COMMANDS[name]}", "```", "")
+    yield from ("```text", example, "```", "")
     yield from ("| option | what it does |", "| --- | --- |")
     context = typer.Context(command)
     for parameter in command.get_params(context):

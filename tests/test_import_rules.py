@@ -70,6 +70,7 @@ OPTIONAL = (
     "ray",
     "wandb",
     "mlflow",
+    "trl",
     "peft",
 )
 

@@ -234,6 +234,15 @@ class SamplingCheck(Record, frozen=True, kw_only=True):
         return enough and self.identical_questions >= 0.9 * self.questions
 
 
+class StatedParts(Record, frozen=True, kw_only=True):
+    """The parts of a summary that states its own confidence."""
+
+    answer: str
+    reflection: str = ""
+    """What the model doubts, in its words."""
+    confidence: Share
+
+
 class Summary(Record, frozen=True, kw_only=True):
     """A text that claims to describe an answer distribution, written by strategy ``name``."""
 
@@ -249,6 +258,8 @@ class Summary(Record, frozen=True, kw_only=True):
     """Completions sampled, over all steps."""
     truncated: bool = False
     """Whether the last step was one completion that the limit of tokens cut off."""
+    parts: StatedParts | msgspec.UnsetType = msgspec.UNSET
+    """Of strategies that state a confidence; no field in the records of others."""
 
 
 class Guess(msgspec.Struct, frozen=True, array_like=True):

@@ -19,6 +19,7 @@ from command import COMMAND, environment, run, small, written
 
 import selfreflect
 from selfreflect.cli import COMMANDS, _guarded, application
+from selfreflect.cli.sayself_command import STEPS
 from selfreflect.store.run import Run
 
 FIELDS = {"id", "summary", "question", "summary_text", "score", "stderr", "token_tasks", "judge"}
@@ -69,6 +70,16 @@ def test_the_overview_lists_commands_exit_codes_and_completion() -> None:
     assert "1 done, with failures recorded; 2 bad usage" in words
     assert "--install-completion" in words
     assert "--show-completion" in words
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_every_step_of_sayself_has_an_example_that_is_whole_at_80_columns(
+    step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = run("sayself", step, "--help").stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert f"Example: {STEPS[step][1]}" in " ".join(" ".join(lines).split())
 
 
 @pytest.mark.parametrize("arguments", [["--help"], *([name, "--help"] for name in COMMANDS)])

@@ -101,7 +101,8 @@ def application(commands: Iterable[str] = tuple(COMMANDS)) -> typer.Typer:
     for name in commands:
         module = import_module(f"selfreflect.cli.{FILES.get(name, f'{name}_command')}")
         if name in GROUPS:
-            app.add_typer(_group(name, module.ABOUT, module.STEPS), name=name)
+            group = _group(name, module.ABOUT, module.STEPS)
+            app.add_typer(group, name=name, short_help=module.SHORT, epilog=f"Example: {COMMANDS[name]}")
         else:
             _add(app, name, getattr(module, f"{name}_command"), COMMANDS[name])
     return app

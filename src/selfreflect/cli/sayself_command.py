@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from selfreflect.sayself.workspace import Workspace
     from selfreflect.uncertainty.asking.asker import Asker
 
+SHORT = "Train a model to state its confidence and why it doubts."
 ABOUT = (
     "Train a model to state its confidence and the reasons for its doubt (SaySelf, arXiv 2405.20974): sample "
     "many answers, cluster them, describe what they disagree about, fine-tune on answer, reflection and "

@@ -143,7 +143,6 @@ def reinforce(
 class _Libraries:
     datasets: Any
     peft: Any
-    torch: Any
     transformers: Any
     trl: Any
 
@@ -154,19 +153,18 @@ def _load_libraries() -> _Libraries:
     try:
         import datasets
         import peft
-        import torch
         import transformers
         import trl
     except ImportError as error:
         raise MissingExtraError("training", "train") from error
-    return _Libraries(datasets, peft, torch, transformers, trl)
+    return _Libraries(datasets, peft, transformers, trl)
 
 
 def _load(libraries: _Libraries, base: str, preset: Preset) -> tuple[Any, Any]:
     tokenizer = libraries.transformers.AutoTokenizer.from_pretrained(base)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
-    dtype = libraries.torch.bfloat16 if preset.on_gpu else libraries.torch.float32
+    dtype = "bfloat16" if preset.on_gpu else "float32"
     model = libraries.transformers.AutoModelForCausalLM.from_pretrained(base, dtype=dtype)
     return model, tokenizer
 

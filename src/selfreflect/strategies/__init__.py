@@ -25,6 +25,9 @@ __all__ = [
     "load_strategy",
 ]
 
+TRAINED = {"sayself": "selfreflect.sayself.strategy:sayself"}
+"""Strategies of models that were trained for them, loaded on use."""
+
 MOST_DRAWS = 1000
 _DRAWS = re.compile(r"(.+)#([1-9]\d*)-([1-9]\d*)")
 _DRAW = re.compile(r"(.+)#[1-9]\d*")
@@ -60,11 +63,13 @@ def load_strategy(name: str) -> StrategyFunction:
     """
     if name in STRATEGIES:
         return STRATEGIES[name]
+    if name in TRAINED:
+        return load_function(TRAINED[name], "strategy")
     if draw := _DRAW.fullmatch(name):
         return one_draw(load_strategy(draw[1]))
     if ":" not in name:
         raise ConfigError(
-            f"unknown strategy {excerpt(name)}. Known: {', '.join(STRATEGIES)}, or your own as "
-            f"package.module:function.{nearest(name, list(STRATEGIES))}"
+            f"unknown strategy {excerpt(name)}. Known: {', '.join([*STRATEGIES, *TRAINED])}, or your own as "
+            f"package.module:function.{nearest(name, [*STRATEGIES, *TRAINED])}"
         )
     return load_function(name, "strategy")

@@ -12,6 +12,7 @@ from types import GeneratorType
 from typing import TypeAlias, cast
 
 import msgspec
+from msgspec import UNSET
 
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.models.base import Completion, Generator, Refusal, Reply, Request, Sampling, as_done
@@ -24,12 +25,13 @@ from selfreflect.strategies.task import (
     GREEDY,
     THINKING,
     MalformedReplyError,
+    StatedSummary,
     StrategyFunction,
     Task,
 )
 
 StrategyOutcome: TypeAlias = Summary | Failure
-Coroutine: TypeAlias = "GeneratorType[Request | Sequence[Request], list[Reply], str]"
+Coroutine: TypeAlias = "GeneratorType[Request | Sequence[Request], list[Reply], str | StatedSummary]"
 
 Named: TypeAlias = str | tuple[str, StrategyFunction]
 """A strategy: a name for ``load_strategy``, or any name with its function."""
@@ -207,7 +209,9 @@ class StrategyRun:
             return _requests(next(self._coroutine))
         return _requests(self._coroutine.send(replies))
 
-    def _finish(self, text: object) -> StrategyOutcome:
+    def _finish(self, result: object) -> StrategyOutcome:
+        stated = result if isinstance(result, StatedSummary) else None
+        text = stated.text if stated else result
         if not isinstance(text, str):
             return self._fail("strategy", f"returned {type(text).__name__} instead of a text")
         if not text.strip():
@@ -224,6 +228,7 @@ class StrategyRun:
             tokens=self._tokens,
             calls=self._calls,
             truncated=self._cut and self._last == 1,
+            parts=stated.parts if stated else UNSET,
         )
 
     def _fail(self, kind: FailureKind, message: str) -> Failure:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from selfreflect.models.base import Message, Reply, Request, Sampling, seed_for
 from selfreflect.prompts import Prompts
-from selfreflect.records import Question
+from selfreflect.records import Question, StatedParts
 
 GREEDY = Sampling(temperature=0.0, max_new_tokens=4096)
 """Sampling of a summary."""
@@ -57,7 +57,15 @@ class Task:
         )
 
 
-Strategy: TypeAlias = Generator[Request | Sequence[Request], list[Reply], str]
+@dataclass(frozen=True)
+class StatedSummary:
+    """A summary that states its own confidence, with its parts."""
+
+    text: str
+    parts: StatedParts
+
+
+Strategy: TypeAlias = Generator[Request | Sequence[Request], list[Reply], str | StatedSummary]
 """A running strategy: yields requests, receives one reply for each in order, returns the summary."""
 
 

@@ -1,0 +1,117 @@
+"""``selfreflect sayself``, step by step, with a function as its model. Training is in tests/sayself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command import run
+
+MODEL = """
+def answer(messages, *, n=1, **options):
+    text = messages[-1]["content"]
+    if "Speak as this person" in text or "Complete this sentence" in text:
+        return ["I am not sure which of these rivers runs through that town."] * n
+    if "Confidence:" in text:
+        return ["Seine\\nConfidence: 9"] * n
+    place = int("".join(filter(str.isdigit, text)) or 0)
+    wrong = place % 4
+    return ["Loire" if number % 4 < wrong else "Seine" for number in range(n)]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "river_model.py").write_text(MODEL)
+    rows = [
+        {"question": f"Which river runs through town {number}?", "answer": "Seine"} for number in range(40)
+    ]
+    (tmp_path / "questions.json").write_text(json.dumps(rows))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def step(name: str, *arguments: object, code: int = 0) -> str:
+    outcome = run("sayself", name, "--out", "r", *arguments)
+    assert outcome.code == code, outcome.said
+    return outcome.said + " ".join(outcome.stdout.split())
+
+
+def test_from_questions_to_data_and_baselines(folder: Path) -> None:
+    model = "river_model:answer"
+    sampled = step("sample", "--questions", "questions.json", "--model", model, "--num-answers", 4)
+    assert "40 answer sets" in sampled
+    assert "10 with a single one" in step("cluster", "--classes", "exact")
+    assert "30 reflections as written" in step("rationale", "--writer", model)
+    said = step("dataset")
+    assert "0 left out" not in said
+    rows = [
+        json.loads(line) for line in (folder / "r/sayself/data/full/train.jsonl").read_text().splitlines()
+    ]
+    assert {row["response"].rpartition(" ")[2] for row in rows} <= {"3", "5", "8", "10"}
+    assert all(row["completion"][0]["content"] == row["response"] for row in rows)
+    splits = [json.loads(line) for line in (folder / "r/sayself/splits.jsonl").read_text().splitlines()]
+    parts = {line["question_id"]: line["part"] for line in splits}
+    assert {parts[row["question_id"]] for row in rows} == {"train"}
+    table = step("eval", "--base", model)
+    assert "agreement of samples (SC)" in table
+    assert "asked directly (DP)" in table
+    assert "agreement of samples (SC)" in (folder / "r/sayself/evaluation.md").read_text()
+
+
+def test_a_step_that_comes_too_early_names_the_one_before(folder: Path) -> None:
+    step("sample", "--questions", "questions.json", "--model", "river_model:answer", "--num-answers", 2)
+    for name, missing in (("rationale", "cluster"), ("dataset", "cluster"), ("eval", "dataset")):
+        assert f"selfreflect sayself {missing} --out r" in step(name, code=2)
+    assert "selfreflect sayself dataset" in step("train", code=2)
+
+
+def test_no_reply_is_asked_for_twice(folder: Path) -> None:
+    model = "river_model:answer"
+    step("sample", "--questions", "questions.json", "--model", model, "--num-answers", 4)
+    step("cluster", "--classes", "exact")
+    step("rationale", "--writer", model)
+    written = (folder / "r/sayself/rationales.jsonl").read_bytes()
+    (folder / "river_model.py").write_text(
+        "def answer(messages, *, n=1, **options):\n    return ['No.'] * n\n"
+    )
+    step("rationale", "--writer", model)
+    assert (folder / "r/sayself/rationales.jsonl").read_bytes() == written
+
+
+def test_a_question_in_two_parts_is_refused(folder: Path) -> None:
+    model = "river_model:answer"
+    step("sample", "--questions", "questions.json", "--model", model, "--num-answers", 2)
+    step("cluster", "--classes", "exact")
+    step("dataset", "--variants", "plain")
+    clusters = folder / "r/sayself/clusters.jsonl"
+    lines = clusters.read_text().splitlines()
+    twin = json.loads(lines[0]) | {"id": "twin"}
+    clusters.write_text("\n".join([*lines, json.dumps(twin)]) + "\n")
+    splits = folder / "r/sayself/splits.jsonl"
+    own = json.loads(splits.read_text().splitlines()[0])["part"]
+    other = "test" if own != "test" else "train"
+    with splits.open("a") as file:
+        file.write(json.dumps({"question_id": "twin", "part": other}) + "\n")
+    assert "in several parts" in step("eval", code=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("dataset", "--variants", "ful"), "Did you mean 'full'?"),
+        (("train", "--seeds", "a"), "--seeds takes whole numbers"),
+        (("cluster", "--classes", "nothing"), "no class rule 'nothing'"),
+    ],
+)
+def test_mistyped_names(folder: Path, arguments: tuple[str, ...], sentence: str) -> None:
+    step("sample", "--questions", "questions.json", "--model", "river_model:answer", "--num-answers", 2)
+    assert sentence in step(arguments[0], *arguments[1:], code=2)
+
+
+def test_the_published_settings_are_shown_without_training(folder: Path) -> None:
+    said = step("train", "--preset", "published", "--dry-run", "--variants", "full")
+    assert "base: mistralai/Mistral-7B-Instruct-v0.2" in said
+    assert "learning_rate: 7e-05" in said
+    assert "lora_r: 64" in said

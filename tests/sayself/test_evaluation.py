@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from scripted import Scripted
 
-from selfreflect.models.spec import ModelSpec
 from selfreflect.sayself.clusters import Cluster, ClusteredQuestion
 from selfreflect.sayself.evaluation import (
     Evaluation,
@@ -37,7 +36,7 @@ def questions(count: int) -> list[ClusteredQuestion]:
 
 def asker(script: object) -> Asker:
     model = Scripted(script)  # type: ignore[arg-type]
-    return Asker(ModelSpec("scripted"), lambda: model)
+    return Asker("scripted", lambda: model)
 
 
 def test_the_published_error_is_a_mean_absolute_error() -> None:

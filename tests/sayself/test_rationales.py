@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from scripted import Scripted
 
-from selfreflect.models.spec import ModelSpec
 from selfreflect.sayself.clusters import Cluster, ClusteredQuestion
 from selfreflect.sayself.rationales import count_origins, find_problem, repair, write_rationales
 from selfreflect.sayself.statement import SURE
@@ -21,7 +20,7 @@ def question(id_: str, *sizes: int) -> ClusteredQuestion:
 
 def asker(script: object) -> tuple[Asker, Scripted]:
     model = Scripted(script)  # type: ignore[arg-type]
-    return Asker(ModelSpec("scripted"), lambda: model), model
+    return Asker("scripted", lambda: model), model
 
 
 @pytest.mark.parametrize(

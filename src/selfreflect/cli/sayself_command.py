@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from selfreflect.cli import settings as o
 from selfreflect.cli.answered import GOLD, Gold, name_list, read_questions
-from selfreflect.cli.asking import ASKING, open_asker
+from selfreflect.cli.asking import ASKING, open_asker, open_store
 from selfreflect.cli.console import emit, print_table, say, write_file
 from selfreflect.cli.progress import Watcher
 from selfreflect.cli.settings import GENERATING, Overrides, option, takes
@@ -215,7 +215,9 @@ _ORIGINS = {
 @contextmanager
 def _asker(out: Path, model: str | None, overrides: Overrides, yes: bool) -> Iterator[Asker]:
     overrides = _with_section(overrides, "asking", {"yes": yes})
-    with open_asker(str(out), model, overrides, ["sayself"]) as asker:
+    users = ["sayself"]
+    with open_store(str(out), overrides, users, None) as store:
+        asker = open_asker(str(out), model, overrides, users, store)
         assert asker is not None  # something is asked
         yield asker
 

@@ -14,7 +14,8 @@ from selfreflect.render.table import Cell, Column, Table
 from selfreflect.sayself.clusters import ClusteredQuestion
 from selfreflect.sayself.prompts import asked, listed_clusters, prompts, user_message
 from selfreflect.sayself.statement import Statement, parse_confidence, parse_statement
-from selfreflect.uncertainty.asking.asker import Asker, Inquiry, ModelReplies, reply_text
+from selfreflect.store.replies import ModelReplies
+from selfreflect.uncertainty.asking.asker import Asker, Inquiry, reply_text
 from selfreflect.uncertainty.asking.prompts import quoted
 from selfreflect.uncertainty.asking.verdicts import parse_verdict
 from selfreflect.uncertainty.correctness import Correctness

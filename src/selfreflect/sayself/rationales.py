@@ -11,7 +11,8 @@ from selfreflect.records import Record
 from selfreflect.sayself.clusters import ClusteredQuestion
 from selfreflect.sayself.prompts import asked, listed_clusters, user_message
 from selfreflect.sayself.statement import SURE
-from selfreflect.uncertainty.asking.asker import Asker, Inquiry, ModelReplies
+from selfreflect.store.replies import ModelReplies
+from selfreflect.uncertainty.asking.asker import Asker, Inquiry
 from selfreflect.uncertainty.asking.prompts import quoted
 
 MAX_SENTENCES = 3

@@ -122,7 +122,7 @@ def completion(
             for index, choice in enumerate(choices)
         ],
         "usage": usage(spending),
-        "system_fingerprint": None,
+        "system_fingerprint": None if belief is None else id_,
     }
     if belief is not None:
         body["selfreflect"] = belief
@@ -139,10 +139,12 @@ def chunks(
     include_usage: bool,
 ) -> Iterator[bytes]:
     """The events of a stream up to ``[DONE]``. The last one has the belief, as gateways do it that add a
-    score to a stream."""
+    score to a stream. Every one has the id in ``system_fingerprint`` too: LangChain puts an id of its own in
+    the place of a stream's."""
     head = {"id": id_, "object": "chat.completion.chunk", "created": created, "model": model}
     last: dict[str, Any] = {}
     if belief is not None:
+        head["system_fingerprint"] = id_
         last["selfreflect"] = belief
 
     def event(choices: list[dict[str, Any]], **fields: Any) -> bytes:

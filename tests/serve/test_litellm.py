@@ -1,0 +1,64 @@
+"""LiteLLM against the endpoint. Its import alone takes five seconds; ``test_openai_sdk.py``, the library that
+it calls, is the quick relative."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from endpoint import EndpointClient, endpoint_server
+
+pytestmark = pytest.mark.slow
+
+QUESTION = [{"role": "user", "content": "What is the capital of Turkey?"}]
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[EndpointClient]:
+    with endpoint_server() as client:
+        yield client
+
+
+@pytest.fixture
+def litellm(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else it fetches prices
+    import litellm
+
+    return litellm
+
+
+def options(served: EndpointClient) -> dict[str, Any]:
+    return {
+        "model": "openai/selfreflect/m",
+        "messages": QUESTION,
+        "api_base": served.url,
+        "api_key": "none",
+        "num_retries": 0,
+    }
+
+
+def test_a_completion_and_its_distribution(served: EndpointClient, litellm: Any) -> None:
+    response = litellm.completion(**options(served))
+    assert response.choices[0].message.content == "Ankara"
+    assert response.usage.total_tokens > 0
+    detail = served.http.get(f"/v1/selfreflect/{response.id}").json()
+    assert detail["confidence"] == 0.75
+
+
+def test_a_stream(served: EndpointClient, litellm: Any) -> None:
+    parts = list(litellm.completion(**options(served), stream=True))
+    assert "".join(part.choices[0].delta.content or "" for part in parts) == "Ankara"
+
+
+def test_async_questions(served: EndpointClient, litellm: Any) -> None:
+    async def ask() -> list[Any]:
+        return await asyncio.gather(*(litellm.acompletion(**options(served)) for _ in range(4)))
+
+    assert [one.choices[0].message.content for one in asyncio.run(ask())] == ["Ankara"] * 4
+
+
+def test_an_error_keeps_its_type(served: EndpointClient, litellm: Any) -> None:
+    with pytest.raises(litellm.exceptions.NotFoundError):
+        litellm.completion(**{**options(served), "model": "openai/selfreflect/other"})

@@ -61,8 +61,25 @@ def test_a_byte_order_mark_is_no_error(tmp_path: Path) -> None:
             ["unknown key in [answers]", "'num_answer'", "Did you mean 'num_answers'?"],
         ),
         ("answers = 3\n", ["[answers] must be a table", "3"]),
-        ("[answers]\nnum_answers = 'ten'\n", ["Expected `int`, got `str`", "$.answers.num_answers"]),
-        ("[answers]\nnum_answers = true\n", ["Expected `int`, got `bool`", "$.answers.num_answers"]),
+        (
+            "[answers]\nnum_answers = 'ten'\n",
+            ["line 2: answers.num_answers: expected a whole number, got the text 'ten'", "num_answers = 50"],
+        ),
+        ("[answers]\nnum_answers = true\n", ["expected a whole number, got true"]),
+        (
+            "[answers]\n\nthinking = 'no'\n",
+            ["line 3: answers.thinking: expected true or false", "thinking = false"],
+        ),
+        ("[answers]\nseed = 2020-01-01\n", ["answers.seed: expected a whole number, got a date"]),
+        (
+            "[summaries]\nstrategies = [1]\n",
+            ["expected a list, each of it a text in quotes, got the list", '["greedy"'],
+        ),
+        ("[questions]\nlimit = 'all'\n", ["questions.limit: expected a whole number", "limit = 100"]),
+        (
+            "[prices.'openai:m']\ninput_per_million = 'x'\noutput_per_million = 1\n",
+            ["line 2: prices.input_per_million: expected a number"],
+        ),
         ("[answers\n", ["not a TOML file"]),
         ('[answers]\n"\\u001b[2J" = 1\n', ["unknown key", r"\x1b[2J"]),
     ],

@@ -62,6 +62,11 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {plural}"
 
 
+def listed(names: Sequence[str]) -> str:
+    """Join names as in ``a, b and c``."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
 def without_credentials(text: str) -> str:
     """Replace user and password in every URL of ``text`` by ``***``."""
     return _CREDENTIALS.sub("***@", text)

@@ -20,6 +20,7 @@ from command import COMMAND, environment, run, small, written
 import selfreflect
 from selfreflect.cli import COMMANDS, _guarded, application
 from selfreflect.cli.sayself_command import STEPS
+from selfreflect.records import AnswerSet, Question, Summary
 from selfreflect.store.run import Run
 
 FIELDS = {"id", "summary", "question", "summary_text", "score", "stderr", "token_tasks", "judge"}
@@ -108,6 +109,24 @@ def test_every_command_says_what_to_do_next(model: Path, tmp_path: Path) -> None
     for arguments, command in steps:
         said = run(*arguments).said
         assert f"{command} '{out}'" in said, arguments
+
+
+def test_score_names_strategies_that_are_not_finished_and_what_goes_on(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "r"
+    with Run.open(out, {}) as stored:
+        for name in ("a", "b"):
+            stored.append(Question(id=name, text=f"What {name}?"))
+            stored.append(AnswerSet(question_id=name, masked_out=("Red.",), conditioning=("Blue.",)))
+        stored.append(Summary(question_id="a", name="greedy", text="Red.", model="m"))
+        stored.update_manifest(plan={"strategies": ["greedy", "basic"]})
+    command = ["score", "--out", out, "--judge", model, "--measures", "information"]
+    said = run(*command).said
+    assert "Not all summaries are there yet: greedy (1 of 2) and basic (0 of 2)" in said
+    assert f"selfreflect summarize --out {out}" in said
+    with Run.open(out, {}) as stored:
+        stored.update_manifest(plan={"strategies": ["greedy"]})
+        stored.append(Summary(question_id="b", name="greedy", text="Blue.", model="m"))
+    assert "Not all summaries" not in run(*command).said
 
 
 @pytest.mark.parametrize(

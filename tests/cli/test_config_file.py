@@ -121,3 +121,23 @@ def test_the_command_writes_describes_and_checks(tmp_path: Path) -> None:
     wrong = run("config", "--check", written(tmp_path / "w.toml", '[summaries]\nstrategies = ["nosuch"]\n'))
     assert (wrong.code, "nosuch" in wrong.said) == (2, True)
     assert run("config", path).code == run("config", "--init", "--schema").code == 2
+
+
+@pytest.mark.parametrize(
+    ("lines", "part"),
+    [
+        ("[answers]\nbase_url = 'http://localhost:1/v1'\n", "--base-url is base_url in [answers] of"),
+        ("[scores]\nbase_url = 'http://localhost:1/v1'\n", "--judge-url is base_url in [scores] of"),
+        ("[answers]\nmodel = 'openai:m'\nbase_url = 'ftp://x'\n", "c.toml, line 3"),
+        ("[answers]\nmodel = 'openai:m'\nbase_url = 'http://127.0.0.1:1/v1'\n", "c.toml, line 3"),
+    ],
+)
+def test_an_error_about_a_flag_says_where_the_file_sets_it(tmp_path: Path, lines: str, part: str) -> None:
+    path = written(tmp_path / "c.toml", lines)
+    questions = written(tmp_path / "q.txt", "What?\n")
+    command = ["run", "--config", path, "--questions", questions, "--out", tmp_path / "r"]
+    refused = run(*command)
+    assert refused.code == 2
+    assert part in refused.said
+    more = run(*command, "--base-url", "nowhere")
+    assert "--base-url is base_url in [answers]" not in more.said, "here the command line set it"

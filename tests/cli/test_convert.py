@@ -107,7 +107,8 @@ def test_answers_alone_are_imported_to_be_summarised(tmp_path: Path) -> None:
     outcome = run("import", "--items", path, "--out", tmp_path / "r")
     assert outcome.code == 0, outcome.stderr
     assert "1 question, 1 answer set, 0 summaries" in outcome.said
-    assert f"selfreflect summarize --out {tmp_path / 'r'}" in outcome.said
+    quick = f"selfreflect summarize --out {tmp_path / 'r'} --strategies basic --summary-tokens 256"
+    assert quick in outcome.said, "the quick choice comes first"
     assert "1 answer is blank" in outcome.said
     stored = Run.load(tmp_path / "r")
     assert [question.metadata for question in stored.questions.values()] == [{"topic": "garden"}]
@@ -133,7 +134,7 @@ def test_what_a_file_holds_cannot_act_on_the_terminal(tmp_path: Path) -> None:
         (["--column", "answer=none"], "there is no column 'none'"),
         (
             ["--column", "answer=topic", "--column", "answer=prompt"],
-            "two columns for answer: topic and prompt. Keep one (several with one answer each: call them",
+            "two columns for answer: topic and prompt. Keep one (several with one answer each: --column",
         ),
         (["--split", ""], "--split is empty"),
         (["--split", "|"], "no text with answers holds '|'"),
@@ -143,6 +144,21 @@ def test_convert_refuses(arguments: list[str], problem: str, tmp_path: Path) -> 
     outcome = run("convert", written(tmp_path / "mine.csv", LONG), *arguments)
     assert (outcome.code, outcome.stdout) == (2, "")
     assert problem in outcome.said
+
+
+def test_numbered_columns_are_named_at_once(tmp_path: Path) -> None:
+    rows = "Q,A1,A2,A3,A10,A11\nWhat first?,Radishes,Lettuce,Cress,Peas,no answer\n"
+    path = written(tmp_path / "mine.csv", rows)
+    named = ["--column", "question=Q", "--column", "answers=A1..A10"]
+    assert "answers per question: 4" in run("convert", path, *named).stdout
+    assert run("import", "--items", path, *named, "--out", tmp_path / "r").code == 0
+    [answers] = Run.load(tmp_path / "r").answers.values()
+    assert answers.answers == ("Radishes", "Lettuce", "Cress", "Peas")
+    none = run("convert", path, "--column", "question=Q", "--column", "answers=B1..B3")
+    assert (none.code, "there is no column 'B1..B3'" in none.said) == (2, True)
+    dotted = written(tmp_path / "dots.csv", "Q,A1..A3,A1,A2\nWhat?,both,x,y\n")
+    only = run("convert", dotted, "--column", "question=Q", "--column", "answer=A1..A3")
+    assert "the question has 1" in only.said, "a column of that very name goes before"
 
 
 def test_a_named_column_is_that_one_even_if_another_differs_only_in_case(tmp_path: Path) -> None:

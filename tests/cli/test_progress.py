@@ -53,6 +53,36 @@ def test_no_time_is_told_from_the_few_sequences_that_end_first(monkeypatch: pyte
     assert stage.details() == ["64 tokens", "64 tokens/s"]
 
 
+def test_of_few_long_sequences_it_is_told_how_long_they_take_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    stage = StageProgress(4)
+    stage.add(WorkDone(units=4))
+    stage.add(WorkDone(asked=4, planned=4 * 1000))
+    for _ in range(100):
+        clock.now += 0.4
+        stage.add(WorkDone(tokens=4))
+    assert stage.seconds_left() is None
+    assert stage.most_seconds_left() == pytest.approx((4000 - 400) / 10, rel=0.1)
+    assert stage.details()[-1].startswith("up to 6 min")
+    stage.add(WorkDone(ended=3, planned=-3 * 900))
+    stage.advance(3)
+    assert stage.most_seconds_left() == pytest.approx(90, rel=0.1)
+
+
+def test_one_question_is_scored_token_by_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    stage = StageProgress(1)
+    clock.now = 5.0
+    stage.add(WorkDone(units=1))
+    stage.add(WorkDone(planned=4000))
+    clock.now = 65.0
+    stage.add(WorkDone(tokens=1000))
+    assert stage.fraction == pytest.approx(0.25)
+    assert stage.seconds_left() == pytest.approx(180)
+    stage.add(WorkDone(planned=-2000))
+    assert stage.details()[-1] == "about 1 min left"
+
+
 def test_a_last_sequence_that_takes_long_is_not_always_about_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     stage = StageProgress(1)
@@ -78,7 +108,14 @@ def test_stages_without_sequences_go_by_their_units(monkeypatch: pytest.MonkeyPa
 @given(
     st.integers(0, 5),
     st.lists(
-        st.builds(WorkDone, st.integers(0, 3), st.integers(-4, 9), st.integers(0, 9), st.integers(0, 99)),
+        st.builds(
+            WorkDone,
+            st.integers(0, 3),
+            st.integers(-4, 9),
+            st.integers(0, 9),
+            st.integers(0, 99),
+            st.integers(-99, 99),
+        ),
         max_size=9,
     ),
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=9),

@@ -410,3 +410,18 @@ def test_an_output_without_labels_or_of_an_unknown_kind_is_refused(tmp_path: Pat
     refused(run("uncertainty", unlabelled, "--output", tmp_path / "x.pdf"), ".html, .md or .csv")
     refused(run("uncertainty", unlabelled, "--output", tmp_path / "x.html"), "--gold", "nothing to predict")
     assert not (tmp_path / "x.html").exists()
+
+
+def test_definitions_are_printed_on_request_only(tmp_path: Path) -> None:
+    lines = []
+    for number in range(8):
+        answers = ["a", "a", "b"] if number % 2 else ["a", "b", "c"]
+        lines.append(json.dumps({"question": f"Q{number}?", "answers": answers, "gold": "a"}))
+    path = written(tmp_path / "a.jsonl", "\n".join(lines))
+    brief, whole = (run("uncertainty", path, *more) for more in ([], ["--explain"]))
+    assert "What the columns mean: add --explain" in brief.said
+    assert "--explain" not in whole.said
+    definition = "rank correlation of confidence and length"
+    assert definition in " ".join(whole.stdout.split())
+    assert definition not in " ".join(brief.stdout.split())
+    assert len(brief.stdout.splitlines()) + 8 < len(whole.stdout.splitlines())

@@ -6,14 +6,23 @@ import pickle
 from pathlib import Path
 
 import pytest
+import tiny
 from fault_server import Action, Call, FaultServer, answers, status
 from hypothesis import given
 from hypothesis import strategies as st
 
 from selfreflect.config import load_config
 from selfreflect.errors import BackendError, MissingExtraError
-from selfreflect.pipeline.options import ExecutionOptions
-from selfreflect.pipeline.stages import Outcome, StageSpec, StageTask, StageWorker, split_into_batches
+from selfreflect.models.judge import Judge
+from selfreflect.pipeline.options import ExecutionOptions, Quiet, WorkDone
+from selfreflect.pipeline.stages import (
+    Outcome,
+    StageSpec,
+    StageTask,
+    StageWorker,
+    split_into_batches,
+    stage_fn,
+)
 from selfreflect.prompts import load_prompts
 from selfreflect.records import AnswerSet, Failure, Question, Score, Summary, WordDistance
 
@@ -92,3 +101,27 @@ def test_a_server_that_gives_up_halfway_costs_no_answer_that_was_there(tmp_path:
     assert [result.question_id for outcome in done for result in outcome.results] == ["0", "1"]
     with pytest.raises(BackendError, match="401"):
         last.raise_error()
+
+
+class Recorded(Quiet):
+    """A progress that keeps each report."""
+
+    def __init__(self) -> None:
+        self.reports: list[WorkDone] = []
+
+    def add(self, work: WorkDone) -> None:
+        self.reports.append(work)
+
+
+def test_scoring_says_how_many_tokens_a_question_takes_before_it_reads_them(tmp_path: Path) -> None:
+    model = tiny.save(tmp_path / "m", "llama")
+    sections = {"scores": {"judge": str(model), "measures": "selfreflect", "controls": False}}
+    spec = StageSpec("scores", load_config(None, sections), load_prompts(), ExecutionOptions(device="cpu"))
+    progress = Recorded()
+    work = stage_fn(spec, Judge.load(str(model), device="cpu"), progress)
+    answers = AnswerSet(question_id="q", masked_out=("Radishes grow fast.",), conditioning=("Radishes.",))
+    summary = Summary(question_id="q", name="s", text="Radishes.")
+    list(work([StageTask(question=Question(id="q", text="What?"), answers=answers, summaries=(summary,))]))
+    first = next(index for index, report in enumerate(progress.reports) if report.tokens)
+    total = sum(report.tokens for report in progress.reports)
+    assert sum(report.planned for report in progress.reports[:first]) == total > 0

@@ -32,6 +32,40 @@ def test_no_clear_difference_is_said_too():
     assert "No clear difference between" in text
 
 
+def test_strategies_that_are_exactly_equal_share_the_lead():
+    text = headline(run({"greedy": LOW, "basic": LOW}, questions=8))
+    assert text.startswith("greedy and basic have the same mean SelfReflect score: 0.1350 on 8 questions")
+    assert "difference" not in text
+    text = headline(run({"greedy": LOW, "basic": LOW, "cot": HIGH}, questions=8))
+    assert text.startswith("Of 3 strategies, greedy and basic share the best (lowest) mean SelfReflect score")
+
+
+def told(shares):
+    """A run whose strategies tell these shares, by name and question."""
+    names = list(shares)
+    records = run(dict.fromkeys(names, HIGH), questions=8)
+    for name in names:
+        for id_, share in zip(records.questions, shares[name], strict=True):
+            records.information[id_, name] = Information(
+                question_id=id_, summary=name, reader="informed", judge="j", bits=8 * share,
+                bits_available=8.0, recovered=share,
+            )  # fmt: skip
+    return records
+
+
+def test_what_two_summaries_tell_is_equal_ahead_or_clearly_ahead():
+    text = findings(told({"greedy": [0.5] * 8, "basic": [0.5] * 8}))
+    assert text == [
+        "greedy and basic tell equally much: 50 % of what the sampled answers would "
+        "(95 % interval: 50 to 50 %), on 8 questions."
+    ]
+    mixed = [0.4, 0.7, 0.4, 0.7, 0.4, 0.7, 0.4, 0.7]
+    text = findings(told({"greedy": [0.5] * 8, "basic": mixed}))
+    assert text[0].startswith("Of 2 strategies, basic is ahead, though not clearly: it tells 55 %")
+    text = findings(told({"greedy": [0.3] * 8, "basic": mixed}))
+    assert text[0].startswith("Of 2 strategies, basic tells most: 55 %")
+
+
 def test_what_summaries_tell_comes_before_the_score():
     records = run({"greedy": HIGH}, questions=8)
     for id_ in records.questions:

@@ -63,7 +63,7 @@ def test_the_overview_shows_what_is_told_before_the_score_and_controls_below():
     assert named["control: all answers pasted"]["tells"] == 1
     assert "| greedy | 55% |" in to_markdown(table)
     assert note(table, "tells: ")[0].endswith("100% is what ten sampled answers would")
-    assert "judge: judge-1, float32, informed reader" in table.notes
+    assert "judge of what summaries tell: judge-1, float32, informed reader" in table.notes
 
 
 def test_shares_that_rest_on_fewer_questions_than_scores_have_their_own_n():

@@ -36,25 +36,34 @@ def rows(table):
 def test_the_overview_has_known_means_in_the_given_order():
     table = overview(
         run(
-            {"greedy": [0.1, 0.2, 0.3, 0.4], "basic": [0.5, 0.5, 0.5, 0.5]},
+            {"greedy": [0.1, 0.15, 0.2, 0.3, 0.35, 0.4], "basic": [0.5] * 6},
+            questions=6,
             label="mine",
             lengths={"greedy": 2, "basic": 7},
         )
     )
     greedy, basic = rows(table)
     assert table.title == "SelfReflect score: 0 is perfect, lower is better (mine)"
-    assert (greedy["strategy"], greedy["mean score"], greedy["n"]) == ("greedy", 0.25, 4)
-    assert (greedy["coverage"], greedy["median words"], greedy["failures"]) == ("100.0% (4/4)", 2, 0)
+    assert (greedy["strategy"], greedy["mean score"], greedy["n"]) == ("greedy", 0.25, 6)
+    assert (greedy["coverage"], greedy["median words"], greedy["failures"]) == ("100.0% (6/6)", 2, 0)
     assert 0.1 <= greedy["95% low"] < 0.25 < greedy["95% high"] <= 0.4
     assert basic == {"strategy": "basic", "mean score": 0.5, "95% low": 0.5, "95% high": 0.5} | {
-        "n": 4,
-        "coverage": "100.0% (4/4)",
+        "n": 6,
+        "coverage": "100.0% (6/6)",
         "median words": 7,
         "failures": 0,
     }
     assert table.notes == (
-        "judge: judge-1, float32, temperature 5; intervals: 95% BCa bootstrap over questions",
+        "judge of the SelfReflect scores: judge-1, float32, temperature 5; "
+        "intervals: 95% BCa bootstrap over questions",
     )
+
+
+def test_tables_show_no_interval_from_a_handful_of_questions():
+    table = overview(run({"greedy": [0.1, 0.4, 0.2, 0.2, 0.3]}, questions=5))
+    [greedy] = rows(table)
+    assert (greedy["95% low"], greedy["95% high"]) == (None, None)
+    assert "none from fewer than 6 questions" in table.notes[0]
 
 
 def test_strategies_with_different_coverage_are_compared_on_what_they_share():

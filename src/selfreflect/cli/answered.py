@@ -50,8 +50,8 @@ class ComparisonOptions(Struct, frozen=True, kw_only=True):
         ClassOrder | None,
         Flag(
             "--class-order",
-            "Where pairs match in a chain: an answer joins the first class whose first answer it matches, or "
-            "chains become one class (components).",
+            "What becomes of chains of matches: an answer joins the first class whose first "
+            "answer it matches (first), or the whole chain is one class (components).",
             default="first",
         ),
     ] = None
@@ -59,7 +59,8 @@ class ComparisonOptions(Struct, frozen=True, kw_only=True):
         str | None,
         Flag(
             "--similarity NAME",
-            "Of eigv, deg, ecc and SAR: jaccard, rouge or embedding. Token SAR and SAR need the last.",
+            "Similarity of answers for eigv, deg, ecc and SAR: jaccard, rouge or embedding. "
+            "Token SAR and SAR need embedding.",
             default="jaccard",
         ),
     ] = None

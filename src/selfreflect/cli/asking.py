@@ -54,14 +54,17 @@ class AskOptions(Struct, frozen=True, kw_only=True):
         Path | None,
         Flag(
             "--out DIR",
-            "Keep the replies of a model that is asked here, with verdicts of nli:MODEL, and use those that "
-            "are there.",
+            "Store the replies of the model that is asked, and verdicts of nli:MODEL, in DIR,"
+            " and reuse those that are there.",
             default="the run directory; for a file nothing is kept",
         ),
     ] = None
     yes: Annotated[
         bool,
-        Flag("--yes", "Do not ask before a model is asked for many replies, or for replies that cost money."),
+        Flag(
+            "--yes",
+            "Do not ask for confirmation before many replies are requested, or replies that cost money.",
+        ),
     ] = False
 
 

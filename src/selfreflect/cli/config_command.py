@@ -12,7 +12,7 @@ from selfreflect.cli.config_file import schema, template
 from selfreflect.cli.console import say, stdout
 from selfreflect.cli.settings import argument, option
 from selfreflect.cli.stages import check_strategies
-from selfreflect.config import Config, load_config
+from selfreflect.config import Config, flags_in_file, load_config
 from selfreflect.errors import ConfigError
 from selfreflect.records import STAGES
 from selfreflect.render.text import one_line
@@ -58,7 +58,10 @@ def _write(path: Path) -> None:
 
 
 def _check(path: Path) -> None:
-    config = load_config(path, {})
+    try:
+        config = load_config(path, {})
+    except ConfigError as error:
+        raise ConfigError(flags_in_file(str(error), path, {})) from None
     check_strategies(config.summaries.strategies)
     defaults = Config()
     count = 0

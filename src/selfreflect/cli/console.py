@@ -51,7 +51,9 @@ def say_next_step(path: Path, records: Run | RunRecords) -> None:
     if not records.answers:
         say(f"Draw answers: selfreflect answers --out {directory}")
     elif not records.summaries:
-        say(f"Summarise them: selfreflect summarize --out {directory}")
+        command = f"selfreflect summarize --out {directory}"
+        say(f"Summarise them, with one short summary each: {command} --strategies basic --summary-tokens 256")
+        say(f"With all the usual strategies, some of which reason at length: {command}")
     elif not (records.scores or records.information):
         say(f"Score the summaries: selfreflect score --out {directory}")
     else:

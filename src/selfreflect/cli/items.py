@@ -50,7 +50,7 @@ def source_name(source: str) -> str:
 
 
 def assigned_columns(pairs: Sequence[str] | None) -> dict[str, str]:
-    """Columns by role, from pairs such as ``answer=text``.
+    """Columns by role, from pairs such as ``answer=text`` or ``answers=A1..A6``.
 
     Raises:
         ConfigError: one is no pair, or a role has two columns.
@@ -60,8 +60,9 @@ def assigned_columns(pairs: Sequence[str] | None) -> dict[str, str]:
         role, equals, name = pair.partition("=")
         if not equals:
             raise ConfigError(f"--column {pair}: write ROLE=NAME, as in --column answer=text")
+        role = "answer" if role == "answers" else role
         if role in assigned:
-            several = " (several with one answer each: call them answer_1, answer_2, … in the file)"
+            several = " (several with one answer each: --column answer=A1..A6)"
             raise ConfigError(
                 f"--column names two columns for {role}: {assigned[role]} and {name}. Keep one"
                 f"{several if role == 'answer' else ''}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
@@ -16,6 +17,10 @@ from selfreflect.render.text import one_line, printable
 
 SECONDS_BETWEEN_LINES = 30
 SECONDS_BETWEEN_READINGS = 2
+
+_SECONDS_BETWEEN_RATES = 5
+_READINGS = 7
+"""Together the half minute in which the present speed is measured."""
 
 FEWEST_ENDED = 8
 """Sequences that must have ended before they tell how long the others take: the first to end are short."""
@@ -44,6 +49,8 @@ class StageProgress:
         """What was said last, unless something was done since."""
         self._start = self._last_end = monotonic()
         self._first_work: float | None = None
+        self._readings: deque[tuple[float, int]] = deque(maxlen=_READINGS)
+        """Times, some seconds apart, and the tokens until then."""
 
     def advance(self, count: int = 1, failed: int = 0) -> None:
         self.done += count
@@ -60,6 +67,9 @@ class StageProgress:
             self._last_end = monotonic()
         if work.ended or work.tokens:
             self.note = ""
+        now = monotonic()
+        if not self._readings or now - self._readings[-1][0] >= _SECONDS_BETWEEN_RATES:
+            self._readings.append((now, self.work.tokens))
 
     @property
     def fraction(self) -> float:
@@ -69,7 +79,8 @@ class StageProgress:
         if finished >= self.total:
             return 1.0
         if work.asked <= 0:
-            return finished / self.total
+            begun = min(1.0, work.tokens / work.planned) if work.planned > 0 else 0.0
+            return max(finished / self.total, min(1.0, begun * work.units / self.total))
         not_begun = max(0, self.total - work.units) / max(1, work.units)
         return min(1.0, work.ended / (work.asked * (1 + not_begun)))
 
@@ -83,7 +94,20 @@ class StageProgress:
         if not fraction or 0 < self.work.ended < min(FEWEST_ENDED, self.work.asked):
             return None
         since = self._start if self._first_work is None else self._first_work
-        return max((monotonic() - since) * (1 - fraction) / fraction, monotonic() - self._last_end)
+        left = (monotonic() - since) * (1 - fraction) / fraction
+        return left if self.work.asked <= 0 else max(left, monotonic() - self._last_end)
+
+    def most_seconds_left(self) -> float | None:
+        """What remains at the present speed if every sequence that was begun becomes as long as it may; None
+        before that can be told, or if there are more to begin."""
+        work = self.work
+        if work.asked <= 0 or work.units < self.total or not self._readings:
+            return None
+        since, tokens = self._readings[0]
+        left, drawn = work.planned - work.tokens, work.tokens - tokens
+        if left <= 0 or drawn <= 0:
+            return None
+        return (monotonic() - since) * left / drawn
 
     @property
     def counts(self) -> str:
@@ -103,8 +127,13 @@ class StageProgress:
             per_second = self.work.tokens / max(monotonic() - self._first_work, 1e-3)
             parts = [f"{self.work.tokens:,} tokens", f"{per_second:,.0f} tokens/s"]
         left = self.seconds_left()
-        if left is not None and self.done + self.failed < self.total:
+        most = self.most_seconds_left() if left is None else None
+        if self.done + self.failed >= self.total:
+            return parts
+        if left is not None:
             parts.append(f"about {duration(left)} left")
+        elif most is not None:
+            parts.append(f"up to {duration(most)} left")
         return parts
 
 

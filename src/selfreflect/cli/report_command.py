@@ -77,7 +77,8 @@ def report_command(
         [],
     ),
     question: str | None = option(
-        "--question TEXT", "Show this question in full: its text, a part that only it has, or its id."
+        "--question TEXT",
+        "Show one question in full. TEXT is its id, its text, or a part that no other question has.",
     ),
     judge: str | None = FIRST_JUDGE,
     by: str | None = BY,
@@ -86,7 +87,7 @@ def report_command(
 ) -> None:
     """Show the results of runs, and write tables, a page or figures.
 
-    Gives mean score, interval, n and coverage for every strategy, and the reason of every failure. Needs no
+    Gives mean score, interval, n and coverage for every strategy, and the reason for every failure. Needs no
     model. Where several judges have scored a run, tables show them one after the other and then side by side;
     the page shows one of them and has a menu for the others; figures show the first, or --judge.
     """

@@ -17,6 +17,7 @@ from selfreflect.cli.tracking import check_tracker, log_result
 from selfreflect.config import Config
 from selfreflect.errors import ConfigError
 from selfreflect.pipeline.models import ConfiguredModels, load_measures
+from selfreflect.pipeline.stages import StageTask, score_tasks
 from selfreflect.records import Controls, Failure, Information, Score
 from selfreflect.render.table import Cell, Column, Table
 from selfreflect.render.text import one_line
@@ -106,7 +107,15 @@ def _score(
     results: list[Measured] = []
     with watcher.stage("scores", sum(len(item.summaries) for item in items)) as counter:
         for item in items:
-            of_item = measures.measure(item.question_record, item.answer_set, item.summary_records)
+            summaries = tuple(item.summary_records)
+            task = StageTask(
+                question=item.question_record,
+                answers=item.answer_set,
+                summaries=summaries,
+                uninformed=summaries,
+                controls=True,
+            )
+            [of_item] = score_tasks(measures, judge, watcher, [task])
             results += of_item
             if json:
                 for line in _lines(item, of_item, words):

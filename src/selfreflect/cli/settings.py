@@ -28,7 +28,8 @@ import msgspec
 import typer
 from typer.core import TyperCommand
 
-from selfreflect.config import Config, Flag, flags_of, load_config, read_config, read_execution
+from selfreflect.config import Config, Flag, flags_in_file, flags_of, load_config, read_config, read_execution
+from selfreflect.errors import SelfReflectError
 from selfreflect.grouping import group_indices
 from selfreflect.pipeline.options import ExecutionOptions
 from selfreflect.prompts import read_toml
@@ -63,9 +64,9 @@ AddQuestions = Annotated[
     bool,
     option(
         "--add-questions",
-        "Take questions of --questions (or of a larger --limit) into an existing run directory that it does "
-        "not have yet, and what other columns, such as gold answers, hold now. Without this, a file with "
-        "other questions is an error.",
+        "Add the questions of --questions (or of a larger --limit) that an existing run "
+        "directory lacks, and update other columns, such as gold answers. Without this "
+        "option, a file with other questions is an error.",
         ...,
     ),
 ]
@@ -73,9 +74,9 @@ Yes = Annotated[
     bool,
     option(
         "--yes",
-        "Do not ask before a run that takes more than some minutes or costs money, that asks a server which "
-        "gives one text for every sample, or before --fresh moves records. Without a terminal nothing is "
-        "asked: costs are only shown, and the other two need this.",
+        "Do not ask for confirmation: of a run that takes minutes or costs money, of a server"
+        " that returns one text for every sample, or of moving records with --fresh. Without "
+        "a terminal nothing is asked: costs are only shown, and the other two need --yes.",
         ...,
     ),
 ]
@@ -85,8 +86,8 @@ ItemColumns = Annotated[
     list[str] | None,
     option(
         "--column ROLE=NAME",
-        "Name the column of the question, answer, summary, context or id, as in answer=text. Can be "
-        "repeated.",
+        "Name the column of the question, answer, summary, context or id, as in answer=text; numbered "
+        "columns with one answer each as answers=A1..A6. Can be repeated.",
         ...,
     ),
 ]
@@ -104,8 +105,8 @@ DryRun = Annotated[
     option(
         "--dry-run",
         "Only print what is left to do and what it costs: calls, tokens, time, and money if [prices.MODEL] "
-        "in --config sets input_per_million and output_per_million. Writes nothing and asks no server; "
-        "loads local models and times them for some seconds.",
+        "in --config sets input_per_million and output_per_million. Writes nothing and calls no server; "
+        "local models are loaded.",
         ...,
     ),
 ]
@@ -118,8 +119,8 @@ Log = Annotated[
     Tracker | None,
     option(
         "--log",
-        "Log means with intervals and the settings to Weights & Biases or MLflow, as their environment "
-        "variables say (needs the extra of this name).",
+        "Log settings, means and intervals to Weights & Biases or MLflow, which read their "
+        "own environment variables (needs the extra of the same name).",
         ...,
     ),
 ]
@@ -284,7 +285,13 @@ def takes(
                         fields.setdefault(section, {})[field] = option.parse(value)
                     elif option.value is not None:
                         defaults_.setdefault(section, {})[field] = option.value
-            return command(overrides=Overrides(fields, defaults_, execution_keys), **values)
+            overrides = Overrides(fields, defaults_, execution_keys)
+            try:
+                return command(overrides=overrides, **values)
+            except SelfReflectError as error:
+                if overrides.file is not None:
+                    error.args = (flags_in_file(str(error), overrides.file, fields),)
+                raise
 
         with_overrides.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         return with_overrides

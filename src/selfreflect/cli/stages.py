@@ -4,6 +4,7 @@ and how every command runs stages, or their dry run."""
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +37,13 @@ from selfreflect.pipeline.questions import NO_QUESTIONS
 from selfreflect.pipeline.records import run_records
 from selfreflect.pipeline.settings import settings_of
 from selfreflect.pipeline.stages import ModelStage
-from selfreflect.pipeline.todo import run_strategies, stages_with_work, strategies_to_continue
+from selfreflect.pipeline.todo import (
+    missing_answers,
+    missing_summaries,
+    run_strategies,
+    stages_with_work,
+    strategies_to_continue,
+)
 from selfreflect.records import STAGES, Question, SamplingCheck, Stage
 from selfreflect.render.text import one_line
 from selfreflect.report.run_records import RunRecords
@@ -45,7 +52,7 @@ from selfreflect.store.layout import count_records
 from selfreflect.store.manifest import MANIFEST
 from selfreflect.store.run import Run
 from selfreflect.strategies import load_strategy
-from selfreflect.text import counted
+from selfreflect.text import counted, listed
 
 if TYPE_CHECKING:
     from selfreflect.pipeline.dry_run import DryRun
@@ -84,8 +91,8 @@ def run_command(
 ) -> None:
     """Run all stages: questions, answers, summaries, scores.
 
-    The results go to a run directory. After an interruption, run the same command to resume. On an existing
-    directory, `--out DIR` alone goes on with its questions, strategies and settings; --strategies adds some.
+    The results go to a run directory. After an interruption, run the same command to resume. For an existing
+    directory, `--out DIR` is enough: its questions, strategies and settings are kept; --strategies adds some.
     """
     intent = Intent(fresh, add_questions=add_questions, yes=yes)
     run_stages(out, STAGES, overrides, intent, dry_run=dry_run, log=log, json=json)
@@ -184,7 +191,9 @@ def run_stages(
 
         check_tracker(log)
     if stages[0] != "questions":
-        Run.load(out)  # a mistyped name is an error, not a new directory
+        run = Run.load(out)  # a mistyped name is an error, not a new directory
+        if stages == ["scores"]:
+            _say_unfinished(out, run)
     config = overrides.config({} if intent.fresh else settings_of(out, overrides.given("scores")))
     is_resumed = (out / MANIFEST).exists() and not intent.fresh
     options = replace(overrides.execution, devices=None)
@@ -234,6 +243,21 @@ def run_stages(
     if not json:
         say_next_step(out, records)
     exit_with(records.failed)
+
+
+def _say_unfinished(out: Path, run: Run) -> None:
+    """Say which strategies lack summaries, which scoring does not add, and what goes on with them."""
+    unfinished = []
+    for name in strategies_to_continue(run) if run.questions else []:
+        missing = len(missing_summaries(run, [name]))
+        unfinished.append(f"{name} ({len(run.questions) - missing} of {len(run.questions)})")
+    if not unfinished:
+        return
+    stage = "run" if missing_answers(run) else "summarize"
+    say(
+        f"Not all summaries are there yet: {listed(unfinished)}. What is there is scored. To go on with the "
+        f"others: selfreflect {stage} --out {shlex.quote(str(out))}"
+    )
 
 
 def fill_run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,11 +28,16 @@ from selfreflect.cli.settings import Overrides, argument, option, takes
 from selfreflect.cli.uncertainty_output import check_output, write_output
 from selfreflect.config import Flag
 from selfreflect.errors import ConfigError, DataError
+from selfreflect.render.table import Table
 from selfreflect.text import counted
 
 if TYPE_CHECKING:
     from selfreflect.uncertainty.assess import Assessment, Method, Prediction, SizedCalibration
     from selfreflect.uncertainty.question import AnsweredQuestion
+
+
+_MOST_NOTES = 3
+"""Notes under a table, unless all are wanted."""
 
 
 class UncertaintyOptions(Struct, frozen=True, kw_only=True):
@@ -87,6 +93,7 @@ def uncertainty_command(
         "bins and coverages (.csv). Can be repeated.",
         [],
     ),
+    explain: bool = option("--explain", "Print what each column means, and all notes on the values.", False),
     json: o.Json = False,
 ) -> None:
     """Estimate uncertainty from stored answers, with every method on the same answers.
@@ -128,7 +135,7 @@ def uncertainty_command(
     if json:
         _emit(assessment, results, sized)
         return
-    _print(assessment, results, sized)
+    _print(assessment, results, sized, explain)
     measured = next(iter(results.values()), [])
     ready = [one.estimator for one in measured if not one.baseline and one.n >= FOLDS]
     if ready and source != "-" and gold == GOLD and not column:
@@ -161,15 +168,29 @@ def _print(
     assessment: Assessment,
     results: Mapping[str, list[Prediction]],
     sized: Mapping[str, list[SizedCalibration]],
+    explain: bool,
 ) -> None:
     from selfreflect.uncertainty import tables
 
-    print_table(tables.value_table(assessment))
+    shown = [tables.value_table(assessment)]
     for name, rows in results.items():
         labels = [label for label in assessment.labels[name] if label is not None]
-        print_table(tables.prediction_table(rows, sum(labels) / len(labels)))
+        shown.append(tables.prediction_table(rows, sum(labels) / len(labels), explain=explain))
     for name, sizes in sized.items():
-        print_table(tables.size_table(sizes, name))
+        shown.append(tables.size_table(sizes, name))
+    for table in shown:
+        print_table(table if explain else _without_most_notes(table))
+    if not explain:
+        say("What the columns mean: add --explain.")
+
+
+def _without_most_notes(table: Table) -> Table:
+    """Keep the first notes of a table, among which are all warnings."""
+    left_out = len(table.notes) - _MOST_NOTES
+    if left_out <= 0:
+        return table
+    notes = (*table.notes[:_MOST_NOTES], f"{counted(left_out, 'more note')}: add --explain.")
+    return dataclasses.replace(table, notes=notes)
 
 
 def _available(questions: Sequence[AnsweredQuestion], similarity: str | None) -> list[str]:

@@ -1,13 +1,14 @@
 """Settings: what changes results, and where the work is done.
 
 ``sections`` declares them, ``flags`` says how a field states its flag and range, and ``loading`` merges
-defaults, run directory, file and flags.
+defaults, run directory, file and flags; ``places`` finds what is wrong in a file.
 """
 
 from __future__ import annotations
 
 from selfreflect.config.flags import POSITIVE, Flag, Range, check_values, flags_of, notes_of
 from selfreflect.config.loading import load_config, read_config, read_execution
+from selfreflect.config.places import flags_in_file
 from selfreflect.config.sections import (
     SAMPLED_ALIKE,
     SEED,
@@ -33,6 +34,7 @@ __all__ = [
     "Range",
     "ScoresConfig",
     "check_values",
+    "flags_in_file",
     "flags_of",
     "load_config",
     "notes_of",

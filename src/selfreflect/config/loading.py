@@ -9,6 +9,7 @@ from typing import Any, get_origin, get_type_hints
 import msgspec
 
 from selfreflect.config.flags import check_values, flags_of
+from selfreflect.config.places import type_error
 from selfreflect.config.sections import (
     MEASURES,
     SAMPLED_ALIKE,
@@ -63,7 +64,7 @@ def load_config(
     try:
         config = msgspec.convert(merged, Config)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{path or 'settings'}: {error}") from None
+        raise ConfigError(type_error(error, path, merged)) from None
     named = each_draw(config.summaries.strategies)
     config = msgspec.structs.replace(
         config, summaries=msgspec.structs.replace(config.summaries, strategies=named)
@@ -93,11 +94,13 @@ def read_execution(path: Path) -> dict[str, Any]:
     Raises:
         ConfigError: it cannot be read, or a key is unknown or has the wrong type or range.
     """
-    table = read_config(path).get("execution", {})
+    file = read_config(path)
+    table = file.get("execution", {})
     try:
         options = msgspec.convert(table, ExecutionConfig)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{path}: [execution]: {error}") from None
+        located = msgspec.ValidationError(str(error).replace("$.", "$.execution."))
+        raise ConfigError(type_error(located, path, file)) from None
     options.check("execution")
     return {key: getattr(options, key) for key in table}
 

@@ -42,18 +42,20 @@ BASE_URL = Flag(
 MAX_NEW_TOKENS = Flag("--max-new-tokens N", "Maximum tokens per answer.", range=POSITIVE)
 TEMPERATURE = Flag(
     "--temperature T",
-    "Temperature of answers, and of the fresh ones that strategies draw; the paper's is 1.",
+    "Sampling temperature of answers, also of those that strategies draw. The paper used 1.",
     range=ZERO_OR_MORE,
     example=0.7,
 )
 TOP_P = Flag(
     "--top-p P",
-    "Sample them from the likeliest tokens that have this probability together.",
+    "Sample from the fewest likely tokens whose probabilities add up to P.",
     range=SHARE,
     example=0.9,
 )
 THINKING = Flag(
-    "--thinking", "Let a reasoning model think; its reasoning is cut off.", negative="--no-thinking"
+    "--thinking",
+    "Let a reasoning model think. Its reasoning is removed from what it says.",
+    negative="--no-thinking",
 )
 
 
@@ -108,7 +110,11 @@ class AnswersConfig(Record, frozen=True, kw_only=True):
     base_url: Annotated[str | None, BASE_URL] = None
     num_answers: Annotated[
         int,
-        Flag("--num-answers N", "Answers in each of two halves; 10 is quick, 50 published.", range=DRAWS),
+        Flag(
+            "--num-answers N",
+            "Answers in each of the two halves. 10 is quick, the paper used 50.",
+            range=DRAWS,
+        ),
     ] = 50
     temperature: Annotated[float, TEMPERATURE] = 1.0
     top_p: Annotated[float, TOP_P] = 1.0
@@ -324,7 +330,7 @@ class ExecutionConfig(Record, frozen=True, kw_only=True):
         float,
         Flag(
             "--timeout SECONDS",
-            "Time limit for a response of a server; retries add up to twice that.",
+            "Time limit for one response of a server. With retries, a call may take three times as long.",
             range=SECONDS,
         ),
     ] = 600.0

@@ -116,6 +116,8 @@ class SelfReflect:
         self.guesses = guesses
         self.reader: ReaderChoice | None = reader if limits is None else None
         self.engine = engine_for(judge)
+        self.on_begin: Callable[[int], object] = lambda tokens: None
+        """Called with the number of tokens that the judge is about to read for exact scores."""
         self.cache: ReferenceCache | None = None
         if cache is not None:
             self.cache = ReferenceCache(Path(cache), judge_key(judge, self.engine.head), warn=warn)
@@ -289,6 +291,9 @@ class SelfReflect:
         if not contexts:
             return {}
         trees = [build_tree([context[word] for word in words]) for context in contexts.values()]
+        if self.limits is None:
+            to_read = reference.to_compute + sum(tree.computed_tokens for tree in trees)
+            self.on_begin(to_read)
         compared = reference.compare(trees)
         distances = compared.distances(self.temperature)
         guesses = compared.guesses(self.temperature, self.guesses) if self.guesses else []

@@ -17,12 +17,22 @@ from selfreflect.models.base import Completion, Message, Refusal, Reply, Request
 
 if TYPE_CHECKING:
     from selfreflect.models.chat import ChatTokenizer
+    from selfreflect.pipeline.stages import StageTask
 
 MOST_STEPS = 20
 """Steps after which strategies are stopped: with placeholders for replies they may never end."""
 
 TYPICAL_TOKENS = 64
 """Of a text to come, unless its limit is lower."""
+
+_CONTEXTS = 3
+"""Contexts that the judge reads besides the summaries: the answers themselves, and the controls."""
+
+_MASKED = 0.6
+"""Masked words per token of an answer: stopwords are not masked."""
+
+_TASK_TOKENS = 30
+"""Of what the judge reads after an answer, to be told its task."""
 
 _NUMBERS = count()
 _SECRET = secrets.token_hex(8)
@@ -132,3 +142,25 @@ class RequestCounter:
         self.most_completion_tokens += to_draw * limit
         texts = [placeholder(limit) for _ in range(request.n)]
         return Reply(completions=tuple(Completion(text=text, finish="stop", tokens=0) for text in texts))
+
+
+def typical_judge_tokens(task: StageTask, *, scores: bool, information: bool) -> float:
+    """What a judge reads of one question, about: for information each answer after each context, for scores
+    what follows each masked word, too."""
+    assert task.answers is not None  # a question without answers is not scored
+    contexts = len({one.name for one in (*task.summaries, *task.uninformed)}) + _CONTEXTS
+    total = 0.0
+    for answer in task.answers.masked_out:
+        tokens = _typical_length(answer)
+        if information:
+            total += contexts * tokens
+        if scores:
+            total += contexts * _MASKED * tokens * (tokens / 2 + _TASK_TOKENS)
+    return total
+
+
+def _typical_length(text: str) -> float:
+    limits = limits_of(text)
+    if limits:
+        return min(sum(limits), TYPICAL_TOKENS)
+    return len(text.encode("utf-8", "surrogatepass")) / 4

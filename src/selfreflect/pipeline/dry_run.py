@@ -35,13 +35,13 @@ from selfreflect.pipeline.counting import (
     placeholder,
     prompt_tokens,
     strip,
+    typical_judge_tokens,
 )
 from selfreflect.pipeline.models import ConfiguredModels, stage_model
 from selfreflect.pipeline.options import ExecutionOptions, Progress, Quiet
 from selfreflect.pipeline.questions import new_questions
 from selfreflect.pipeline.rough_time import (
     reading_seconds,
-    typical_judge_tokens,
     writing_seconds,
 )
 from selfreflect.pipeline.settings import check_model, check_settings, select_scoring, stage_settings
@@ -191,7 +191,11 @@ class DryRun:
     def _typical_judge_tokens(self, tasks: Sequence[StageTask]) -> float:
         scores = self._config.scores
         most = scores.limits.tokens if scores.limits is not None else None
-        tokens = [typical_judge_tokens(task, scores.measure_names) for task in tasks]
+        measures = {
+            "scores": "selfreflect" in scores.measure_names,
+            "information": "information" in scores.measure_names,
+        }
+        tokens = [typical_judge_tokens(task, **measures) for task in tasks]
         return sum(one if most is None else min(one, most) for one in tokens)
 
     def _judge_tokens(self, tasks: Sequence[StageTask]) -> Amount:

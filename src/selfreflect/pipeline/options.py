@@ -24,6 +24,8 @@ class WorkDone:
     ended: int = 0
     """Sequences that have ended."""
     tokens: int = 0
+    planned: int = 0
+    """Tokens of what was begun: of sequences at most, of what a judge reads about."""
 
     def __add__(self, other: WorkDone) -> WorkDone:
         return WorkDone(
@@ -31,6 +33,7 @@ class WorkDone:
             self.asked + other.asked,
             self.ended + other.ended,
             self.tokens + other.tokens,
+            self.planned + other.planned,
         )
 
 
@@ -93,9 +96,10 @@ class ExecutionOptions(ExecutionConfig, frozen=True, kw_only=True):
         Path | None,
         Flag(
             "--cache DIR",
-            "Keep the judge's states after the conditioning answers here, so that another summary of a "
-            "question costs only itself: about 1 MB a question for smollm2, 4 GB at most. With limits, "
-            "such as --budget, this helps only if the same words are scored again.",
+            "Store the judge's states after the conditioning answers in DIR, so that one more"
+            " summary of a question is cheap to score: about 1 MB per question for smollm2, 4"
+            " GB at most. With limits, such as --budget, this helps only if the same words "
+            "are scored again.",
         ),
     ] = None
     devices: tuple[str, ...] | None = ()

@@ -7,13 +7,11 @@ three.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from selfreflect.errors import SelfReflectError
 from selfreflect.models.spec import ModelSpec, load_object
-from selfreflect.pipeline.counting import TYPICAL_TOKENS, limits_of
-from selfreflect.pipeline.stages import StageTask
 from selfreflect.records import SamplingCheck
 
 if TYPE_CHECKING:
@@ -24,17 +22,8 @@ ROUGH = "a rough guess until the first question is done"
 _ROWS = (1, 8, 64)
 """Numbers of sequences for which a local model's pace is guessed, so that few products are timed."""
 
-_CONTEXTS = 3
-"""Contexts that the judge reads besides the summaries: the answers themselves, and the controls."""
-
-_MASKED = 0.6
-"""Masked words per token of an answer: stopwords are not masked."""
-
 _SAMPLE_TOKENS = 24
 """Of each of the preflight's two samples, where the server does not say."""
-
-_TASK_TOKENS = 30
-"""Of what the judge reads after an answer, to be told its task."""
 
 
 def writing_seconds(
@@ -83,25 +72,3 @@ def _pace(model: ModelSpec, rows: int) -> Pace | None:
     except SelfReflectError:  # loading the model says what is wrong
         return None
     return pace
-
-
-def typical_judge_tokens(task: StageTask, measures: Collection[str]) -> float:
-    """What a judge reads of one question, about: for information each answer after each context, for scores
-    what follows each masked word, too."""
-    assert task.answers is not None  # a question without answers is not scored
-    contexts = len({one.name for one in (*task.summaries, *task.uninformed)}) + _CONTEXTS
-    total = 0.0
-    for answer in task.answers.masked_out:
-        tokens = _typical_length(answer)
-        if "information" in measures:
-            total += contexts * tokens
-        if "selfreflect" in measures:
-            total += contexts * _MASKED * tokens * (tokens / 2 + _TASK_TOKENS)
-    return total
-
-
-def _typical_length(text: str) -> float:
-    limits = limits_of(text)
-    if limits:
-        return min(sum(limits), TYPICAL_TOKENS)
-    return len(text.encode("utf-8", "surrogatepass")) / 4

@@ -18,6 +18,7 @@ from selfreflect.answers import draw_answers
 from selfreflect.errors import SelfReflectError, rebuild_error
 from selfreflect.models.base import Generator, Sampling
 from selfreflect.models.spec import Kind, kind_of
+from selfreflect.pipeline.counting import typical_judge_tokens
 from selfreflect.pipeline.models import ConfiguredModels, load_measures, load_stage_model
 from selfreflect.pipeline.options import ExecutionOptions, Progress, Quiet, WorkDone
 from selfreflect.pipeline.watched import WatchedGenerator, watched_judge
@@ -38,7 +39,7 @@ from selfreflect.strategies.task import GREEDY, THINKING
 
 if TYPE_CHECKING:
     from selfreflect.config import Config
-    from selfreflect.metric.measures import Measures
+    from selfreflect.metric.measures import Measured, Measures
     from selfreflect.models.judge import Judge
 
 ModelStage = Literal["answers", "summaries", "scores"]
@@ -143,7 +144,7 @@ def without_results(tasks: Sequence[StageTask], results: Sequence[Result]) -> li
     return left
 
 
-StageFn: TypeAlias = Callable[[Sequence[StageTask]], Iterator[list[Result]]]
+StageFn: TypeAlias = Callable[[Sequence[StageTask]], Iterator[Sequence[Result]]]
 """Turns tasks into results. Lists belong together on disk, and each comes as soon as it is ready."""
 
 
@@ -151,7 +152,7 @@ def stage_fn(spec: StageSpec, model: Any, progress: Progress) -> StageFn:
     """The work of a stage with its loaded generator or judge."""
     if spec.stage == "scores":
         measures = load_measures(model, spec.config, spec.options, progress)
-        return partial(_score, measures, model, progress)
+        return partial(score_tasks, measures, model, progress)
     # a function may be called for more questions at once than a batch has
     batch_size = max(spec.batch_size, 2 * getattr(model, "workers", 1))
     return partial(_generate, spec, WatchedGenerator(model, progress), progress, batch_size)
@@ -217,20 +218,22 @@ def _summarise(
     )
 
 
-def _score(
+def score_tasks(
     measures: Measures, judge: Judge, progress: Progress, tasks: Sequence[StageTask]
-) -> Iterator[list[Result]]:
+) -> Iterator[list[Measured]]:
+    """Measure the summaries of each task, and give its results as they come."""
     for task in tasks:
         progress.add(WorkDone(units=task.size))
-        with watched_judge(judge, progress):
+        planned = typical_judge_tokens(task, scores=measures.scores, information=measures.information)
+        with watched_judge(judge, measures.metric, progress, round(planned)):
             results = _measure(measures, task)
         yield results
 
 
-def _measure(measures: Measures, task: StageTask) -> list[Result]:
+def _measure(measures: Measures, task: StageTask) -> list[Measured]:
     """All measures of a question."""
     assert task.answers is not None  # a question without answers is not scored
-    results: list[Result] = []
+    results: list[Measured] = []
     for result in measures.measure(
         task.question,
         task.answers,

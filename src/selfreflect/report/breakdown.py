@@ -11,10 +11,11 @@ from selfreflect.records import Question, dump_line
 from selfreflect.render.table import Cell, Column, Table
 from selfreflect.render.text import one_line
 from selfreflect.report.comparison import Contender, columns, comparisons
-from selfreflect.report.estimates import METHOD
+from selfreflect.report.estimates import interval_cells, method_note
 from selfreflect.report.measures import INFORMATION, run_measures
 from selfreflect.report.run_records import RunRecords
 from selfreflect.report.strategy_results import strategy_results
+from selfreflect.stats import Estimate
 
 MAX_VALUES = 20
 """Values that get rows of their own, the most frequent ones; the others share theirs."""
@@ -67,15 +68,17 @@ def breakdown(run: RunRecords, name: str) -> Table:
         headings += [Column(heading, measure.form) for heading in (measure.mean, measure.low, measure.high)]
     headings += [Column("n", "d"), Column("questions", "d")]
     rows: list[tuple[Cell, ...]] = []
+    estimates: list[Estimate] = []
     for value, part in by_value(run, name).items():
         for result in strategy_results(part):
             cells: list[Cell] = [one_line(value, 60), result.strategy]
             for measure in measures:
                 estimate = result.estimate(measure)
-                cells += [estimate.mean, estimate.low, estimate.high]
+                estimates.append(estimate)
+                cells += [estimate.mean, *interval_cells(estimate)]
             rows.append((*cells, result.estimate(measures[-1]).n, len(part.questions)))
     title = f"By {one_line(name, 40)}" + (f" ({run.label})" if run.label else "")
-    return Table(title, tuple(headings), tuple(rows), (METHOD,))
+    return Table(title, tuple(headings), tuple(rows), (method_note(estimates),))
 
 
 def breakdown_lines(run: RunRecords, name: str) -> list[dict[str, Any]]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from selfreflect.records import Score
 from selfreflect.render.table import Approximate
-from selfreflect.stats import Estimate
+from selfreflect.stats import FEWEST_TESTED, Estimate
 
 METHOD = "intervals: 95% BCa bootstrap over questions"
 
@@ -16,6 +16,20 @@ def coverage_text(estimate: Estimate) -> str | None:
     if estimate.coverage is None:
         return None
     return f"{100 * estimate.coverage:.1f}% ({estimate.n}/{estimate.total})"
+
+
+def interval_cells(estimate: Estimate) -> tuple[float | None, float | None]:
+    """The ends of an interval as tables show them: not from so few questions that it is far too short."""
+    if estimate.n < FEWEST_TESTED:
+        return None, None
+    return estimate.low, estimate.high
+
+
+def method_note(estimates: Iterable[Estimate]) -> str:
+    """Name the method of intervals, and say if some are left out."""
+    if any(0 < estimate.n < FEWEST_TESTED for estimate in estimates):
+        return f"{METHOD}; –: none from fewer than {FEWEST_TESTED} questions, it would be far too short"
+    return METHOD
 
 
 def approximate(value: float | None, estimated: bool) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isclose
 
 from selfreflect.records import Reader
 from selfreflect.report.comparison import Contender, compare
@@ -11,13 +12,16 @@ from selfreflect.report.run_records import RunRecords
 from selfreflect.report.sentences import pasted_answers, percent, sampling_warning, share_sentence
 from selfreflect.report.strategy_results import StrategyResult, main_measure, sorted_results
 from selfreflect.stats import FEWEST_TESTED, clear_sign
-from selfreflect.text import counted
+from selfreflect.text import counted, listed
 
 CUT_OFF = 0.05
 """Share of cut-off answers from which a run is cautioned against."""
 
 _UNDEFINED = 1 / 3
 """Share of questions where nothing can be told, above which that is said."""
+
+_EQUAL = 1e-12
+"""Means that differ by less are the same number, added up in another order."""
 
 _REPEATED = 3
 """Questions with only one answer, from which the sampling is doubted."""
@@ -37,15 +41,35 @@ def findings(run: RunRecords) -> list[str]:
         return ["Nothing has been measured yet." if not run.information else "No share could be computed."]
     whole = [one for one in ranked if not one.missing] or ranked
     best = whole[0]
-    sentences = [_result_sentence(run, measure, best, len(whole))]
-    if len(whole) > 1 and best.estimate(measure).n >= FEWEST_TESTED:
-        comparison = compare(Contender(run, whole[1].strategy), Contender(run, best.strategy), measure)
+    leaders = [one for one in whole if isclose(_mean(one, measure), _mean(best, measure), abs_tol=_EQUAL)]
+    if len(whole) == 1:
+        return [_result_sentence(run, measure, leaders, 1, is_clear=True)]
+    comparison = compare(Contender(run, whole[1].strategy), Contender(run, best.strategy), measure)
+    is_testable = best.estimate(measure).n >= FEWEST_TESTED
+    is_clear = is_testable and comparison.verdict == "better"
+    sentences = [_result_sentence(run, measure, leaders, len(whole), is_clear)]
+    if is_testable and comparison.paired.ties < comparison.paired.difference.n:
         sentence = comparison.sentence
         sentences.append(f"{sentence[:1].upper()}{sentence[1:]}.")
     return sentences
 
 
-def _result_sentence(run: RunRecords, measure: Measure, best: StrategyResult, strategies: int) -> str:
+def _mean(result: StrategyResult, measure: Measure) -> float:
+    mean = result.estimate(measure).mean
+    assert mean is not None  # findings has left the others out
+    return mean
+
+
+def _result_sentence(
+    run: RunRecords, measure: Measure, leaders: Sequence[StrategyResult], strategies: int, is_clear: bool
+) -> str:
+    """Say what the best strategy reaches, or several that are exactly equal.
+
+    Args:
+        strategies: number of strategies that are compared.
+        is_clear: whether the lead over the next strategy is clear.
+    """
+    best = leaders[0]
     estimate = best.estimate(measure)
     assert estimate.mean is not None
     on = f" on {counted(estimate.n, 'question')}"
@@ -54,19 +78,24 @@ def _result_sentence(run: RunRecords, measure: Measure, best: StrategyResult, st
     if estimate.low is not None and estimate.high is not None and estimate.n >= FEWEST_TESTED:
         interval = (estimate.low, estimate.high)
     complete = "" if strategies == len(run.strategies) else "complete "
-    subject = best.strategy
-    if strategies > 1:
-        subject = f"Of {strategies} {complete}strategies, {best.strategy}"
+    subject = listed([one.strategy for one in leaders])
+    if strategies > len(leaders):
+        subject = f"Of {strategies} {complete}strategies, {subject}"
     if measure is INFORMATION:
         counts = {pasted_answers(run.controls[id_]) for id_ in run.questions if id_ in run.controls}
         answers = counts.pop() if len(counts) == 1 else None
         reader: Reader = "blind" if set(best.readers) == {"blind"} else "informed"
         sentence = share_sentence(estimate.mean, interval, answers, reader, subject)
-        if strategies > 1:
-            sentence = sentence.replace(f"{subject} tells", f"{subject} tells most:", 1)
+        if len(leaders) > 1:
+            sentence = sentence.replace(f"{subject} tells", f"{subject} tell equally much:", 1)
+        elif strategies > 1 and estimate.mean > 0:
+            verb = "tells most:" if is_clear else "is ahead, though not clearly: it tells"
+            sentence = sentence.replace(f"{subject} tells", f"{subject} {verb}", 1)
         return sentence.removesuffix(".") + f",{on}."
     between = "" if interval is None else f", 95 % interval {interval[0]:.4f} to {interval[1]:.4f}"
     verb = "has the best (lowest)" if strategies > 1 else "has a"
+    if len(leaders) > 1:
+        verb = "share the best (lowest)" if strategies > len(leaders) else "have the same"
     value = f"score: {estimate.mean:.4f}" if strategies > 1 else f"score of {estimate.mean:.4f}"
     return f"{subject} {verb} mean SelfReflect {value}{on} (0 is perfect{between})."
 

@@ -9,7 +9,13 @@ from statistics import median
 
 from selfreflect.records import NothingToTell
 from selfreflect.render.table import Cell, Column, Table
-from selfreflect.report.estimates import METHOD, approximate, coverage_text, estimate_note
+from selfreflect.report.estimates import (
+    approximate,
+    coverage_text,
+    estimate_note,
+    interval_cells,
+    method_note,
+)
 from selfreflect.report.measures import (
     INFORMATION,
     SELFREFLECT,
@@ -99,7 +105,7 @@ def _strategy_row(
     for measure in measures:
         estimate = result.estimate(measure)
         estimated = measure is SELFREFLECT and result.estimated > 0
-        cells += [approximate(estimate.mean, estimated), estimate.low, estimate.high]
+        cells += [approximate(estimate.mean, estimated), *interval_cells(estimate)]
         if fewer and measure is INFORMATION:
             cells.append(estimate.n)
     main = result.estimate(measures[-1])
@@ -126,7 +132,7 @@ def _control_row(
     for measure in measures:
         values = control.by_measure[measure.mean]
         estimate = values.estimate(len(control.words))
-        cells += [estimate.mean, estimate.low, estimate.high]
+        cells += [estimate.mean, *interval_cells(estimate)]
         if fewer and measure is INFORMATION:
             cells.append(estimate.n)
         n = max(n, estimate.n)
@@ -144,10 +150,11 @@ def _overview_notes(
         notes += _information_notes(run, results)
     for measure in measures:
         notes += _settings_note(run, measure)
-    if notes and len(measures) == 1 and notes[-1].startswith("judge: "):
-        notes[-1] += f"; {METHOD}"
+    method = method_note(result.estimate(measure) for result in results for measure in measures)
+    if notes and len(measures) == 1 and notes[-1].startswith("judge of "):
+        notes[-1] += f"; {method}"
     elif notes:
-        notes.append(METHOD)
+        notes.append(method)
     scores = list(chain.from_iterable(run.strategy_scores(name).values() for name in run.strategies))
     names = {score.judge for score in scores} | {one.judge for one in run.information.values()}
     if "smollm2" in names:
@@ -177,7 +184,8 @@ def _settings_note(run: RunRecords, measure: Measure) -> list[str]:
             by_question[id_].add(text)
     settings = sorted(set().union(*by_question.values()))
     if len(settings) < 2:
-        return [f"judge: {text}" for text in settings]
+        of = "what summaries tell" if measure is INFORMATION else "the SelfReflect scores"
+        return [f"judge of {of}: {text}" for text in settings]
     if measure is INFORMATION and all(len(texts) == 1 for texts in by_question.values()):
         counts = Counter(text for (text,) in by_question.values())
         parts = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 
@@ -37,6 +37,7 @@ _ANSWERS = {
 """Names of columns with answers: plural and singular. Any but the first is always a model's answer, while
 ``answer`` may be the reference answer."""
 _NUMBERED = re.compile(r"(.+?)_?(\d{1,6})")
+_SPAN = re.compile(r"(.*?)([0-9]{1,6})\.\.(.*?)([0-9]{1,6})")
 _SUMMARY = re.compile(r"summar(?:y|ies)[\s._-]++(.+)|(.+)[\s._-]summary", re.IGNORECASE)
 
 
@@ -83,7 +84,8 @@ class ItemColumns:
 
 
 def item_columns(names: Iterable[str], assigned: Mapping[str, str]) -> ItemColumns:
-    """Tell the columns of a row of items by their names; ``assigned`` ones by role come first."""
+    """Tell the columns of a row of items by their names; ``assigned`` ones by role come first, where answers
+    may be in several, as in ``A1..A6``."""
     free = {name: plain_name(name) for name in names}
 
     def take(role: str, known: Iterable[str]) -> str:
@@ -98,7 +100,11 @@ def item_columns(names: Iterable[str], assigned: Mapping[str, str]) -> ItemColum
 
     question = take("question", QUESTION_COLUMNS)
     halves = tuple(filter(None, (take("", MASKED_OUT), take("", CONDITIONING))))
-    assigned_answers = take("answer", []) if "answer" in assigned else ""
+    assigned_answers = column_range(assigned.get("answer", ""), free)
+    for name in assigned_answers:
+        del free[name]
+    if "answer" in assigned and not assigned_answers:
+        assigned_answers = tuple(filter(None, [take("answer", [])]))
     id_ = take("id", ID_COLUMNS)
     context = take("context", [CONTEXT_COLUMN])
     summaries = take("summary", ["summaries", "summary"])
@@ -107,7 +113,7 @@ def item_columns(names: Iterable[str], assigned: Mapping[str, str]) -> ItemColum
     reference = ""
     if len(families) > 1 and len(families.get(("answer", False), ())) == 1:
         [reference] = families.pop(("answer", False))
-    answers: tuple[str, ...] = (assigned_answers,) if assigned_answers else ()
+    answers = assigned_answers
     rivals: list[str] = []
     for (_, numbered), family in families.items():
         if answers:
@@ -135,6 +141,20 @@ def item_columns(names: Iterable[str], assigned: Mapping[str, str]) -> ItemColum
         named_summaries=tuple(named.items()),
         others=others,
     )
+
+
+def column_range(span: str, names: Collection[str]) -> tuple[str, ...]:
+    """The numbered columns that ``A1..A6`` stands for, as far as there are any; none if this is no such span,
+    or is the name of a column itself."""
+    match = _SPAN.fullmatch(span)
+    if span in names or not match or match[1] != match[3]:
+        return ()
+    numbered = {}
+    for name in names:
+        digits = name.removeprefix(match[1])
+        if name.startswith(match[1]) and digits.isdecimal():
+            numbered[int(digits)] = name
+    return tuple(numbered[number] for number in sorted(numbered) if int(match[2]) <= number <= int(match[4]))
 
 
 def plain_name(name: str) -> str:

@@ -19,6 +19,7 @@ from selfreflect.sources.columns import (
     QUESTION_COLUMNS,
     ROLES,
     ItemColumns,
+    column_range,
     item_columns,
     metadata,
 )
@@ -158,6 +159,8 @@ def _check_assigned(rows: Sequence[Row], assigned: Mapping[str, str]) -> None:
         if role not in ROLES:
             turned = f" Did you mean --column {column}={role}?" if column in ROLES and role in names else ""
             raise ConfigError(f"a column can be {', '.join(ROLES)}, not {excerpt(role)}.{turned}")
+        if role == "answer" and column_range(column, names):
+            continue
         if column not in names:
             raise ConfigError(
                 f"there is no column {excerpt(column)}.{nearest(column, names)} The columns are "

@@ -84,8 +84,12 @@ def row_name(prediction: Prediction) -> str:
     return f"{name} ({prediction.of})" if prediction.of else name
 
 
-def prediction_table(predictions: Sequence[Prediction], accuracy: float) -> Table:
-    """How well each estimator predicts correctness, with intervals, baselines and the length audit."""
+def prediction_table(predictions: Sequence[Prediction], accuracy: float, *, explain: bool) -> Table:
+    """How well each estimator predicts correctness, with intervals, baselines and the length audit.
+
+    Args:
+        explain: whether the notes define the columns.
+    """
     names = list(dict.fromkeys(name for one in predictions for name in one.measures))
     columns = [Column("estimator"), Column("n", "d")]
     for name in names:
@@ -104,7 +108,18 @@ def prediction_table(predictions: Sequence[Prediction], accuracy: float) -> Tabl
         cells.append(audit.score_effect if audit else None)
         rows.append(tuple(cells))
     first = predictions[0]
-    notes = [f"{name}: {MEASURES[name].definition}." for name in names]
+    notes = length_notes(predictions)
+    notes += _column_notes(predictions, names) if explain else []
+    for reason in dict.fromkeys(m.undefined for one in predictions for m in one.measures.values()):
+        if reason:
+            notes.append(f"Undefined (–): {reason}.")
+    title = f"Predicting correctness ({first.correctness}): accuracy {accuracy:.3f}"
+    return Table(title, tuple(columns), tuple(rows), tuple(notes))
+
+
+def _column_notes(predictions: Sequence[Prediction], measures: Sequence[str]) -> list[str]:
+    """Define the columns of :func:`prediction_table`."""
+    notes = [f"{name}: {MEASURES[name].definition}." for name in measures]
     notes += [
         "95%: bootstrap over questions. brier isotonic: after isotonic calibration on the other four fifths.",
         "rho length: rank correlation of confidence and length. partial rho: of confidence and correctness, "
@@ -118,12 +133,7 @@ def prediction_table(predictions: Sequence[Prediction], accuracy: float) -> Tabl
     greedy = [one.estimator for one in predictions if one.estimator in ESTIMATORS]
     if greedy := [name for name in greedy if ESTIMATORS[name].of_greedy]:
         notes.append(f"{', '.join(greedy)}: of the greedy answer, if it is stored; so is correctness there.")
-    for reason in dict.fromkeys(m.undefined for one in predictions for m in one.measures.values()):
-        if reason:
-            notes.append(f"Undefined (–): {reason}.")
-    notes += length_notes(predictions)
-    title = f"Predicting correctness ({first.correctness}): accuracy {accuracy:.3f}"
-    return Table(title, tuple(columns), tuple(rows), tuple(notes))
+    return notes
 
 
 def length_notes(predictions: Sequence[Prediction]) -> list[str]:

@@ -55,6 +55,11 @@ class Reference:
         self._cache = cache
         self._states: torch.Tensor | None = None
 
+    @property
+    def to_compute(self) -> int:
+        """Tokens that the judge has still to read for it, unless the cache keeps their states."""
+        return 0 if self._states is not None else self._tree.computed_tokens
+
     def compare(self, trees: Sequence[PrefixTree]) -> SummaryStates:
         """Run the judge for summaries' trees, at least one, each with the words of the reference in order."""
         if self._states is None and self._cache is not None:

@@ -1,0 +1,114 @@
+"""Say where in a settings file a value stands that is wrong, and what was expected there."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from selfreflect.config.flags import flags_of, notes_of
+from selfreflect.config.sections import Config
+from selfreflect.errors import excerpt
+from selfreflect.records import STAGES
+
+_WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "a text in quotes",
+    "array": "a list",
+    "object": "a table",
+}
+"""What msgspec's names of types are called in TOML."""
+
+_MESSAGE = re.compile(r"Expected `(?P<expected>\w+).*?got `(?P<got>\w+)`.*?\$\.(?P<place>.+)`")
+
+
+def type_error(error: msgspec.ValidationError, path: Path | None, settings: Mapping[str, Any]) -> str:
+    """Explain a value of the wrong type: the file, the line, the key, what was expected, and an example.
+
+    Args:
+        path: the file of settings, if one was read.
+        settings: section -> key -> value, as they were checked.
+    """
+    match = _MESSAGE.search(str(error))
+    if match is None:
+        return f"{path or 'settings'}: {error}"
+    section, *_, last = match["place"].split(".")
+    section, key = section.partition("[")[0], last.partition("[")[0]
+    value: Any = settings.get(section, {})
+    value = value.get(key) if isinstance(value, Mapping) else None
+    expected = _WORDS.get(match["expected"], match["expected"])
+    if "[" in last:
+        expected = f"a list, each of it {expected}"
+    place = str(path or "settings")
+    if path is not None and (line := _line(path, section, key)):
+        place += f", line {line}"
+    example = _example(section, key)
+    written = f". Write it as in: {example}" if example else ""
+    return f"{place}: {section}.{key}: expected {expected}, got {_describe(value, match['got'])}{written}"
+
+
+def _describe(value: Any, got: str) -> str:
+    if isinstance(value, str):
+        return f"the text {excerpt(value)}"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return f"the number {value}"
+    if isinstance(value, list | tuple):
+        return f"the list {excerpt(json.dumps(value, default=str), 80)[1:-1]}"
+    return _WORDS.get(got, f"a {got}")
+
+
+def _example(section: str, key: str) -> str:
+    """``num_answers = 50``: the default of a key, or another value that it can have."""
+    kind = type(getattr(Config(), section, None))
+    if not issubclass(kind, msgspec.Struct):
+        return ""
+    fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    if key not in fields:
+        return ""
+    value = fields[key].default
+    if value is None:
+        value = getattr(notes_of(kind).get(key), "example", None)
+    return "" if value is None else f"{key} = {json.dumps(value)}"
+
+
+def _line(path: Path, section: str, key: str) -> int | None:
+    """The number of the line that sets a key, as far as that is easily seen."""
+    current = ""
+    for number, line in enumerate(path.read_text("utf-8", "replace").splitlines(), 1):
+        text = line.strip()
+        if text.startswith("["):
+            current = text.strip("[] \t")
+        elif re.match(rf"[\"']?{re.escape(key)}[\"']?\s*=", text) and current.split(".")[0] == section:
+            return number
+    return None
+
+
+def flags_in_file(message: str, path: Path, given: Mapping[str, Any]) -> str:
+    """Add to a message about flags where the file at ``path`` sets them, since the user has not typed them.
+
+    Args:
+        given: what the command line sets, by section and key; it goes before the file.
+    """
+    named = {*re.findall(r"--[a-z][a-z-]*", message)}
+    try:
+        file = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):  # which the message is about
+        return message
+    lines = []
+    for section in (*STAGES, "execution"):
+        for key, flag in flags_of(type(getattr(Config(), section))).items():
+            is_set = key in file.get(section, {}) and key not in given.get(section, {})
+            if flag.name in named and is_set:
+                line = _line(path, section, key)
+                at = f", line {line}" if line else ""
+                lines.append(f"\n  {flag.name} is {key} in [{section}] of {path}{at}")
+    return message + "".join(lines)

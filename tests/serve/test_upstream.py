@@ -1,0 +1,228 @@
+"""The endpoint in front of another OpenAI-compatible server: what that gets, and what its faults become."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+from endpoint import EndpointClient, endpoint_server
+from fault_server import (
+    HALF,
+    HTML,
+    Action,
+    Call,
+    FaultServer,
+    answers,
+    chat,
+    choice,
+    endless,
+    in_turn,
+    raw,
+    reset,
+    status,
+    unused_port,
+)
+from served import KEY, QUICK, forget
+
+from selfreflect.serve import remote
+
+TOKEN = "the-token-of-the-endpoint"
+EVENTS = b'data: {"choices": [{"delta": {"content": "Hi"}}]}\n\ndata: [DONE]\n\n'
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget(monkeypatch)
+    monkeypatch.setenv("SELFREFLECT_API_KEY", KEY)
+    monkeypatch.setattr(remote, "RETRIES", QUICK)
+
+
+def cities(call: Call) -> Action:
+    """Answers from the model, then a summary of them."""
+    usage = {"prompt_tokens": 10 * call.n, "completion_tokens": 2 * call.n}
+    if "thoughts about a question" in str(call.body["messages"][-1]["content"]):
+        return chat(choice("Most likely Ankara."), usage=usage)
+    texts = ["Ankara", "Ankara.", "Istanbul", "ankara"]
+    return chat(*(choice(texts[place % 4]) for place in range(call.n)), usage=usage)
+
+
+@pytest.fixture
+def upstream() -> Iterator[FaultServer]:
+    with FaultServer(cities) as server:
+        yield server
+
+
+@pytest.fixture
+def client(upstream: FaultServer) -> Iterator[EndpointClient]:
+    with endpoint_server(upstream=upstream.url, token=TOKEN) as served:
+        yield served
+
+
+def error(response: Any, expected: int) -> dict[str, Any]:
+    assert response.status_code == expected, response.text
+    assert KEY not in response.text
+    return dict(response.json()["error"])
+
+
+def test_a_question_takes_one_call_for_the_answers_and_one_for_the_summary(
+    upstream: FaultServer, client: EndpointClient
+) -> None:
+    body = client.chat().json()
+    assert body["choices"][0]["message"]["content"] == "Most likely Ankara."
+    assert body["selfreflect"]["classes"][0] == {"text": "Ankara", "share": 0.75}
+    assert body["usage"] == {"prompt_tokens": 50, "completion_tokens": 10, "total_tokens": 60}
+    drawing, summarizing = upstream.calls
+    assert (drawing.body["model"], drawing.n, summarizing.n) == ("m", 4, 1)
+    assert drawing.body["messages"] == [{"role": "user", "content": "What is the capital of Turkey?"}]
+
+
+def test_a_server_that_gives_one_completion_at_a_time_is_asked_at_once(upstream: FaultServer) -> None:
+    upstream.delay = 0.2
+    upstream.script = lambda call: answers(1)
+    with endpoint_server(upstream=upstream.url, num_answers=8) as client:
+        began = time.monotonic()
+        assert client.chat().json()["selfreflect"]["num_answers"] == 8
+    assert time.monotonic() - began < 1.5
+    assert upstream.most_under_way > 3
+
+
+def test_only_our_key_reaches_the_upstream_and_only_it(upstream: FaultServer, client: EndpointClient) -> None:
+    client.chat()
+    client.chat(tools=[{"type": "function"}])
+    client.chat(model="m")
+    client.http.get("/v1/models")
+    assert {call.headers["authorization"] for call in upstream.calls} == {f"Bearer {KEY}"}
+
+
+def test_the_official_client_reads_all_of_it(upstream: FaultServer, client: EndpointClient) -> None:
+    sdk = openai.OpenAI(base_url=client.url, api_key=TOKEN, max_retries=0)
+    messages: list[Any] = [{"role": "user", "content": "Where?"}]
+    reply = sdk.chat.completions.create(
+        model="selfreflect/m", messages=messages, extra_body={"selfreflect": {"num_answers": 8}}
+    )
+    assert reply.choices[0].message.content == "Most likely Ankara."
+    assert reply.selfreflect["num_answers"] == 8  # type: ignore[attr-defined]
+    messages += [reply.choices[0].message.model_dump(), {"role": "user", "content": "And before?"}]
+    response = sdk.chat.completions.with_raw_response.create(model="selfreflect/m", messages=messages)
+    assert response.headers["x-selfreflect-confidence"] == "0.7500"
+    chunks = list(sdk.chat.completions.create(model="selfreflect/m", messages=messages, stream=True))
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "Most likely Ankara."
+    assert chunks[-1].selfreflect["confidence_kind"] == "modal_share"  # type: ignore[union-attr]
+    upstream.script = lambda call: status(400, "no such thing")
+    with pytest.raises(openai.APIStatusError) as refused:
+        sdk.chat.completions.create(model="selfreflect/m", messages=messages)
+    assert refused.value.type == "upstream_error"
+
+
+def send(client: EndpointClient, data: bytes) -> Any:
+    headers = {"Content-Type": "application/json"}
+    return client.http.post("/v1/chat/completions", content=data, headers=headers)
+
+
+def test_other_requests_pass_through_byte_for_byte(upstream: FaultServer, client: EndpointClient) -> None:
+    reply = b'{"choices":  [{"message": {"tool_calls": [1.50e+3]}}], "model": "m"}'
+    upstream.script = lambda call: raw(reply)
+    tools = b'"tools": [{"x" : 1.50e+3, "y": 123456789012345678901234567890}]'
+    response = send(client, b'{"model": "selfreflect/m", "messages": [], ' + tools + b"}")
+    assert response.content == reply
+    assert response.headers["x-selfreflect-passthrough"] == "tools"
+    assert (
+        json.dumps(upstream.calls[-1].body["tools"]) == '[{"x": 1500.0, "y": 123456789012345678901234567890}]'
+    )
+    response = send(client, b'{"model": "m", "anything": {"at": "all"}}')
+    assert response.headers["x-selfreflect-passthrough"] == "model"
+    assert upstream.calls[-1].body == {"model": "m", "anything": {"at": "all"}}
+    upstream.script = lambda call: raw(EVENTS, "text/event-stream")
+    response = send(client, b'{"model": "m", "stream": true}')
+    assert response.content == EVENTS
+    assert response.headers["content-type"] == "text/event-stream"
+
+
+def test_errors_of_what_passes_through_are_the_upstreams_without_the_key(
+    upstream: FaultServer, client: EndpointClient
+) -> None:
+    upstream.script = lambda call: status(429, f"slow down, {KEY}", Retry_After="7", X_Secret="no")
+    response = client.chat(model="m")
+    assert error(response, 429)["message"] == "slow down, ***"
+    assert response.headers["retry-after"] == "7"
+    assert "x-secret" not in response.headers
+    upstream.script = lambda call: status(302, "elsewhere", Location="http://evil.example")
+    assert error(client.chat(model="m"), 502)["code"] == "redirect"
+    upstream.script = lambda call: reset
+    assert error(client.chat(model="m"), 502)["type"] == "upstream_error"
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        (status(500, "boom"), 502),
+        (status(429, f"slow down {KEY}"), 502),
+        (status(401, f"bad key {KEY}"), 502),
+        (status(404, "no model"), 502),
+        (status(400, "maximum context length is 5"), 400),
+        (HTML, 502),
+        (HALF, 502),
+        (reset, 502),
+        (chat(), 502),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_lasting_faults_are_typed_before_any_status_is_sent(
+    upstream: FaultServer, client: EndpointClient, fault: Action, expected: int, stream: bool
+) -> None:
+    upstream.script = lambda call: fault
+    assert error(client.chat(stream=stream), expected)["message"]
+
+
+def test_passing_faults_are_tried_again(upstream: FaultServer, client: EndpointClient) -> None:
+    upstream.script = in_turn(status(503, "loading"), reset, answers())
+    assert client.chat(selfreflect={"strategy": "greedy"}).status_code == 200
+
+
+def test_an_upstream_that_is_not_there_is_a_typed_error() -> None:
+    with endpoint_server(upstream=f"http://127.0.0.1:{unused_port()}/v1") as client:
+        assert error(client.chat(), 502)["type"] == "upstream_error"
+        assert error(client.chat(model="m"), 502)["type"] == "upstream_error"
+        assert error(client.http.get("/v1/models"), 502)["type"] == "upstream_error"
+
+
+def test_models_are_those_that_the_upstream_lists_or_those_that_are_named(upstream: FaultServer) -> None:
+    listed = {"data": [{"id": "a"}, {"id": "org/b"}]}
+    upstream.script = lambda call: raw(json.dumps(listed).encode())
+    with endpoint_server(upstream=upstream.url) as client:
+        names = [one["id"] for one in client.http.get("/v1/models").json()["data"]]
+        assert names == ["selfreflect/a", "a", "selfreflect/org/b", "org/b"]
+        client.http.get("/v1/models")
+        assert [call.path for call in upstream.calls] == ["/v1/models"]  # the list is remembered
+    with endpoint_server(upstream=upstream.url, names=["a"]) as client:
+        assert len(client.http.get("/v1/models").json()["data"]) == 2
+        assert error(client.chat(model="selfreflect/org/b"), 404)["code"] == "model_not_found"
+    upstream.script = lambda call: HTML
+    with endpoint_server(upstream=upstream.url) as client:
+        assert error(client.http.get("/v1/models"), 502)["code"] == "no_models"
+
+
+@pytest.mark.parametrize("model", ["selfreflect/m", "m"])
+def test_a_client_that_goes_away_ends_the_calls_to_the_upstream(model: str) -> None:
+    with FaultServer(lambda call: endless) as upstream, endpoint_server(upstream=upstream.url) as client:
+        body = json.dumps({"model": model, "messages": [{"role": "user", "content": "?"}]}).encode()
+        with socket.create_connection(client.address) as connection:
+            connection.sendall(
+                b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                + f"Content-Length: {len(body)}\r\n\r\n".encode()
+                + body
+            )
+            wait_until(lambda: upstream.under_way == 1)
+        wait_until(lambda: upstream.under_way == 0)
+
+
+def wait_until(condition: Any) -> None:
+    until = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.01)

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.metric.inputs import checked_number, checked_texts
 from selfreflect.models.reasoning import UnclosedReasoningError, split_reasoning
+from selfreflect.train.presets import Scaling
 
 Completion = str | Sequence[Mapping[str, Any]]
 """A text, or the messages of a conversation that the model wrote."""
@@ -42,6 +43,9 @@ class Reward:
     """
 
     __name__ = "reward"
+    scaling: Scaling = "none"
+    """How GRPO should divide differences of rewards. Dividing by a group's standard deviation distorts a
+    proper score: it makes a model overconfident (Bereket and Leskovec 2025, arXiv 2508.11800)."""
 
     def __init__(self, failed: Literal["worst"] | float = "worst") -> None:
         if failed != "worst" and checked_number(failed, "failed") > self.worst:
@@ -55,6 +59,9 @@ class Reward:
     def worst(self) -> float:
         """The least that a completion can get."""
         raise NotImplementedError
+
+    def prepare(self) -> None:
+        """Load what the reward needs, so that errors come before a training starts."""
 
     def outcomes(self, texts: Sequence[str | Unrewarded], columns: Columns) -> list[Outcome]:
         """Reward each completion, or say why that is impossible."""

@@ -12,6 +12,7 @@ from selfreflect.metric.inputs import checked_number
 from selfreflect.metric.sampling.limits import Limits
 from selfreflect.models.spec import ModelSpec
 from selfreflect.records import AnswerSet, Failure, Question, Summary, halves, question_id
+from selfreflect.train.presets import Scaling
 from selfreflect.train.rewards.base import Columns, Outcome, Reward, Unrewarded
 
 if TYPE_CHECKING:
@@ -47,6 +48,10 @@ class JudgeReward(Reward):
     Raises:
         ConfigError: a setting makes no sense.
     """
+
+    scaling: Scaling = "batch"
+    """Not by group: where all completions of a question are about equally good, the noise of their
+    differences would count as much as real ones."""
 
     def __init__(
         self,
@@ -113,6 +118,10 @@ class JudgeReward(Reward):
             assert judge is not None
             self._metric = SelfReflect(judge, limits=self.limits, cache=self.cache, reader=None)
         return self._metric
+
+    def prepare(self) -> None:
+        """Load the judge. Raises JudgeError."""
+        _ = self.metric
 
     def measure(self, question: Question, answers: AnswerSet, texts: Sequence[str]) -> dict[str, Outcome]:
         """Measure different summaries of one question, by text; without the length penalty."""

@@ -1,0 +1,92 @@
+"""Train a model with a reward for what it says of its own answers, on rows of `selfreflect dataset grpo`.
+
+The judge may run in this process, on another GPU (--judge-device cuda:1), or on a vLLM server, which is the
+only way where rewards run in processes that see no GPU: --judge vllm+http:NAME --judge-url URL.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from common import Rows, parser, run
+
+from selfreflect.train import rewards
+from selfreflect.train.data import data_facts
+from selfreflect.train.presets import TrainingPreset, reinforcement_arguments
+from selfreflect.train.rewards.base import Reward
+from selfreflect.train.trainers import reinforce
+
+JUDGED: dict[str, Callable[..., Reward]] = {
+    "information": rewards.InformationReward,
+    "selfreflect": rewards.SelfReflectReward,
+}
+STATED: dict[str, Callable[[], Reward]] = {
+    "brier": rewards.BrierReward,
+    "rlcr": rewards.RLCRReward,
+    "log": rewards.LogReward,
+    "consistency": rewards.ConsistencyReward,
+    "multi": rewards.MultiAnswerBrier,
+    "multi-answers": partial(rewards.MultiAnswerBrier, "answers"),
+}
+
+
+def chosen_reward(arguments: argparse.Namespace, preset: TrainingPreset, rows: Rows) -> Reward:
+    """Make the reward. Raises ConfigError."""
+    if arguments.reward in STATED:
+        return STATED[arguments.reward]()
+    judge = arguments.judge or preset.judge
+    settings: dict[str, Any] = {"length_penalty": arguments.length_penalty}
+    settings |= {"device": arguments.judge_device} if arguments.judge_device else {}
+    settings |= {"base_url": arguments.judge_url} if arguments.judge_url else {}
+    facts = data_facts(arguments.data) if arguments.data.is_dir() else {}
+    if facts.get("judge", judge) != judge:
+        print(f"Note: the run's summaries were scored by {facts['judge']}, not by {judge}.", file=sys.stderr)
+    if arguments.reward == "information":
+        # a judge that gave the answers itself knows them, unless it had a context
+        own = facts.get("model") == judge and not any(row.get("context") for row in rows)
+        settings["reader"] = arguments.reader or ("blind" if own else "informed")
+    return JUDGED[arguments.reward](judge, **settings)
+
+
+def options() -> argparse.ArgumentParser:
+    """Make the options of this recipe."""
+    made = parser(__doc__)
+    made.add_argument("--reward", choices=[*JUDGED, *STATED], default="information")
+    made.add_argument("--judge", help="default: the preset's")
+    made.add_argument("--judge-device", help="such as cuda:1")
+    made.add_argument("--judge-url", help="address of a judge vllm+http:NAME")
+    made.add_argument("--reader", choices=["informed", "blind"], help="of information")
+    made.add_argument("--length-penalty", type=float, default=0.0, help="lost for each word")
+    return made
+
+
+def main() -> int:
+    arguments = options().parse_args()
+
+    def plan(preset: TrainingPreset, output: Path, seed: int) -> dict[str, Any]:
+        kinds = JUDGED | STATED
+        scaling = getattr(kinds[arguments.reward], "func", kinds[arguments.reward]).scaling
+        return reinforcement_arguments(preset, output, seed, scaling)
+
+    def train(preset: TrainingPreset, rows: Rows) -> None:
+        reinforce(
+            preset.model,
+            rows,
+            chosen_reward(arguments, preset, rows),
+            arguments.out,
+            preset,
+            arguments.seed,
+            adapter=arguments.adapter,
+            resume=arguments.resume,
+        )
+
+    return run("grpo", arguments, plan, train)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,294 @@
+"""Train a LoRA adapter with TRL: on completions, on pairs, or with a reward.
+
+The output directory holds the adapter, which every command takes as ``--model``, checkpoints to resume from,
+and ``training.json``: what was trained, and what came of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from selfreflect.atomic import write_bytes
+from selfreflect.errors import ConfigError, MissingExtraError, StoreError, excerpt
+from selfreflect.models.local.adapters import CONFIG, find_adapter
+from selfreflect.models.spec import ModelSpec
+from selfreflect.train.presets import (
+    Scaling,
+    TrainingPreset,
+    preference_arguments,
+    reinforcement_arguments,
+    supervised_arguments,
+)
+from selfreflect.train.rewards.base import Reward
+
+if TYPE_CHECKING:
+    from selfreflect.models.local.loading import ModelSource
+
+RECORD = "training.json"
+Rows = Sequence[dict[str, Any]]
+
+
+def fine_tune(
+    base: str | ModelSpec,
+    rows: Rows,
+    output: Path,
+    preset: TrainingPreset,
+    seed: int = 0,
+    *,
+    adapter: Path | None = None,
+    resume: bool = False,
+) -> Path:
+    """Train on the completions of rows with ``prompt`` and ``completion`` (SFT).
+
+    Args:
+        base: a local model.
+        output: a directory for the adapter, new or empty.
+        adapter: train this one further, instead of a new one.
+        resume: go on from the last checkpoint in ``output``.
+
+    Returns:
+        ``output``.
+
+    Raises:
+        ConfigError: ``output`` is not empty, has nothing to resume from, or holds a checkpoint of another
+            base model; ``adapter`` has another base; there are too few rows.
+        BackendError: the base cannot be loaded.
+        MissingExtraError: TRL is not installed.
+    """
+    trl = import_trl()
+    job = TrainingJob("sft", base, output, preset, seed, adapter, resume)
+    arguments = trl.SFTConfig(**supervised_arguments(preset, output, seed))
+    return job.run(trl.SFTTrainer, arguments, _columns(rows, "prompt", "completion"))
+
+
+def prefer(
+    base: str | ModelSpec,
+    rows: Rows,
+    output: Path,
+    preset: TrainingPreset,
+    seed: int = 0,
+    *,
+    adapter: Path | None = None,
+    resume: bool = False,
+) -> Path:
+    """Train on pairs: rows with ``prompt``, ``chosen`` and ``rejected`` (DPO). See :func:`fine_tune`."""
+    trl = import_trl()
+    job = TrainingJob("dpo", base, output, preset, seed, adapter, resume)
+    arguments = trl.DPOConfig(**preference_arguments(preset, output, seed))
+    return job.run(trl.DPOTrainer, arguments, _columns(rows, "prompt", "chosen", "rejected"))
+
+
+def reinforce(
+    base: str | ModelSpec,
+    rows: Rows,
+    reward: Reward,
+    output: Path,
+    preset: TrainingPreset,
+    seed: int = 0,
+    *,
+    adapter: Path | None = None,
+    resume: bool = False,
+    scaling: Scaling | None = None,
+) -> Path:
+    """Train on the model's own completions of ``prompt``, each with a reward (GRPO). See :func:`fine_tune`.
+
+    Args:
+        scaling: of rewards; default: what ``reward.scaling`` says.
+
+    Raises:
+        ConfigError: too many completions were cut off; or as :func:`fine_tune`.
+        DataError: the reward lacks a column of the rows.
+    """
+    trl = import_trl()
+    if len(rows) < preset.questions:
+        raise ConfigError(f"{len(rows)} rows do not make a step of {preset.questions} questions")
+    reward.prepare()
+    job = TrainingJob("grpo", base, output, preset, seed, adapter, resume)
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    scaling = scaling or reward.scaling
+    settings = reinforcement_arguments(preset, output, seed, scaling, processes)
+    guard = _clipping_guard(preset)
+    job.run(trl.GRPOTrainer, trl.GRPOConfig(**settings), rows, reward_funcs=[reward], callbacks=[guard])
+    if guard.stopped:
+        raise ConfigError(guard.stopped)
+    return output
+
+
+def import_trl() -> Any:
+    """Import TRL with its telemetry off, which it would send whenever a trainer is made.
+
+    Raises:
+        MissingExtraError: TRL or peft is not installed.
+    """
+    if "HF_HUB_DISABLE_TELEMETRY" not in os.environ:
+        os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+        from huggingface_hub import constants
+
+        constants.HF_HUB_DISABLE_TELEMETRY = True  # if it was imported before
+    try:
+        import peft  # noqa: F401
+        import trl
+    except ImportError:
+        raise MissingExtraError("training", "train") from None
+    return trl
+
+
+class TrainingJob:
+    """One training: the model with its adapter, the output directory and its record."""
+
+    def __init__(
+        self,
+        method: str,
+        base: str | ModelSpec,
+        output: Path,
+        preset: TrainingPreset,
+        seed: int,
+        adapter: Path | None,
+        resume: bool,
+    ) -> None:
+        from selfreflect.models.local.loading import locate
+
+        spec = ModelSpec.of(base, device=preset.device)
+        if spec.kind != "local":
+            raise ConfigError(f"{excerpt(spec.name)} cannot be trained here; give a local model")
+        self.method = method
+        self.output = output
+        self.preset = preset
+        self.seed = seed
+        self.adapter = adapter
+        self.source: ModelSource = locate(spec, None)
+        self.checkpoint = self._checkpoint(resume)
+        if adapter is not None:
+            self._check_base(adapter)
+
+    @property
+    def base(self) -> str:
+        """The base as an adapter's configuration names it, from wherever it is loaded."""
+        path = Path(self.source.path)
+        is_named = self.source.name == "smollm2" or not path.is_dir()
+        return self.source.name if is_named else str(path.resolve())
+
+    def run(self, trainer_class: Any, arguments: Any, rows: Rows, **options: Any) -> Path:
+        """Train, and write the adapter and the record."""
+        from datasets import Dataset
+
+        model, tokenizer, config = self._model()
+        started = time.monotonic()
+        trainer = trainer_class(
+            model=model,
+            args=arguments,
+            train_dataset=Dataset.from_list(list(rows)),
+            processing_class=tokenizer,
+            peft_config=config,
+            **options,
+        )
+        result = trainer.train(resume_from_checkpoint=self.checkpoint)
+        if trainer.is_world_process_zero():
+            # without the copy of an earlier adapter that GRPO and DPO compare with
+            trainer.model.save_pretrained(self.output, selected_adapters=["default"])
+            self._name_base(self.output)
+            logs = [entry for entry in trainer.state.log_history if "train_runtime" not in entry]
+            self._record(len(rows), time.monotonic() - started, result.metrics, logs)
+        return self.output
+
+    def _model(self) -> tuple[Any, Any, Any]:
+        """The base with its tokenizer, and the configuration of a new adapter; None if one is trained on."""
+        import peft
+
+        from selfreflect.models.local.loading import read_model
+
+        model, tokenizer = read_model(self.source, {})
+        if self.adapter is not None:
+            return peft.PeftModel.from_pretrained(model, self.adapter, is_trainable=True), tokenizer, None
+        config = peft.LoraConfig(
+            r=self.preset.lora_rank,
+            lora_alpha=self.preset.lora_alpha,
+            target_modules="all-linear",
+            task_type="CAUSAL_LM",
+        )
+        return model, tokenizer, config
+
+    def _checkpoint(self, resume: bool) -> str | None:
+        """The checkpoint to go on from; None for a new training, whose directory must be empty."""
+        checkpoints = sorted(self.output.glob("checkpoint-*"), key=lambda path: int(path.name[11:] or 0))
+        if not resume:
+            if self.output.exists() and any(self.output.iterdir()):
+                raise ConfigError(f"{self.output} is not empty. Give another directory, or resume.")
+            return None
+        if not checkpoints:
+            raise ConfigError(f"{self.output} holds no checkpoint to resume from")
+        self._check_base(checkpoints[-1])
+        return str(checkpoints[-1])
+
+    def _check_base(self, folder: Path) -> None:
+        """Refuse an adapter or checkpoint of another base model."""
+        found = find_adapter(folder)
+        if found is None:
+            raise ConfigError(f"{folder} holds no adapter")
+        if found.base not in (self.base, self.source.path):
+            raise ConfigError(
+                f"{folder} was trained on the base model {excerpt(found.base, 200)}, not on "
+                f"{excerpt(self.base, 200)}. Name that one, or train anew in another directory."
+            )
+
+    def _name_base(self, folder: Path) -> None:
+        """Name the base so that it is found from any working directory and, if embedded, in any cache."""
+        file = folder / CONFIG
+        try:
+            config = json.loads(file.read_text(encoding="utf-8"))
+            config |= {"base_model_name_or_path": self.base}
+            if self.source.name == self.base and self.base != "smollm2":
+                config |= {"revision": self.source.revision or None}
+            write_bytes(file, json.dumps(config, indent=2, sort_keys=True).encode())
+        except OSError as error:
+            raise StoreError(f"{file} cannot be written: {error}") from error
+
+    def _record(self, rows: int, seconds: float, metrics: Any, logs: list[dict[str, Any]]) -> None:
+        packages = {name: version(name) for name in ("selfreflect", "torch", "transformers", "trl", "peft")}
+        record = {
+            "method": self.method,
+            "base": self.base,
+            "base_revision": self.source.revision,
+            "adapter": str(self.adapter) if self.adapter else None,
+            "rows": rows,
+            "seed": self.seed,
+            "preset": asdict(self.preset),
+            "seconds": round(seconds, 1),
+            "metrics": metrics,
+            "log": logs,
+            "packages": packages,
+        }
+        write_bytes(self.output / RECORD, json.dumps(record, indent=1, default=str).encode())
+
+
+def _columns(rows: Rows, *names: str) -> list[dict[str, Any]]:
+    return [{name: row[name] for name in names} for row in rows]
+
+
+def _clipping_guard(preset: TrainingPreset) -> Any:
+    """A callback that stops when too many completions are cut off."""
+    from transformers import TrainerCallback
+
+    class ClippingGuard(TrainerCallback):  # type: ignore[misc]
+        stopped = ""
+
+        def on_log(
+            self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any
+        ) -> None:
+            clipped = (logs or {}).get("completions/clipped_ratio", 0.0)
+            if clipped > preset.max_clipped:
+                control.should_training_stop = True
+                self.stopped = (
+                    f"stopped at step {state.global_step}: {clipped:.0%} of completions were cut off at "
+                    f"{preset.max_new_tokens} tokens (at most {preset.max_clipped:.0%} may be), so rewards "
+                    "are of unfinished texts. Allow more new tokens, or fine-tune on short completions first."
+                )
+
+    return ClippingGuard()

@@ -1,0 +1,112 @@
+"""The recipes as they are called; `tests/train/test_trainers.py` trains, and docs/train.md runs one."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from selfreflect.train.rewards import InformationReward
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+ROW = {
+    "question_id": "q1",
+    "question": "What should I plant?",
+    "prompt": [{"role": "user", "content": "What should I plant?"}],
+    "completion": [{"role": "assistant", "content": "Peas"}],
+    "chosen": [{"role": "assistant", "content": "Peas"}],
+    "rejected": [{"role": "assistant", "content": "Oaks"}],
+    "answers": ["peas", "Peas."],
+}
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    (tmp_path / "train.jsonl").write_text(json.dumps(ROW) + "\n")
+    (tmp_path / "splits.json").write_text(json.dumps({"model": "smollm2", "judge": "another"}))
+    return tmp_path
+
+
+def recipe(name: str, monkeypatch: pytest.MonkeyPatch, *arguments: object) -> Any:
+    monkeypatch.syspath_prepend(str(RECIPES))
+    monkeypatch.setattr(sys, "argv", [f"{name}.py", *map(str, arguments)])
+    return runpy.run_path(str(RECIPES / f"{name}.py"))
+
+
+@pytest.mark.parametrize(
+    ("name", "rate"), [("sft", 2e-4), ("dpo", 1e-5), ("grpo", 5e-6)], ids=["sft", "dpo", "grpo"]
+)
+def test_a_dry_run_prints_what_would_run_and_needs_no_gpu(
+    name: str, rate: float, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [
+        "--data",
+        data,
+        "--out",
+        data / "out",
+        "--config",
+        "gpu",
+        "--set",
+        "lora_rank=4",
+        "--dry-run",
+    ]
+    assert recipe(name, monkeypatch, *arguments)["main"]() == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert (plan["method"], plan["model"], plan["rows"]) == (name, "Qwen/Qwen2.5-7B-Instruct", 1)
+    assert plan["LoRA"]["rank"] == 4
+    assert plan["trainer"]["learning_rate"] == rate
+    assert not (data / "out").exists()
+
+
+def test_each_reward_says_how_it_is_scaled(
+    data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scalings = {}
+    for reward in ("information", "selfreflect", "brier", "multi-answers"):
+        arguments = ["--data", data, "--out", "out", "--reward", reward, "--dry-run"]
+        recipe("grpo", monkeypatch, *arguments)["main"]()
+        scalings[reward] = json.loads(capsys.readouterr().out)["trainer"]["scale_rewards"]
+    assert scalings == {
+        "information": "batch",
+        "selfreflect": "batch",
+        "brier": "none",
+        "multi-answers": "none",
+    }
+
+
+def test_the_reader_and_the_judge_of_the_data_are_looked_at(
+    data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = recipe("grpo", monkeypatch)
+    options = names["options"]()
+    readers = {}
+    for judge, context in (("smollm2", ""), ("smollm2", "It is dry."), ("other", "")):
+        arguments = options.parse_args(["--data", str(data), "--out", "x", "--judge", judge])
+        reward = names["chosen_reward"](arguments, None, [{**ROW, "context": context}])
+        assert isinstance(reward, InformationReward)
+        readers[judge, context] = reward.reader
+    assert list(readers.values()) == ["blind", "informed", "informed"]
+    assert "summaries were scored by another, not by smollm2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--set", "stepz=3"], "no setting 'stepz'. Did you mean 'steps'? There are: name, model"),
+        (["--set", "steps=many"], "steps must be int, not 'many'"),
+        (["--data", "nothing"], "nothing cannot be read"),
+    ],
+)
+def test_errors_are_sentences(
+    arguments: list[str],
+    message: str,
+    data: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert recipe("sft", monkeypatch, "--data", data, "--out", "x", *arguments)["main"]() == 2
+    assert message in capsys.readouterr().err

@@ -1,0 +1,33 @@
+"""Presets are TRL's arguments; `test_trainers` gives them to TRL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from selfreflect.errors import ConfigError
+from selfreflect.train.presets import PRESETS, divided, reinforcement_arguments
+
+
+@given(st.integers(1, 500), st.integers(1, 64), st.integers(1, 8))
+def test_sequences_are_divided_into_equal_parts(total: int, most: int, processes: int) -> None:
+    if total % processes:
+        with pytest.raises(ConfigError, match="cannot be divided among"):
+            divided(total, most, processes)
+        return
+    size, parts = divided(total, most, processes)
+    assert size <= most
+    assert size * parts * processes == total
+
+
+@pytest.mark.parametrize("processes", [1, 2, 4])
+@pytest.mark.parametrize("preset", PRESETS.values(), ids=PRESETS)
+def test_a_step_is_one_generation_of_whole_groups(preset, processes: int) -> None:
+    arguments = reinforcement_arguments(preset, Path("out"), 0, "none", processes)
+    step = arguments["per_device_train_batch_size"] * arguments["gradient_accumulation_steps"] * processes
+    assert step == arguments["generation_batch_size"]
+    assert step % arguments["num_generations"] == 0
+    assert arguments["report_to"] == []

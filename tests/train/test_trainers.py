@@ -1,0 +1,132 @@
+"""Adapters are trained by TRL itself, here with a tiny model for a step or two."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+
+from selfreflect.errors import ConfigError, DataError
+from selfreflect.models.local.loading import load_causal_lm
+from selfreflect.models.spec import ModelSpec
+from selfreflect.train.presets import PRESETS, TrainingPreset, reinforcement_arguments
+from selfreflect.train.rewards import ConsistencyReward, SelfReflectReward
+from selfreflect.train.trainers import fine_tune, import_trl, prefer, reinforce
+
+PRESET = replace(
+    PRESETS["cpu"],
+    lora_rank=2,
+    epochs=1,
+    batch=2,
+    micro_batch=2,
+    questions=1,
+    completions=2,
+    steps=2,
+    save_steps=1,
+    max_new_tokens=4,
+    max_clipped=1.0,
+)
+
+
+def said(text: str) -> list[dict[str, str]]:
+    return [{"role": "assistant", "content": text}]
+
+
+ROWS: list[dict[str, Any]] = [
+    {
+        "question_id": f"q{number}",
+        "question": question,
+        "prompt": [{"role": "user", "content": question}],
+        "completion": said("Radishes"),
+        "chosen": said("Radishes, or peas"),
+        "rejected": said("An oak forest"),
+        "answers": ["Radishes", "peas"],
+        "masked_answers": ["Lettuce", "basil or peas"],
+    }
+    for number, question in enumerate(["What should I plant?", "What grows in a pot?"])
+]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.save(tmp_path_factory.mktemp("base"), "llama", attention_bias=False, mlp_bias=False)
+
+
+def reinforced(base: Path, output: Path, preset: TrainingPreset = PRESET, **options: Any) -> Path:
+    judge = SelfReflectReward(str(base), device="cpu", dtype="float32")
+    return reinforce(str(base), ROWS, judge, output, preset, **options)
+
+
+def test_two_steps_with_a_judge_make_an_adapter_that_loads(base: Path, tmp_path: Path) -> None:
+    from huggingface_hub import constants
+
+    output = reinforced(base, tmp_path / "out")
+    assert constants.HF_HUB_DISABLE_TELEMETRY
+    lm = load_causal_lm(ModelSpec(str(output), device="cpu"))
+    assert lm.revision.startswith("adapter ")
+    assert lm.revision.endswith(f" of {base}")
+    record = json.loads((output / "training.json").read_text())
+    assert (record["method"], record["base"], record["rows"]) == ("grpo", str(base), 2)
+    assert record["preset"]["completions"] == 2
+    logged = record["log"][0]
+    assert -100 <= logged["rewards/selfreflect_reward/mean"] <= 0
+    assert logged["selfreflect_reward/failed"] >= 0
+    assert {"kl", "frac_reward_zero_std", "reward_std", "completions/clipped_ratio"} <= logged.keys()
+    assert not (output / "ref").exists()
+
+
+def test_training_stops_when_completions_are_cut_off(base: Path, tmp_path: Path) -> None:
+    """Random models never end a completion."""
+    reward = ConsistencyReward()
+    preset = replace(PRESET, max_clipped=0.2, steps=3)
+    with pytest.raises(ConfigError, match=r"stopped at step 1: 100% of completions were cut off at 4 tokens"):
+        reinforce(str(base), ROWS, reward, tmp_path / "out", preset)
+
+
+def test_a_reward_without_its_column_fails_before_the_first_update(base: Path, tmp_path: Path) -> None:
+    rows = [{"prompt": row["prompt"]} for row in ROWS]
+    with pytest.raises(DataError, match="needs the column 'answers'"):
+        reinforce(str(base), rows, ConsistencyReward(), tmp_path / "out", PRESET)
+
+
+def test_supervised_training_resumes_and_its_adapter_is_trained_on(base: Path, tmp_path: Path) -> None:
+    output = fine_tune(str(base), ROWS, tmp_path / "sft", PRESET)
+    with pytest.raises(ConfigError, match=r"is not empty\. Give another directory, or resume"):
+        fine_tune(str(base), ROWS, output, PRESET)
+    fine_tune(str(base), ROWS, output, replace(PRESET, epochs=2), resume=True)
+    record = json.loads((output / "training.json").read_text())
+    assert [entry["epoch"] for entry in record["log"]] == [1.0, 2.0]  # the first one from the checkpoint
+    preferred = prefer(str(base), ROWS, tmp_path / "dpo", PRESET, adapter=output)
+    revisions = {load_causal_lm(ModelSpec(str(path), device="cpu")).revision for path in (output, preferred)}
+    assert len(revisions) == 2
+    assert not (preferred / "ref").exists()
+
+
+def test_checkpoints_and_adapters_of_another_base_are_refused(base: Path, tmp_path: Path) -> None:
+    other = tiny.save_adapter(tmp_path / "out" / "checkpoint-1", base, base_model_name_or_path="/other/model")
+    with pytest.raises(ConfigError, match="was trained on the base model '/other/model', not on"):
+        fine_tune(str(base), ROWS, tmp_path / "out", PRESET, resume=True)
+    with pytest.raises(ConfigError, match="was trained on the base model '/other/model', not on"):
+        fine_tune(str(base), ROWS, tmp_path / "new", PRESET, adapter=other)
+    with pytest.raises(ConfigError, match="holds no adapter"):
+        fine_tune(str(base), ROWS, tmp_path / "new", PRESET, adapter=tmp_path)
+    with pytest.raises(ConfigError, match="holds no checkpoint to resume from"):
+        fine_tune(str(base), ROWS, tmp_path / "new", PRESET, resume=True)
+
+
+def test_what_cannot_be_trained_is_refused(base: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be trained here; give a local model"):
+        fine_tune("openai:gpt", ROWS, tmp_path / "out", PRESET)
+    with pytest.raises(ConfigError, match="2 rows do not make a step of 3 questions"):
+        reinforced(base, tmp_path / "out", replace(PRESET, questions=3))
+
+
+def test_trl_takes_the_arguments(tmp_path: Path) -> None:
+    preset = replace(PRESETS["cpu"], questions=3, completions=6, micro_batch=4)
+    settings = import_trl().GRPOConfig(**reinforcement_arguments(preset, tmp_path, 7, "batch"))
+    assert (settings.generation_batch_size, settings.steps_per_generation) == (18, 6)
+    assert (settings.bf16, settings.gradient_checkpointing, settings.use_cpu) == (False, False, True)

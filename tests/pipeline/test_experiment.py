@@ -496,7 +496,7 @@ def lines(out: Path) -> int:
     return sum((out / name).read_bytes().count(b"\n") for name in DATA if (out / name).exists())
 
 
-@pytest.mark.slow  # test_interrupt.py interrupts one stage
+@pytest.mark.slow  # test_kill.py interrupts a run
 def test_an_interrupted_run_says_so_and_goes_on(model: Path, questions: Path, tmp_path: Path) -> None:
     calm, stopped = tmp_path / "calm", tmp_path / "stopped"
     assert run(*small(model, calm, questions)).code == 0

@@ -1,4 +1,5 @@
-"""A whole run that is killed at any moment, again and again, ends as one that nobody disturbed.
+"""A whole run that is killed at any moment, again and again, or interrupted, ends as one that nobody
+disturbed.
 
 The same file is a worker: ``python test_kill.py [DIRECTORY, COMMAND]`` makes an undisturbed run, then forks a
 child for each life that it is asked for, so that many lives cost one start of the libraries and are at work
@@ -40,6 +41,7 @@ DATA = ("questions.jsonl", "answers.jsonl", "summaries.jsonl", "scores.jsonl")
 FILES = (*DATA, "failures.jsonl")
 WITH_FAILURES = 1
 """Exit status of a run that is complete and has failures."""
+INTERRUPTED = 130
 
 LONG = "and why should a beginner plant that in a small garden, not something else? " * 6
 QUESTIONS = ("What first?", "Who is it?", "Which pot?", "Why not?", "What grows?", "long " * 1500 + "?")
@@ -238,6 +240,29 @@ def test_a_run_that_is_killed_again_and_again_equals_one_that_was_not(
     whole_life(lives, out)
     assert len(progress) > kills // 2, "the kills hit runs that were making progress"
     assert {failure.kind for failure in Run.load(lives.calm).failures} == {"too_long", "strategy"}
+
+
+def test_an_interrupted_run_keeps_what_has_ended_and_gives_the_same_texts_later(
+    lives: Lives, tmp_path: Path
+) -> None:
+    out, file = tmp_path / "interrupted", "summaries.jsonl"
+    pid = lives.begin(out)
+    deadline, sizes = time.monotonic() + 60, {0}
+    while (
+        len(sizes) < 3 and time.monotonic() < deadline
+    ):  # while the second record is written, the first is safe
+        sizes.add(len(content(out, file)))
+        time.sleep(0.001)
+    os.kill(pid, signal.SIGINT)
+    assert lives.end() == INTERRUPTED
+    said = out.with_suffix(".log").read_text()
+    assert "Interrupted. Finished work is saved; run the same command to resume." in said
+    assert "Traceback" not in said
+    kept = content(out, file)
+    assert kept.endswith(b"\n")
+    assert lines(out) < lines(lives.calm)
+    whole_life(lives, out)
+    assert content(out, file).startswith(kept)
 
 
 def whole_life(lives: Lives, out: Path) -> float:

@@ -76,7 +76,8 @@ class Watched:
     def serious(self) -> list[str]:
         """What axe finds on the page as it is now, at impact serious or critical, one line for each rule and
         element."""
-        self.page.evaluate(_AXE.read_text(encoding="utf-8"))
+        if self.page.evaluate("!window.axe"):
+            self.page.evaluate(_AXE.read_text(encoding="utf-8"))
         found: dict[str, Any] = self.page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")
         return [
             f"{violation['id']}: {node['html'][:200]} {node.get('failureSummary', '')[:300]}"

@@ -11,7 +11,6 @@ import json
 import os
 import random
 import re
-import string
 from collections import Counter
 from html.parser import HTMLParser
 from xml.etree import ElementTree
@@ -501,8 +500,7 @@ def stored(run, path):
 
 
 def test_a_large_page_says_how_to_make_it_smaller(tmp_path):
-    chance = random.Random(0)
-    noise = "".join(chance.choices(string.printable, k=4_000_000))
+    noise = base64.b64encode(random.Random(0).randbytes(3_000_000)).decode()
     run = hostile_run("plain")
     large = dataclasses.replace(run, answers={"plain": replace(run.answers["plain"], conditioning=(noise,))})
     path, page = stored(large, tmp_path / "run"), tmp_path / "page.html"

@@ -875,7 +875,7 @@ RECORDS = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(records=RECORDS)
 def test_any_record_survives_the_disk(records: list[Record]) -> None:
     with tempfile.TemporaryDirectory() as directory:

@@ -59,7 +59,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(flops, "SECONDS", 0.01)
+    monkeypatch.setattr(flops, "SECONDS", 0.002)
     monkeypatch.setattr(decoding, "REPETITIONS", 1)
     for module in (decoding, measure):
         monkeypatch.setattr(module, "TOKENS", 3)

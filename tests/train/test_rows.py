@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -132,6 +133,14 @@ def test_hedges_say_how_often_an_answer_comes(stored: Run) -> None:
         "Probably not, but possible: Lyon.",
     ]
     assert said(rows[5]) == "The chances are slight: Nice."
+
+
+def test_a_summary_that_was_cut_off_is_not_learned(stored: Run) -> None:
+    key = ("q0", "basic#3")
+    stored.summaries[key] = msgspec.structs.replace(stored.summaries[key], truncated=True)
+    outcome = made(sft_rows, stored)
+    assert outcome.rows[0]["summary"] == "basic#1"
+    assert outcome.dropped_texts == Counter({"cut off at the limit of tokens": 1})
 
 
 def test_unmeasured_and_equal_summaries_are_counted(tmp_path: Path) -> None:

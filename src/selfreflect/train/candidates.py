@@ -63,10 +63,13 @@ def candidates(
         key = (question, name)
         if key not in run.summaries or not is_named(name, names):
             continue
-        text = run.summaries[key].text.strip()
+        summary = run.summaries[key]
+        text = summary.text.strip()
         words = len(text.split())
         if not text:
             drops["blank"] += 1
+        elif summary.truncated:
+            drops["cut off at the limit of tokens"] += 1  # a student would learn to stop in mid-sentence
         elif max_words is not None and words > max_words:
             drops[f"longer than {max_words} words"] += 1
         elif text in by_text:

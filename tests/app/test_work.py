@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
@@ -12,6 +13,7 @@ from scripted import Scripted
 from selfreflect.app.jobs import Job, StopRequested
 from selfreflect.app.work import BATCH, FIRST_BATCH, JobProgress, Streaming
 from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling
+from selfreflect.pipeline.options import WorkDone
 
 if TYPE_CHECKING:
     from selfreflect.metric.scorer import SelfReflect
@@ -38,6 +40,21 @@ def test_scoring_stops_at_the_next_pass_and_works_again_afterwards(
         with pytest.raises(StopRequested):
             metric.score("What first?", **scored)  # type: ignore[arg-type]
     assert metric.score("What first?", **scored) == before  # type: ignore[arg-type]
+
+
+def test_one_question_that_is_scored_shows_how_much_of_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr("selfreflect.app.work.time.monotonic", lambda: clock[0])
+    job = Job(None, "ask", "What first?")
+    progress = JobProgress(job)
+    with progress.stage("scores", 2):
+        progress.add(WorkDone(units=2))
+        progress.add(WorkDone(planned=1000))
+        for _ in range(10):
+            clock[0] += 0.25
+            progress.add(WorkDone(tokens=50))
+    told = [json.loads(event.data)["done"] for event in job.events.after(0) if event.kind == "advance"]
+    assert told == [0.1, 0.5, 0.9], "once a second, in parts of the two summaries"
 
 
 def test_small_batches_give_the_texts_in_order_and_stop_at_a_refusal() -> None:

@@ -81,6 +81,8 @@ def test_one_question_is_scored_token_by_token(monkeypatch: pytest.MonkeyPatch) 
     assert stage.seconds_left() == pytest.approx(180)
     stage.add(WorkDone(planned=-2000))
     assert stage.details()[-1] == "about 1 min left"
+    stage.add(WorkDone(tokens=1000))
+    assert stage.seconds_left() is None, "what is left is not reading"
 
 
 def test_a_last_sequence_that_takes_long_is_not_always_about_to_end(monkeypatch: pytest.MonkeyPatch) -> None:

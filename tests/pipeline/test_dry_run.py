@@ -594,7 +594,7 @@ def test_a_judge_behind_a_server_is_not_asked(server: socket.socket, tmp_path: P
         ),
         (
             "[prices.m]\ninput_per_million = true\noutput_per_million = 1\n",
-            ["input_per_million", "Expected `float`, got `bool`"],
+            ["line 2: prices.input_per_million: expected a number, got true or false"],
         ),
         ("[prices.m]\ninput = 1\n", ["unknown key in [prices.'m']", "'input'"]),
     ],

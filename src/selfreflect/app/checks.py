@@ -132,15 +132,16 @@ class Preflight:
         stages, total = sum_up(dry_run)
         most = {stage["stage"]: stage["completion_tokens"]["most"] for stage in stages}
         estimate = self.speed.estimate(Workload(config, len(body.strategies), most, body.brief))
-        if estimate.seconds is None:
+        longest = None if estimate.seconds is None else estimate.seconds[1]
+        if longest is None:
             dry_run.scores()
-            guess = sum_up(dry_run)[1]["seconds"]["expected"]
-            estimate = estimate if guess is None else rough_range(guess)
+            longest = sum_up(dry_run)[1]["seconds"]["expected"]
+            estimate = estimate if longest is None else rough_range(longest)
         reasons = payments(dry_run, config)
         completions = sum(stage["completions"]["most"] for stage in stages)
-        if estimate.seconds is not None and estimate.seconds[1] >= LONG_SECONDS:
-            reasons.append(f"it may take {estimate.seconds[1] / 60:.0f} minutes")
-        if estimate.seconds is None and completions >= MANY_COMPLETIONS:
+        if longest is not None and longest >= LONG_SECONDS:
+            reasons.append(f"it may take {longest / 60:.0f} minutes")
+        if longest is None and completions >= MANY_COMPLETIONS:
             reasons.append(f"how long its {completions:,.0f} completions take is not known yet")
         return EstimateAnswer(
             stages=[_stage_cost(stage) for stage in stages],

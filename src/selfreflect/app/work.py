@@ -3,6 +3,7 @@ stop before the next forward pass when it is cancelled."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -42,6 +43,9 @@ GUESSES = 5
 _MOST_GUESSED = 400_000
 """Characters of masked-out answers times summaries, up to which guesses are kept. They take about a hundred
 times as many bytes on disk."""
+
+_BETWEEN_ADVANCES = 1.0
+"""Seconds."""
 
 FIRST_BATCH = 2
 BATCH = 8
@@ -196,6 +200,10 @@ class JobProgress:
         """Of the current stage."""
         self._stage: dict[str, Any] | None = None
         """Its name and total."""
+        self._read = WorkDone()
+        """Of the current stage, if it scores."""
+        self._told = 0.0
+        """When that was told last."""
         self._groups: dict[str, int] = {}
         self._shown: set[tuple[str, str]] = set()
         self.hooks = ExitStack()
@@ -214,6 +222,7 @@ class JobProgress:
         try:
             self.job.check()
             self._done = 0
+            self._read = WorkDone()
             self._stage = {"name": name, "total": total}
             self.job.events.add("stage", **self._stage)
             yield self
@@ -228,7 +237,15 @@ class JobProgress:
         self.job.events.add("advance", done=self._done)
 
     def add(self, work: WorkDone) -> None:
-        """Answers are shown themselves."""
+        """Tell now and then how much of a question the judge has read. Answers are shown themselves."""
+        if self._stage is None or self._stage["name"] != "scores":
+            return
+        self._read += work
+        now = time.monotonic()
+        if work.tokens and self._read.planned > 0 and now - self._told >= _BETWEEN_ADVANCES:
+            self._told = now
+            share = min(1.0, self._read.tokens / self._read.planned)
+            self.job.events.add("advance", done=round(max(self._done, share * self._read.units), 3))
 
     def hook(self, model: Any) -> None:
         """Check before every forward pass of a local model whether the job was cancelled, for one stage.

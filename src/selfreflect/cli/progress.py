@@ -93,6 +93,8 @@ class StageProgress:
         fraction = self.fraction
         if not fraction or 0 < self.work.ended < min(FEWEST_ENDED, self.work.asked):
             return None
+        if self.work.asked <= 0 and 0 < self.work.planned <= self.work.tokens:
+            return None  # all is read, and predictions are compared
         since = self._start if self._first_work is None else self._first_work
         left = (monotonic() - since) * (1 - fraction) / fraction
         return left if self.work.asked <= 0 else max(left, monotonic() - self._last_end)

@@ -39,12 +39,14 @@ def type_error(error: msgspec.ValidationError, path: Path | None, settings: Mapp
     match = _MESSAGE.search(str(error))
     if match is None:
         return f"{path or 'settings'}: {error}"
-    section, *_, last = match["place"].split(".")
-    section, key = section.partition("[")[0], last.partition("[")[0]
-    value: Any = settings.get(section, {})
-    value = value.get(key) if isinstance(value, Mapping) else None
+    is_element = match["place"].endswith("]")
+    *tables, key = re.sub(r"\[[^]]*\]", "", match["place"]).split(".")
+    section = ".".join(tables)
+    value: Any = settings
+    for name in (*tables, key):
+        value = value.get(name) if isinstance(value, Mapping) else None
     expected = _WORDS.get(match["expected"], match["expected"])
-    if "[" in last:
+    if is_element:
         expected = f"a list, each of it {expected}"
     place = str(path or "settings")
     if path is not None and (line := _line(path, section, key)):
@@ -68,7 +70,7 @@ def _describe(value: Any, got: str) -> str:
 
 def _example(section: str, key: str) -> str:
     """``num_answers = 50``: the default of a key, or another value that it can have."""
-    kind = type(getattr(Config(), section, None))
+    kind = type(getattr(Config(), section, None))  # prices and Ray's actors have sections in sections
     if not issubclass(kind, msgspec.Struct):
         return ""
     fields = {field.name: field for field in msgspec.structs.fields(kind)}
@@ -87,7 +89,7 @@ def _line(path: Path, section: str, key: str) -> int | None:
         text = line.strip()
         if text.startswith("["):
             current = text.strip("[] \t")
-        elif re.match(rf"[\"']?{re.escape(key)}[\"']?\s*=", text) and current.split(".")[0] == section:
+        elif re.match(rf"[\"']?{re.escape(key)}[\"']?\s*=", text) and current.startswith(section):
             return number
     return None
 

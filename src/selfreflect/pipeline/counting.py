@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 MOST_STEPS = 20
 """Steps after which strategies are stopped: with placeholders for replies they may never end."""
 
-TYPICAL_TOKENS = 64
-"""Of a text to come, unless its limit is lower."""
+_TYPICAL_TOKENS = 64
+_TYPICAL_SHARE = 0.6
+"""A text to come has so many tokens, or this share of its limit if that is less."""
 
 _CONTEXTS = 3
 """Contexts that the judge reads besides the summaries: the answers themselves, and the controls."""
@@ -127,8 +128,8 @@ class RequestCounter:
             return [Refusal(kind="strategy", message=f"more than {MOST_STEPS} steps") for _ in requests]
         together = sum(len(request.missing) for request in requests)
         for request in requests:
-            length = min(request.sampling.max_new_tokens, TYPICAL_TOKENS)
-            self.typical_tokens[together] += len(request.missing) * length
+            length = _typical_tokens(request.sampling.max_new_tokens)
+            self.typical_tokens[together] += round(len(request.missing) * length)
         return [self._reply(request) for request in requests]
 
     def _reply(self, request: Request) -> Reply:
@@ -159,8 +160,12 @@ def typical_judge_tokens(task: StageTask, *, scores: bool, information: bool) ->
     return total
 
 
+def _typical_tokens(limit: int) -> float:
+    return min(_TYPICAL_SHARE * limit, _TYPICAL_TOKENS)
+
+
 def _typical_length(text: str) -> float:
     limits = limits_of(text)
     if limits:
-        return min(sum(limits), TYPICAL_TOKENS)
+        return _typical_tokens(sum(limits))
     return len(text.encode("utf-8", "surrogatepass")) / 4

@@ -225,9 +225,9 @@ def _read_answers(item: ItemRow, reading: Reading) -> None:
     if not columns.answers:
         raise row.error(
             f"no field holds the model's answers; its fields are {listed(row.fields)}. Call one 'answers' "
-            "('samples', 'responses' and 'generations' will do, too), or 'answer' with one per row, or "
-            "several 'answer_1', 'answer_2', …, or name it with --column answer=NAME, as in: selfreflect "
-            "convert FILE --column answer=NAME"
+            "('samples', 'responses' and 'generations' also work), or 'answer' with one answer per row, or "
+            "several 'answer_1', 'answer_2', …; or name it with --column answer=NAME, several at once with "
+            "--column answers=A1..A6, as in: selfreflect convert FILE --column answer=NAME"
         )
     if len(columns.answers) > 1:
         item.answers = _numbered_answers(row, columns.answers)

@@ -18,6 +18,8 @@ PREFIX = "selfreflect/"
 
 MAX_ANSWERS = 200
 MAX_CHOICES = 8
+MAX_TURNS = 2000
+"""No question has so many. Reading a body of nothing but turns would hold up everybody for seconds."""
 
 _PLAIN = frozenset(
     "model messages n stop seed temperature top_p max_tokens max_completion_tokens stream stream_options "
@@ -43,6 +45,7 @@ _ROLES: dict[str, Role] = {
 _FIELD = re.compile(r"[a-z_]{1,40}")
 
 _Fields = dict[str, Raw]
+_Turns = Annotated[list[_Fields], Meta(max_length=MAX_TURNS)]
 T = TypeVar("T")
 
 
@@ -163,7 +166,7 @@ def read_question(data: bytes) -> ChatRequest:
         "stream": bool(envelope.stream),
         "include_usage": bool(envelope.stream_options and envelope.stream_options.include_usage),
     }
-    turns = _decode(bytes(fields.get("messages", Raw(b"null"))), list[_Fields], "messages")
+    turns = _decode(bytes(fields.get("messages", Raw(b"null"))), _Turns, "messages")
     reason = _unusual_field(fields)
     messages: list[Message] = []
     for turn in turns:

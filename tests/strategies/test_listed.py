@@ -10,7 +10,7 @@ from scripted import Scripted
 from selfreflect.models.base import Completion, Reply
 from selfreflect.records import RETRIED, Failure, Question, Summary
 from selfreflect.strategies.driver import summarize
-from selfreflect.strategies.listed import MalformedReplyError, one_line_list, parse_possibilities
+from selfreflect.strategies.listed import MalformedReplyError, one_line_list, parse_listed
 
 NAMES = ("verbalized_sampling", "multi_answer")
 QUESTION = Question(id="q", text="When is the fair?", context="In May or in June.")
@@ -61,14 +61,14 @@ def test_a_line_that_the_limit_cut_off_is_left_out():
 
 
 def test_a_bar_in_an_answer_stays_in_it():
-    assert parse_possibilities("p(a|b) | 5%")[0].answer == "p(a|b)"
+    assert parse_listed("p(a|b) | 5%")[0].answer == "p(a|b)"
 
 
 @given(st.text(st.sampled_from("ab|%. 059\n-*\x1b")))
 def test_any_text_is_read_or_refused(text):
     try:
-        possibilities = parse_possibilities(text)
+        answers = parse_listed(text)
     except MalformedReplyError:
         return
-    assert all(0 <= one.percent <= 100 and one.answer.strip() for one in possibilities)
-    assert "\n" not in one_line_list(possibilities)
+    assert all(0 <= one.percent <= 100 and one.answer.strip() for one in answers)
+    assert "\n" not in one_line_list(answers)

@@ -138,17 +138,17 @@ def dataset_command(
     """
     kind_: Kind = cast(Kind, kind.value)
     percentages = parse_percentages(split)
-    stored = Run.load(run)
-    scorings = scorings_by(records_by_judge(stored, run.resolve().name), judge, run)
+    directory = Run.load(run)
+    scorings = scorings_by(records_by_judge(directory, run.resolve().name), judge, run)
     options = _row_options(kind_, overrides.section("dataset"), scorings)
     records = _scoring(kind_, scorings, options.measure)
     _check_strategies(records, options.strategies)
-    prompts = run_prompts(stored, "summaries")
-    made = BUILDERS[kind_](records, prompts, options)
-    _refuse_nothing(kind_, run, records, made)
+    prompts = run_prompts(directory, "summaries")
+    result = BUILDERS[kind_](records, prompts, options)
+    _refuse_nothing(kind_, run, records, result)
     instruction = options.instruction or (HEDGE_INSTRUCTION if kind_ == "hedge" else prompts.basic["user"])
     origin = _origin(records, run, instruction.replace("{question}", "").strip())
-    files = training_files(kind_, made, list(records.questions.values()), options, origin, percentages)
+    files = training_files(kind_, result, list(records.questions.values()), options, origin, percentages)
     try:
         if not overwrite and (existing := conflicts(output, files)):
             names = ", ".join(map(str, existing))
@@ -157,19 +157,19 @@ def dataset_command(
     except OSError as error:
         raise DataError(f"{output}: cannot be written: {error.strerror}") from error
     if json:
-        emit({"output": str(output), "rows": len(made.rows), "dropped": made.dropped} | _texts(made))
-    _say_outcome(output, made)
+        emit({"output": str(output), "rows": len(result.rows), "dropped": result.dropped} | _texts(result))
+    _say_outcome(output, result)
 
 
-def _row_options(kind: Kind, given: Mapping[str, Any], scorings: list[RunRecords]) -> RowOptions:
+def _row_options(kind: Kind, values_given: Mapping[str, Any], scorings: list[RunRecords]) -> RowOptions:
     """Check the options of the command line, and fill in what they leave open."""
     flags = flags_of(DatasetOptions)
-    for name in given:
+    for name in values_given:
         if kind not in _TAKEN.get(name, {kind}):
             kinds = " and ".join(sorted(_TAKEN[name]))
             raise ConfigError(f"{flags[name].name} belongs to {kinds}, not to {kind}")
-    check_values(DatasetOptions(**given))
-    values = dict(given)
+    check_values(DatasetOptions(**values_given))
+    values = dict(values_given)
     if "strategies" in values:
         values["strategies"] = tuple(name_list(values["strategies"]))
     if "instruction" in values and not values["instruction"].strip():
@@ -198,9 +198,9 @@ def _check_strategies(run: RunRecords, names: tuple[str, ...] | None) -> None:
             raise ConfigError(f"the run has no summaries by {excerpt(name)}. It has: {known}")
 
 
-def _refuse_nothing(kind: Kind, path: Path, run: RunRecords, made: TrainingRows) -> None:
+def _refuse_nothing(kind: Kind, path: Path, run: RunRecords, result: TrainingRows) -> None:
     """Raise DataError if there is no row, with what to do about it."""
-    if made.rows:
+    if result.rows:
         return
     directory = shlex.quote(str(path))
     if not run.answers:
@@ -214,12 +214,12 @@ def _refuse_nothing(kind: Kind, path: Path, run: RunRecords, made: TrainingRows)
     else:
         advice = "See `selfreflect dataset --help` for what becomes a row."
     what = "no pairs" if kind == "dpo" else "no rows"
-    raise DataError(f"{path}: {what}. {_reasons(made)}{advice}")
+    raise DataError(f"{path}: {what}. {_reasons(result)}{advice}")
 
 
-def _reasons(made: TrainingRows) -> str:
-    parts = [f"{counted(count, 'question')}: {reason}" for reason, count in made.dropped.most_common()]
-    parts += [f"{counted(count, 'text')}: {reason}" for reason, count in made.dropped_texts.most_common()]
+def _reasons(result: TrainingRows) -> str:
+    parts = [f"{counted(count, 'question')}: {reason}" for reason, count in result.dropped.most_common()]
+    parts += [f"{counted(count, 'text')}: {reason}" for reason, count in result.dropped_texts.most_common()]
     return "; ".join(parts) + ". " if parts else ""
 
 
@@ -236,14 +236,14 @@ def _origin(run: RunRecords, path: Path, instruction: str) -> Origin:
     )
 
 
-def _texts(made: TrainingRows) -> dict[str, Any]:
-    return {"dropped_texts": made.dropped_texts, "notes": made.notes}
+def _texts(result: TrainingRows) -> dict[str, Any]:
+    return {"dropped_texts": result.dropped_texts, "notes": result.notes}
 
 
-def _say_outcome(output: Path, made: TrainingRows) -> None:
-    questions = len({row["question_id"] for row in made.rows})
-    say(f"wrote {output}: {counted(len(made.rows), 'row')} of {counted(questions, 'question')}")
-    for note in made.notes:
+def _say_outcome(output: Path, result: TrainingRows) -> None:
+    questions = len({row["question_id"] for row in result.rows})
+    say(f"wrote {output}: {counted(len(result.rows), 'row')} of {counted(questions, 'question')}")
+    for note in result.notes:
         say(f"  {note}")
-    if made.dropped or made.dropped_texts:
-        say(f"Left out: {_reasons(made).strip()}")
+    if result.dropped or result.dropped_texts:
+        say(f"Left out: {_reasons(result).strip()}")

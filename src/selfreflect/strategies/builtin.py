@@ -8,7 +8,7 @@ import re
 from msgspec.structs import replace
 
 from selfreflect.models.base import Message
-from selfreflect.strategies.listed import one_line_list, parse_possibilities
+from selfreflect.strategies.listed import one_line_list, parse_listed
 from selfreflect.strategies.task import Strategy, StrategyFunction, Task, draw_samples
 from selfreflect.text import answer_list, numbered
 
@@ -77,7 +77,7 @@ def multi_answer(task: Task) -> Strategy:
 def _listed(task: Task, template: str) -> Strategy:
     [reply] = yield task.request(task.messages(template), "summary")
     cut = reply.completions[0].finish == "length"
-    return one_line_list(parse_possibilities(reply.text, cut))
+    return one_line_list(parse_listed(reply.text, cut))
 
 
 def one_draw(function: StrategyFunction) -> StrategyFunction:

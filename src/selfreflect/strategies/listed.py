@@ -1,4 +1,4 @@
-"""Read replies that list possibilities, one ``ANSWER | PERCENT%`` per line, and show them as one line."""
+"""Read replies that list answers, one ``ANSWER | PERCENT%`` per line, and show them as one line."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _BULLET = re.compile(r"^(?:[-*•]|\d{1,2}[.)])\s+")
 _PERCENT = re.compile(r"^(\d{1,3}(?:\.\d+)?)\s*%$")
 
 
-class Possibility(NamedTuple):
+class ListedAnswer(NamedTuple):
     """An answer, and the probability that the model gives it."""
 
     answer: str
     percent: float
 
 
-def parse_possibilities(text: str, cut: bool = False) -> list[Possibility]:
-    """Read a list of possibilities, as written.
+def parse_listed(text: str, cut: bool = False) -> list[ListedAnswer]:
+    """Read a list of answers with percentages, as the model gave them.
 
     Lines without a bar are talk around the list, and a line that was cut off is left out. Percentages are not
     made to sum to 100: what the model said is what is measured.
@@ -35,28 +35,28 @@ def parse_possibilities(text: str, cut: bool = False) -> list[Possibility]:
     lines = text.strip().splitlines()
     if cut:
         lines = lines[:-1]
-    possibilities = [_possibility(line) for line in lines if "|" in line]
-    if not possibilities:
+    listed = [_listed_answer(line) for line in lines if "|" in line]
+    if not listed:
         raise MalformedReplyError(f"the reply lists no 'answer | percentage': {excerpt(text, 120)}")
-    answers = {possibility.answer.casefold() for possibility in possibilities}
-    if len(answers) < len(possibilities):
+    answers = {one.answer.casefold() for one in listed}
+    if len(answers) < len(listed):
         raise MalformedReplyError(f"the reply lists an answer twice: {excerpt(text, 120)}")
-    return possibilities
+    return listed
 
 
-def _possibility(line: str) -> Possibility:
-    written, _, percentage = _BULLET.sub("", line.strip()).rpartition("|")
-    answer = written.strip().strip("|").strip().rstrip(".")
+def _listed_answer(line: str) -> ListedAnswer:
+    text, _, percentage = _BULLET.sub("", line.strip()).rpartition("|")
+    answer = text.strip().strip("|").strip().rstrip(".")
     number = _PERCENT.match(percentage.strip())
     if not answer or number is None:
         raise MalformedReplyError(f"a line is not of the form 'answer | percentage': {excerpt(line, 120)}")
     percent = float(number[1])
     if percent > 100:
         raise MalformedReplyError(f"a percentage is above 100: {excerpt(line, 120)}")
-    return Possibility(answer, percent)
+    return ListedAnswer(answer, percent)
 
 
-def one_line_list(possibilities: list[Possibility]) -> str:
-    """Show possibilities in one line, the most probable first: ``in March (60%); in April (25%)``."""
-    ordered = sorted(possibilities, key=lambda possibility: -possibility.percent)
-    return "; ".join(f"{possibility.answer} ({possibility.percent:g}%)" for possibility in ordered)
+def one_line_list(answers: list[ListedAnswer]) -> str:
+    """Show answers in one line, the most probable first: ``in March (60%); in April (25%)``."""
+    ordered = sorted(answers, key=lambda one: -one.percent)
+    return "; ".join(f"{one.answer} ({one.percent:g}%)" for one in ordered)

@@ -73,7 +73,7 @@ class Origin:
 
 def training_files(
     kind: Kind,
-    made: TrainingRows,
+    result: TrainingRows,
     questions: Sequence[Question],
     options: RowOptions,
     origin: Origin,
@@ -88,20 +88,20 @@ def training_files(
     parts = split_questions(questions, percentages)
     split_by_id = {id_: name for name, ids in parts.items() for id_ in ids}
     by_split: dict[Split, list[Row]] = {name: [] for name in SPLITS}
-    for row in made.rows:
+    for row in result.rows:
         by_split[split_by_id[row["question_id"]]].append(_encodable(row))
-    filled = [name for name in SPLITS if by_split[name]]
-    tables = {name: _table(by_split[name]) for name in filled}
+    names = [name for name in SPLITS if by_split[name]]
+    tables = {name: _table(by_split[name]) for name in names}
     facts = _facts(kind, options, origin)
-    used = Counter(split_by_id[id_] for id_ in {row["question_id"] for row in made.rows})
+    questions_by_split = Counter(split_by_id[id_] for id_ in {row["question_id"] for row in result.rows})
     record = {"kind": kind, "percentages": list(percentages), **facts, "splits": parts}
     card = _CARD.format(
-        files="\n".join(f"  - split: {name}\n    path: data/{name}.parquet" for name in filled),
+        files="\n".join(f"  - split: {name}\n    path: data/{name}.parquet" for name in names),
         title=markdown_text(f"{kind} data of {origin.run}"),
         about=_ABOUT[kind],
-        counts=_counts({name: len(rows) for name, rows in by_split.items()}, used),
-        facts="\n".join([*_fact_lines(facts), *(f"- {note}" for note in made.notes)]),
-        dropped=_dropped(made),
+        counts=_counts({name: len(rows) for name, rows in by_split.items()}, questions_by_split),
+        facts="\n".join([*_fact_lines(facts), *(f"- {note}" for note in result.notes)]),
+        dropped=_dropped(result),
     )
     files = {"README.md": encodable(card).encode(), "splits.json": (dump_line(record) + "\n").encode()}
     for name, rows in by_split.items():
@@ -144,10 +144,10 @@ def _counts(rows: Mapping[Split, int], questions: Mapping[Split, int]) -> str:
     return "\n".join(lines)
 
 
-def _dropped(made: TrainingRows) -> str:
+def _dropped(result: TrainingRows) -> str:
     """Say what was left out, and why."""
     lines = []
-    for what, reasons in (("question", made.dropped), ("text", made.dropped_texts)):
+    for what, reasons in (("question", result.dropped), ("text", result.dropped_texts)):
         for reason, count in reasons.most_common():
             lines.append(f"- {counted(count, what)}: {markdown_text(reason)}")
     return "Left out:\n\n" + "\n".join(lines) if lines else "Nothing was left out."

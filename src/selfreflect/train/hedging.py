@@ -38,7 +38,7 @@ def hedged(answer: str, share: float) -> str | None:
         return None if isinstance(read_hedge(answer), Hedge) else answer
     phrase = phrase_for(share)
     text = LEADS[phrase].replace("{answer}", answer)
-    read = read_hedge(text)
-    if isinstance(read, Hedge) and read.band == PHRASES[phrase]:
+    hedge = read_hedge(text)
+    if isinstance(hedge, Hedge) and hedge.band == PHRASES[phrase]:
         return text
     return None

@@ -86,20 +86,20 @@ def sft_rows(run: RunRecords, prompts: Prompts, options: RowOptions) -> Training
 
     The controls choose among the same candidates, so that arms differ in the choice alone.
     """
-    made = TrainingRows()
+    result = TrainingRows()
     counts: Counter[int] = Counter()
-    for question, choices in _choices(run, options, made):
+    for question, choices in _choices(run, options, result):
         counts[len(choices)] += 1
-        chosen = _select(choices, options, question.id)
+        choice = _select(choices, options, question.id)
         prompt = student_prompt(prompts, question, options.instruction)
-        row: Row = {"question_id": question.id, "prompt": prompt, "completion": _said(chosen.text)}
-        row |= {"summary": chosen.name, "value": chosen.value, "words": chosen.words}
-        if not made.add(row, [*_texts(prompt), chosen.text]):
-            made.dropped["no text without a marker of a chat format"] += 1
+        row: Row = {"question_id": question.id, "prompt": prompt, "completion": _said(choice.text)}
+        row |= {"summary": choice.name, "value": choice.value, "words": choice.words}
+        if not result.add(row, [*_texts(prompt), choice.text]):
+            result.dropped["no text without a marker of a chat format"] += 1
     if counts:
         mean = sum(count * number for count, number in counts.items()) / counts.total()
-        made.notes.append(f"a summary was chosen among {mean:.1f} on average")
-    return made
+        result.notes.append(f"a summary was chosen among {mean:.1f} on average")
+    return result
 
 
 def dpo_rows(run: RunRecords, prompts: Prompts, options: RowOptions) -> TrainingRows:
@@ -108,12 +108,12 @@ def dpo_rows(run: RunRecords, prompts: Prompts, options: RowOptions) -> Training
     Without that, the surest way to be better is to be longer, and the pairs would teach length. Of a question
     the pairs with the widest margins are taken.
     """
-    made = TrainingRows()
+    result = TrainingRows()
     lengths = []
-    for question, choices in _choices(run, options, made):
+    for question, choices in _choices(run, options, result):
         pairs = _pairs(choices, options)
         if isinstance(pairs, str):
-            made.dropped[pairs] += 1
+            result.dropped[pairs] += 1
             continue
         prompt = student_prompt(prompts, question, options.instruction)
         for better, worse, difference, stderr in pairs[: options.pairs]:
@@ -122,33 +122,33 @@ def dpo_rows(run: RunRecords, prompts: Prompts, options: RowOptions) -> Training
             row |= {"chosen_summary": better.name, "rejected_summary": worse.name}
             row |= {"chosen_value": better.value, "rejected_value": worse.value}
             row |= {"margin": difference, "margin_stderr": stderr}
-            if made.add(row, [*_texts(prompt), better.text, worse.text]):
+            if result.add(row, [*_texts(prompt), better.text, worse.text]):
                 lengths.append(better.words / max(1, worse.words))
     if lengths:
         mean = sum(lengths) / len(lengths)
-        made.notes.append(f"words of the chosen over those of the rejected summary: {mean:.3f} on average")
-    return made
+        result.notes.append(f"words of the chosen over those of the rejected summary: {mean:.3f} on average")
+    return result
 
 
 def grpo_rows(run: RunRecords, prompts: Prompts, options: RowOptions) -> TrainingRows:
     """Make prompts with the sampled answers that a reward compares summaries with."""
-    made = TrainingRows()
+    result = TrainingRows()
     for question in run.questions.values():
         answers = run.answers.get(question.id)
         if answers is None:
-            made.dropped["no answers"] += 1
+            result.dropped["no answers"] += 1
             continue
         if not any(map(str.strip, answers.conditioning)) or not any(map(str.strip, answers.masked_out)):
-            made.dropped["a half of the answers is blank"] += 1
+            result.dropped["a half of the answers is blank"] += 1
             continue
         prompt = student_prompt(prompts, question, options.instruction)
         row: Row = {"question_id": question.id, "prompt": prompt, "question": question.text}
         row |= {"answers": list(answers.conditioning), "masked_answers": list(answers.masked_out)}
         row |= {"context": question.context, "gold": list(question.gold)}
         row |= {"model": answers.model, "revision": answers.revision}
-        if not made.add(row, _texts(prompt)):
-            made.dropped["holds a marker of a chat format"] += 1
-    return made
+        if not result.add(row, _texts(prompt)):
+            result.dropped["holds a marker of a chat format"] += 1
+    return result
 
 
 def hedge_rows(run: RunRecords, prompts: Prompts, options: RowOptions) -> TrainingRows:
@@ -158,24 +158,24 @@ def hedge_rows(run: RunRecords, prompts: Prompts, options: RowOptions) -> Traini
     model answers stays as it is and only the words of probability are learned. An answer that all others
     agree with has none.
     """
-    made = TrainingRows()
+    result = TrainingRows()
     rule = ClassRule(options.classes)
     items = [_answered(run.questions[id_], one) for id_, one in run.answers.items() if id_ in run.questions]
     rule.prepare(items)
-    made.dropped["no answers"] += len(run.questions) - len(items)
+    result.dropped["no answers"] += len(run.questions) - len(items)
     for item in items:
         labels = rule(item).tolist()
         counts = Counter(labels)
         prompt = student_prompt(prompts, run.questions[item.id], options.instruction or HEDGE_INSTRUCTION)
-        before = len(made.rows)
+        before = len(result.rows)
         for answer, label in zip(item.answers, labels, strict=True):
             share = counts[label] / len(labels)
             if not answer.strip():
-                made.dropped_texts["blank"] += 1
+                result.dropped_texts["blank"] += 1
             elif options.max_words is not None and len(answer.split()) > options.max_words:
-                made.dropped_texts[f"longer than {options.max_words} words"] += 1
+                result.dropped_texts[f"longer than {options.max_words} words"] += 1
             elif (text := hedged(answer.strip(), share)) is None:
-                made.dropped_texts["says itself how likely it is"] += 1
+                result.dropped_texts["says itself how likely it is"] += 1
             else:
                 row: Row = {
                     "question_id": item.id,
@@ -183,11 +183,11 @@ def hedge_rows(run: RunRecords, prompts: Prompts, options: RowOptions) -> Traini
                     "completion": _said(text),
                     "share": share,
                 }
-                made.add(row, [*_texts(prompt), text])
-        if len(made.rows) == before:
-            made.dropped["no answer could be used"] += 1
-    made.dropped += Counter()  # without zeros
-    return made
+                result.add(row, [*_texts(prompt), text])
+        if len(result.rows) == before:
+            result.dropped["no answer could be used"] += 1
+    result.dropped += Counter()  # without zeros
+    return result
 
 
 BUILDERS: Mapping[Kind, Callable[[RunRecords, Prompts, RowOptions], TrainingRows]] = {
@@ -209,23 +209,23 @@ def student_prompt(prompts: Prompts, question: Question, instruction: str | None
 
 
 def _choices(
-    run: RunRecords, options: RowOptions, made: TrainingRows
+    run: RunRecords, options: RowOptions, result: TrainingRows
 ) -> Iterator[tuple[Question, list[Candidate]]]:
     """Each question with its candidates; why a question has none is counted."""
     for question in run.questions.values():
-        written = any((question.id, name) in run.summaries for name in run.strategies)
+        has_summaries = any((question.id, name) in run.summaries for name in run.strategies)
         choices = candidates(
             run,
             question.id,
             options.measure,
             names=options.strategies,
             max_words=options.max_words,
-            drops=made.dropped_texts,
+            drops=result.dropped_texts,
         )
         if choices:
             yield question, choices
         else:
-            made.dropped["no summary can be used" if written else "no summary"] += 1
+            result.dropped["no summary can be used" if has_summaries else "no summary"] += 1
 
 
 def _select(choices: Sequence[Candidate], options: RowOptions, question: str) -> Candidate:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
-from command import COMMAND, environment, run
+from command import run
 from learnable_run import write_learnable
 
 from selfreflect.records import Question, Summary
@@ -92,20 +90,6 @@ def test_an_existing_data_set_is_kept_unless_told_otherwise(directory: Path, tmp
     assert (tmp_path / "set" / "splits.json").read_bytes() == before
     assert run(*command, "--select", "longest", "--overwrite").code == 0
     assert b"longest" in (tmp_path / "set" / "splits.json").read_bytes()
-
-
-def test_a_killed_command_leaves_the_whole_folder_or_none(directory: Path, tmp_path: Path) -> None:
-    out = tmp_path / "set"
-    arguments = ["dataset", "grpo", str(directory), "--output", str(out)]
-    process = subprocess.Popen([*COMMAND, *arguments], env=environment(), stderr=subprocess.DEVNULL)
-    while process.poll() is None and not [*tmp_path.iterdir()]:
-        time.sleep(0.001)
-    process.kill()
-    process.wait()
-    names = {path.name for path in out.iterdir()} if out.exists() else set()
-    assert not names or {"README.md", "splits.json", "train.jsonl", "data"} <= names
-    if not names:
-        assert run(*arguments).code == 0
 
 
 @pytest.mark.parametrize(

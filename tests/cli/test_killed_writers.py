@@ -27,6 +27,7 @@ WRITERS = {
     "published": "export RUN --output OUT/files",
     "items": "export RUN --format items --output OUT/files",
     "datasets": "export RUN --format datasets --output OUT/files",
+    "training": "dataset grpo RUN --output OUT/files",
     "calibrate": "calibrate FILE --estimator stated --method platt --save OUT/saved.json",
     "convert": "convert FILE --output OUT/items.jsonl",
     "uncertainty": "uncertainty FILE --estimators modal_share --output OUT/table.md",
@@ -70,7 +71,7 @@ def test_a_kill_leaves_all_or_nothing(sources: Path, tmp_path: Path, writer: str
     assert visible(after) == after != {}  # no other file stays
 
 
-@pytest.mark.parametrize("writer", ["published", "datasets"])
+@pytest.mark.parametrize("writer", ["published", "datasets", "training"])
 def test_a_kill_in_a_folder_with_other_files_is_completed_by_the_same_command(
     sources: Path, tmp_path: Path, writer: str
 ) -> None:

@@ -119,7 +119,7 @@ _TAKEN: Mapping[str, frozenset[Kind]] = {
 @takes(others={"dataset": DatasetOptions})
 def dataset_command(
     *,
-    kind: DatasetKind = argument("sft|dpo|grpo|hedge", "What the rows are for.", ...),
+    kind: DatasetKind = argument("KIND", "What the rows are for.", ...),
     run: Path = argument("RUN", "Run directory.", ...),
     output: Path = option("--output DIR", "Folder for the data set.", ...),
     overrides: Overrides,

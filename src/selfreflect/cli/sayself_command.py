@@ -226,7 +226,6 @@ def dataset_command(
     out: Out,
     variants: Variants = "full,no_rationale,plain,rtuning,group",
     select: Selected = None,
-    seed: int = option("--seed N", "Decides which question belongs to which part.", 0),
 ) -> None:
     """Make training data of clusters and rationales.
 
@@ -236,7 +235,7 @@ def dataset_command(
     rtuning (sure or unsure of the model's own answer), group (one confidence for all questions of equal
     agreement).
     """
-    _dataset(out, _variants(variants), select, seed)
+    _dataset(out, _variants(variants), select)
 
 
 def _variants(text: str) -> list[Variant]:
@@ -254,8 +253,8 @@ def _variants(text: str) -> list[Variant]:
     return cast("list[Variant]", list(dict.fromkeys(names)))
 
 
-def _dataset(out: Path, variants: Sequence[Variant], select: Select | None, seed: int) -> None:
-    from selfreflect.sayself.examples import PARTS, make_examples, split_questions
+def _dataset(out: Path, variants: Sequence[Variant], select: Select | None) -> None:
+    from selfreflect.sayself.examples import PARTS, make_examples, part_of
     from selfreflect.sayself.workspace import SplitQuestion, Workspace, by_part
 
     workspace = Workspace(out)
@@ -263,7 +262,7 @@ def _dataset(out: Path, variants: Sequence[Variant], select: Select | None, seed
     choice: Choice = "gold" if any(question.gold for question in clusters) else "majority"
     if select is not None:
         choice = cast("Choice", select.value)
-    parts = split_questions(clusters, seed)
+    parts = {question.id: part_of(question.question) for question in clusters}
     splits = [SplitQuestion(question_id=name, part=part) for name, part in parts.items()]
     workspace.write("splits.jsonl", splits)
     sizes = by_part(parts, clusters)
@@ -645,7 +644,7 @@ def run_command(
     asking = Overrides({"execution": {}})
     if "full" in names:
         _rationale(out, writer, asking, yes)
-    _dataset(out, names, select, 0)
+    _dataset(out, names, select)
     plan = _Training(out, preset.value, chosen, base or chosen.model, reward.value)
     _train(plan, names, numbers)
     _evaluate(out, plan.base, correctness, None, 0, asking, yes, json)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Literal, get_args
 
 from selfreflect.grouping import normal_form
@@ -12,6 +12,7 @@ from selfreflect.sayself.clusters import Choice, Cluster, ClusteredQuestion, ten
 from selfreflect.sayself.prompts import asked, prompts
 from selfreflect.sayself.rationales import Rationale
 from selfreflect.sayself.statement import write_statement
+from selfreflect.train.splits import place_of
 
 Variant = Literal["full", "no_rationale", "plain", "rtuning", "group"]
 """``full``: answer, self-reflection and confidence. ``no_rationale``: answer and confidence. ``plain``: the
@@ -22,43 +23,32 @@ VARIANTS: tuple[Variant, ...] = get_args(Variant)
 
 Part = Literal["train", "rl", "dev", "test"]
 PARTS: tuple[Part, ...] = get_args(Part)
-SHARES = (0.5, 0.15, 0.1, 0.25)
+PERCENTAGES = (50, 15, 10, 25)
 """Of the questions, by part: for fine-tuning, for reinforcement, for choosing, for the final figures."""
 
 Messages = list[dict[str, str]]
 
 
-def split_questions(questions: Sequence[ClusteredQuestion], seed: int = 0) -> dict[str, Part]:
-    """Give each question a part, by its text: equal texts and their spellings share one, and further
-    questions change nothing for those that are there.
-
-    Returns:
-        The part by question id.
-    """
-    parts: dict[str, Part] = {}
-    for question in questions:
-        text = f"{seed}\n{normal_form(question.context)}\n{normal_form(question.question)}"
-        place = int.from_bytes(hashlib.sha256(text.encode("utf-8", "replace")).digest()[:8]) / 2**64
-        part: Part = PARTS[-1]
-        for name, share in zip(PARTS, SHARES, strict=True):
-            if place < share:
-                part = name
-                break
-            place -= share
-        parts[question.id] = part
-    return parts
+def part_of(text: str) -> Part:
+    """Choose the part of a question by its text alone: equal texts and their spellings share one, and further
+    questions change nothing for those that are there."""
+    place = place_of(text)
+    for part, end in zip(PARTS, accumulate(PERCENTAGES), strict=True):
+        if place < end:
+            return part
+    return PARTS[-1]
 
 
 def overlap(parts: Mapping[str, Sequence[ClusteredQuestion]]) -> list[str]:
     """The ids of questions whose text occurs in more than one part."""
-    homes: dict[tuple[str, str], set[str]] = defaultdict(set)
+    homes: dict[str, set[str]] = defaultdict(set)
     for part, questions in parts.items():
         for question in questions:
-            homes[normal_form(question.context), normal_form(question.question)].add(part)
+            homes[normal_form(question.question)].add(part)
     shared = []
     for questions in parts.values():
         for question in questions:
-            if len(homes[normal_form(question.context), normal_form(question.question)]) > 1:
+            if len(homes[normal_form(question.question)]) > 1:
                 shared.append(question.id)
     return sorted(set(shared))
 

@@ -39,12 +39,17 @@ def split_of(text: str, percentages: Percentages = SPLIT_70_10_20) -> Split:
     Texts that are equal but for spelling are in one part, whatever their contexts, so that nothing about a
     test question can be learned from the others. Of few questions the shares differ from ``percentages``.
     """
-    digest = hashlib.sha256(normal_form(text).encode("utf-8", "surrogatepass")).digest()
-    place = int.from_bytes(digest[:8], "big") % 10_000
+    place = place_of(text)
     train, dev, _ = percentages
-    if place < 100 * train:
+    if place < train:
         return "train"
-    return "dev" if place < 100 * (train + dev) else "test"
+    return "dev" if place < train + dev else "test"
+
+
+def place_of(text: str) -> float:
+    """Turn a question's text into a number from 0 to 100, evenly spread, the same for all its spellings."""
+    digest = hashlib.sha256(normal_form(text).encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "big") % 10_000 / 100
 
 
 def split_questions(

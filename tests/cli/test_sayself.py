@@ -112,6 +112,6 @@ def test_mistyped_names(folder: Path, arguments: tuple[str, ...], sentence: str)
 
 def test_the_published_settings_are_shown_without_training(folder: Path) -> None:
     said = step("train", "--preset", "published", "--dry-run", "--variants", "full")
-    assert "base: mistralai/Mistral-7B-Instruct-v0.2" in said
-    assert "learning_rate: 7e-05" in said
-    assert "lora_r: 64" in said
+    assert "model: mistralai/Mistral-7B-Instruct-v0.2" in said
+    assert "supervised_rate: 7e-05" in said
+    assert "lora_rank: 64" in said

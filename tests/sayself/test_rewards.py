@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from selfreflect.errors import DataError
-from selfreflect.sayself.rewards import WORST, StatedConfidenceReward, confidence_reward
+from selfreflect.sayself.rewards import StatedConfidenceReward, confidence_reward
 
 
 @pytest.mark.parametrize(
@@ -56,34 +56,27 @@ def test_completions_are_the_end_of_a_statement() -> None:
     reward = StatedConfidenceReward()
     counted = {}
     values = reward(
+        None,
         [" 8", " 85", [{"role": "assistant", "content": "3"}], " sure"],
-        question_id=["a", "a", "b", "b"],
         correct=[True, True, False, False],
-        prompts=["p"] * 4,
         log_metric=lambda name, value: counted.update({name: value}),
     )
-    assert values == pytest.approx([1 - 2 * 0.04, WORST, 1 - 2 * 0.09, WORST])
-    assert counted == {"confidence_unread": 0.5}
+    assert values == pytest.approx([1 - 2 * 0.04, -1, 1 - 2 * 0.09, -1])
+    assert counted["confidence_brier/failed"] == 0.5
 
 
-def test_unreadable_confidences_never_win() -> None:
-    reward = StatedConfidenceReward()
-    values = reward(["10", "85"], question_id=["a"] * 2, correct=[False] * 2)
-    assert values[1] <= values[0]
-
-
-def test_whole_statements_are_judged_by_their_own_answer() -> None:
-    reward = StatedConfidenceReward("rlcr", label=lambda _, answer: answer == "Seine")
-    texts = ["Answer: Seine. Confidence: 10", "Answer: Loire. Self-reflection: Not the Seine? Confidence: 10"]
-    assert reward(texts, question_id=["a", "a"]) == pytest.approx([1.0, -1.0])
+@pytest.mark.parametrize("kind", ["brier", "linear", "rlcr"])
+def test_unreadable_confidences_never_win(kind: str) -> None:
+    values = StatedConfidenceReward(kind)(None, ["10", "85"], correct=[False] * 2)  # type: ignore[arg-type]
+    assert values[1] <= values[0]  # type: ignore[operator]
 
 
 def test_columns_of_another_length_are_refused() -> None:
-    with pytest.raises(DataError, match="2 completions and 1 correct"):
-        StatedConfidenceReward()(["1", "2"], question_id=["a", "a"], correct=[True])
+    with pytest.raises(DataError, match="'correct' has 1 values for 2 completions"):
+        StatedConfidenceReward()(None, ["1", "2"], correct=[True])
 
 
 def test_a_reward_can_be_pickled() -> None:
     again = pickle.loads(pickle.dumps(StatedConfidenceReward("linear")))
-    assert again(["5"], question_id=["a"], correct=[True]) == [0.5]
+    assert again(None, ["5"], correct=[True]) == [0.5]
     assert again.__name__ == "confidence_linear"

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from selfreflect.sayself.clusters import Choice, ClusteredQuestion
     from selfreflect.sayself.evaluation import Evaluation
     from selfreflect.sayself.examples import Variant
-    from selfreflect.sayself.presets import Preset
     from selfreflect.sayself.rewards import RewardKind
     from selfreflect.sayself.statement import Statement
-    from selfreflect.sayself.workspace import Workspace
+    from selfreflect.sayself.workspace import Adapter, Workspace
+    from selfreflect.train.presets import TrainingPreset
     from selfreflect.uncertainty.asking.asker import Asker
 
 SHORT = "Train a model to state its confidence and why it doubts."
@@ -300,8 +300,7 @@ def train_command(
     """
     from selfreflect.sayself.presets import PRESETS
 
-    chosen = PRESETS[preset.value]
-    plan = _Training(out, preset.value, chosen, base or chosen.model, reward.value)
+    plan = _Training(out, _with_base(PRESETS[preset.value].training, base), reward.value)
     if dry_run:
         _show_plan(plan, _variants(variants), _numbers(seeds))
         return
@@ -311,10 +310,12 @@ def train_command(
 @dataclasses.dataclass(frozen=True)
 class _Training:
     out: Path
-    name: str
-    preset: Preset
-    base: str
+    preset: TrainingPreset
     reward: str
+
+
+def _with_base(preset: TrainingPreset, base: str | None) -> TrainingPreset:
+    return preset if base is None else dataclasses.replace(preset, model=base)
 
 
 def _numbers(text: str) -> list[int]:
@@ -328,7 +329,7 @@ def _show_plan(plan: _Training, variants: Sequence[Variant], seeds: Sequence[int
     from selfreflect.sayself.workspace import Workspace
 
     workspace = Workspace(plan.out)
-    for name, value in {"base": plan.base, **dataclasses.asdict(plan.preset)}.items():
+    for name, value in dataclasses.asdict(plan.preset).items():
         say(f"{name}: {value}")
     for variant in variants:
         path = workspace.data(variant, "train")
@@ -371,103 +372,53 @@ def _train(plan: _Training, variants: Sequence[Variant], seeds: Sequence[int]) -
                 _reinforce(plan, workspace, variant, seed)
 
 
-def _base_directory(base: str) -> str:
-    """Where the weights of a base model are."""
-    if base != "smollm2":
-        return base
-    from selfreflect.models.smollm2 import model_directory
-
-    return str(model_directory(say))
-
-
 def _fine_tune(plan: _Training, workspace: Workspace, variant: Variant, seed: int) -> None:
-    from selfreflect.sayself.training import fine_tune
+    from selfreflect.sayself.workspace import Adapter
+    from selfreflect.train.trainers import fine_tune
 
-    folder = workspace.adapter(variant, seed)
-    if (folder / "training.jsonl").exists():
-        say(f"{folder}: done")
+    adapter = Adapter(workspace.adapter(variant, seed), variant)
+    if adapter.record is not None:
+        say(f"{adapter.folder}: done")
         return
     rows = _rows(workspace.data(variant, "train"))
-    with _steps(f"{variant}, seed {seed}") as progress:
-        result = fine_tune(
-            _base_directory(plan.base), rows, folder, plan.preset, seed=seed, progress=progress
-        )
-    _log(plan, workspace, folder, variant, seed, len(rows), "", result)
+    fine_tune(plan.preset.model, rows, adapter.folder, plan.preset, seed, resume=adapter.has_checkpoint)
+    _say_trained(adapter)
 
 
-def _log(
-    plan: _Training,
-    workspace: Workspace,
-    folder: Path,
-    variant: Variant,
-    seed: int,
-    examples: int,
-    reward: str,
-    result: Any,
-) -> None:
-    from selfreflect.sayself.workspace import TrainingLog
-
-    log = TrainingLog(
-        variant=variant,
-        seed=seed,
-        preset=plan.name,
-        base=plan.base,
-        reward=reward,
-        examples=examples,
-        steps=result.steps,
-        loss=result.loss,
-        change=result.change,
-    )
-    workspace.write(str((folder / "training.jsonl").relative_to(workspace.folder)), [log])
-    say(
-        f"{folder}: {counted(result.steps, 'update')} on {counted(examples, 'example')}; the weights moved "
-        f"by {result.change:.3g}."
-    )
-    if result.change == 0:
-        raise DataError(f"{folder}: training changed no weight, so nothing was learned")
+def _say_trained(adapter: Adapter) -> None:
+    record = adapter.record
+    assert record is not None  # training has just written it
+    change = record["metrics"]["change"]
+    say(f"{adapter.folder}: {counted(record['rows'], 'row')}; the weights moved by {change:.3g}.")
+    if change == 0:
+        raise DataError(f"{adapter.folder}: training changed no weight, so nothing was learned")
 
 
 def _reinforce(plan: _Training, workspace: Workspace, variant: Variant, seed: int) -> None:
     from selfreflect.sayself.reinforcement import reinforcement_rows
     from selfreflect.sayself.rewards import StatedConfidenceReward
-    from selfreflect.sayself.training import reinforce
+    from selfreflect.sayself.workspace import Adapter
+    from selfreflect.train.trainers import reinforce
     from selfreflect.uncertainty.correctness import Correctness
 
-    folder = workspace.adapter(variant, seed, plan.reward)
-    if (folder / "training.jsonl").exists():
-        say(f"{folder}: done")
+    adapter = Adapter(workspace.adapter(variant, seed, plan.reward), variant)
+    if adapter.record is not None:
+        say(f"{adapter.folder}: done")
         return
     start = workspace.adapter(variant, seed)
-    base = _base_directory(plan.base)
     with _asker(plan.out, str(start), Overrides({}), True) as asker:
         rows = reinforcement_rows(workspace.parts()["rl"], asker, Correctness("squad_f1"))
-    with _steps(f"{variant}, seed {seed}, {plan.reward}") as progress:
-        reward = StatedConfidenceReward(cast("RewardKind", plan.reward))
-        result = reinforce(base, start, rows, reward, folder, plan.preset, seed=seed, progress=progress)
-    _log(plan, workspace, folder, variant, seed, len(rows), plan.reward, result)
-
-
-@contextmanager
-def _steps(name: str) -> Iterator[Callable[[int, int], None]]:
-    """Show the steps of a trainer, with the time left."""
-    watcher = Watcher()
-    counter: Any = None
-    done = 0
-    stack = None
-
-    def progress(step: int, total: int) -> None:
-        nonlocal counter, done, stack
-        if stack is None:
-            stack = watcher.stage(f"training {name}", total)
-            counter = stack.__enter__()
-        counter.advance(step - done)
-        done = step
-
-    try:
-        yield progress
-    finally:
-        if stack is not None:
-            stack.__exit__(None, None, None)
+    reinforce(
+        plan.preset.model,
+        rows,
+        StatedConfidenceReward(cast("RewardKind", plan.reward)),
+        adapter.folder,
+        plan.preset,
+        seed,
+        adapter=start,
+        resume=adapter.has_checkpoint,
+    )
+    _say_trained(adapter)
 
 
 @takes("answers", only=("--revision", "--base-url"), config_file=True, execution=ASKING)
@@ -527,19 +478,19 @@ def _evaluate(
 
     add("agreement of samples (SC)", ev.agreement(questions))
     trained = workspace.trained()
-    with _asker(out, base or next((log.base for _, log in trained), None), overrides, yes) as asker:
+    with _asker(out, base or next((one.base for one in trained), None), overrides, yes) as asker:
         direct = ev.ask_directly(questions, asker)
     add("asked directly (DP)", direct)
     faithful: list[tuple[str, Any]] = []
-    for folder, log in trained:
-        with _asker(out, str(folder), overrides, yes) as asker:
-            if log.variant == "rtuning":
+    for adapter in trained:
+        with _asker(out, str(adapter.folder), overrides, yes) as asker:
+            if adapter.variant == "rtuning":
                 statements = ev.ask_whether_sure(questions, direct, asker)
             else:
                 statements = ev.ask_statements(questions, asker)
-        add(folder.name, statements)
+        add(adapter.folder.name, statements)
         if any(statement.reflection for statement in statements):
-            faithful.append((folder.name, statements))
+            faithful.append((adapter.folder.name, statements))
     evaluations += ev.reference_rows(evaluations[0])
     table = ev.evaluation_table(evaluations, f"Stated confidence on {len(questions)} test questions")
     if judge is not None:
@@ -627,9 +578,10 @@ def run_command(
     from selfreflect.sayself.presets import PRESETS
 
     chosen = PRESETS[preset.value]
+    training = _with_base(chosen.training, base)
     defaults = {
         "answers": {
-            "model": base or chosen.model,
+            "model": training.model,
             "num_answers": chosen.num_answers,
             "max_new_tokens": chosen.max_new_tokens,
             "temperature": chosen.temperature,
@@ -645,9 +597,8 @@ def run_command(
     if "full" in names:
         _rationale(out, writer, asking, yes)
     _dataset(out, names, select)
-    plan = _Training(out, preset.value, chosen, base or chosen.model, reward.value)
-    _train(plan, names, numbers)
-    _evaluate(out, plan.base, correctness, None, 0, asking, yes, json)
+    _train(_Training(out, training, reward.value), names, numbers)
+    _evaluate(out, training.model, correctness, None, 0, asking, yes, json)
 
 
 STEPS: dict[str, tuple[Callable[..., None], str]] = {

@@ -1,17 +1,16 @@
-"""Rewards of stated confidences, for reinforcement after fine-tuning."""
+"""The reward of a stated confidence whose answer is given."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 from selfreflect.errors import DataError
-from selfreflect.sayself.statement import parse_confidence, parse_statement
+from selfreflect.sayself.statement import parse_confidence
+from selfreflect.train.rewards.base import Columns, Outcome, Reward, Unrewarded
 from selfreflect.uncertainty.question import NoValue
 
 RewardKind = Literal["brier", "linear", "rlcr"]
-WORST = -1.0
-"""Of ``brier`` and ``linear``; ``rlcr`` reaches it too: a wrong answer of which the model is certain."""
 
 
 def confidence_reward(correct: bool, confidence: float, kind: RewardKind = "brier") -> float:
@@ -34,54 +33,32 @@ def confidence_reward(correct: bool, confidence: float, kind: RewardKind = "brie
     return label - (label - confidence) ** 2
 
 
-class StatedConfidenceReward:
-    """A reward function for TRL's GRPO trainer.
+class StatedConfidenceReward(Reward):
+    """Rewards the end of a statement that the prompt has begun, up to ``Confidence:``.
 
-    Each completion is the end of a statement that the prompt has begun, up to ``Confidence:``, so that only
-    the confidence is trained and every token before it is masked. A model that is rewarded for its answer,
-    too, learns that a wrong answer with confidence 0 is as good as a right one with 1. For ``whole``
-    statements the completion has an answer of its own, and ``label`` says whether it is correct.
-
-    Args:
-        label: of a question's id and an answer; needed for ``whole`` statements only.
+    So only the confidence is trained, and every token before it is masked. A model that is rewarded for its
+    answer, too, learns that a wrong answer with confidence 0 is as good as a right one with 1. The column
+    ``correct`` says whether the answer in the prompt is right.
     """
 
-    def __init__(
-        self, kind: RewardKind = "brier", label: Callable[[str, str], bool | None] | None = None
-    ) -> None:
+    def __init__(self, kind: RewardKind = "brier") -> None:
         self.kind = kind
-        self.label = label
         self.__name__ = f"confidence_{kind}"
+        super().__init__()
 
-    def __call__(self, completions: Sequence[Any], **columns: Any) -> list[float]:
-        """Reward completions, of which each column of the data set holds one value.
+    @property
+    def worst(self) -> float:
+        return -1.0
 
-        Returns:
-            One reward each; ``WORST`` where no confidence can be read, counted by ``log_metric``.
-
-        Raises:
-            DataError: a column has another length.
-        """
-        names = ("question_id", "correct") if self.label is None else ("question_id",)
-        for name in names:
-            if len(columns.get(name, ())) != len(completions):
-                raise DataError(f"{len(completions)} completions and {len(columns.get(name, ()))} {name}")
-        rewards = []
-        unread = 0
-        for place, completion in enumerate(completions):
-            text = completion if isinstance(completion, str) else completion[-1]["content"]
-            if self.label is None:
-                confidence = parse_confidence(text)
-                correct = columns["correct"][place]
+    def outcomes(self, texts: Sequence[str | Unrewarded], columns: Columns) -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        for text, correct in zip(texts, columns.values("correct"), strict=True):
+            if isinstance(text, Unrewarded):
+                outcomes.append(text)
+                continue
+            confidence = parse_confidence(text)
+            if isinstance(confidence, NoValue):
+                outcomes.append(Unrewarded(confidence.reason, confidence.message))
             else:
-                statement = parse_statement(text)
-                confidence = statement.confidence
-                correct = self.label(columns["question_id"][place], statement.answer)
-            if isinstance(confidence, NoValue) or correct is None:
-                rewards.append(WORST)
-                unread += 1
-            else:
-                rewards.append(confidence_reward(bool(correct), confidence, self.kind))
-        if "log_metric" in columns and completions:
-            columns["log_metric"]("confidence_unread", unread / len(completions))
-        return rewards
+                outcomes.append(confidence_reward(bool(correct), confidence, self.kind))
+        return outcomes

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,10 @@ from selfreflect.atomic import write_bytes
 from selfreflect.errors import DataError
 from selfreflect.records import R, Record, dump_line
 from selfreflect.sayself.clusters import ClusteredQuestion
-from selfreflect.sayself.examples import PARTS, Part, Variant, overlap
+from selfreflect.sayself.examples import PARTS, VARIANTS, Part, Variant, overlap
 from selfreflect.sayself.rationales import Rationale
 from selfreflect.store.journal import Journal, store_errors
+from selfreflect.train.trainers import RECORD
 
 
 class SplitQuestion(Record, frozen=True, kw_only=True):
@@ -22,20 +25,39 @@ class SplitQuestion(Record, frozen=True, kw_only=True):
     part: Part
 
 
-class TrainingLog(Record, frozen=True, kw_only=True):
-    """What a stage of training did, in the folder of its adapter."""
+@dataclass(frozen=True)
+class Adapter:
+    """A trained model in its folder."""
 
+    folder: Path
     variant: Variant
-    seed: int
-    preset: str
-    base: str
-    reward: str = ""
-    """Of reinforcement; empty after fine-tuning."""
-    examples: int
-    steps: int
-    loss: float | None = None
-    change: float
-    """Norm of the change of all trained weights."""
+
+    @property
+    def record(self) -> dict[str, Any] | None:
+        """What its training left behind; None if it has not ended.
+
+        Raises:
+            DataError: the file is damaged.
+        """
+        path = self.folder / RECORD
+        if not path.exists():
+            return None
+        try:
+            record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            return {**record, "metrics": {"change": 0.0, **record["metrics"]}, "base": str(record["base"])}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{path} cannot be read: {error}. Delete {self.folder} to train anew.") from None
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether an interrupted training can go on."""
+        return any(self.folder.glob("checkpoint-*"))
+
+    @property
+    def base(self) -> str:
+        """The model that it was trained on; empty before."""
+        record = self.record
+        return "" if record is None else record["base"]
 
 
 class Workspace:
@@ -87,13 +109,14 @@ class Workspace:
         suffix = f"-{reward}" if reward else ""
         return self.folder / "models" / f"{variant}-{seed}{suffix}"
 
-    def trained(self) -> list[tuple[Path, TrainingLog]]:
+    def trained(self) -> list[Adapter]:
         """The adapters whose training has ended, by name."""
-        found = []
-        for path in sorted((self.folder / "models").glob("*/training.jsonl")):
-            for log in Journal(path, TrainingLog, lambda one: one.variant).records.values():
-                found.append((path.parent, log))
-        return found
+        adapters = []
+        for folder in sorted((self.folder / "models").glob("*")):
+            variant = folder.name.partition("-")[0]
+            if variant in VARIANTS and (folder / RECORD).exists():
+                adapters.append(Adapter(folder, variant))
+        return adapters
 
     def write(self, name: str, rows: Iterable[Record | Mapping[str, Any]]) -> Path:
         """Replace a file by rows, at once."""

@@ -25,6 +25,7 @@ class TrainingPreset:
     device: Literal["cpu", "cuda"]
     lora_rank: int = 16
     lora_alpha: int = 32
+    lora_dropout: float = 0.0
     epochs: float = 3
     batch: int = 8
     """Rows of a step of supervised and preference training."""
@@ -34,6 +35,8 @@ class TrainingPreset:
     """Tokens of prompt and completion in supervised and preference training."""
     supervised_rate: float = 2e-4
     """Learning rates, ten times TRL's, which are for all weights and not for LoRA."""
+    warmup: float = 0.0
+    """Share of the supervised steps in which the learning rate rises."""
     preference_rate: float = 1e-5
     preference_beta: float = 0.1
     reinforcement_rate: float = 1e-5
@@ -96,6 +99,7 @@ def supervised_arguments(preset: TrainingPreset, output: Path, seed: int) -> dic
         **common_arguments(preset, output, seed),
         **_batches(preset),
         "learning_rate": preset.supervised_rate,
+        "warmup_steps": preset.warmup,
         "max_length": preset.max_length,
     }
 

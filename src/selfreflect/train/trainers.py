@@ -7,6 +7,7 @@ and ``training.json``: what was trained, and what came of it.
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from selfreflect.atomic import write_bytes
-from selfreflect.errors import ConfigError, MissingExtraError, StoreError, excerpt
+from selfreflect.errors import ConfigError, DataError, MissingExtraError, StoreError, excerpt
 from selfreflect.models.local.adapters import CONFIG, find_adapter
 from selfreflect.models.spec import ModelSpec
 from selfreflect.train.presets import (
@@ -180,6 +181,9 @@ class TrainingJob:
         from datasets import Dataset
 
         model, tokenizer, config = self._model()
+        rows = _rendered(_without_markers(rows, tokenizer), tokenizer)
+        if not rows:
+            raise DataError("there is nothing to train on: every row holds a marker of the chat template")
         started = time.monotonic()
         trainer = trainer_class(
             model=model,
@@ -189,13 +193,15 @@ class TrainingJob:
             peft_config=config,
             **options,
         )
+        before = _trained_weights(trainer.model)
         result = trainer.train(resume_from_checkpoint=self.checkpoint)
+        change = _distance(before, _trained_weights(trainer.model))
         if trainer.is_world_process_zero():
             # without the copy of an earlier adapter that GRPO and DPO compare with
             trainer.model.save_pretrained(self.output, selected_adapters=["default"])
             self._name_base(self.output)
             logs = [entry for entry in trainer.state.log_history if "train_runtime" not in entry]
-            self._record(len(rows), time.monotonic() - started, result.metrics, logs)
+            self._record(len(rows), time.monotonic() - started, result.metrics | {"change": change}, logs)
         return self.output
 
     def _model(self) -> tuple[Any, Any, Any]:
@@ -210,6 +216,7 @@ class TrainingJob:
         config = peft.LoraConfig(
             r=self.preset.lora_rank,
             lora_alpha=self.preset.lora_alpha,
+            lora_dropout=self.preset.lora_dropout,
             target_modules="all-linear",
             task_type="CAUSAL_LM",
         )
@@ -266,6 +273,50 @@ class TrainingJob:
             "packages": packages,
         }
         write_bytes(self.output / RECORD, json.dumps(record, indent=1, default=str).encode())
+
+
+def _without_markers(rows: Rows, tokenizer: Any) -> list[dict[str, Any]]:
+    """Leave out rows whose texts hold a marker of the chat template, such as ``<|im_end|>``: a trainer would
+    take it for the end of a turn."""
+    markers = {str(token) for token in tokenizer.added_tokens_decoder.values()}
+    markers |= {*tokenizer.all_special_tokens}
+    kept = []
+    for row in rows:
+        turns = [turn for name in _TEXTS for turn in row.get(name, [])]
+        texts = [turn["content"] if isinstance(turn, dict) else turn for turn in turns]
+        if not any(marker in text for marker in markers if marker.strip() for text in texts):
+            kept.append(row)
+    return kept
+
+
+_TEXTS = ("prompt", "completion", "chosen", "rejected")
+"""Columns of chat messages."""
+
+
+def _rendered(rows: Rows, tokenizer: Any) -> list[dict[str, Any]]:
+    """Write prompts whose last turn the model has begun as one text, which trainers would close otherwise."""
+    begun = []
+    for row in rows:
+        messages = row["prompt"]
+        if isinstance(messages, str) or messages[-1]["role"] != "assistant" or "completion" in row:
+            begun.append(row)
+            continue
+        text = tokenizer.apply_chat_template(messages, tokenize=False, continue_final_message=True)
+        if tokenizer.bos_token and tokenizer("")["input_ids"][:1] == [tokenizer.bos_token_id]:
+            text = text.removeprefix(tokenizer.bos_token)  # which the tokenizer adds again
+        begun.append({**row, "prompt": text})
+    return begun
+
+
+def _trained_weights(model: Any) -> dict[str, Any]:
+    weights = model.named_parameters()
+    return {name: value.detach().clone() for name, value in weights if value.requires_grad}
+
+
+def _distance(before: dict[str, Any], after: dict[str, Any]) -> float:
+    """Euclidean norm of the change of all trained weights; 0 means that nothing was learned."""
+    squares = [float((after[name] - value).float().pow(2).sum()) for name, value in before.items()]
+    return math.sqrt(sum(squares))
 
 
 def _columns(rows: Rows, *names: str) -> list[dict[str, Any]]:

@@ -36,14 +36,14 @@ from selfreflect.serve.reply import (
     completion,
     error_event,
 )
-from selfreflect.serve.schema import CHAT_BODY
+from selfreflect.serve.schema import CHAT_BODY, ERRORS, STREAM, TEXT
 from selfreflect.serve.session import ServedModel, Session
 
 OPEN_SECONDS = 10.0
 """How long a stream waits for a first answer. Until its status is sent, an error can have its own."""
 KEEP_ALIVE_SECONDS = 5.0
 
-routes = APIRouter()
+routes = APIRouter(responses=ERRORS)
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class _Response:
         return headers
 
 
-@routes.post("/v1/chat/completions", openapi_extra=CHAT_BODY)
+@routes.post("/v1/chat/completions", openapi_extra=CHAT_BODY, responses=STREAM)
 async def chat_completions(request: Request) -> Response:
     """Answer a conversation. With the model ``selfreflect/NAME``: from the distribution of the answers."""
     services: ServeServices = request.app.state.services
@@ -240,7 +240,7 @@ async def health() -> Response:
     return _json({"status": "ok", "version": __version__})
 
 
-@routes.get("/metrics")
+@routes.get("/metrics", responses=TEXT)
 async def metrics(request: Request) -> Response:
     """Count requests, answers and tokens, for Prometheus."""
     services: ServeServices = request.app.state.services

@@ -8,41 +8,34 @@
 
    Compiled for this machine by compiled.py, called by products.py and step.py. */
 
+#include "vectors.h"
+
 #include <math.h>
-#include <stdint.h>
 #include <string.h>
 
 /* TILE rows of two sums each, two vectors of weights and one spread number must fit the registers. */
+enum { TILE = REGISTERS * 3 / 8 };
+/* Which lanes of two vectors make the lower and the higher half of both, interleaved. */
 #if defined(__AVX512F__)
-enum { WIDTH = 16, TILE = 12 };
 #define LOW {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23}
 #define HIGH {8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31}
 #elif defined(__AVX__)
-enum { WIDTH = 8, TILE = 6 };
 #define LOW {0, 8, 1, 9, 2, 10, 3, 11}
 #define HIGH {4, 12, 5, 13, 6, 14, 7, 15}
 #else
-#if defined(__aarch64__)
-enum { WIDTH = 4, TILE = 12 };
-#else
-enum { WIDTH = 4, TILE = 6 };
-#endif
 #define LOW {0, 4, 1, 5}
 #define HIGH {2, 6, 3, 7}
 #endif
 enum { PANEL = 2 * WIDTH, DEPTH = 64, BLOCK = 32, MOST_ROWS = 8 * TILE, CHUNK = 64, MOST_SIZE = 256 };
 
-typedef float Vector __attribute__((vector_size(WIDTH * sizeof(float))));
 typedef float Loose __attribute__((vector_size(WIDTH * sizeof(float)), aligned(sizeof(float))));
-typedef int32_t Integers __attribute__((vector_size(WIDTH * sizeof(float))));
+typedef uint32_t Words __attribute__((vector_size(WIDTH * sizeof(float))));
 
 /* The forms in which a matrix (outer, inner) is kept. FLOAT32 is the model's own, row after row. The others
    lie in panels of PANEL outputs, the last one filled up. A word holds weights of one output and neighbouring
    inputs: the upper halves of two, or codes of 8 or 4 bits; the words of all outputs lie side by side. Codes
    stand behind the scales and the offsets of their BLOCK of inputs: weight = scale * code + offset. */
 enum { FLOAT32, BFLOAT16, CODES8, CODES4 };
-
-typedef uint32_t Words __attribute__((vector_size(WIDTH * sizeof(float))));
 
 typedef struct {
     const void *weights;
@@ -280,9 +273,11 @@ static void encode(const float *weight, int bits, float *scale, float *offset, u
 
 static void pack_row(const float *row, int64_t form, int64_t inner, uint32_t *panel, int64_t output) {
     if (form == BFLOAT16) {
-        const uint16_t *halves = (const uint16_t *)row;
-        for (int64_t i = 0; i < inner; i += 2)
-            panel[i / 2 * PANEL + output] = (uint32_t)halves[2 * i + 1] << 16 | halves[2 * i + 3];
+        for (int64_t i = 0; i < inner; i += 2) {
+            uint32_t bits[2];
+            memcpy(bits, row + i, sizeof bits);
+            panel[i / 2 * PANEL + output] = (bits[0] & 0xffff0000u) | bits[1] >> 16;
+        }
         return;
     }
     const int bits = form == CODES8 ? 8 : 4;
@@ -328,6 +323,61 @@ static void turn(
     }
 }
 
+/* Lane j = the sum over d of query[d] * key[j][d], for WIDTH keys. Pairs of vectors are interleaved and
+   added, until one is left. */
+static inline Vector dots(const float *query, const float *const *key, int64_t size) {
+    const Integers low = LOW, high = HIGH;
+    Vector part[WIDTH] = {0}, rest = {0};
+    int64_t d = 0;
+    for (; d + WIDTH <= size; d += WIDTH)
+        _Pragma("GCC unroll 16") for (int j = 0; j < WIDTH; j++)
+            part[j] += *(const Loose *)(query + d) * *(const Loose *)(key[j] + d);
+    for (; d < size; d++)
+        for (int j = 0; j < WIDTH; j++) rest[j] += query[d] * key[j][d];
+    _Pragma("GCC unroll 4") for (int left = WIDTH / 2; left > 0; left /= 2)
+        _Pragma("GCC unroll 8") for (int j = 0; j < left; j++)
+            part[j] = __builtin_shuffle(part[j], part[j + left], low) +
+                      __builtin_shuffle(part[j], part[j + left], high);
+    return part[0] + rest;
+}
+
+/* sums[d] += the sum over j of weight[j] * value[j][d] */
+static void add_values(const float *weight, const float *const *value, int count, int64_t size, float *sums) {
+    int64_t d = 0;
+    for (; d + 4 * WIDTH <= size; d += 4 * WIDTH) {
+        Vector sum[4];
+        for (int v = 0; v < 4; v++) sum[v] = *(const Loose *)(sums + d + v * WIDTH);
+        for (int j = 0; j < count; j++)
+            for (int v = 0; v < 4; v++) sum[v] += weight[j] * *(const Loose *)(value[j] + d + v * WIDTH);
+        for (int v = 0; v < 4; v++) *(Loose *)(sums + d + v * WIDTH) = sum[v];
+    }
+    for (int j = 0; j < count; j++)
+        for (int64_t rest = d; rest < size; rest++) sums[rest] += weight[j] * value[j][rest];
+}
+
+/* Takes `count` more keys, of CHUNK pointers, into a softmax: its maximum, sum and weighted values. */
+static void take_keys(
+    const float *query, const float *const *key, const float *const *value, int count, int64_t size,
+    float *top, float *total, float *sums) {
+    Vector weight[CHUNK / WIDTH], lanes = (Vector){0} - INFINITY, added = {0};
+    const int vectors = (count + WIDTH - 1) / WIDTH;
+    for (int v = 0; v < vectors; v++) weight[v] = dots(query, key + v * WIDTH, size);
+    for (int j = count; j < vectors * WIDTH; j++) ((float *)weight)[j] = -INFINITY;
+    for (int v = 0; v < vectors; v++) lanes = larger(lanes, weight[v]);
+    float higher = *top;
+    for (int j = 0; j < WIDTH; j++) higher = lanes[j] > higher ? lanes[j] : higher;
+    const float shrink = expf(*top - higher);
+    for (int64_t d = 0; d < size; d++) sums[d] *= shrink;
+    for (int v = 0; v < vectors; v++) {
+        weight[v] = exponential(weight[v] - higher);
+        added += weight[v]; /* exp(-87) of the lanes that are filled up vanishes beside the maximum's 1 */
+    }
+    *total *= shrink;
+    for (int j = 0; j < WIDTH; j++) *total += added[j];
+    *top = higher;
+    add_values((const float *)weight, value, count, size, sums);
+}
+
 /* Attention of one new token per sequence, over its prompt and then its own tokens, this one included.
 
    `states` (rows, heads + 2 * key_heads, size) are queries, keys and values of the new tokens, before rotary
@@ -357,24 +407,14 @@ void attend(
             turn(query, own + (head * group + g) * size, row_cosine, row_sine, size, scale);
             for (int64_t first = 0; first < all; first += CHUNK) {
                 const int here = all - first < CHUNK ? (int)(all - first) : CHUNK;
-                const float *value[CHUNK];
-                float weight[CHUNK], higher = top;
-                for (int j = 0; j < here; j++) {
-                    const int64_t at = first + j, mine = at - before;
+                const float *key[CHUNK], *value[CHUNK];
+                for (int j = 0; j < CHUNK; j++) {
+                    const int64_t at = first + (j < here ? j : here - 1), mine = at - before;
                     const int64_t place = mine < 0 ? at * size : (slot[mine] * key_heads + head) * size;
+                    key[j] = (mine < 0 ? first_key : keys) + place;
                     value[j] = (mine < 0 ? first_value : values) + place;
-                    weight[j] = dot(query, (mine < 0 ? first_key : keys) + place, size);
-                    higher = weight[j] > higher ? weight[j] : higher;
                 }
-                const float shrink = expf(top - higher);
-                top = higher;
-                total *= shrink;
-                for (int64_t d = 0; d < size; d++) sums[d] *= shrink;
-                for (int j = 0; j < here; j++) {
-                    weight[j] = expf(weight[j] - top);
-                    total += weight[j];
-                    for (int64_t d = 0; d < size; d++) sums[d] += weight[j] * value[j][d];
-                }
+                take_keys(query, key, value, here, size, &top, &total, sums);
             }
             float *to = out + (row * heads + head * group + g) * size;
             for (int64_t d = 0; d < size; d++) to[d] = sums[d] / total;

@@ -112,12 +112,14 @@ class FusedSequences:
         self.lanes = torch.empty(len(rows) * widest)
         self.key_heads = keys[0].shape[1]
         self.slots = Slots(len(rows), len(self.layers), (self.key_heads, keys[0].shape[3]))
+        self._find_prompts()
 
     def keep(self, unfinished: Sequence[int]) -> None:
         """Go on with some of the sequences."""
         self.rows = self.rows[list(unfinished)]
         self.lengths = self.lengths[list(unfinished)]
         self.slots.keep(unfinished)
+        self._find_prompts()
 
     def extend(self, tokens: torch.Tensor) -> torch.Tensor:
         """Append one token to each sequence, and return the logits after it, (sequences, vocabulary)."""
@@ -135,13 +137,18 @@ class FusedSequences:
             layer.down(F.silu(gates).mul_(ups), self.lanes, x)
         return self.head(x, self.lanes)
 
+    def _find_prompts(self) -> None:
+        """Note for each layer and sequence where its prompt's keys and values begin."""
+        self.first = []
+        for keys, values in zip(self.prompt_keys, self.prompt_values, strict=True):
+            before = self.rows * keys.stride(0) + (keys.shape[2] - self.lengths) * keys.stride(2)
+            self.first.append((keys.data_ptr() + FLOAT * before, values.data_ptr() + FLOAT * before))
+
     def _attend(self, index: int, states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
         """What each new token takes from its sequence, (sequences, H * D)."""
-        keys, values = self.prompt_keys[index], self.prompt_values[index]
+        first_keys, first_values = self.first[index]
+        keys = self.prompt_keys[index]
         size = keys.shape[3]
-        before = self.rows * keys.stride(0) + (keys.shape[2] - self.lengths) * keys.stride(2)
-        first_keys = keys.data_ptr() + FLOAT * before
-        first_values = values.data_ptr() + FLOAT * before
         heads = states.shape[1] // size - 2 * self.key_heads
         out = states.new_empty(len(states), heads * size)
         self.library.attend(

@@ -27,7 +27,31 @@ counts."""
 def time_decoding(lm: CausalLM, prompt: tuple[int, ...], samples: int) -> Figures:
     """Tokens per second of all samples together, from the prompt to the last token, and their ratio."""
     device = next(lm.model.parameters()).device
-    ids = torch.tensor([prompt], device=device)
+    own, library = both_ways(lm, prompt, samples)
+
+    def seconds(run: Callable[[], None]) -> float:
+        synchronise(device)
+        start = time.perf_counter()
+        run()
+        synchronise(device)
+        return time.perf_counter() - start
+
+    times = [(seconds(own), seconds(library)) for _ in range(REPETITIONS)]
+    fastest = min(first for first, _ in times), min(second for _, second in times)
+    return {
+        "samples": samples,
+        "prompt_tokens": len(prompt),
+        "tokens_per_second": samples * TOKENS / fastest[0],
+        "tokens_per_second_transformers": samples * TOKENS / fastest[1],
+        "ratio": fastest[1] / fastest[0],
+    }
+
+
+def both_ways(
+    lm: CausalLM, prompt: tuple[int, ...], samples: int
+) -> tuple[Callable[[], None], Callable[[], None]]:
+    """Two functions that draw the same number of samples: this package's, and transformers'."""
+    ids = torch.tensor([prompt], device=next(lm.model.parameters()).device)
 
     def own() -> None:
         sampling = Sampling(max_new_tokens=TOKENS)
@@ -49,19 +73,4 @@ def time_decoding(lm: CausalLM, prompt: tuple[int, ...], samples: int) -> Figure
             pad_token_id=0,
         )
 
-    def seconds(run: Callable[[], None]) -> float:
-        synchronise(device)
-        start = time.perf_counter()
-        run()
-        synchronise(device)
-        return time.perf_counter() - start
-
-    times = [(seconds(own), seconds(library)) for _ in range(REPETITIONS)]
-    fastest = min(first for first, _ in times), min(second for _, second in times)
-    return {
-        "samples": samples,
-        "prompt_tokens": len(prompt),
-        "tokens_per_second": samples * TOKENS / fastest[0],
-        "tokens_per_second_transformers": samples * TOKENS / fastest[1],
-        "ratio": fastest[1] / fastest[0],
-    }
+    return own, library

@@ -344,3 +344,12 @@ def test_files_that_are_nested_too_deeply_or_hold_half_a_character(tmp_path: Pat
     half = written(tmp_path / "half.json", '[{"\\ud800": 1}]')
     outcome = run("import", "--questions", half, "--out", tmp_path / "out")
     assert (outcome.code, "record 1" in outcome.said) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--b\u202ead\x1b[31m",), ("--limit", "\u202e5\x1b[31m"), ("x\u202e\x1b",)]
+)
+def test_what_was_typed_is_not_obeyed_by_the_terminal(arguments: tuple[str, ...]) -> None:
+    outcome = run("run", *arguments)
+    assert outcome.code == 2
+    assert set(outcome.stderr) & set("\x1b\u202e") == set()

@@ -8,6 +8,7 @@ import json
 import os
 import random
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -337,6 +338,50 @@ def test_parquet_that_unfolds_to_much_more_than_it_is(monkeypatch, name, arrow_s
     assert len(stream.getvalue()) < 10_000
     with pytest.raises(DataError, match="more than 5,000,000 bytes of rows"):
         parsed(".parquet", stream.getvalue())
+
+
+READ_AND_MEASURE = """
+import resource, sys
+import pyarrow.compute, pyarrow.parquet
+from selfreflect.sources.files import PARSERS, Content
+from selfreflect.errors import DataError
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    list(PARSERS[".parquet"](Content("f", ".parquet", open(sys.argv[1], "rb").read())))
+except DataError as error:
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, error)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is measured in kilobytes on Linux")
+def test_a_parquet_bomb_is_refused_before_it_takes_memory(tmp_path):
+    """One row with 5 GB of texts, in a file of 525 bytes."""
+    indices = pa.array([0] * 5000, type=pa.int32())
+    texts = pa.DictionaryArray.from_arrays(indices, pa.array(["x" * 1_000_000]))
+    answers = pa.ListArray.from_arrays(pa.array([0, 5000], type=pa.int32()), texts)
+    table = pa.table({"question": ["Why?"], "answers": answers})
+    pq.write_table(table, tmp_path / "q.parquet", compression="zstd", store_schema=False)
+    command = [sys.executable, "-c", READ_AND_MEASURE, tmp_path / "q.parquet"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    kilobytes, _, message = done.stdout.partition(" ")
+    assert "more than 256,000,000 bytes of rows" in message
+    assert int(kilobytes) < 300_000
+
+
+def test_parquet_of_nested_and_repeated_texts_is_read_as_it_is():
+    texts = pa.array(["a", None, "b", "a"]).dictionary_encode()
+    columns = {
+        "question": pa.array(["q", "r", "q"]),
+        "answers": pa.ListArray.from_arrays(pa.array([0, 2, 2, 4], type=pa.int32()), texts),
+        "metadata": pa.array([{"k": "x"}, None, {"k": "x"}]),
+    }
+    for encoding in ({}, {"use_dictionary": False, "column_encoding": {"question": "DELTA_BYTE_ARRAY"}}):
+        stream = io.BytesIO()
+        pq.write_table(pa.table(columns), stream, store_schema=False, **encoding)
+        rows = [row.fields for row in parsed(".parquet", stream.getvalue())]
+        assert [row["question"] for row in rows] == ["q", "r", "q"]
+        assert [row["answers"] for row in rows] == [["a", None], [], ["b", "a"]]
+        assert [row["metadata"] for row in rows] == [{"k": "x"}, None, {"k": "x"}]
 
 
 def test_parquet_that_is_large_itself_may_unfold_to_more(monkeypatch):

@@ -259,6 +259,15 @@ class TestManifest:
         with Run.open(tmp_path, config) as run:
             assert run.manifest.config == config
 
+    @pytest.mark.parametrize(
+        "damage", [{"models": {"answers": "gpt"}}, {"models": ["x"]}, {"sources": {"questions": "q.txt"}}]
+    )
+    def test_malformed_facts_are_named(self, full: Path, damage: dict[str, Any]) -> None:
+        fields = json.loads((full / "manifest.json").read_text())
+        (full / "manifest.json").write_text(json.dumps({**fields, **damage}))
+        with pytest.raises(StoreError, match=r"manifest\.json: Expected `object`"):
+            Run.load(full)
+
     @pytest.mark.parametrize("name", [".manifest.json.tmp", "manifest.json.01234567.partial"])
     def test_a_temporary_file_of_a_killed_run_does_no_harm(self, full: Path, name: str) -> None:
         (full / name).write_text('{"format": "selfre')

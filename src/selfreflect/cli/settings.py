@@ -33,6 +33,7 @@ from selfreflect.errors import SelfReflectError
 from selfreflect.grouping import group_indices
 from selfreflect.pipeline.options import ExecutionOptions
 from selfreflect.prompts import read_toml
+from selfreflect.render.text import printable
 
 T = TypeVar("T")
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
@@ -293,7 +294,7 @@ def takes(
                     error.args = (flags_in_file(str(error), overrides.file, fields),)
                 raise
 
-        with_overrides.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        with_overrides.__signature__ = signature.replace(parameters=parameters)
         return with_overrides
 
     return decorate
@@ -336,4 +337,10 @@ class Command(TyperCommand):
                 typer.echo(f"{flag} is now called {RENAMED[flag]}; the old name will be removed.", err=True)
                 argument = RENAMED[flag] + equals + value
             new_args.append(argument)
-        return super().parse_args(ctx, new_args)
+        try:
+            return super().parse_args(ctx, new_args)
+        except typer.TyperException as error:
+            # it repeats what was typed, or pasted: escape what a terminal would obey
+            if isinstance(message := getattr(error, "message", None), str):
+                error.message = printable(message)
+            raise

@@ -89,7 +89,7 @@ def load_measures(judge: Judge, config: Config, options: ExecutionOptions, progr
     if judge.last_states is None and (judge.lm.device, judge.lm.dtype) == ("cpu", "float32"):
         compiled = library()
         if isinstance(compiled, str):
-            progress.note(f"scoring is slower because its C code could not be compiled: {compiled}")
+            progress.note(f"scoring is slower without its C code: {compiled}")
     scores = config.scores
     if scores.controls and scores.limits is not None:
         progress.note("no controls are measured under --budget, --se or --race")

@@ -277,12 +277,10 @@ def _csv_rows(content: Content) -> Iterator[Row]:
 def _parquet_rows(content: Content) -> list[Row]:
     try:
         import pyarrow as pa
-        import pyarrow.parquet as pq
     except ImportError:
         raise MissingExtraError("reading parquet files", "parquet") from None
     try:
-        file = pq.ParquetFile(io.BytesIO(content.data))
-        values = parquet_rows(content.name, len(content.data), file)
+        values = parquet_rows(content.name, content.data)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DataError(
             f"{content.name} is not a readable parquet file: {excerpt(str(error), 200)}"

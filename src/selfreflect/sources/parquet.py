@@ -3,6 +3,7 @@ hold gigabytes of rows."""
 
 from __future__ import annotations
 
+import io
 from collections import Counter
 from typing import Any
 
@@ -16,50 +17,107 @@ _CELL_SIZE = 32
 """Bytes that are counted for a cell beside its text."""
 
 _BATCH_ROWS = 1000
-_BATCH_SIZE = 1_000_000_000
-"""Bytes of the largest batch that may be read before its size is known."""
 
 
-def parquet_rows(name: str, size: int, file: Any) -> list[dict[str, Any]]:
-    """Read the rows of an open ``pyarrow.parquet.ParquetFile`` of ``size`` bytes.
+def parquet_rows(name: str, data: bytes) -> list[dict[str, Any]]:
+    """Read the rows of a parquet file.
+
+    Repeated texts are read as a dictionary and counted before they are unfolded, so that memory holds no more
+    than the parts of the file as they are stored, and rows up to the limit.
 
     Raises:
         DataError: two columns have one name, or the rows exceed :data:`MAX_UNFOLDED` and the file's size many
             times.
     """
+    import pyarrow.parquet as pq
+
+    metadata = pq.read_metadata(io.BytesIO(data))
+    file = pq.ParquetFile(io.BytesIO(data), read_dictionary=_repeating_texts(metadata))
     for column, count in Counter(file.schema_arrow.names).items():
         if count > 1:
             raise DataError(f"{name} has {count} columns of the name {excerpt(column)}; rename them")
-    limit = max(MAX_UNFOLDED, _UNFOLDED_SHARE * size)
+    limit = max(MAX_UNFOLDED, _UNFOLDED_SHARE * len(data))
     error = DataError(
-        f"{name} holds more than {limit:,} bytes of rows, which is too much for a file of {size:,} bytes; "
-        "save it as JSONL"
+        f"{name} holds more than {limit:,} bytes of rows, which is too much for a file of {len(data):,} "
+        "bytes; save it as JSONL"
     )
-    largest, cells = _facts(file.metadata)
-    if max(largest, cells * _CELL_SIZE) > limit:
+    batch_rows = _batch_rows(metadata, limit)
+    if not batch_rows:
         raise error
     rows: list[dict[str, Any]] = []
     total = 0
-    for batch in file.iter_batches(batch_size=max(1, min(_BATCH_ROWS, _BATCH_SIZE // largest))):
-        more = batch.to_pylist() if batch.nbytes <= limit else []
-        total += max(batch.nbytes, _size_of(more))
+    for batch in file.iter_batches(batch_size=batch_rows):
+        unfolded = sum(map(_unfolded_size, batch.columns))
+        if total + unfolded > limit:
+            raise error
+        more = batch.to_pylist()
+        total += max(unfolded, _size_of(more))
         if total > limit:
             raise error
         rows += more
     return rows
 
 
-def _facts(metadata: Any) -> tuple[int, int]:
-    """Bytes of the largest part of a column, which no text in it exceeds, and the number of cells."""
-    largest = 1
+def _repeating_texts(metadata: Any) -> list[str]:
+    """The paths of columns of texts that are stored once each, with numbers in their place."""
+    paths: dict[str, None] = {}
+    for group in _row_groups(metadata):
+        for column in _columns(group):
+            is_dictionary = any("DICTIONARY" in encoding for encoding in column.encodings)
+            if column.physical_type == "BYTE_ARRAY" and is_dictionary:
+                paths[column.path_in_schema] = None
+    return list(paths)
+
+
+def _batch_rows(metadata: Any, limit: int) -> int:
+    """How many rows may be read at once; 0 if the file may hold more than the limit however it is read."""
     cells = 0
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        for index in range(group.num_columns):
-            column = group.column(index)
-            largest = max(largest, column.total_uncompressed_size)
-            cells += column.num_values
-    return largest, cells
+    largest = 1
+    for group in _row_groups(metadata):
+        columns = _columns(group)
+        stored = sum(column.total_uncompressed_size for column in columns)
+        cells += sum(column.num_values for column in columns)
+        if stored > limit or cells * _CELL_SIZE > limit:
+            return 0
+        for index, column in enumerate(columns):
+            width = metadata.schema.column(index).length
+            if column.physical_type == "FIXED_LEN_BYTE_ARRAY" and column.num_values * width > limit:
+                return 0
+            if "DELTA_BYTE_ARRAY" in column.encodings:  # each text may repeat most of the one before it
+                is_nested = "." in column.path_in_schema
+                if is_nested and column.num_values * column.total_uncompressed_size > limit:
+                    return 0
+                largest = max(largest, column.total_uncompressed_size)
+    return max(1, min(_BATCH_ROWS, limit // largest))
+
+
+def _row_groups(metadata: Any) -> list[Any]:
+    return [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+
+
+def _columns(group: Any) -> list[Any]:
+    return [group.column(index) for index in range(group.num_columns)]
+
+
+def _unfolded_size(array: Any) -> int:
+    """Bytes of an array whose repeated texts each stand where they belong."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        texts = array.dictionary
+        if not (pa.types.is_string(texts.type) or pa.types.is_binary(texts.type)):
+            return int(array.nbytes)
+        lengths = pc.cast(pc.binary_length(texts), pa.int64())
+        return int(pc.sum(pc.take(lengths, array.indices)).as_py() or 0)
+    if pa.types.is_struct(kind):
+        return sum(map(_unfolded_size, array.flatten()))
+    if pa.types.is_map(kind):
+        return _unfolded_size(array.keys) + _unfolded_size(array.items)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return _unfolded_size(array.flatten())
+    return int(array.nbytes)
 
 
 def _size_of(value: Any) -> int:

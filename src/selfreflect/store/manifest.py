@@ -35,7 +35,7 @@ class Manifest(Record, frozen=True, kw_only=True):
     schema_version: int = SCHEMA_VERSION
     config: dict[str, Any] = field(default_factory=dict)
     """Settings by section. A later stage may add its section."""
-    models: dict[str, Any] = field(default_factory=dict)
+    models: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Name, revision, dtype, … of each stage's model."""
     packages: dict[str, Any] = field(default_factory=dict)
     prompts: dict[str, str] = field(default_factory=dict)
@@ -91,6 +91,7 @@ def read_manifest(path: Path, kind: str = _FORMAT) -> Manifest:
         stages = {name: manifest.config[name] for name in STAGES if name in manifest.config}
         settings = convert(stages, dict[str, dict[str, Any]])
         convert(settings.get("scores", {}).get("judge", ""), str)
+        convert(manifest.sources.get("questions", {}), dict[str, Any])
     except ValueError as error:
         raise StoreError(
             f"{path / MANIFEST}: {error}. Restore it, or use another directory. {_START_OVER}"

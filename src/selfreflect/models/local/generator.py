@@ -209,7 +209,7 @@ class HFGenerator(TokenGenerator):
         lm = load_causal_lm(spec, progress)
         reason = why_slow(lm.model)
         if progress and reason:
-            progress(f"generation is slower because its C code could not be compiled: {reason}")
+            progress(f"generation is slower without its C code: {reason}")
         return cls(lm, batch_size=spec.batch_size)
 
     def _decode(self, draws: Mapping[int, Sequence[Draw]]) -> Iterator[tuple[int, Draw]]:

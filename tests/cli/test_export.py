@@ -123,6 +123,23 @@ def test_log_probabilities_travel_in_items_and_data_sets(tmp_path: Path) -> None
         assert values[1] == {"predictive_entropy": None, "self_certainty": None}
 
 
+def test_columns_with_hostile_names_are_escaped_and_stay_apart(tmp_path: Path) -> None:
+    from datasets import load_from_disk
+
+    names = ["\ud800", "\\ud800", "a\0b", "", "x" * 3000, "judge", "question", "two\nlines"]
+    with Run.open(tmp_path / "run", {}) as stored:
+        stored.append(Question(id="q", text="Why?", metadata=dict.fromkeys(names, "here")))
+        stored.append(AnswerSet(question_id="q", masked_out=("a",), conditioning=("b",)))
+        stored.append(Summary(question_id="q", name="s", text="t"))
+    outcome = run("export", tmp_path / "run", "--format", "datasets", "--output", tmp_path / "set")
+    assert outcome.code == 0, outcome.stderr
+    [row] = load_from_disk(str(tmp_path / "set"))["answers"]
+    assert {name[:20] for name, value in row.items() if value == "here"} == {
+        *("\\ud800", "metadata.\\ud800", "a\\x00b", "metadata", "x" * 20, "judge", "metadata.question"),
+        "two lines",
+    }
+
+
 def test_log_probabilities_that_do_not_fit_are_left_out_and_said(tmp_path: Path) -> None:
     row = {"question": "Why?", "answers": ["a", "b"], "logprobs": [[-1.0]]}
     path = written(tmp_path / "a.json", [row, {**row, "question": "Who?", "logprobs": [[-1.0], [-2.0]]}])

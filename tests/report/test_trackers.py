@@ -98,6 +98,18 @@ def test_mlflow_gets_numbers_settings_and_the_name(finished: Path, tmp_path: Pat
     assert not any(b"hunter2" in file.read_bytes() for file in store.rglob("*") if file.is_file())
 
 
+def test_a_name_that_is_no_text_is_logged_with_escapes_or_refused(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "caf\udce9\x1b[31m", count=1)
+    with Run.open(path, {}) as stored:
+        stored.update_manifest(config={"scores": {"judge": "m\ud800"}})
+    where = {"MLFLOW_TRACKING_URI": (tmp_path / "store").as_uri(), "MLFLOW_ALLOW_FILE_STORE": "true"}
+    done = own_process("report", str(path), "--log", "mlflow", folder=tmp_path, **where)
+    assert "logged caf\\udce9\\x1b[31m: " in done.stderr
+    where = {"WANDB_MODE": "offline", "WANDB_DIR": str(tmp_path), "WANDB_SILENT": "true"}
+    done = own_process("report", str(path), "--log", "wandb", folder=tmp_path, **where)
+    assert (done.returncode, "error: --log wandb: " in done.stderr) == (2, True), done.stderr
+
+
 def test_wandb_gets_a_run_of_its_own(finished: Path, tmp_path: Path) -> None:
     pytest.importorskip("wandb")
     said = logged(finished, "wandb", WANDB_MODE="offline", WANDB_DIR=str(tmp_path), WANDB_SILENT="true")

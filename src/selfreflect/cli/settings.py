@@ -294,7 +294,7 @@ def takes(
                     error.args = (flags_in_file(str(error), overrides.file, fields),)
                 raise
 
-        with_overrides.__signature__ = signature.replace(parameters=parameters)
+        with_overrides.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         return with_overrides
 
     return decorate

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import io
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from selfreflect.errors import MissingExtraError
 from selfreflect.logprobs import stored_values
 from selfreflect.records import Question, Scalar, metadata_headings
 from selfreflect.render.table import Cell, Column
-from selfreflect.render.text import markdown_text
+from selfreflect.render.text import markdown_text, one_line
 from selfreflect.report.question_table import QUESTION_COLUMNS, question_table
 from selfreflect.report.run_records import RunRecords
 from selfreflect.text import counted
@@ -28,6 +28,9 @@ _LISTS = {
     "self_certainty": "number",
 }
 """Columns that hold lists, and what the entries of these are."""
+
+_LONGEST_NAME = 200
+"""Characters of the name of a column."""
 
 _CARD = """\
 ---
@@ -133,7 +136,7 @@ def _answers(run: RunRecords) -> Any:
     known = {key: stored_values(answers.logprobs)._asdict() for key, answers in run.answers.items()}
     of_tokens = {name: None for values in known.values() for name, value in values.items() if value}
     names = (*_ANSWER_COLUMNS, *of_tokens)
-    headings = metadata_headings(run.questions.values(), names)
+    headings = _headings(run.questions.values(), names)
     rows = []
     for question in run.questions.values():
         answers = run.answers.get(question.id)
@@ -150,7 +153,7 @@ def _answers(run: RunRecords) -> Any:
 def _summaries(scorings: Sequence[RunRecords]) -> Any:
     columns = [*QUESTION_COLUMNS, Column("judge")]
     taken = [column.heading for column in columns]
-    headings = metadata_headings(scorings[0].questions.values(), taken)
+    headings = _headings(scorings[0].questions.values(), taken)
     rows = []
     for scoring in scorings:
         for cells in question_table(scoring).rows:
@@ -166,6 +169,19 @@ def _judge(scoring: RunRecords, question: str, strategy: str) -> str | None:
     """The judge that a summary was measured by."""
     record = scoring.scores.get((question, strategy)) or scoring.information.get((question, strategy))
     return record.judge if record else None
+
+
+def _headings(questions: Iterable[Question], taken: Sequence[str]) -> dict[str, str]:
+    """Columns of metadata by name, without what a parquet file or its readers cannot hold in a name."""
+    headings: dict[str, str] = {}
+    used = set(taken)
+    for name, heading in metadata_headings(questions, taken).items():
+        written = one_line(heading, _LONGEST_NAME) or "metadata"
+        while written in used:
+            written = f"metadata.{written}"
+        used.add(written)
+        headings[name] = written
+    return headings
 
 
 def _values(question: Question, headings: Mapping[str, str]) -> dict[str, Scalar | None]:

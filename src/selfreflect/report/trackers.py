@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from selfreflect.errors import DataError, MissingExtraError
+from selfreflect.render.text import one_line, printable
 from selfreflect.report.run_records import RunRecords
 from selfreflect.report.strategy_results import strategy_results
 from selfreflect.stats import Estimate
@@ -22,6 +23,8 @@ from selfreflect.text import without_credentials
 
 PROJECT = "selfreflect"
 """Name of the project or experiment, if the environment names none."""
+
+_LONGEST_LABEL = 120
 
 
 def check_installed(tracker: str) -> None:
@@ -45,7 +48,9 @@ def log_run(tracker: str, run: RunRecords) -> str:
     """
     check_installed(tracker)
     with redirect_stdout(sys.stderr):  # where MLflow greets, and JSON lines go
-        return without_credentials(TRACKERS[tracker](run.label, flat_settings(run), flat_results(run)))
+        # a directory's name may hold bytes that are no text, on which both trackers fail
+        label = one_line(run.label, _LONGEST_LABEL)
+        return without_credentials(TRACKERS[tracker](label, flat_settings(run), flat_results(run)))
 
 
 def flat_results(run: RunRecords) -> dict[str, float]:
@@ -99,7 +104,7 @@ def _log_wandb(label: str, settings: Mapping[str, Any], results: Mapping[str, fl
         with wandb.init(project=project, name=label, config=dict(settings), job_type="report") as logged:
             logged.summary.update(dict(results))
             return str(logged.url or logged.dir)
-    except (wandb.Error, OSError) as error:
+    except (wandb.Error, OSError, UnicodeError) as error:
         raise DataError(f"--log wandb: {without_credentials(str(error))}") from None
 
 
@@ -110,7 +115,7 @@ def _log_mlflow(label: str, settings: Mapping[str, Any], results: Mapping[str, f
         if not os.environ.keys() & {"MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID"}:
             mlflow.set_experiment(PROJECT)
         with mlflow.start_run(run_name=label) as logged:
-            mlflow.log_params({name: str(value)[:500] for name, value in settings.items()})
+            mlflow.log_params({name: printable(str(value))[:500] for name, value in settings.items()})
             mlflow.log_metrics(dict(results))
             return f"run {logged.info.run_id} at {mlflow.get_tracking_uri()}"
     except (mlflow.MlflowException, OSError) as error:

@@ -341,6 +341,9 @@ def test_files_that_are_nested_too_deeply_or_hold_half_a_character(tmp_path: Pat
     for option in ("--config", "--prompts"):
         outcome = run("run", option, deep, "--questions", "bundled", "--out", tmp_path / "out")
         assert (outcome.code, "is nested too deeply" in outcome.said) == (2, True)
+    flat = written(tmp_path / "flat.toml", "answers = 5")
+    outcome = run("run", "--config", flat, "--questions", "bundled", "--out", tmp_path / "out")
+    assert (outcome.code, "flat.toml" in outcome.said, "bug" in outcome.said) == (2, True, False)
     half = written(tmp_path / "half.json", '[{"\\ud800": 1}]')
     outcome = run("import", "--questions", half, "--out", tmp_path / "out")
     assert (outcome.code, "record 1" in outcome.said) == (2, True)

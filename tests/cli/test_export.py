@@ -141,14 +141,17 @@ def test_columns_with_hostile_names_are_escaped_and_stay_apart(tmp_path: Path) -
 
 
 def test_log_probabilities_that_do_not_fit_are_left_out_and_said(tmp_path: Path) -> None:
+    certain = {"question": "How?", "answers": ["a", "b"], "self_certainty": [1e300, 1]}
     row = {"question": "Why?", "answers": ["a", "b"], "logprobs": [[-1.0]]}
-    path = written(tmp_path / "a.json", [row, {**row, "question": "Who?", "logprobs": [[-1.0], [-2.0]]}])
+    rows = [row, {**row, "question": "Who?", "logprobs": [[-1.0], [-2.0]]}, certain]
+    path = written(tmp_path / "a.json", rows)
     outcome = run("convert", path, "--output", tmp_path / "b.jsonl", "--num-answers", "1")
     assert outcome.code == 0
-    assert "log-probabilities of 1 question left out" in outcome.said
+    assert "log-probabilities of 2 questions left out" in outcome.said
     assert "1 entries for 2 answers" in outcome.said
     lines = [json.loads(line) for line in (tmp_path / "b.jsonl").read_text().splitlines()]
-    assert [line.get("logprobs") for line in lines] == [None, [[-1.0], [-2.0]]]
+    assert [line.get("logprobs") for line in lines] == [None, [[-1.0], [-2.0]], None]
+    assert "self_certainty" not in lines[2]
 
 
 def test_a_number_of_tokens_is_no_list_of_tokens(tmp_path: Path) -> None:

@@ -103,12 +103,13 @@ def flags_in_file(message: str, path: Path, given: Mapping[str, Any]) -> str:
     named = {*re.findall(r"--[a-z][a-z-]*", message)}
     try:
         file = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):  # which the message is about
+    except (OSError, ValueError, RecursionError):  # which the message is about
         return message
     lines = []
     for section in (*STAGES, "execution"):
         for key, flag in flags_of(type(getattr(Config(), section))).items():
-            is_set = key in file.get(section, {}) and key not in given.get(section, {})
+            table = file.get(section)
+            is_set = isinstance(table, dict) and key in table and key not in given.get(section, {})
             if flag.name in named and is_set:
                 line = _line(path, section, key)
                 at = f", line {line}" if line else ""

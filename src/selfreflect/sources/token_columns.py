@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ _EXTRA_TOKENS = 2
 """Tokens without text, such as the end of a text, that an answer may have."""
 
 _LARGEST = 1e300
+_LARGEST_DIVERGENCE = 1e9
 
 
 def columns_with_lists(rows: Sequence[Row]) -> set[str]:
@@ -135,9 +135,9 @@ def _self_certainty(row: Row, answers: Sequence[str]) -> tuple[float, ...]:
     _require_one_each(row, "self_certainty", values, answers)
     for number, value in enumerate(values, 1):
         good = isinstance(value, int | float) and not isinstance(value, bool)
-        if not good or not 0 <= value < math.inf:
+        if not good or not 0 <= value <= _LARGEST_DIVERGENCE:
             raise row.error(
-                f"entry {number} of the field 'self_certainty' is {excerpt(value)}; it must be 0 or more"
+                f"entry {number} of the field 'self_certainty' is {excerpt(value)}; it must be from 0 to 1e9"
             )
     return tuple(map(float, values))
 

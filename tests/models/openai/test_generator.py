@@ -591,12 +591,19 @@ def test_log_probabilities_come_with_the_tokens_of_the_answer() -> None:
 
 
 def test_likely_first_tokens_are_those_where_the_answer_begins() -> None:
-    others = [token("True", -0.5), token(" False", -2), token("x", -9999), token("y", "?"), token("z", 3)]
+    others = [
+        token("True", -0.5),
+        token(" False", -2),
+        token("x", -9999),
+        token("y", "?"),
+        token("z", 3),
+        token("over", -9),
+    ]
     thought = [token(text, -1, top_logprobs=[token("no", -1)]) for text in ("<think>", "x", "</think>")]
     reply = with_tokens("<think>x</think>True", *thought, token("True", -0.5, top_logprobs=others))
-    result, _, server = told(lambda call: chat(reply), ask(first_tokens=5))
+    result, _, server = told(lambda call: chat(reply), ask(first_tokens=3))
     body = server.calls[0].body
-    assert (body["logprobs"], body["top_logprobs"]) == (True, 5)
+    assert (body["logprobs"], body["top_logprobs"]) == (True, 3)
     assert result.completions[0].logprobs is None
     assert [token.text for token in result.completions[0].first_tokens] == ["True", " False", "x"]
 

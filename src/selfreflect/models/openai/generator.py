@@ -176,7 +176,7 @@ class OpenAIGenerator:
             async with client.chat.completions.with_streaming_response.create(
                 **body, extra_headers=self.client.headers
             ) as response:
-                wanted = request.logprobs, request.first_tokens > 0
+                wanted = request.logprobs, request.first_tokens
                 return parse_response(await body_of(response), count, *wanted)
 
         while True:

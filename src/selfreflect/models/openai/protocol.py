@@ -224,11 +224,9 @@ class ParsedResponse:
         return Reply(completions=tuple(completions), prompt_tokens=self.prompt_tokens)
 
 
-def parse_response(
-    data: bytes, count: int, logprobs: bool = False, first_tokens: bool = False
-) -> ParsedResponse:
-    """Read 1 to ``count`` completions from the body of a response, with their log-probabilities and likely
-    first tokens if wanted. Raises APIError if it holds none."""
+def parse_response(data: bytes, count: int, logprobs: bool = False, first_tokens: int = 0) -> ParsedResponse:
+    """Read 1 to ``count`` completions from the body of a response, with their log-probabilities if wanted and
+    up to ``first_tokens`` likely first tokens. Raises APIError if it holds none."""
     try:
         body = _decoded(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -252,7 +250,7 @@ def parse_response(
             )
         if first_tokens:
             completion = msgspec.structs.replace(
-                completion, first_tokens=_first_tokens(completion.text, choice.logprobs)
+                completion, first_tokens=_first_tokens(completion.text, choice.logprobs)[:first_tokens]
             )
         completions.append(ParsedCompletion(completion, closes_trace))
     return ParsedResponse(completions, _count(usage.get("prompt_tokens")))

@@ -30,11 +30,16 @@ def api() -> Iterator[FaultServer]:
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory, api: FaultServer) -> Iterator[Client]:
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """So small that no question to it looks long, however busy the machine is."""
+    return tiny.save(tmp_path_factory.mktemp("models") / "model", "llama")
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory, model: Path, api: FaultServer) -> Iterator[Client]:
     import torch
 
     torch.set_num_threads(1)
-    model = tiny.save(tmp_path_factory.mktemp("models") / "model", "llama")
     second = Path(shutil.copytree(model, model.with_name("second")))
     prices = {"openai:paid": Price(input_per_million=1.0, output_per_million=2.0)}
     root = tmp_path_factory.mktemp("root")

@@ -35,7 +35,7 @@ def test_a_question_is_asked_and_everything_about_it_is_shown(page: Any) -> None
 
 
 def test_a_reload_in_the_middle_finds_the_job_again_and_it_can_be_stopped(
-    chromium: Any, tmp_path: Path
+    chromium: Any, model: Path, tmp_path: Path
 ) -> None:
     def work(job: Job) -> None:
         job.events.add("begun", run="0" * 16, question=job.question)
@@ -44,7 +44,10 @@ def test_a_reload_in_the_middle_finds_the_job_again_and_it_can_be_stopped(
             job.check()
             time.sleep(0.01)
 
-    with serving(tmp_path, work=work) as client, browser.watched(chromium, client.url) as watched:
+    with (
+        serving(tmp_path, model=model, work=work) as client,
+        browser.watched(chromium, client.url) as watched,
+    ):
         opened(watched, client)
         shown = watched.page
         start(shown, "Something long?")
@@ -67,7 +70,7 @@ def test_a_reload_in_the_middle_finds_the_job_again_and_it_can_be_stopped(
     ("count", "seconds"), [(2, 30), pytest.param(7, 2, marks=pytest.mark.slow)], ids=["two", "seven"]
 )
 def test_many_tabs_follow_a_job_by_one_stream_and_the_last_one_can_stop_it(
-    chromium: Any, tmp_path: Path, count: int, seconds: int
+    chromium: Any, model: Path, tmp_path: Path, count: int, seconds: int
 ) -> None:
     """A browser opens six connections to a server. If every tab held one, the seventh would load nothing."""
     streams = 0
@@ -82,7 +85,10 @@ def test_many_tabs_follow_a_job_by_one_stream_and_the_last_one_can_stop_it(
         nonlocal streams
         streams += request.url.endswith("/events")
 
-    with serving(tmp_path, work=work) as client, browser.watched(chromium, client.url) as watched:
+    with (
+        serving(tmp_path, model=model, work=work) as client,
+        browser.watched(chromium, client.url) as watched,
+    ):
         job = client.ask("Something long?")
         context = watched.page.context
         context.on("request", count_stream)
@@ -123,7 +129,7 @@ def test_what_a_summary_tells_is_asked_for_and_shown(page: Any, client: Client) 
     assert shown.locator(".card .score").count() == 1
 
 
-def test_sentences_appear_while_a_job_runs(chromium: Any, tmp_path: Path) -> None:
+def test_sentences_appear_while_a_job_runs(chromium: Any, model: Path, tmp_path: Path) -> None:
     go = threading.Event()
     said = {"sentence": "greedy tells 56 %.", "reader": "informed", "recovered": 0.56, "interval": [0.4, 0.7]}
 
@@ -134,7 +140,10 @@ def test_sentences_appear_while_a_job_runs(chromium: Any, tmp_path: Path) -> Non
         job.events.add("information", name="greedy", bits=2.0, available=4.0, undefined=None, **said)
         assert go.wait(60)
 
-    with serving(tmp_path, work=work) as client, browser.watched(chromium, client.url) as watched:
+    with (
+        serving(tmp_path, model=model, work=work) as client,
+        browser.watched(chromium, client.url) as watched,
+    ):
         opened(watched, client)
         start(watched.page, "What colour?")
         watched.page.wait_for_selector(".live .sentence:has-text('greedy tells 56 %.')")
@@ -151,7 +160,7 @@ def counted(groups: Any) -> dict[str, str]:
     return dict(zip(groups.locator(".what").all_inner_texts(), counts, strict=True))
 
 
-def test_groups_by_meaning_grow_while_answers_come(chromium: Any, tmp_path: Path) -> None:
+def test_groups_by_meaning_grow_while_answers_come(chromium: Any, model: Path, tmp_path: Path) -> None:
     more, go = threading.Event(), threading.Event()
 
     def work(job: Job) -> None:
@@ -161,7 +170,10 @@ def test_groups_by_meaning_grow_while_answers_come(chromium: Any, tmp_path: Path
         job.events.add("answers", texts=["Reims", "Lyon."], groups=[2, 1])
         assert go.wait(60)
 
-    with serving(tmp_path, work=work) as client, browser.watched(chromium, client.url) as watched:
+    with (
+        serving(tmp_path, model=model, work=work) as client,
+        browser.watched(chromium, client.url) as watched,
+    ):
         opened(watched, client)
         shown = watched.page
         groups = shown.locator(".groups > li")

@@ -62,7 +62,7 @@ PRESETS = {
             warmup=0.0,
             reinforcement_rate=2e-4,
             steps=15,
-            questions=4,
+            questions=2,
             save_steps=10,
         ),
         num_answers=10,

@@ -203,7 +203,7 @@ def _services(
         names = ["smollm2"]
     config = overrides.config({"answers": sampling_of(names[0]) if len(names) == 1 else {}})
     reader = _reader(options)
-    settings = _settings(config, options, overrides, reader.kinds[0])
+    settings = _settings(config, options, overrides, reader.kinds)
     judge = _judge(config, overrides) if overrides.sets("scores", "judge") else {}
     reflector = Reflector(settings, reader, judge)
     table = _table(names, base_url, config, overrides)
@@ -231,10 +231,15 @@ def _reader(options: ServeOptions) -> BeliefReader:
     return BeliefReader(ClassRule(saved.classes, saved.class_order), calibrator)
 
 
-def _settings(config: Config, options: ServeOptions, overrides: Overrides, best_kind: str) -> ServeSettings:
+def _settings(
+    config: Config, options: ServeOptions, overrides: Overrides, kinds: Sequence[str]
+) -> ServeSettings:
     from selfreflect.serve.reflector import ServeSettings
     from selfreflect.serve.unsure import UnsurePolicy
 
+    confidence = options.confidence or kinds[0]
+    if confidence not in kinds:
+        raise ConfigError(f"--confidence: no confidence {confidence!r}. Known: {', '.join(kinds)}")
     unsure = None
     if options.when_unsure is not None:
         action: Any = options.when_unsure.value
@@ -256,7 +261,7 @@ def _settings(config: Config, options: ServeOptions, overrides: Overrides, best_
         sampling=sampling,
         summary=Sampling(temperature=0.0, max_new_tokens=summaries.max_new_tokens),
         thinking=answers.thinking,
-        confidence=options.confidence or best_kind,
+        confidence=confidence,
         measures=measures,
         unsure=unsure,
         footer=options.footer,

@@ -101,8 +101,7 @@ class RemoteServer:
 
     def connection(self) -> Connection:
         if self._connection is None:
-            slots = asyncio.Semaphore(self._client.max_connections)
-            self._connection = Connection(self._client.connect(), slots)
+            self._connection = self._client.connect()
         return self._connection
 
     async def names(self) -> list[str]:
@@ -132,11 +131,8 @@ class RemoteServer:
         """
         if self._http is None:
             self._http = self._client.http_client(follow_redirects=False)
-        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
-        if self.endpoint.authorization:
-            headers["Authorization"] = self.endpoint.authorization
         http_request = self._http.build_request(
-            method, self.endpoint.url + path, content=data, headers=headers
+            method, self.endpoint.url + path, content=data, headers=self._client.headers
         )
         try:
             return RelayedResponse(await self._http.send(http_request, stream=True), self)
@@ -157,7 +153,7 @@ class RemoteServer:
 
     async def close(self) -> None:
         if self._connection is not None:
-            await self._connection.client.close()
+            await self._connection.http.aclose()
         if self._http is not None:
             await self._http.aclose()
 

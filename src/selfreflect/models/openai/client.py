@@ -1,4 +1,4 @@
-"""The official OpenAI client, run in a thread of its own; when to call again, and how long to wait before."""
+"""HTTP calls to a server, in a thread of their own; when to call again, and how long to wait before."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+import msgspec
+
 from selfreflect.errors import BackendError, MissingExtraError, excerpt
 from selfreflect.models.openai.endpoint import Endpoint
 from selfreflect.models.openai.protocol import APIError, error_text, status_error
 
 if TYPE_CHECKING:
     import httpx2
-    from openai import AsyncOpenAI
 
 T = TypeVar("T")
 Task: TypeAlias = Callable[["Connection"], Awaitable[T]]
@@ -37,7 +38,7 @@ address is wrong. One that has responded before is given all tries of the policy
 class Connection:
     """A client of one event loop."""
 
-    client: AsyncOpenAI
+    http: httpx2.AsyncClient
     slots: asyncio.Semaphore
     """Limits the calls under way, waits between tries included."""
     report: Callable[[Any], None] = lambda event: None
@@ -118,8 +119,8 @@ class ServerClient:
             queue.put((index, await task(own)))
 
         async def run_all() -> None:
-            async with self.connect() as client:
-                connection = Connection(client, asyncio.Semaphore(self.max_connections))
+            connection = self.connect()
+            async with connection.http:
                 await together(run_task(connection, index, task) for index, task in enumerate(tasks))
 
         with start_blocking_portal() as portal:
@@ -129,17 +130,16 @@ class ServerClient:
             item.result()
 
     async def call(
-        self, connection: Connection, send: Callable[[AsyncOpenAI], Awaitable[T]], retries: RetryPolicy
+        self, connection: Connection, send: Callable[[httpx2.AsyncClient], Awaitable[T]], retries: RetryPolicy
     ) -> T:
-        """Await ``send(client)`` until it succeeds, is refused for good, or has used up its tries or time.
+        """Await ``send(http)`` until it succeeds, is refused for good, or has used up its tries or time.
         Raises APIError, the last failure."""
         import anyio
         import httpx2
-        import openai
 
         # anything else that a call raises is a mistake of ours
         http_errors = (httpx2.HTTPError, httpx2.InvalidURL, anyio.EndOfStream)
-        failures = (APIError, OSError, openai.OpenAIError, *http_errors)
+        failures = (APIError, OSError, *http_errors)
         clock = asyncio.get_running_loop().time
         async with connection.slots:
             deadline = clock() + 3 * self._timeout
@@ -147,7 +147,7 @@ class ServerClient:
             while True:
                 try:
                     async with asyncio.timeout(min(self._timeout, deadline - clock())):
-                        response = await send(connection.client)
+                        response = await send(connection.http)
                     self._has_responded = True
                     return response
                 except failures as exception:
@@ -169,11 +169,12 @@ class ServerClient:
                 await retries.sleep(wait)
 
     @property
-    def headers(self) -> Any:
-        """The headers of a call. Without them the client would look for other keys in the environment."""
-        from openai import Omit
-
-        return {"Authorization": self.server.authorization or Omit()}
+    def headers(self) -> dict[str, str]:
+        """The headers of a call."""
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        if self.server.authorization:
+            headers["Authorization"] = self.server.authorization
+        return headers
 
     def note(self, line: str) -> None:
         """Pass on a line that differs from the one before: many requests meet the same fault."""
@@ -192,17 +193,17 @@ class ServerClient:
             message += f". {self.server.key_advice}"
         return message.replace("--base-url", self._url_option)
 
-    def connect(self) -> AsyncOpenAI:
-        """A client for one event loop, which closes it."""
-        from openai import AsyncOpenAI
+    def connect(self) -> Connection:
+        """A connection of one event loop, which closes its ``http``."""
+        http = self.http_client(event_hooks={"response": [_check]})
+        return Connection(http, asyncio.Semaphore(self.max_connections))
 
-        return AsyncOpenAI(
-            api_key="none",
-            base_url=self.server.url,
-            max_retries=0,
-            http_client=self.http_client(event_hooks={"response": [_check]}),
-            default_headers={"Accept-Encoding": "identity"},
-        )
+    async def send(self, http: httpx2.AsyncClient, method: str, path: str, body: Any = None) -> bytes:
+        """Send JSON and return the JSON that comes back. Raises APIError, or an error of the connection."""
+        data = None if body is None else msgspec.json.encode(body)
+        url = f"{self.server.url}{path}"
+        async with http.stream(method, url, content=data, headers=self.headers) as response:
+            return await body_of(response)
 
     def http_client(self, **options: Any) -> httpx2.AsyncClient:
         """A pool of connections for one event loop, which closes it. Raises BackendError if the environment
@@ -241,7 +242,7 @@ async def body_of(response: Any) -> bytes:
             "the response is not JSON; check --base-url, which usually ends in /v1. Its type",
             server_text=content_type or "(none)",
         )
-    return await _read(response.iter_bytes())
+    return await _read(response.aiter_bytes())
 
 
 async def _check(response: Any) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from selfreflect.errors import BackendError, ConfigError, excerpt
 from selfreflect.logprobs import WHY, NoLogprobs
 from selfreflect.models.base import Refusal, Reply, Request, Sample, results_of
-from selfreflect.models.openai.client import Connection, RetryPolicy, ServerClient, body_of, together
+from selfreflect.models.openai.client import Connection, RetryPolicy, ServerClient, together
 from selfreflect.models.openai.endpoint import Endpoint, endpoint
 from selfreflect.models.openai.protocol import (
     APIError,
@@ -21,7 +21,7 @@ from selfreflect.models.openai.protocol import (
 from selfreflect.models.spec import ModelSpec
 
 if TYPE_CHECKING:
-    from openai import AsyncOpenAI
+    import httpx2
 
 FAILURES_IN_A_ROW = 3
 """Failed requests without a success in between after which the server is given up."""
@@ -171,13 +171,10 @@ class OpenAIGenerator:
         """One call in the dialect that the server takes."""
         dialect = self._dialect
 
-        async def send(client: AsyncOpenAI) -> ParsedResponse:
+        async def send(http: httpx2.AsyncClient) -> ParsedResponse:
             body = dialect.body(self._model, request, first, count)
-            async with client.chat.completions.with_streaming_response.create(
-                **body, extra_headers=self.client.headers
-            ) as response:
-                wanted = request.logprobs, request.first_tokens
-                return parse_response(await body_of(response), count, *wanted)
+            data = await self.client.send(http, "POST", "/chat/completions", body)
+            return parse_response(data, count, request.logprobs, request.first_tokens)
 
         while True:
             try:

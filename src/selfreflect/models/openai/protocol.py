@@ -160,7 +160,7 @@ class Dialect:
             # them read 32 bits.
             "seed": (request.seed + first) % 2**31,
             self.limit: sampling.max_new_tokens,
-            "extra_body": extra,
+            **extra,
         }
         if (request.logprobs or request.first_tokens) and "logprobs" not in self.left_out:
             body["logprobs"] = True

@@ -12,17 +12,17 @@ import msgspec
 import numpy as np
 
 from selfreflect.errors import BackendError, JudgeError, excerpt
-from selfreflect.models.openai.client import RetryPolicy, ServerClient, body_of
+from selfreflect.models.openai.client import RetryPolicy, ServerClient
 from selfreflect.models.openai.endpoint import Endpoint
 from selfreflect.models.openai.protocol import APIError
 
 if TYPE_CHECKING:
-    from openai import AsyncOpenAI
+    import httpx2
 
     from selfreflect.models.vllm.judge import Floats
 
 T = TypeVar("T")
-Send: TypeAlias = "Callable[[AsyncOpenAI], Awaitable[bytes]]"
+Send: TypeAlias = "Callable[[httpx2.AsyncClient], Awaitable[bytes]]"
 
 PROMPTS_PER_CALL = 32
 CALLS = 4
@@ -108,19 +108,17 @@ class PoolingServer:
             raise JudgeError(f"{self.url}: hidden states of one model differ in their length")
         return np.stack(rows)
 
-    async def _embed(self, prompts: Sequence[Sequence[int]], client: AsyncOpenAI) -> bytes:
-        async with client.embeddings.with_streaming_response.create(
-            model=self.model,
-            input=list(map(list, prompts)),
-            encoding_format="base64",
-            extra_headers=self._client.headers,
-            extra_body={"use_activation": False},
-        ) as response:
-            return await body_of(response)
+    async def _embed(self, prompts: Sequence[Sequence[int]], http: httpx2.AsyncClient) -> bytes:
+        body = {
+            "model": self.model,
+            "input": list(map(list, prompts)),
+            "encoding_format": "base64",
+            "use_activation": False,
+        }
+        return await self._client.send(http, "POST", "/embeddings", body)
 
-    async def _list_models(self, client: AsyncOpenAI) -> bytes:
-        async with client.models.with_streaming_response.list(extra_headers=self._client.headers) as response:
-            return await body_of(response)
+    async def _list_models(self, http: httpx2.AsyncClient) -> bytes:
+        return await self._client.send(http, "GET", "/models")
 
     def _call_all(self, calls: Sequence[Send], retries: RetryPolicy) -> list[bytes]:
         """The response to each call, in order. Raises JudgeError if one fails for good."""

@@ -1,0 +1,99 @@
+"""The command `serve`: what it refuses, and its life as a process."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from command import COMMAND, environment, run, written
+
+from selfreflect.store.run import Run
+
+MODEL = """
+import time
+
+
+def cities(messages, n):
+    if "slow" in messages[0]["content"]:
+        time.sleep(1)
+    return ["Ankara", "Ankara.", "Istanbul", "ankara"][:n]
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("--keep-texts", "--keep-texts needs --out"),
+        ("--at-least 30", "more than --num-answers 10"),
+        ("--num-answers 1", "--num-answers must be from 2 to 200"),
+        ("--measures information", "--measures needs a judge"),
+        ("--when-unsure ask --confidence none", "needs a confidence"),
+        ("--below 2", "--below must be in (0, 1]"),
+        ("--classes judge", "asks a model"),
+        ("--host 0.0.0.0", "Add --allow-remote"),
+        ("--calibrator nothing.json", "cannot be read"),
+        ("--model openai:gpt-4o", "needs a key"),
+        ("--base-url nonsense", "--base-url must be an address"),
+        ("--confidence p_true", "no confidence 'p_true'"),
+        ("--strategies gredy", "Did you mean 'greedy'"),
+    ],
+)
+def test_what_cannot_work_is_said_before_anything_is_served(
+    arguments: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SELFREFLECT_API_KEY", "OPENAI_API_KEY", "SELFREFLECT_SERVE_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    model = () if "--model" in arguments or "--base-url" in arguments else ("--model", "json:dumps")
+    outcome = run("serve", "--port", 0, *model, *arguments.split())
+    assert outcome.code == 2
+    assert said in outcome.said
+
+
+def ask(url: str, text: str, **headers: str) -> httpx2.Response:
+    body: Any = {"model": "selfreflect/mine:cities", "messages": [{"role": "user", "content": text}]}
+    return httpx2.post(f"{url}/chat/completions", json=body, headers=headers, timeout=30, trust_env=False)
+
+
+def test_a_process_serves_a_function_finishes_what_it_began_and_keeps_it(tmp_path: Path) -> None:
+    written(tmp_path / "mine.py", MODEL)
+    written(tmp_path / "settings.toml", '[summaries]\nstrategies = ["greedy"]\n')
+    command = (
+        "serve --model mine:cities --port 0 --num-answers 4 --out kept --keep-texts --config settings.toml"
+    )
+    with subprocess.Popen(
+        [*COMMAND, *command.split()],
+        cwd=tmp_path,
+        env=environment(SELFREFLECT_SERVE_TOKEN="0123456789abcdef"),
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as served:
+        try:
+            assert served.stderr is not None
+            line = served.stderr.readline()
+            url = line.split()[4].rstrip(".")
+            assert "0123456789abcdef" not in line
+            assert "selfreflect/mine:cities" in served.stderr.readline()
+            assert ask(url, "Where?").status_code == 401
+            key = {"Authorization": "Bearer 0123456789abcdef"}
+            first = ask(url, "Where?", **key).json()
+            assert first["selfreflect"]["strategy"] == "greedy"
+            replies: list[Any] = []
+            asking = threading.Thread(target=lambda: replies.append(ask(url, "slow", **key).json()))
+            asking.start()
+            while (
+                "selfreflect_running 1.0"
+                not in httpx2.get(url.replace("/v1", "/metrics"), headers=key, trust_env=False).text
+            ):
+                pass
+            served.send_signal(signal.SIGTERM)
+            asking.join(30)
+            assert replies[0]["selfreflect"]["num_answers"] == 4
+            assert served.wait(30) == -signal.SIGTERM
+        finally:
+            served.kill()
+    assert len(Run.load(tmp_path / "kept").answers) == 2

@@ -1,0 +1,124 @@
+"""What the endpoint keeps on disk, with and without texts, and who can read it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import run
+from endpoint import CITIES, endpoint_server
+
+from selfreflect.errors import StoreError
+from selfreflect.models.base import Request
+from selfreflect.records import AnswerSet, Information, Question, Score, Summary
+from selfreflect.serve.archive import Archive
+from selfreflect.store.run import Run
+
+SECRETS = ("capital of Turkey", "Ankara", "Istanbul", "A document", "Most likely")
+
+
+def by_step(request: Request) -> Any:
+    if "thoughts about a question" in request.messages[-1].content:
+        return "Most likely Ankara."
+    return CITIES
+
+
+CONTEXT = [
+    {"role": "system", "content": "A document."},
+    {"role": "user", "content": "What is the capital of Turkey?"},
+]
+
+
+def test_a_directory_with_texts_is_a_run(tmp_path: Path) -> None:
+    with endpoint_server(by_step, out=tmp_path / "run", keep_texts=True) as client:
+        id_ = client.chat(messages=CONTEXT).json()["id"]
+        client.chat(n=2)  # the same question again is another one
+    stored = Run.load(tmp_path / "run")
+    assert len(stored.questions) == len(stored.answers) == 2
+    assert stored.questions[id_] == Question(id=id_, text=CONTEXT[1]["content"], context="A document.")
+    assert stored.answers[id_].answers == tuple(CITIES)
+    assert [name for _, name in stored.summaries] == [
+        "sample_and_summarize",
+        "sample_and_summarize#1",
+        "sample_and_summarize#2",
+    ]
+    assert stored.summaries[id_, "sample_and_summarize"].text == "Most likely Ankara."
+    assert "modal_share" in run("uncertainty", tmp_path / "run").stdout
+    assert "sample_and_summarize" in run("report", tmp_path / "run").stdout
+
+
+def test_without_leave_no_text_is_kept_but_shares_are(tmp_path: Path) -> None:
+    with endpoint_server(by_step, out=tmp_path / "run") as client:
+        id_ = client.chat(messages=CONTEXT).json()["id"]
+    for file in (tmp_path / "run").rglob("*"):
+        if file.is_file():
+            assert not any(secret in file.read_text() for secret in SECRETS), file
+    stored = Run.load(tmp_path / "run")
+    assert stored.answers[id_].answers == ("answer 1", "answer 1", "answer 2", "answer 1")
+    assert "0.750" in run("uncertainty", tmp_path / "run").stdout
+
+
+def test_a_directory_keeps_either_texts_or_none(tmp_path: Path) -> None:
+    Archive(tmp_path / "run", texts=False).close()
+    with pytest.raises(StoreError, match="different settings"):
+        Archive(tmp_path / "run", texts=True)
+
+
+class Judge:
+    """Measures without a model."""
+
+    def __init__(self) -> None:
+        self.answers: list[AnswerSet] = []
+
+    def measure(
+        self, question: Question, answers: AnswerSet, summaries: tuple[Summary, ...], **_: Any
+    ) -> list[Score | Information]:
+        self.answers.append(answers)
+        records: list[Score | Information] = []
+        for one in summaries:
+            common = {"question_id": question.id, "summary": one.name}
+            records.append(Score(**common, value=0.25, stderr=None, token_tasks=1, judge="j"))
+            records.append(
+                Information(
+                    **common, reader="informed", bits=3.0, bits_available=6.0, recovered=0.5, judge="j"
+                )
+            )
+        return records
+
+
+def test_a_judge_measures_by_answers_that_no_strategy_saw(tmp_path: Path) -> None:
+    judge = Judge()
+    seen: list[Request] = []
+
+    def script(request: Request) -> Any:
+        seen.append(request)
+        return by_step(request)
+
+    with endpoint_server(
+        script, out=tmp_path / "run", judge={"information": judge}, measures=("information",)
+    ) as client:
+        belief = client.chat().json()["selfreflect"]
+        assert client.chat(selfreflect={"measures": []}).json()["selfreflect"]["score"] is None
+    assert (belief["score"], belief["recovered"]) == (0.25, 0.5)
+    assert belief["cost"]["completions"] == 4 + 1 + 4
+    [answers] = judge.answers
+    assert answers.conditioning == answers.masked_out == tuple(CITIES)
+    drawn = [request.seed for request in seen[:3] if request.n == 4]
+    assert len(set(drawn)) == 2  # other answers than those that were summarised
+    stored = Run.load(tmp_path / "run")
+    assert [one.recovered for one in stored.information.values()] == [0.5]
+    assert stored.answers[belief["id"]].masked_out[0] == "held-out answer 1"
+
+
+def test_what_cannot_be_kept_is_not_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise StoreError(f"{tmp_path}/run: no space left on device")
+
+    with endpoint_server(by_step, out=tmp_path / "run") as client:
+        monkeypatch.setattr(Run, "append_all", refuse)
+        response = client.chat()
+        assert response.status_code == 500
+        message = response.json()["error"]["message"]
+        assert "no space left" in message
+        assert str(tmp_path) not in message

@@ -18,6 +18,7 @@ from selfreflect.cli.config_file import sections
 ROOT = Path(__file__).parent.parent
 TEXTS = {
     "results.md": "benchmarks/RESULTS.md",
+    "training.md": "benchmarks/training.md",
     "contributing.md": "CONTRIBUTING.md",
     "changelog.md": "CHANGELOG.md",
 }

@@ -172,6 +172,27 @@ def test_a_directory_without_weights(path: str) -> None:
     assert "holds no safetensors weights" in refusal(path)
 
 
+@pytest.mark.parametrize("name", ["chat_template.jinja", "config.json", "tokenizer_config.json"])
+def test_a_template_or_configuration_of_many_megabytes_is_not_read(path: str, name: str) -> None:
+    with (Path(path) / name).open("ab") as file:
+        file.truncate(200 * 2**20)  # a hole, which takes no space
+    message = f"{name}' has 200 MB, and no model's has more than 16. Copy the model again."
+    assert refusal(path).endswith(message)
+
+
+def test_a_rotary_embedding_of_half_a_head_is_refused_before_the_first_pass(path: str) -> None:
+    file = Path(path) / "config.json"
+    config = json.loads(file.read_text())
+    config["rope_parameters"] = {
+        "rope_type": "linear",
+        "rope_theta": 10000.0,
+        "factor": 2.0,
+        "partial_rotary_factor": 0.5,
+    }
+    file.write_text(json.dumps(config))
+    assert "remove partial_rotary_factor from config.json" in refusal(path)
+
+
 @pytest.mark.parametrize("name", ["model.safetensors", "generation_config.json"])
 def test_a_pipe_in_a_directory_is_not_waited_for(path: str, name: str) -> None:
     (Path(path) / name).unlink(missing_ok=True)

@@ -23,6 +23,21 @@ def is_llama(decoder: Any) -> bool:
     return decoder.config.hidden_act == "silu" and not windowed(decoder.config)
 
 
+def check_rotary(model: Any) -> None:
+    """Raise ValueError where a configuration turns a part of each head only, which the layers of this family
+    cannot: their first pass would fail."""
+    decoder: Any = getattr(model, "model", None)
+    frequencies = getattr(getattr(decoder, "rotary_emb", None), "inv_freq", None)
+    if type(decoder).__name__ not in DECODERS or frequencies is None or not len(decoder.layers):
+        return
+    size = decoder.layers[0].self_attn.head_dim
+    if 2 * len(frequencies) != size:
+        raise ValueError(
+            f"its rotary embedding turns {2 * len(frequencies)} of the {size} numbers of a head, and this "
+            "architecture needs all; remove partial_rotary_factor from config.json, or correct head_dim"
+        )
+
+
 def windowed(config: Any) -> bool:
     """Whether some layers have a sliding window. Some config.json name one that the model never reads."""
     kinds = getattr(config, "layer_types", None)

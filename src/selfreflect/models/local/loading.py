@@ -16,12 +16,16 @@ from selfreflect.errors import BackendError, MissingExtraError, excerpt, nearest
 from selfreflect.models.local.adapters import CONFIG as ADAPTER_CONFIG
 from selfreflect.models.local.adapters import Adapter, find_adapter
 from selfreflect.models.local.device_map import check_placement, placement
+from selfreflect.models.local.llama import check_rotary
 from selfreflect.models.local.threads import limit_threads, set_library_defaults
 from selfreflect.models.smollm2 import REVISION, model_directory
 from selfreflect.models.spec import DEVICES, LOCAL_NAMES, Device, DType, ModelSpec
 
 EMBEDDED = "smollm2"
 """The alias of the embedded model."""
+
+LARGEST_TEXT = 16 * 2**20
+"""Bytes of a chat template or a configuration. Those of models in use have less than a tenth."""
 
 
 @dataclass(frozen=True)
@@ -248,6 +252,7 @@ def read_model(source: ModelSource, parts: Mapping[str, Any]) -> tuple[Any, Any]
             raise ValueError(
                 f"its weights lack {len(missing)} tensors of this architecture, such as {missing[0]}"
             )
+        check_rotary(model)
         check_placement(source.name, model)
         if source.adapter is not None:
             model = source.adapter.merge(model)
@@ -311,6 +316,7 @@ def _resolve(name: str, progress: Callable[[str], None] | None) -> str:
         for file in path.glob("*"):
             if file.exists() and not (file.is_file() or file.is_dir()):  # reading a pipe may block for ever
                 raise BackendError(f"{excerpt(str(file), 200)} is a pipe or a device. Remove it.")
+            _check_size(file)
         return str(path)
     if exists or name.startswith((".", "/", "~")):
         raise BackendError(
@@ -319,6 +325,17 @@ def _resolve(name: str, progress: Callable[[str], None] | None) -> str:
     if ":" in name:  # which no hub name holds
         raise not_local(name)
     return name
+
+
+def _check_size(file: Path) -> None:
+    """Refuse a chat template or configuration of many megabytes, which would be read and compiled whole."""
+    is_text = file.suffix == ".jinja" or file.name in ("config.json", "tokenizer_config.json")
+    if is_text and file.is_file() and file.stat().st_size > LARGEST_TEXT:
+        size = f"{file.stat().st_size / 2**20:.0f} MB"
+        raise BackendError(
+            f"{excerpt(str(file), 200)} has {size}, and no model's has more than {LARGEST_TEXT // 2**20}. "
+            "Copy the model again."
+        )
 
 
 def not_local(name: str) -> BackendError:

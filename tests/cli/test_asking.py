@@ -148,6 +148,40 @@ def test_a_saved_calibrator_reads_stored_verdicts_without_asking(tmp_path: Path)
     assert "10 replies of the model" in missing.said
 
 
+def test_a_calibrator_of_token_probabilities_is_not_applied_to_counted_replies(tmp_path: Path) -> None:
+    def server(call: Call) -> Action:
+        is_right = '"Paris' in call.body["messages"][-1]["content"]
+        likely = [
+            {"token": text, "logprob": -0.1 - 2 * (is_right != (text == "True"))}
+            for text in ("True", "False")
+        ]
+        content = [{"token": "True", "logprob": -0.1, "top_logprobs": likely}]
+        return chat({**choice("True"), "logprobs": {"content": content}})
+
+    def counting(call: Call) -> Action:
+        return status(400, "no logprobs here") if "logprobs" in call.body else replies(call)
+
+    def rows(name: str) -> list[dict[str, object]]:
+        answers = [["Paris"], ["Lyon"]]
+        fields = [
+            {"id": f"{name}{n}", "question": f"{name}{n}?", "answers": answers[n % 2]} for n in range(10)
+        ]
+        return [{**one, "gold": "Paris"} for one in fields]
+
+    fitted, other = written(tmp_path / "a.json", rows("a")), written(tmp_path / "b.json", rows("b"))
+    saved = tmp_path / "cal.json"
+    with FaultServer(server) as served:
+        asked = ["--model", "openai:tiny", "--base-url", served.url]
+        outcome = run(
+            "calibrate", fitted, "--estimator", "p_true", "--method", "temperature", "--save", saved, *asked
+        )
+        assert outcome.code == 0, outcome.stderr
+        assert run("calibrate", other, "--apply", saved, *asked).code == 0
+        served.script = counting
+        outcome = run("calibrate", other, "--apply", saved, *asked)
+    assert (outcome.code, "another kind of p_true" in outcome.said) == (2, True)
+
+
 def test_a_saved_calibrator_loads_no_classifier_that_the_user_did_not_name(tmp_path: Path) -> None:
     path = written(tmp_path / "a.json", QUESTIONS)
     calibrator = {

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tiny_chat import chatml
 
 from selfreflect.errors import BackendError
-from selfreflect.logprobs import AnswerTokens
+from selfreflect.logprobs import AnswerTokens, LikelyToken
 from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling
 from selfreflect.models.vllm.engine import VLLMGenerator
 
@@ -165,4 +165,8 @@ def test_log_probabilities_are_those_of_the_sampled_tokens(monkeypatch):
     assert isinstance(tokens, AnswerTokens)
     assert "".join(tokens.texts) == "answer 5"
     assert tokens.logprobs == tuple(-float(place) for place in range(len(tokens.texts)))
+    [reply] = model.generate([replace(ask(seed=5), first_tokens=3)])
+    assert isinstance(reply, Reply)
+    assert (engine.calls[1][1].logprobs, reply.completions[0].logprobs) == (3, None)
+    assert reply.completions[0].first_tokens == (LikelyToken(tokens.texts[0], 0.0),)
     assert tokens.self_certainty is None

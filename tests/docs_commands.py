@@ -73,6 +73,7 @@ def main() -> int:
             to_run.append(block)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="selfreflect-docs-") as folder:
+        Path(folder, "recipes").symlink_to(root / "recipes")  # commands of a clone name them so
         for block in to_run:
             print(f"\n-- {block.page}: {block.code.splitlines()[0]}", flush=True)
             started = time.monotonic()

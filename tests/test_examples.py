@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import runpy
+import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
+
+from selfreflect.train.rewards import SelfReflectReward
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 WRITTEN = {
@@ -30,6 +35,33 @@ def test_an_example_runs_as_it_is(name, tmp_path, monkeypatch, capsys) -> None:
     for pattern in WRITTEN[name]:
         assert re.search(pattern, written), written
     assert list(tmp_path.iterdir()) == []
+
+
+ROW = {
+    "question": "What should I plant?",
+    "answers": ["Radishes", "peas"],
+    "masked_answers": ["Radishes", "basil"],
+}
+
+
+def test_rewards_of_other_trainers_have_their_signatures(tiny_judge, monkeypatch) -> None:
+    """Stand-ins take the place of these packages, which bring a trainer and its servers each."""
+    v1 = ModuleType("verifiers.v1")
+    v1.Task, v1.reward = object, lambda method: method
+    monkeypatch.setitem(sys.modules, "verifiers", ModuleType("verifiers"))
+    monkeypatch.setitem(sys.modules, "verifiers.v1", v1)
+    reward = SelfReflectReward(tiny_judge("llama"))
+    texts = ["Radishes, or peas", ""]
+    wanted = reward(None, texts, **{name: [value] * 2 for name, value in ROW.items()})
+    names = runpy.run_path(str(EXAMPLES / "rewards" / "verl_reward.py"))
+    names["compute_score"].__globals__["REWARD"] = reward
+    assert [names["compute_score"]("garden", text, "", {**ROW, "index": 3}) for text in texts] == wanted
+    names = runpy.run_path(str(EXAMPLES / "rewards" / "verifiers_reward.py"))
+    names["Belief"].faithful.__globals__["REWARD"] = reward
+    task = names["Belief"]()
+    task.data = SimpleNamespace(**ROW)
+    traces = [SimpleNamespace(last_reply=text) for text in texts]
+    assert [asyncio.run(task.faithful(trace)) for trace in traces] == wanted
 
 
 def outputs(notebook) -> list[list[str]]:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from selfreflect.errors import DataError
 from selfreflect.sayself.statement import parse_confidence
-from selfreflect.train.rewards.base import Columns, Outcome, Reward, Unrewarded
+from selfreflect.train.rewards.base import BatchColumns, Outcome, Reward, Unrewarded
 from selfreflect.uncertainty.question import NoValue
 
 RewardKind = Literal["brier", "linear", "rlcr"]
@@ -50,7 +50,7 @@ class StatedConfidenceReward(Reward):
     def worst(self) -> float:
         return -1.0
 
-    def outcomes(self, texts: Sequence[str | Unrewarded], columns: Columns) -> list[Outcome]:
+    def outcomes(self, texts: Sequence[str | Unrewarded], columns: BatchColumns) -> list[Outcome]:
         outcomes: list[Outcome] = []
         for text, correct in zip(texts, columns.values("correct"), strict=True):
             if isinstance(text, Unrewarded):

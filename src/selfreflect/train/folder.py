@@ -117,6 +117,8 @@ def _facts(kind: Kind, options: RowOptions, origin: Origin) -> dict[str, Any]:
         facts |= {"measure": options.measure, "judge": origin.judge}
         facts |= {"reader": origin.reader} if options.measure == "recovered" else {}
         facts |= {"strategies": list(options.strategies)} if options.strategies else {}
+    if kind == "grpo":
+        facts |= {"judge": origin.judge} if origin.judge else {}
     if kind == "sft":
         facts |= {"select": options.select}
         facts |= {"seed": options.seed} if options.select == "random" else {}

@@ -84,7 +84,7 @@ def common_arguments(preset: TrainingPreset, output: Path, seed: int) -> dict[st
         "output_dir": str(output),
         "seed": seed,
         "use_cpu": cpu,
-        "bf16": not cpu,  # TRL's default, which takes three times as long as float32 on most processors
+        "bf16": not cpu,  # TRL's default; slower than float32 on processors without units for it
         "gradient_checkpointing": not cpu,  # TRL's default, which saves memory that a CPU run does not lack
         "report_to": [],
         "logging_steps": preset.logging_steps,

@@ -15,7 +15,7 @@ from selfreflect.metric.inputs import checked_number, checked_texts
 from selfreflect.models.reasoning import UnclosedReasoningError, split_reasoning
 from selfreflect.train.presets import Scaling
 
-Completion = str | Sequence[Mapping[str, Any]]
+TrainerCompletion = str | Sequence[Mapping[str, Any]]
 """A text, or the messages of a conversation that the model wrote."""
 
 
@@ -63,14 +63,14 @@ class Reward:
     def prepare(self) -> None:
         """Load what the reward needs, so that errors come before a training starts."""
 
-    def outcomes(self, texts: Sequence[str | Unrewarded], columns: Columns) -> list[Outcome]:
+    def outcomes(self, texts: Sequence[str | Unrewarded], columns: BatchColumns) -> list[Outcome]:
         """Reward each completion, or say why that is impossible."""
         raise NotImplementedError
 
     def __call__(
         self,
         prompts: Sequence[Any] | None,
-        completions: Sequence[Completion],
+        completions: Sequence[TrainerCompletion],
         completion_ids: Sequence[Any] | None = None,
         *,
         trainer_state: Any = None,
@@ -96,7 +96,7 @@ class Reward:
         if prompts is not None and len(prompts) != len(completions):
             raise DataError(f"{len(prompts)} prompts for {len(completions)} completions")
         texts = [said(completion) for completion in completions]
-        outcomes = self.outcomes(texts, Columns(len(texts), columns)) if texts else []
+        outcomes = self.outcomes(texts, BatchColumns(len(texts), columns)) if texts else []
         kinds = [one.kind if isinstance(one, Unrewarded) else "" for one in outcomes]
         if log_metric is not None and outcomes:
             log_metric(f"{self.__name__}/failed", sum(map(bool, kinds)) / len(outcomes))
@@ -106,7 +106,7 @@ class Reward:
         return [self.failed if isinstance(one, Unrewarded) else one for one in outcomes]
 
 
-def said(completion: Completion) -> str | Unrewarded:
+def said(completion: TrainerCompletion) -> str | Unrewarded:
     """Read what a completion says: its text, or that of the last message of the assistant, without a
     reasoning trace."""
     text = completion if isinstance(completion, str) else _last_content(completion)
@@ -130,7 +130,7 @@ def _last_content(messages: Any) -> str:
     return content if isinstance(content, str) else ""
 
 
-class Columns:
+class BatchColumns:
     """The columns of a batch, one value for each completion.
 
     Args:

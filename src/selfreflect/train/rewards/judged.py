@@ -13,7 +13,7 @@ from selfreflect.metric.sampling.limits import Limits
 from selfreflect.models.spec import ModelSpec
 from selfreflect.records import AnswerSet, Failure, Question, Summary, halves, question_id
 from selfreflect.train.presets import Scaling
-from selfreflect.train.rewards.base import Columns, Outcome, Reward, Unrewarded
+from selfreflect.train.rewards.base import BatchColumns, Outcome, Reward, Unrewarded
 
 if TYPE_CHECKING:
     from selfreflect.metric.information import ReaderChoice
@@ -127,7 +127,7 @@ class JudgeReward(Reward):
         """Measure different summaries of one question, by text; without the length penalty."""
         raise NotImplementedError
 
-    def outcomes(self, texts: Sequence[str | Unrewarded], columns: Columns) -> list[Outcome]:
+    def outcomes(self, texts: Sequence[str | Unrewarded], columns: BatchColumns) -> list[Outcome]:
         cases = self._cases(columns)
         groups: dict[tuple[Question, AnswerSet], dict[str, None]] = {}
         for case, text in zip(cases, texts, strict=True):
@@ -145,7 +145,7 @@ class JudgeReward(Reward):
             outcomes.append(outcome)
         return outcomes
 
-    def _cases(self, columns: Columns) -> list[tuple[Question, AnswerSet]]:
+    def _cases(self, columns: BatchColumns) -> list[tuple[Question, AnswerSet]]:
         """The question and answers of each completion."""
         questions = columns.texts("question")
         contexts = columns.texts("context", "")

@@ -10,7 +10,7 @@ from selfreflect.errors import ConfigError, excerpt
 from selfreflect.grouping import normal_form
 from selfreflect.metric.inputs import checked_number
 from selfreflect.train.parsing import parse_stated
-from selfreflect.train.rewards.base import Columns, Outcome, Reward, Unrewarded
+from selfreflect.train.rewards.base import BatchColumns, Outcome, Reward, Unrewarded
 from selfreflect.uncertainty.asking.parsing import StatedGuess, parse_guesses
 from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.correctness import Correctness
@@ -48,11 +48,11 @@ class StatedReward(Reward):
         """The reward of a confidence in an answer."""
         raise NotImplementedError
 
-    def truths(self, answers: Sequence[str | None], columns: Columns) -> list[float | None]:
+    def truths(self, answers: Sequence[str | None], columns: BatchColumns) -> list[float | None]:
         """How far each answer is true, in [0, 1]; None for all of a question that cannot be decided."""
         raise NotImplementedError
 
-    def outcomes(self, texts: Sequence[str | Unrewarded], columns: Columns) -> list[Outcome]:
+    def outcomes(self, texts: Sequence[str | Unrewarded], columns: BatchColumns) -> list[Outcome]:
         parsed = [text if isinstance(text, Unrewarded) else parse_stated(text, self.out_of) for text in texts]
         answers = [None if isinstance(one, Unrewarded) else one.answer for one in parsed]
         outcomes: list[Outcome] = []
@@ -87,7 +87,7 @@ class _GoldReward(StatedReward):
         self.is_correct = GoldMatch(correctness)
         super().__init__(**options)
 
-    def truths(self, answers: Sequence[str | None], columns: Columns) -> list[float | None]:
+    def truths(self, answers: Sequence[str | None], columns: BatchColumns) -> list[float | None]:
         return self.is_correct(answers, columns.lists(self.gold, single=True))
 
 
@@ -200,7 +200,7 @@ class ConsistencyReward(StatedReward):
     def grade(self, truth: float, confidence: float) -> float:
         return 1 - abs(confidence - truth)
 
-    def truths(self, answers: Sequence[str | None], columns: Columns) -> list[float | None]:
+    def truths(self, answers: Sequence[str | None], columns: BatchColumns) -> list[float | None]:
         truths: list[float | None] = []
         for samples, answer in zip(columns.lists(self.answers), answers, strict=True):
             if not samples:
@@ -254,7 +254,7 @@ class MultiAnswerBrier(Reward):
     def worst(self) -> float:
         return -float(self.most)
 
-    def outcomes(self, texts: Sequence[str | Unrewarded], columns: Columns) -> list[Outcome]:
+    def outcomes(self, texts: Sequence[str | Unrewarded], columns: BatchColumns) -> list[Outcome]:
         known = columns.lists(self.column, single=self.against == "gold")
         outcomes: list[Outcome] = []
         for text, answers in zip(texts, known, strict=True):

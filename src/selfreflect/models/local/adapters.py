@@ -17,7 +17,7 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 
 @dataclass(frozen=True)
-class Adapter:
+class PeftAdapter:
     """An adapter directory, and the model that it was trained on."""
 
     path: str
@@ -53,7 +53,7 @@ class Adapter:
         return adapted.merge_and_unload(safe_merge=True)
 
 
-def find_adapter(folder: Path) -> Adapter | None:
+def find_adapter(folder: Path) -> PeftAdapter | None:
     """Read what a directory says of its adapter; None if it holds none, or a whole model.
 
     Raises:
@@ -79,7 +79,7 @@ def find_adapter(folder: Path) -> Adapter | None:
     digest = hashlib.sha256(text)
     with (folder / WEIGHTS).open("rb") as file:
         digest.update(hashlib.file_digest(file, "sha256").digest())
-    return Adapter(
+    return PeftAdapter(
         path=str(folder),
         base=base,
         base_revision=revision if isinstance(revision, str) and revision else None,

@@ -14,7 +14,7 @@ import torch
 
 from selfreflect.errors import BackendError, MissingExtraError, excerpt, nearest
 from selfreflect.models.local.adapters import CONFIG as ADAPTER_CONFIG
-from selfreflect.models.local.adapters import Adapter, find_adapter
+from selfreflect.models.local.adapters import PeftAdapter, find_adapter
 from selfreflect.models.local.device_map import check_placement, placement
 from selfreflect.models.local.llama import check_rotary
 from selfreflect.models.local.threads import limit_threads, set_library_defaults
@@ -39,7 +39,7 @@ class ModelSource:
     dtype: torch.dtype
     requested_revision: str | None
     trust_remote_code: bool
-    adapter: Adapter | None = None
+    adapter: PeftAdapter | None = None
     """What is merged into the weights in ``path``."""
 
     @cached_property
@@ -148,7 +148,7 @@ def locate(spec: ModelSpec, progress: Callable[[str], None] | None, *, adapters:
     return ModelSource(name, path, device, dtype, revision, spec.trust_remote_code, adapter)
 
 
-def _adapter(name: str) -> Adapter | None:
+def _adapter(name: str) -> PeftAdapter | None:
     """The adapter in a directory of this name, if there is one."""
     try:
         folder = Path(name).expanduser()

@@ -4,14 +4,12 @@ protocol with scripted servers."""
 
 from __future__ import annotations
 
-import json
-import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command import environment, run
+from command import run
+from real_server import address, sampling_model, transformers_serve
 from serving import Server
 
 from selfreflect.models.base import Message, Reply, Request, Sampling
@@ -28,46 +26,17 @@ BOTH_WAYS = Request(
     n=64,
     seed=1,
 )
-STARTED = re.compile(r"running on (http://127\.0\.0\.1:[1-9]\d*)")
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The embedded model, told to sample: this server takes that from the model alone, whatever temperature
-    it is sent."""
-    from selfreflect.models.smollm2 import model_directory
-
-    folder = tmp_path_factory.mktemp("model")
-    for file in model_directory().iterdir():
-        (folder / file.name).symlink_to(file)
-    settings = json.loads((folder / "generation_config.json").read_text(encoding="utf-8"))
-    (folder / "generation_config.json").unlink()
-    (folder / "generation_config.json").write_text(
-        json.dumps({**settings, "do_sample": True}), encoding="utf-8"
-    )
-    return folder
+    return sampling_model(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="module")
 def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    options = ["--host", "127.0.0.1", "--port", "0", "--device", "cpu", "--dtype", "float32"]
-    command = [sys.executable, "-m", "transformers.cli.transformers", "serve", str(model), *options]
-    started = Server(command, environment(), tmp_path_factory.mktemp("log") / "serve.log")
-    try:
+    with transformers_serve(model, tmp_path_factory.mktemp("log") / "serve.log") as started:
         yield started
-    finally:
-        started.stop()
-
-
-def address(server: Server) -> str:
-    """Where it listens: the system chose the port when the server bound it, so that nobody else can have
-    taken it."""
-
-    def said() -> str | None:
-        started = STARTED.search(server.said())
-        return started and started[1]
-
-    return f"{server.wait(said, 600)}/v1"
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,14 @@ from tests.support.scripted import Line, Scripted
 
 from selfreflect.models.base import Refusal, Request
 from selfreflect.serve.clarify import (
+    CANDIDATES,
+    HYPOTHESES,
+    LEAST_BITS,
+    PREDICTIONS,
     Clarification,
     NoClarification,
     clarify,
+    corrected_gain,
     entropy_bits,
     expected_information_gain,
     parse_candidates,
@@ -89,6 +94,28 @@ def test_gain_is_what_the_reply_takes_from_the_uncertainty(size: int, options: i
     gain = expected_information_gain(shares, replies)
     assert gain == pytest.approx(float(entropy_bits(shares) - after), abs=1e-9)
     assert 0 <= gain <= min(float(entropy_bits(shares)), math.log2(options)) + 1e-9
+
+
+def test_random_predictions_are_hardly_ever_taken_for_information() -> None:
+    """The best of five candidates, which is what would be asked."""
+    rng = np.random.default_rng(0)
+    asked = 0
+    for _ in range(300):
+        shares, options = rng.dirichlet(np.ones(HYPOTHESES)), int(rng.integers(2, 5))
+        gains = []
+        for _ in range(CANDIDATES):
+            rows = rng.multinomial(PREDICTIONS, np.full(options, 1 / options), HYPOTHESES)
+            gains.append(corrected_gain(shares, rows / PREDICTIONS, PREDICTIONS))
+        asked += max(gains) >= LEAST_BITS
+    assert asked <= 0.03 * 300
+
+
+def test_the_correction_is_that_of_miller() -> None:
+    one = corrected_gain([0.5, 0.5], [[1, 0], [0, 1]], 8)
+    other = corrected_gain([3, 1], [[1, 0], [0.5, 0.5]], 8)
+    assert one == pytest.approx(1)
+    plain = binary_entropy(0.125) - 0.25
+    assert other == pytest.approx(plain - 0.25 / (16 * math.log(2)))
 
 
 def test_the_question_that_separates_most_is_asked() -> None:

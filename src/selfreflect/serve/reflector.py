@@ -141,7 +141,8 @@ class Reflector:
         choices = []
         for summary, wording in zip(summaries, wordings, strict=True):
             text = f"{wording.text}\n\n{footer(belief)}" if self.settings.footer else wording.text
-            choices.append(ChatChoice(text=text, finish="length" if summary.truncated else "stop"))
+            is_cut = summary.truncated and wording.action in (None, "hedge")
+            choices.append(ChatChoice(text=text, finish="length" if is_cut else "stop"))
         return Exchange(
             belief=belief,
             choices=tuple(choices),

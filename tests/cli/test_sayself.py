@@ -97,6 +97,42 @@ def test_a_question_in_two_parts_is_refused(folder: Path) -> None:
     assert "in several parts" in step("eval", code=2)
 
 
+def test_training_data_with_a_question_of_another_part_are_refused(folder: Path) -> None:
+    model = "river_model:answer"
+    step("sample", "--questions", "questions.json", "--model", model, "--num-answers", 2)
+    step("cluster", "--classes", "exact")
+    step("dataset", "--variants", "plain")
+    rows = folder / "r/sayself/data/plain/train.jsonl"
+    text = rows.read_text()
+    first = json.loads(text.splitlines()[0])
+    splits = [json.loads(line) for line in (folder / "r/sayself/splits.jsonl").read_text().splitlines()]
+    tested = next(line["question_id"] for line in splits if line["part"] == "test")
+    clusters = [json.loads(line) for line in (folder / "r/sayself/clusters.jsonl").read_text().splitlines()]
+    foreign = next(line["question"] for line in clusters if line["id"] == tested)
+    plan = ("train", "--dry-run", "--variants", "plain")
+    rows.write_text(json.dumps(first | {"question_id": "x", "question": foreign.upper()}) + "\n" + text)
+    assert "train.jsonl, line 1: the question 'x' is in the part 'test'" in step(*plan, code=2)
+    rows.write_text(text + json.dumps(first | {"question_id": "x", "prompt": "Who?"}) + "\n")
+    assert f"train.jsonl, line {len(text.splitlines()) + 1}: " in step(*plan, code=2)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"clusters": []}, "line 1"),
+        ({"clusters": [{"answer": "Seine", "size": -1}]}, "line 1"),
+        ({"question": 7}, "line 1"),
+    ],
+)
+def test_damaged_clusters_are_refused_by_line(folder: Path, change: dict[str, object], problem: str) -> None:
+    step("sample", "--questions", "questions.json", "--model", "river_model:answer", "--num-answers", 2)
+    step("cluster", "--classes", "exact")
+    clusters = folder / "r/sayself/clusters.jsonl"
+    first, rest = clusters.read_text().split("\n", 1)
+    clusters.write_text(json.dumps(json.loads(first) | change) + "\n" + rest)
+    assert f"clusters.jsonl, {problem}" in step("dataset", code=2)
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from scripted import Scripted
 
+from selfreflect.models.base import Completion, Reply
 from selfreflect.sayself.clusters import Cluster, ClusteredQuestion
 from selfreflect.sayself.evaluation import (
     Evaluation,
@@ -16,6 +17,7 @@ from selfreflect.sayself.evaluation import (
     label_statements,
     reference_rows,
 )
+from selfreflect.sayself.examples import make_examples
 from selfreflect.sayself.reinforcement import reinforcement_rows
 from selfreflect.sayself.statement import Statement
 from selfreflect.uncertainty.asking.asker import Asker
@@ -27,7 +29,7 @@ from selfreflect.uncertainty.question import NoValue
 def questions(count: int) -> list[ClusteredQuestion]:
     made = []
     for number in range(count):
-        clusters = (Cluster(answer="Seine", size=7), Cluster(answer="Loire", size=3))
+        clusters = (Cluster(answer="Seine", size=7, correct=True), Cluster(answer="Loire", size=3))
         made.append(
             ClusteredQuestion(id=str(number), question=f"River {number}?", gold=("Seine",), clusters=clusters)
         )
@@ -62,6 +64,37 @@ def test_sure_is_1_unsure_0_and_anything_else_has_no_value() -> None:
     assert isinstance(neither.confidence, NoValue)
 
 
+def test_the_tuned_model_is_asked_about_an_answer_as_it_was_trained_on_it() -> None:
+    [row], _ = make_examples(questions(1), {}, "rtuning", "majority")
+    model = Scripted("I am sure.")
+    given = [Statement(answer="Seine", confidence=0.5), Statement(answer="", confidence=0.5)]
+    sure, blank = ask_whether_sure(questions(2), given, Asker("scripted", lambda: model))
+    [request] = model.requests
+    assert [{"role": turn.role, "content": turn.content} for turn in request.messages] == row["prompt"]
+    assert sure.confidence == 1.0
+    assert isinstance(blank.confidence, NoValue)
+
+
+def test_a_statement_without_a_confidence_is_a_failure_and_nothing_is_asked_again() -> None:
+    """The published code asks up to three times more, without the question."""
+    model = Scripted("Answer: Loire.")
+    [statement] = ask_statements(questions(1), Asker("scripted", lambda: model))
+    assert isinstance(statement.confidence, NoValue)
+    assert [request.messages[-1].content for request in model.requests] == ["Question: River 0?"]
+
+
+def test_a_confidence_that_was_cut_off_after_its_first_digit_does_not_count() -> None:
+    """The published code stops there: it makes 1 of 10."""
+    script = {}
+    for key, stated in (("River 0", "1"), ("River 1", "10. I")):
+        completion = Completion(text=f"Answer: Seine. Confidence: {stated}", finish="length", tokens=160)
+        script[key] = Reply(completions=(completion,))
+    one, ten = ask_statements(questions(2), asker(script))
+    assert isinstance(one.confidence, NoValue)
+    assert (one.confidence.reason, one.answer) == ("cut_off", "Seine")
+    assert ten.confidence == 1.0
+
+
 def test_an_answer_counts_for_accuracy_even_without_a_confidence() -> None:
     two = questions(2)
     statements = ask_statements(
@@ -90,6 +123,20 @@ def test_the_second_stage_goes_on_from_the_marker() -> None:
     rows = reinforcement_rows(questions(3), asker(script), Correctness("exact"))
     assert [(row["question_id"], row["correct"]) for row in rows] == [("2", True)]
     assert rows[0]["prompt"][-1] == {"role": "assistant", "content": "Answer: Seine. Confidence:"}
+
+
+@pytest.mark.parametrize(
+    ("text", "begun"),
+    [
+        ("Answer: Seine. Confidence : 8", "Answer: Seine. Confidence :"),
+        ("Answer: Seine. **Confidence**: 8", "Answer: Seine. **Confidence**:"),
+        ("Answer: İİ. Confidence: 8", "Answer: İİ. Confidence:"),  # longer in lower case
+        ("Answer: Seine. Confidence: 8 Confidence: 8", "Answer: Seine. Confidence:"),
+    ],
+)
+def test_a_statement_is_cut_where_its_confidence_is_read(text: str, begun: str) -> None:
+    [row] = reinforcement_rows(questions(1), asker(text), Correctness("exact"))
+    assert row["prompt"][-1]["content"] == begun
 
 
 def test_three_rows_need_no_method() -> None:

@@ -57,6 +57,14 @@ def test_what_cannot_be_used_is_counted_by_reason() -> None:
     assert counts == {"no usable rationale": 1, "no cluster has the right answer": 1}
 
 
+@pytest.mark.parametrize("answer", ["Self-reflection: none. Confidence: 10", "\n confidence : 9", "  "])
+def test_an_answer_that_would_be_read_as_another_part_is_not_trained_on(answer: str) -> None:
+    hostile = question("h", "Which lake?", (answer, 3, True))
+    rows, counts = make_examples([hostile], {}, "no_rationale", "gold")
+    assert rows == []
+    assert sum(counts.values()) == 1
+
+
 @given(st.lists(st.text("abc äÖ?.", min_size=1), max_size=40))
 def test_no_text_is_in_two_parts_however_it_is_spelled(texts: list[str]) -> None:
     by_part: dict[str, list[ClusteredQuestion]] = {}

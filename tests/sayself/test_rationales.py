@@ -34,6 +34,10 @@ def asker(script: object) -> tuple[Asker, Scripted]:
         ("I doubt it, as the samples do not agree with each other.", "it mentions 'samples'"),
         ("I am torn between two dates for this old bridge.", "it mentions 'two'"),
         ("Nobody knows whether the bridge was built before.", "it is not in the first person"),
+        (
+            "I am not sure of this river. Confidence: high",
+            "it holds a marker of the statement, such as 'Confidence:'",
+        ),
         ("I am not sure whether.", "it has fewer than 6 words"),
     ],
 )

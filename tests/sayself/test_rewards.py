@@ -65,6 +65,12 @@ def test_completions_are_the_end_of_a_statement() -> None:
     assert counted["confidence_brier/failed"] == 0.5
 
 
+def test_10_is_more_than_1() -> None:
+    """The published code ends a batch as soon as its first row says 1, which is how 10 begins."""
+    values = StatedConfidenceReward()(None, ["10", "1"], correct=[True, True])
+    assert values == pytest.approx([1, 1 - 2 * 0.81])
+
+
 @pytest.mark.parametrize("kind", ["brier", "linear", "rlcr"])
 def test_unreadable_confidences_never_win(kind: str) -> None:
     values = StatedConfidenceReward(kind)(None, ["10", "85"], correct=[False] * 2)  # type: ignore[arg-type]

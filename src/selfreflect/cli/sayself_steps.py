@@ -186,8 +186,7 @@ def show_plan(plan: TrainingPlan, variants: Sequence[Variant], seeds: Sequence[i
     for name, value in dataclasses.asdict(plan.preset).items():
         say(f"{name}: {value}")
     for variant in variants:
-        path = workspace.data(variant, "train")
-        rows = len(_rows(path)) if path.exists() else 0
+        rows = len(workspace.examples(variant)) if workspace.data(variant, "train").exists() else 0
         for seed in seeds:
             say(f"{variant}, seed {seed}: {counted(rows, 'example')} -> {workspace.adapter(variant, seed)}")
             if plan.reward != "none" and variant in _REINFORCED:
@@ -197,19 +196,6 @@ def show_plan(plan: TrainingPlan, variants: Sequence[Variant], seeds: Sequence[i
 
 _REINFORCED = ("full", "no_rationale", "group")
 """Variants that state a confidence."""
-
-
-def _rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a file of examples."""
-    if not path.exists():
-        raise DataError(f"{path} is missing. Make it with: selfreflect sayself dataset")
-    try:
-        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except (ValueError, OSError) as error:
-        raise DataError(f"{path} cannot be read: {error}") from None
-    if not all(isinstance(row, dict) and {"prompt", "completion"} <= row.keys() for row in rows):
-        raise DataError(f"{path}: a row lacks 'prompt' or 'completion'. Make it anew with: sayself dataset")
-    return rows
 
 
 def train(plan: TrainingPlan, variants: Sequence[Variant], seeds: Sequence[int]) -> None:
@@ -233,7 +219,7 @@ def _fine_tune(plan: TrainingPlan, workspace: Workspace, variant: Variant, seed:
     if adapter.record is not None:
         say(f"{adapter.folder}: done")
         return
-    rows = _rows(workspace.data(variant, "train"))
+    rows = workspace.examples(variant)
     fine_tune(plan.preset.model, rows, adapter.folder, plan.preset, seed, resume=adapter.has_checkpoint)
     _say_trained(adapter)
 

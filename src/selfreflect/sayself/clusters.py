@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
+from msgspec import Meta
 
 from selfreflect.records import PositiveCount, Record
 from selfreflect.sayself.statement import parse_statement
@@ -37,7 +38,7 @@ class ClusteredQuestion(Record, frozen=True, kw_only=True):
     question: str
     context: str = ""
     gold: tuple[str, ...] = ()
-    clusters: tuple[Cluster, ...]
+    clusters: Annotated[tuple[Cluster, ...], Meta(min_length=1)]
 
     @property
     def num_answers(self) -> int:

@@ -13,7 +13,7 @@ from selfreflect.models.base import Message
 from selfreflect.render.table import Cell, Column, Table
 from selfreflect.sayself.clusters import ClusteredQuestion
 from selfreflect.sayself.prompts import asked, listed_clusters, prompts, user_message
-from selfreflect.sayself.statement import Statement, parse_confidence, parse_statement
+from selfreflect.sayself.statement import Statement, parse_confidence, parse_statement, write_statement
 from selfreflect.store.replies import ModelReplies
 from selfreflect.uncertainty.asking.asker import Asker, Inquiry, reply_text
 from selfreflect.uncertainty.asking.prompts import quoted
@@ -107,7 +107,8 @@ def _statement(reply: ModelReplies) -> Statement:
     text = reply_text(reply)
     if isinstance(text, NoValue):
         partial = parse_statement(reply.texts[0]) if reply.failure is None else None
-        if partial is not None and not isinstance(partial.confidence, NoValue):
+        is_stated = partial is not None and not isinstance(partial.confidence, NoValue)
+        if partial is not None and is_stated and not reply.texts[0][-1].isdigit():  # the 1 may be of 10
             return partial  # what follows the confidence may be cut off
         return Statement(answer="" if partial is None else partial.answer, confidence=text)
     return parse_statement(text)
@@ -125,18 +126,24 @@ def ask_directly(questions: Sequence[ClusteredQuestion], asker: Asker) -> list[S
 def ask_whether_sure(
     questions: Sequence[ClusteredQuestion], statements: Sequence[Statement], asker: Asker
 ) -> list[Statement]:
-    """R-Tuning: ask the tuned model whether it is sure of an answer. Sure is 1 and unsure 0."""
-    inquiries = []
-    for question, statement in zip(questions, statements, strict=True):
-        turns = (
-            Message(role="user", content=asked(question.question, question.context)),
-            Message(role="assistant", content=statement.answer or "-"),
-            Message(role="user", content=prompts()["sure"]["user"]),
-        )
-        inquiries.append(Inquiry("sure", turns, max_new_tokens=16))
+    """R-Tuning: ask the tuned model whether it is sure of an answer, which stands in the conversation as the
+    model was trained on it. Sure is 1 and unsure 0."""
+    inquiries = {}
+    for place, (question, statement) in enumerate(zip(questions, statements, strict=True)):
+        if statement.answer:
+            turns = (
+                Message(role="user", content=asked(question.question, question.context)),
+                Message(role="assistant", content=write_statement("", statement.answer, "", None)),
+                Message(role="user", content=prompts()["sure"]["user"]),
+            )
+            inquiries[place] = Inquiry("sure", turns, max_new_tokens=16)
+    replies = dict(zip(inquiries, asker.ask(list(inquiries.values())), strict=True))
     results = []
-    for statement, reply in zip(statements, asker.ask(inquiries), strict=True):
-        results.append(Statement(answer=statement.answer, confidence=_sureness(reply)))
+    for place, statement in enumerate(statements):
+        confidence: float | NoValue = NoValue("no_reply", "there is no answer to be sure of")
+        if place in replies:
+            confidence = _sureness(replies[place])
+        results.append(Statement(answer=statement.answer, confidence=confidence))
     return results
 
 

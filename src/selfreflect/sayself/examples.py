@@ -11,7 +11,7 @@ from selfreflect.grouping import normal_form
 from selfreflect.sayself.clusters import Choice, Cluster, ClusteredQuestion, tenths
 from selfreflect.sayself.prompts import asked, prompts
 from selfreflect.sayself.rationales import Rationale
-from selfreflect.sayself.statement import write_statement
+from selfreflect.sayself.statement import has_marker, write_statement
 from selfreflect.train.splits import place_of
 
 Variant = Literal["full", "no_rationale", "plain", "rtuning", "group"]
@@ -80,11 +80,23 @@ def make_examples(
         if variant == "rtuning" and cluster.correct is None:
             dropped["no right answer to compare with"] += 1
             continue
+        if problem := _problem(cluster):
+            dropped[problem] += 1
+            continue
         reflection = rationale.text if rationale is not None and variant == "full" else ""
         confidence = _confidence(question, cluster, variant, levels)
         response = write_statement(cluster.reasoning, cluster.answer, reflection, confidence)
         rows.append(_row(question, cluster, response, variant))
     return rows, dropped
+
+
+def _problem(cluster: Cluster) -> str:
+    """Say why an answer cannot stand in a statement; empty if it can."""
+    if not cluster.answer.strip():
+        return "the answer is blank"
+    if has_marker(cluster.answer) or has_marker(cluster.reasoning):
+        return "the answer holds a marker of the statement"
+    return ""
 
 
 def group_levels(questions: Sequence[ClusteredQuestion]) -> dict[int, int]:

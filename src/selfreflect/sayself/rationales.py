@@ -10,7 +10,7 @@ from typing import Literal
 from selfreflect.records import Record
 from selfreflect.sayself.clusters import ClusteredQuestion
 from selfreflect.sayself.prompts import asked, listed_clusters, user_message
-from selfreflect.sayself.statement import SURE
+from selfreflect.sayself.statement import SURE, has_marker
 from selfreflect.store.replies import ModelReplies
 from selfreflect.uncertainty.asking.asker import Asker, Inquiry
 from selfreflect.uncertainty.asking.prompts import quoted
@@ -58,6 +58,8 @@ def find_problem(text: str) -> str:
         return "it is blank"
     if len(sentences) > MAX_SENTENCES:
         return f"it has {len(sentences)} sentences, and {MAX_SENTENCES} are allowed"
+    if has_marker(text):
+        return "it holds a marker of the statement, such as 'Confidence:'"
     leak = _LEAKS.search(text)
     if leak:
         return f"it mentions {leak[0].lower()!r}"
@@ -70,7 +72,7 @@ def find_problem(text: str) -> str:
 
 def repair(text: str) -> str:
     """Keep the first sentences that mention nothing they must not; empty if that is no reflection."""
-    kept = [sentence for sentence in _sentences(text) if not _LEAKS.search(sentence)]
+    kept = [one for one in _sentences(text) if not (_LEAKS.search(one) or has_marker(one))]
     shorter = " ".join(kept[:MAX_SENTENCES])
     return "" if find_problem(shorter) else shorter
 

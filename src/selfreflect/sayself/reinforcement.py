@@ -9,7 +9,7 @@ from selfreflect.models.base import Message
 from selfreflect.sayself.clusters import ClusteredQuestion
 from selfreflect.sayself.evaluation import ask_texts, label_statements
 from selfreflect.sayself.prompts import asked
-from selfreflect.sayself.statement import CONFIDENCE, Statement, parse_statement
+from selfreflect.sayself.statement import Statement, begin_statement, parse_statement
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.question import NoValue
@@ -37,10 +37,9 @@ def reinforcement_rows(
     for question, text, statement, label in zip(questions, texts, statements, labels, strict=True):
         if isinstance(text, NoValue) or not statement.is_complete or label is None:
             continue
-        begun = text[: text.lower().rindex(CONFIDENCE.lower()) + len(CONFIDENCE)]
         turns = (
             Message(role="user", content=asked(question.question, question.context)),
-            Message(role="assistant", content=begun),
+            Message(role="assistant", content=begin_statement(text)),
         )
         prompt = [{"role": turn.role, "content": turn.content} for turn in turns]
         rows.append({"question_id": question.id, "prompt": prompt, "correct": label})

@@ -64,13 +64,7 @@ def parse_statement(text: str) -> Statement:
     The first ``Answer:`` ends the reasoning; the first ``Self-reflection:`` and ``Confidence:`` after it end
     the part before. Without ``Answer:`` all text before the other markers is the answer.
     """
-    places: list[re.Match[str] | None] = []
-    start = 0
-    for marker in _MARKERS:
-        match = marker.search(text, start)
-        places.append(match)
-        start = match.end() if match else start
-    answer, reflection, confidence = places
+    answer, reflection, confidence = _places(text)
     answer_end = next((match.start() for match in (reflection, confidence) if match), len(text))
     reflection_end = confidence.start() if confidence else len(text)
     value: float | NoValue = NoValue("no_number", f"no {CONFIDENCE!r} in {excerpt(text, 80)}")
@@ -82,6 +76,29 @@ def parse_statement(text: str) -> Statement:
         reasoning=_plain(text[: answer.start()]) if answer else "",
         reflection=_plain(text[reflection.end() : reflection_end]) if reflection else "",
     )
+
+
+def begin_statement(text: str) -> str:
+    """Cut a statement after the marker that :func:`parse_statement` reads the confidence at; empty without
+    one."""
+    *_, confidence = _places(text)
+    return text[: confidence.end()] if confidence else ""
+
+
+def has_marker(text: str) -> bool:
+    """Whether a part of a statement would be read as the beginning of another."""
+    return any(marker.search(text) for marker in _MARKERS)
+
+
+def _places(text: str) -> list[re.Match[str] | None]:
+    """Where answer, reflection and confidence are marked, each after the one before."""
+    places: list[re.Match[str] | None] = []
+    start = 0
+    for marker in _MARKERS:
+        match = marker.search(text, start)
+        places.append(match)
+        start = match.end() if match else start
+    return places
 
 
 def _plain(text: str) -> str:

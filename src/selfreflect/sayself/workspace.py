@@ -6,10 +6,11 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from selfreflect.atomic import write_bytes
-from selfreflect.errors import DataError
+from selfreflect.errors import DataError, excerpt
+from selfreflect.grouping import normal_form
 from selfreflect.records import R, Record, dump_line
 from selfreflect.sayself.clusters import ClusteredQuestion
 from selfreflect.sayself.examples import PARTS, VARIANTS, Part, Variant, overlap
@@ -23,6 +24,23 @@ class SplitQuestion(Record, frozen=True, kw_only=True):
 
     question_id: str
     part: Part
+
+
+class Turn(Record, frozen=True, kw_only=True):
+    """One turn of a conversation to train on."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class TrainingExample(Record, frozen=True, kw_only=True):
+    """A row of the training data: the published line, and the same as chat messages."""
+
+    question_id: str
+    question: str
+    response: str
+    prompt: tuple[Turn, ...]
+    completion: tuple[Turn, ...]
 
 
 @dataclass(frozen=True)
@@ -100,6 +118,27 @@ class Workspace:
             )
         return parts
 
+    def examples(self, variant: Variant) -> list[dict[str, Any]]:
+        """The rows that a variant is trained on.
+
+        Raises:
+            DataError: a row has the question of another part, so a model would be tested on what it was
+                trained on.
+        """
+        name = f"data/{variant}/train.jsonl"
+        rows = self._read(name, TrainingExample, lambda one: one.question_id, "dataset")
+        homes = {}
+        for part, questions in self.parts().items():
+            homes.update({normal_form(question.question): part for question in questions})
+        for number, row in enumerate(rows, start=1):
+            home = homes.get(normal_form(row.question), "train")
+            if home != "train":
+                raise DataError(
+                    f"{self.folder / name}, line {number}: the question {excerpt(row.question_id)} is in the "
+                    f"part {home!r}. Run `selfreflect sayself dataset` again, and train anew."
+                )
+        return [row.to_dict() for row in rows]
+
     def data(self, variant: Variant, part: Part) -> Path:
         """The file of a variant's examples."""
         return self.folder / "data" / variant / f"{part}.jsonl"
@@ -124,14 +163,6 @@ class Workspace:
         with store_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_bytes(path, "".join(dump_line(row) + "\n" for row in rows).encode())
-        return path
-
-    def write_text(self, name: str, text: str) -> Path:
-        """Replace a text file, at once."""
-        path = self.folder / name
-        with store_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_bytes(path, text.encode())
         return path
 
     def _read(self, name: str, kind: type[R], key: Callable[[R], str], step: str) -> list[R]:

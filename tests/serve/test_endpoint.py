@@ -370,3 +370,14 @@ def test_ids_cannot_smuggle_headers_or_paths(client: EndpointClient) -> None:
     response = client.chat(model="selfreflect/m\r\nSet-Cookie: a=b")
     assert error(response, 404)
     assert "set-cookie" not in response.headers
+
+
+def test_a_share_near_the_threshold_takes_more_answers_than_to_know_which_leads() -> None:
+    answers = ["A", "A", "B", "A", "C", "A", "A", "D", "A", "A"]  # 70 % are A
+    with endpoint_server(answers, num_answers=60, at_least=3) as client:
+        first = client.chat().json()["selfreflect"]["num_answers"]
+    with endpoint_server(answers, num_answers=60, at_least=3, unsure=UnsurePolicy("hedge", 0.65)) as client:
+        body = client.chat().json()
+        second = body["selfreflect"]["num_answers"]
+        plain = client.chat(selfreflect={"confidence": "none"}).json()["selfreflect"]["num_answers"]
+    assert first == plain < 30 < second

@@ -23,7 +23,7 @@ from selfreflect.serve.faults import ChatError
 from selfreflect.serve.reply import Belief, ChatChoice
 from selfreflect.serve.session import ServedModel, Session, answer_set, halves_of, held_out
 from selfreflect.serve.stopping import StoppingRule
-from selfreflect.serve.unsure import Confidence, UnsurePolicy, Wording
+from selfreflect.serve.unsure import AGREEMENTS, Confidence, UnsurePolicy, Wording
 from selfreflect.strategies import STRATEGIES, StrategyFunction, load_strategy
 from selfreflect.strategies.task import FRESH, GREEDY
 from selfreflect.text import counted
@@ -179,14 +179,23 @@ class Reflector:
                 message = f"{name} cannot be measured, because the server has no judge (--judge)"
                 raise ChatError(400, message, param="selfreflect")
         number = options.num_answers or settings.num_answers
-        rule = None
-        if settings.at_least is not None:
-            share = (
-                settings.unsure.below if settings.unsure is not None and settings.unsure.below < 1 else None
-            )
-            rule = StoppingRule(fewest=min(settings.at_least, number), most=number, share=share)
+        rule = self._stopping(number, confidence)
         tasks = tuple(self._task(chat, strategy, number, place) for place in range(chat.n))
         return _Plan(strategy, confidence, tuple(measures), rule, tasks)
+
+    def _stopping(self, number: int, confidence: str) -> StoppingRule | None:
+        """When to stop drawing answers. If ``unsure`` looks at the share of the likeliest one, it must be
+        certain too on which side of the threshold that is."""
+        settings, calibrator = self.settings, self._reader.calibrator
+        if settings.at_least is None:
+            return None
+        is_share = confidence in AGREEMENTS and (
+            calibrator is None or calibrator.saved.estimator != confidence
+        )
+        share = settings.unsure.below if settings.unsure is not None and is_share else None
+        if share == 1:  # no share is above it
+            share = None
+        return StoppingRule(fewest=min(settings.at_least, number), most=number, share=share)
 
     def _task(self, chat: ChatRequest, strategy: str, number: int, place: int) -> ConversationTask:
         """The task of one choice. Without a seed every request draws anew."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+import threading
 from pathlib import Path
 
 import pytest
@@ -77,3 +79,23 @@ def test_a_calibrator_may_read_an_uncertainty(tmp_path: Path) -> None:
 def test_a_calibrator_that_needs_more_is_refused(tmp_path: Path, changes: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="needs more than sampled answers"):
         load_calibrator(saved(tmp_path / "cal.json", **changes))
+
+
+def test_a_slow_rule_does_not_hold_up_others() -> None:
+    async def both() -> list[str]:
+        reader = BeliefReader(ClassRule("jaccard"))
+        order: list[str] = []
+        started = threading.Event()
+
+        def slow() -> None:
+            started.wait(5)
+            order.append("slow")
+
+        async def quick() -> None:
+            order.append("quick")
+            started.set()
+
+        await asyncio.gather(reader.run(2, slow), quick())
+        return order
+
+    assert asyncio.run(both()) == ["quick", "slow"]

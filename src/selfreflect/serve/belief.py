@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -27,6 +29,12 @@ KINDS = tuple(
     if one.needs == "samples" and one.confidence and one.is_probability
 )
 """Estimators whose value is a confidence as it is."""
+
+
+FEW = 30
+"""Answers that are sorted at once by a quick rule."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -80,6 +88,8 @@ class BeliefReader:
     def __init__(self, rule: ClassRule, calibrator: LoadedCalibrator | None = None) -> None:
         self.rule = rule
         self.calibrator = calibrator
+        self._is_quick = rule.name in ("exact", "numeric")
+        self._is_free = asyncio.Lock()
         self._similarity = make_similarity(calibrator.saved.similarity) if calibrator else jaccard
 
     @property
@@ -88,9 +98,22 @@ class BeliefReader:
         own = (self.calibrator.saved.estimator,) if self.calibrator else ()
         return tuple(dict.fromkeys((*own, *KINDS, NO_CONFIDENCE)))
 
+    async def run(self, answers: int, work: Callable[[], T]) -> T:
+        """Do work that sorts so many answers without holding up other requests: in a thread, one at a time,
+        if the rule is slow or there are many answers."""
+        if self._is_quick and answers <= FEW:
+            return work()
+        async with self._is_free:
+            return await asyncio.to_thread(work)
+
+    def labels(self, question: str, answers: Sequence[str]) -> list[int]:
+        """The class of each answer, numbered in the order of first answers."""
+        labels: list[int] = self.rule(AnsweredQuestion(id="", text=question, answers=tuple(answers))).tolist()
+        return labels
+
     def classes(self, question: str, answers: tuple[str, ...]) -> Classes:
         """Sort the answers; the largest class first."""
-        labels = self.rule(AnsweredQuestion(id="", text=question, answers=answers))
+        labels = np.array(self.labels(question, answers))
         members = [np.flatnonzero(labels == label).tolist() for label in range(int(labels.max()) + 1)]
         groups = ordered_groups(answers, members)
         shares, places = [], [0] * len(answers)

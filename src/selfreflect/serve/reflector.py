@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -113,8 +113,7 @@ class Reflector:
         session = Session(model, opened)
         reply, drafts = await self._draw(plan, session)
         texts = tuple(completion.text for completion in reply.completions)
-        classes = self._reader.classes(chat.question, texts)
-        confidence = self._reader.confidence(plan.confidence, chat.question, texts)
+        classes, confidence = await self._read(plan, chat.question, texts)
         question = Question(id=id_, text=chat.question, context=chat.context)
         summaries = _named(drafts, id_)
         answers, measured = await self._measure(plan, session, question, reply, summaries)
@@ -227,13 +226,38 @@ class Reflector:
         """Draw the answers and run the strategy, at the same time as far as the strategy does not wait for
         answers."""
         request = plan.tasks[0].sample_request()
-        drawn = asyncio.create_task(session.draw(request, plan.rule, self._reader.rule))
+        drawn = asyncio.create_task(session.draw(request, self._next_count(plan)))
         function = self._strategies[plan.strategy]
         try:
             drafts = await together(session.summarize(task, function, drawn) for task in plan.tasks)
             return await drawn, drafts
         finally:
             drawn.cancel()
+
+    def _next_count(self, plan: _Plan) -> Callable[[Sequence[str]], Awaitable[int]] | None:
+        """How many more answers to draw after some; None without a rule that stops early."""
+        rule = plan.rule
+        if rule is None:
+            return None
+        question = plan.tasks[0].conversation[-1].content
+
+        async def more(answers: Sequence[str]) -> int:
+            reader = self._reader
+            return await reader.run(
+                len(answers), lambda: rule.soonest(reader.labels(question, answers) if answers else [])
+            )
+
+        return more
+
+    async def _read(
+        self, plan: _Plan, question: str, texts: tuple[str, ...]
+    ) -> tuple[Classes, ConfidenceReading]:
+        """Classes of the answers, and the confidence that is wanted."""
+        reader = self._reader
+        return await reader.run(
+            len(texts),
+            lambda: (reader.classes(question, texts), reader.confidence(plan.confidence, question, texts)),
+        )
 
     async def _measure(
         self,
@@ -249,7 +273,7 @@ class Reflector:
         if not plan.measures:
             first, second = halves_of(reply)
             return answer_set(question, generator, request, first, second), ()
-        further = await session.draw(held_out(plan.tasks[0], len(reply.completions)), None, self._reader.rule)
+        further = await session.draw(held_out(plan.tasks[0], len(reply.completions)))
         answers = answer_set(question, generator, request, further, reply)
         measured: list[Measured] = []
         async with self._judge_is_free:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -16,10 +16,8 @@ from selfreflect.serve.clarify import Clarification, NoClarification, clarify
 from selfreflect.serve.conversation import ConversationTask
 from selfreflect.serve.faults import failed
 from selfreflect.serve.reply import AnswerShare, Spending
-from selfreflect.serve.stopping import StoppingRule
 from selfreflect.strategies.driver import UNUSABLE, StrategyRun
 from selfreflect.strategies.task import StrategyFunction
-from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.question import AnsweredQuestion
 
 
@@ -71,22 +69,21 @@ class Session:
                     self._completion_tokens += completion.tokens
         return reply
 
-    async def draw(self, request: Request, rule: StoppingRule | None, classes: ClassRule) -> Reply:
-        """Draw the answers of a request: all, or until the rule stops.
+    async def draw(
+        self, request: Request, more: Callable[[Sequence[str]], Awaitable[int]] | None = None
+    ) -> Reply:
+        """Draw the answers of a request: all, or as many as ``more`` says after those that are there, until
+        it says 0.
 
         Raises ChatError if there are none to work with.
         """
-        if rule is None:
+        if more is None:
             return _usable(await self.ask(request))
-        labels: Sequence[int] = ()
         own = replace(request, n=0)
         reply = Reply(completions=())
-        while more := rule.soonest(labels):
-            own = replace(own, n=own.n + more)
+        while count := await more([completion.text for completion in reply.completions]):
+            own = replace(own, n=own.n + count, earlier=_samples(reply))
             reply = _usable(await self.ask(own))
-            texts = tuple(completion.text for completion in reply.completions)
-            labels = classes(AnsweredQuestion(id="", answers=texts)).tolist()
-            own = replace(own, earlier=_samples(reply))
         return reply
 
     async def summarize(

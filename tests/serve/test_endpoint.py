@@ -232,6 +232,14 @@ def test_a_model_that_raises_costs_one_request() -> None:
         assert client.chat().status_code == 200
 
 
+def test_half_a_character_in_a_text_costs_nothing() -> None:
+    with endpoint_server(["half \ud800", "whole"]) as client:
+        response = client.chat(selfreflect={"strategy": "greedy"})
+        assert response.json()["choices"][0]["message"]["content"] == "half \ud800"
+        assert client.http.get(f"/v1/selfreflect/{response.json()['id']}").status_code == 200
+        assert client.events()[-1]["selfreflect"]["num_answers"] == 4
+
+
 class Slow:
     """A generator that draws an answer every now and then, and counts how many."""
 

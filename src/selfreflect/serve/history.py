@@ -7,6 +7,7 @@ from collections import OrderedDict
 import msgspec
 
 from selfreflect.serve.reflector import Exchange
+from selfreflect.serve.reply import to_json
 
 REMEMBERED = 1000
 LARGEST = 64 * 2**20
@@ -23,7 +24,7 @@ class History:
         self._size = 0
 
     def add(self, exchange: Exchange) -> None:
-        body = msgspec.json.encode(detail(exchange))
+        body = to_json(detail(exchange))
         self._bodies[exchange.belief.id] = body
         self._size += len(body)
         while len(self._bodies) > self._remembered or self._size > self._largest:

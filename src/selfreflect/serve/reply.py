@@ -3,6 +3,7 @@ text."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
@@ -89,6 +90,14 @@ class ChatChoice(msgspec.Struct, frozen=True, kw_only=True):
     finish: Ending = "stop"
 
 
+def to_json(value: Any) -> bytes:
+    """Encode a body. A lone surrogate, which a user's function may return, becomes an escape."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(value), allow_nan=False).encode()
+
+
 def usage(spending: Spending) -> dict[str, int]:
     """All tokens that were really spent, as flat integers: some clients add them up, and refuse others."""
     return {
@@ -126,7 +135,7 @@ def completion(
     }
     if belief is not None:
         body["selfreflect"] = belief
-    return msgspec.json.encode(body)
+    return to_json(body)
 
 
 def chunks(
@@ -148,7 +157,7 @@ def chunks(
         last["selfreflect"] = belief
 
     def event(choices: list[dict[str, Any]], **fields: Any) -> bytes:
-        return b"data: " + msgspec.json.encode({**head, "choices": choices, **fields}) + b"\n\n"
+        return b"data: " + to_json({**head, "choices": choices, **fields}) + b"\n\n"
 
     def part(index: int, delta: dict[str, str], finish: str | None = None) -> list[dict[str, Any]]:
         return [{"index": index, "delta": delta, "logprobs": None, "finish_reason": finish}]
@@ -167,4 +176,4 @@ def chunks(
 
 def error_event(body: dict[str, Any]) -> bytes:
     """An error after the stream has begun."""
-    return b"data: " + msgspec.json.encode(body) + b"\n\n" + DONE
+    return b"data: " + to_json(body) + b"\n\n" + DONE

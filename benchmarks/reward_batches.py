@@ -1,9 +1,9 @@
 """Times rewards of a judge in one call of several questions, as trainers make it, and one by one.
 
-    python benchmarks/reward_batches.py [--judge NAME] [--repeat N]
+    python benchmarks/reward_batches.py [--judge NAME] [--answers N] [--repeat N]
 
-Four bundled questions with 10 + 10 answers and eight completions each: three summaries and five of the
-answers. Each way runs once before the first measurement. Prints a line of JSON for each reward.
+Four bundled questions with N + N answers and eight completions each: three summaries and five answers.
+Prints a line of JSON for each reward, in seconds of processor time, which other programs disturb least.
 """
 
 from __future__ import annotations
@@ -16,59 +16,52 @@ from statistics import mean
 from typing import Any
 
 import selfreflect
-from selfreflect.metric.sampling.limits import Limits
 from selfreflect.sources.items import read_items
 from selfreflect.train.rewards import InformationReward, SelfReflectReward
 from selfreflect.train.rewards.judged import JudgeReward
 
 ITEMS = Path(selfreflect.__file__).parent / "data" / "bench_items.json"
 COMPLETIONS = 8
-BUDGET = 6000
 
 
-def batch() -> tuple[list[str], dict[str, list[Any]]]:
-    """Completions and the columns of a data set."""
+def batch(count: int) -> tuple[list[str], dict[str, list[Any]]]:
+    """Completions and the columns of a data set with ``count`` answers in each half."""
     completions: list[str] = []
     columns: dict[str, list[Any]] = {"question": [], "answers": [], "masked_answers": []}
     for item in read_items(ITEMS):
         texts = [*item.summaries.values(), *item.conditioning][:COMPLETIONS]
         completions += texts
         columns["question"] += [item.question] * len(texts)
-        columns["answers"] += [item.conditioning] * len(texts)
-        columns["masked_answers"] += [item.masked_out] * len(texts)
+        columns["answers"] += [item.conditioning[:count]] * len(texts)
+        columns["masked_answers"] += [item.masked_out[:count]] * len(texts)
     return completions, columns
 
 
-def seconds(reward: JudgeReward, size: int) -> float:
-    """Time for all completions, in calls of ``size``."""
-    completions, columns = batch()
-    started = time.perf_counter()
+def seconds(reward: JudgeReward, count: int, size: int) -> float:
+    """Processor time for all completions, in calls of ``size``."""
+    completions, columns = batch(count)
+    started = time.process_time()
     for start in range(0, len(completions), size):
         part = slice(start, start + size)
         reward(None, completions[part], **{name: values[part] for name, values in columns.items()})
-    return time.perf_counter() - started
+    return round(time.process_time() - started, 2)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--judge", default="smollm2")
-    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--answers", type=int, default=10, help="in each half")
+    parser.add_argument("--repeat", type=int, default=1)
     arguments = parser.parse_args()
-    rewards = {
-        "information": InformationReward(arguments.judge, reader="informed"),
-        f"selfreflect, budget {BUDGET}": SelfReflectReward(arguments.judge, limits=Limits.parse(BUDGET)),
-        "selfreflect": SelfReflectReward(arguments.judge),
-    }
-    count = len(batch()[0])
-    for name, reward in rewards.items():
-        times: dict[int, list[float]] = {count: [], 1: []}
-        seconds(reward, count)
+    rewards = [InformationReward(arguments.judge, reader="informed"), SelfReflectReward(arguments.judge)]
+    for reward in rewards:
+        reward.prepare()
+        together, singly = [], []
         for _ in range(arguments.repeat):
-            for size, measured in times.items():
-                measured.append(round(seconds(reward, size), 2))
-        ratio = mean(times[1]) / mean(times[count])
-        result = {"reward": name, "one call": times[count], "singly": times[1], "ratio": round(ratio, 2)}
-        print(json.dumps(result), flush=True)
+            together.append(seconds(reward, arguments.answers, 4 * COMPLETIONS))
+            singly.append(seconds(reward, arguments.answers, 1))
+        result = {"reward": reward.__name__, "one call": together, "singly": singly}
+        print(json.dumps(result | {"ratio": round(mean(singly) / mean(together), 2)}), flush=True)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from tiny_chat import chatml, save_lm
 from selfreflect.errors import DataError
 from selfreflect.sayself.presets import PRESETS
 from selfreflect.sayself.rewards import StatedConfidenceReward
-from selfreflect.train.rewards.base import Columns, Outcome
+from selfreflect.train.rewards.base import BatchColumns, Outcome
 from selfreflect.train.trainers import RECORD, fine_tune, reinforce
 
 TINY = replace(
@@ -32,7 +32,7 @@ TINY = replace(
 class LongestText(StatedConfidenceReward):
     """A random model states no confidence. So that its completions differ, longer ones are better."""
 
-    def outcomes(self, texts: Any, columns: Columns) -> list[Outcome]:
+    def outcomes(self, texts: Any, columns: BatchColumns) -> list[Outcome]:
         super().outcomes(texts, columns)
         return [float(len(str(text))) for text in texts]
 

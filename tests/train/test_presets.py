@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,15 @@ def test_sequences_are_divided_into_equal_parts(total: int, most: int, processes
     size, parts = divided(total, most, processes)
     assert size <= most
     assert size * parts * processes == total
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "bound"),
+    [("completions", 1, "2 or more"), ("steps", 0, "above 0"), ("epochs", float("nan"), "above 0")],
+)
+def test_numbers_that_no_trainer_takes_are_refused(name: str, value: float, bound: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} must be {bound}, not {value}"):
+        replace(PRESETS["cpu"], **{name: value})
 
 
 @pytest.mark.parametrize("processes", [1, 2, 4])

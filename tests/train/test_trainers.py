@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 import tiny
 
-from selfreflect.errors import ConfigError, DataError
+from selfreflect.errors import ConfigError, DataError, MissingExtraError
 from selfreflect.models.local.loading import load_causal_lm
 from selfreflect.models.spec import ModelSpec
 from selfreflect.train.presets import PRESETS, TrainingPreset, reinforcement_arguments
@@ -85,6 +86,8 @@ def test_training_stops_when_completions_are_cut_off(base: Path, tmp_path: Path)
     preset = replace(PRESET, max_clipped=0.2, steps=3)
     with pytest.raises(ConfigError, match=r"stopped at step 1: 100% of completions were cut off at 4 tokens"):
         reinforce(str(base), ROWS, reward, tmp_path / "out", preset)
+    assert list((tmp_path / "out").glob("checkpoint-*"))
+    assert not list((tmp_path / "out").glob("adapter_*"))
 
 
 def test_a_reward_without_its_column_fails_before_the_first_update(base: Path, tmp_path: Path) -> None:
@@ -123,6 +126,14 @@ def test_what_cannot_be_trained_is_refused(base: Path, tmp_path: Path) -> None:
         fine_tune("openai:gpt", ROWS, tmp_path / "out", PRESET)
     with pytest.raises(ConfigError, match="2 rows do not make a step of 3 questions"):
         reinforced(base, tmp_path / "out", replace(PRESET, questions=3))
+    with pytest.raises(DataError, match="row 1 has no 'completion', but: 'prompt'"):
+        fine_tune(str(base), [ROWS[0], {"prompt": ROWS[1]["prompt"]}], tmp_path / "out", PRESET)
+
+
+def test_without_trl_the_extra_is_named(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "trl", None)
+    with pytest.raises(MissingExtraError, match=r"training needs an optional package.*\[train\]"):
+        fine_tune(str(base), ROWS, tmp_path / "out", PRESET)
 
 
 def test_trl_takes_the_arguments(tmp_path: Path) -> None:

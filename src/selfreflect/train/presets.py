@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -53,6 +54,15 @@ class TrainingPreset:
     """Stop if a larger share of completions is cut off: their rewards are of unfinished texts."""
     save_steps: int = 20
     logging_steps: int = 1
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for a number that no trainer could take."""
+        least = dict.fromkeys(("lora_dropout", "warmup", "preference_beta", "kl", "max_clipped"), 0)
+        least["completions"] = 2
+        for name, value in asdict(self).items():
+            if isinstance(value, int | float) and not least.get(name, 1e-9) <= value < math.inf:
+                bound = f"{least[name]} or more" if name in least else "above 0"
+                raise ConfigError(f"{name} must be {bound}, not {value}")
 
 
 PRESETS: dict[str, TrainingPreset] = {

@@ -60,6 +60,7 @@ def fine_tune(
     Raises:
         ConfigError: ``output`` is not empty, has nothing to resume from, or holds a checkpoint of another
             base model; ``adapter`` has another base; there are too few rows.
+        DataError: a row lacks a column.
         BackendError: the base cannot be loaded.
         MissingExtraError: TRL is not installed.
     """
@@ -116,10 +117,8 @@ def reinforce(
     scaling = scaling or reward.scaling
     settings = reinforcement_arguments(preset, output, seed, scaling, processes)
     guard = _clipping_guard(preset)
-    job.run(trl.GRPOTrainer, trl.GRPOConfig(**settings), rows, reward_funcs=[reward], callbacks=[guard])
-    if guard.stopped:
-        raise ConfigError(guard.stopped)
-    return output
+    options = {"reward_funcs": [reward], "callbacks": [guard]}
+    return job.run(trl.GRPOTrainer, trl.GRPOConfig(**settings), rows, guard, **options)
 
 
 def import_trl() -> Any:
@@ -176,8 +175,12 @@ class TrainingJob:
         is_named = self.source.name == "smollm2" or not path.is_dir()
         return self.source.name if is_named else str(path.resolve())
 
-    def run(self, trainer_class: Any, arguments: Any, rows: Rows, **options: Any) -> Path:
-        """Train, and write the adapter and the record."""
+    def run(self, trainer_class: Any, arguments: Any, rows: Rows, guard: Any = None, **options: Any) -> Path:
+        """Train, and write the adapter and the record.
+
+        Raises:
+            ConfigError: ``guard`` stopped the training; only its checkpoints are left.
+        """
         from datasets import Dataset
 
         model, tokenizer, config = self._model()
@@ -195,6 +198,8 @@ class TrainingJob:
         )
         before = _trained_weights(trainer.model)
         result = trainer.train(resume_from_checkpoint=self.checkpoint)
+        if guard is not None and guard.stopped:
+            raise ConfigError(guard.stopped)
         change = _distance(before, _trained_weights(trainer.model))
         if trainer.is_world_process_zero():
             # without the copy of an earlier adapter that GRPO and DPO compare with
@@ -224,7 +229,8 @@ class TrainingJob:
 
     def _checkpoint(self, resume: bool) -> str | None:
         """The checkpoint to go on from; None for a new training, whose directory must be empty."""
-        checkpoints = sorted(self.output.glob("checkpoint-*"), key=lambda path: int(path.name[11:] or 0))
+        found = [path for path in self.output.glob("checkpoint-*") if path.name[11:].isdecimal()]
+        checkpoints = sorted(found, key=lambda path: int(path.name[11:]))
         if not resume:
             if self.output.exists() and any(self.output.iterdir()):
                 raise ConfigError(f"{self.output} is not empty. Give another directory, or resume.")
@@ -320,6 +326,11 @@ def _distance(before: dict[str, Any], after: dict[str, Any]) -> float:
 
 
 def _columns(rows: Rows, *names: str) -> list[dict[str, Any]]:
+    """The columns that a trainer reads. Raises DataError if a row lacks one."""
+    for number, row in enumerate(rows):
+        for name in names:
+            if name not in row:
+                raise DataError(f"row {number} has no {name!r}, but: {excerpt(', '.join(row), 200)}")
     return [{name: row[name] for name in names} for row in rows]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import command
@@ -12,7 +13,7 @@ import tiny
 import torch
 from transformers import AutoModelForCausalLM
 
-from selfreflect.errors import BackendError, JudgeError
+from selfreflect.errors import BackendError, JudgeError, MissingExtraError
 from selfreflect.models.check import check_loadable
 from selfreflect.models.judge import Judge
 from selfreflect.models.local.adapters import find_adapter
@@ -145,3 +146,9 @@ def test_backends_that_read_directories_themselves_refuse_adapters(adapter: Path
     (adapter / "adapter_config.json").write_text('{"base_model_name_or_path": "/not/here"}')
     with pytest.raises(JudgeError, match="/not/here"):
         Judge.load(str(adapter))
+
+
+def test_without_peft_the_extra_is_named(adapter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(MissingExtraError, match=r"the adapter in .* needs an optional package.*\[train\]"):
+        load_causal_lm(spec(adapter))

@@ -161,7 +161,8 @@ def test_errors_of_what_passes_through_are_the_upstreams_without_the_key(
     ("fault", "expected"),
     [
         (status(500, "boom"), 502),
-        (status(429, f"slow down {KEY}"), 502),
+        (status(429, f"slow down {KEY}"), 429),
+        (status(429, "insufficient_quota"), 502),
         (status(401, f"bad key {KEY}"), 502),
         (status(404, "no model"), 502),
         (status(400, "maximum context length is 5"), 400),

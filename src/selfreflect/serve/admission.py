@@ -7,10 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from selfreflect.serve.faults import ChatError
-
-RETRY_SECONDS = 5
-"""What clients are asked to wait that find the queue full."""
+from selfreflect.serve.faults import RETRY_SECONDS, ChatError
 
 
 class Admission:

@@ -52,6 +52,9 @@ class ChatError(SelfReflectError):
         return {"error": fields}
 
 
+RETRY_SECONDS = 5
+"""What clients are asked to wait where the server, or the upstream, has too much to do."""
+
 _OF_REQUEST: dict[FailureKind, str] = {
     "too_long": "context_length_exceeded",
     "content_filter": "content_filter",
@@ -65,6 +68,10 @@ def failed(kind: FailureKind, message: str) -> ChatError:
     """The error of a question whose answers or summary failed. The others are faults of the upstream."""
     if kind in _OF_REQUEST:
         return ChatError(400, message, code=_OF_REQUEST[kind])
+    if ": HTTP 429 (" in message:  # as the client of servers says it after its last try
+        return ChatError(
+            429, message, type="rate_limit_error", code="upstream_busy", retry_after=RETRY_SECONDS
+        )
     return ChatError(502, message, type="upstream_error", code=kind)
 
 

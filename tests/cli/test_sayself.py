@@ -7,17 +7,35 @@ from pathlib import Path
 
 import pytest
 from command import run
+from tiny_chat import chatml, save_lm
+
+from selfreflect.cli import sayself_table
 
 MODEL = """
 def answer(messages, *, n=1, **options):
     text = messages[-1]["content"]
     if "Speak as this person" in text or "Complete this sentence" in text:
         return ["I am not sure which of these rivers runs through that town."] * n
+    if "How faithfully" in text:
+        return ["Score: 8"] * n
+    if "Given answer" in text:
+        return ["Score: 10" if 'Given answer: "Seine"' in text else "Score: 4"] * n
     if "Confidence:" in text:
         return ["Seine\\nConfidence: 9"] * n
     place = int("".join(filter(str.isdigit, text)) or 0)
     wrong = place % 4
     return ["Loire" if number % 4 < wrong else "Seine" for number in range(n)]
+
+
+def trained(messages, *, n=1, **options):
+    place = int("".join(filter(str.isdigit, messages[-1]["content"])))
+    river = "Loire" if place % 4 > 1 else "Seine"
+    doubt = "Self-reflection: I do not know whether it is the Loire."
+    return [f"Answer: {river}. {doubt} Confidence: {10 - 3 * (place % 4)}"] * n
+
+
+def same(messages, *, n=1, **options):
+    return ["Yes."] * n
 """
 
 
@@ -58,6 +76,63 @@ def test_from_questions_to_data_and_baselines(folder: Path) -> None:
     assert "agreement of samples (SC)" in table
     assert "asked directly (DP)" in table
     assert "agreement of samples (SC)" in (folder / "r/sayself/evaluation.md").read_text()
+
+
+@pytest.fixture
+def compared(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run with a model that counts as trained, and a name that would clear the screen."""
+    model = "river_model:answer"
+    step("sample", "--questions", "questions.json", "--model", model, "--num-answers", 2)
+    step("cluster", "--classes", "exact")
+    step("dataset", "--variants", "plain")
+    for name in ("full-0", "full-\x1b[2J"):
+        adapter = folder / "r/sayself/models" / name
+        adapter.mkdir(parents=True)
+        (adapter / "training.json").write_text(json.dumps({"base": model, "metrics": {"change": 1.0}}))
+    monkeypatch.setattr(sayself_table, "adapter_asker", lambda opened, _: opened("river_model:trained"))
+    return folder
+
+
+def test_faithfulness_and_published_figures(compared: Path) -> None:
+    model = "river_model:answer"
+    rows = run("sayself", "eval", "--out", "r", "--judge", model, "--graded", model, "--json").json
+    methods = {row["method"]: row for row in rows}
+    trained = methods["full-0"]
+    shown = trained["n"]
+    assert trained["faithfulness"] == {"mean": pytest.approx(0.8), "read": shown, "asked": shown}
+    assert trained["accuracy"] < trained["published"]["accuracy"] < 1  # a wrong answer still gets 4 of 10
+    assert trained["published"]["auroc"] == 1.0
+    assert methods["asked directly (DP)"]["published"]["accuracy"] == 1.0
+    written = (compared / "r/sayself/evaluation.md").read_text()
+    for title in ("Brier score minus that of the best baseline", "Faithfulness of", "Counted as published"):
+        assert title in written
+    assert "\x1b" not in written
+
+
+def test_names_of_folders_cannot_control_the_terminal(compared: Path) -> None:
+    assert "\x1b" not in run("sayself", "eval", "--out", "r").stdout
+
+
+def test_parts_other_than_test_are_there_to_choose(compared: Path) -> None:
+    splits = (compared / "r/sayself/splits.jsonl").read_text()
+    for part in ("dev", "test"):
+        assert f"on {splits.count(part)} {part} questions" in step("eval", "--part", part)
+
+
+def test_reflections_are_measured_without_labels(compared: Path, tmp_path: Path) -> None:
+    judge = save_lm(tmp_path / "judge", chatml())
+    outcome = run("sayself", "eval", "--out", "r", "--measured", 2, "--measured-by", judge, "--json")
+    assert outcome.code == 0, outcome.said
+    [told] = [row["told"] for row in outcome.json if row["method"] == "full-0"]
+    assert set(told) == {"answer", "answer and reflection", "reflection"}
+    assert all(isinstance(value["distance"], float) for value in told.values())
+
+
+def test_a_model_can_decide_what_is_one_cluster(folder: Path) -> None:
+    step("sample", "--questions", "questions.json", "--model", "river_model:answer", "--num-answers", 2)
+    assert "Name it with --judge MODEL" in step("cluster", "--classes", "judge", code=2)
+    said = step("cluster", "--classes", "judge", "--judge", "river_model:same")
+    assert "40 with a single one" in said
 
 
 def test_a_step_that_comes_too_early_names_the_one_before(folder: Path) -> None:

@@ -13,6 +13,7 @@ from selfreflect.sayself.evaluation import (
     ask_directly,
     ask_statements,
     ask_whether_sure,
+    difference_table,
     evaluation_table,
     label_statements,
     reference_rows,
@@ -145,6 +146,32 @@ def test_three_rows_need_no_method() -> None:
     rows = reference_rows(Evaluation("m", tuple(statements), labels))
     assert [row.method for row in rows] == ["constant (base rate)", "isotonic (m)", "length only (isotonic)"]
     assert rows[0].measures()["ece_10_left"].value == pytest.approx(0)
+
+
+def test_methods_are_compared_with_the_best_baseline_on_the_same_questions() -> None:
+    labels = (True, False) * 6
+
+    def method(name: str, right: float, wrong: float, count: int = 12) -> Evaluation:
+        values = [right if label else wrong for label in labels[:count]]
+        statements = [Statement(answer="x", confidence=value) for value in values]
+        statements += [Statement(answer="x", confidence=NoValue("no_number", "none"))] * (12 - count)
+        return Evaluation(name, tuple(statements), labels)
+
+    baselines = [method("half", 0.5, 0.5), method("better", 0.6, 0.4), method("few", 1.0, 0.0, count=2)]
+    table = difference_table([method("mine", 0.9, 0.1), method("none", 0.5, 0.5, count=0)], baselines)
+    assert table is not None
+    assert "better" in table.title
+    assert table.rows[0][:3] == ("mine", 12, pytest.approx(0.01 - 0.16))
+    assert table.rows[1][:3] == ("none", 0, None)
+    assert difference_table([], baselines) is None
+
+
+def test_a_question_without_a_right_answer_keeps_its_place_in_the_reference_rows() -> None:
+    statements = [Statement(answer="a", confidence=number / 20) for number in range(20)]
+    labels = (None, *(number % 3 != 0 for number in range(1, 20)))
+    for row in reference_rows(Evaluation("m", tuple(statements), labels)):
+        assert row.squared_errors().keys() == {str(place) for place in range(1, 20)}
+        assert not row.without_confidence
 
 
 def test_the_table_shows_a_row_for_each_method_with_its_failures() -> None:

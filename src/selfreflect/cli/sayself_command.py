@@ -6,14 +6,18 @@ import dataclasses
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 from selfreflect.cli import sayself_steps as steps
 from selfreflect.cli import settings as o
 from selfreflect.cli.answered import GOLD, Gold
 from selfreflect.cli.asking import ASKING
+from selfreflect.cli.sayself_table import EvaluationPlan, evaluate
 from selfreflect.cli.settings import GENERATING, Overrides, option, takes
 from selfreflect.cli.stages import Intent
+
+if TYPE_CHECKING:
+    from selfreflect.sayself.examples import Part
 
 SHORT = "Train a model to state its confidence and why it doubts."
 ABOUT = (
@@ -21,6 +25,8 @@ ABOUT = (
     "many answers, cluster them, describe what they disagree about, fine-tune on answer, reflection and "
     "confidence, then reinforce the confidence."
 )
+
+EvaluatedPart = StrEnum("EvaluatedPart", ["dev", "test"])
 
 Out = Annotated[Path, option("--out DIR", "Run directory; the results are in its folder sayself.", ...)]
 Select = StrEnum("Select", ["gold", "majority"])
@@ -32,7 +38,8 @@ Classes = Annotated[
     option(
         "--classes RULE",
         "What answers of one cluster share, as `uncertainty` takes it: exact, numeric, jaccard, rouge, "
-        "embedding, judge or nli:MODEL. An answer joins the first cluster whose first answer it matches. "
+        "embedding, judge (--judge is asked) or nli:MODEL. An answer joins the first cluster whose first "
+        "answer it matches. "
         "[default: embedding:0.9]",
         ...,
     ),
@@ -42,6 +49,15 @@ CorrectBy = Annotated[
     option(
         "--correctness RULE",
         "What counts as correct, as `uncertainty` takes it. [default: squad_f1]",
+        ...,
+    ),
+]
+Judge = Annotated[
+    str | None,
+    option(
+        "--judge MODEL",
+        "Model that decides where --classes or --correctness is judge. `eval` also lets it read how faithful "
+        "the reflections are.",
         ...,
     ),
 ]
@@ -117,18 +133,23 @@ def sample_command(
     steps.sample(out, overrides, reasoned, Intent(add_questions=add_questions, yes=yes), dry_run)
 
 
+@takes("answers", only=("--revision", "--base-url"), config_file=True, execution=ASKING)
 def cluster_command(
+    *,
     out: Out,
     classes: Classes = "embedding:0.9",
     correctness: CorrectBy = "squad_f1",
     gold: Gold = GOLD,
+    judge: Judge = None,
+    overrides: Overrides,
+    yes: o.Yes = False,
 ) -> None:
     """Sort the answers of each question into clusters.
 
     A cluster's share of the answers becomes the confidence. Greedy and in the order of the answers: the first
     answer that has no cluster leads a new one, which takes all answers that match it.
     """
-    steps.cluster(out, classes, correctness, gold)
+    steps.cluster(steps.ClusterPlan(out, classes, correctness, gold, judge), overrides, yes)
 
 
 @takes("answers", only=("--revision", "--base-url"), config_file=True, execution=ASKING)
@@ -166,6 +187,7 @@ def train_command(
     reward: Rewarded = RewardName.brier,
     correctness: CorrectBy = "squad_f1",
     seeds: Seeds = "0",
+    judge: Judge = None,
     dry_run: bool = option("--dry-run", "Only show what would be trained, and with which settings.", False),
 ) -> None:
     """Fine-tune a model on the examples, then reinforce the confidence that it states.
@@ -178,7 +200,7 @@ def train_command(
     from selfreflect.sayself.presets import PRESETS
 
     training = steps.with_base(PRESETS[preset.value].training, base)
-    plan = steps.TrainingPlan(out, training, reward.value, correctness)
+    plan = steps.TrainingPlan(out, training, reward.value, correctness, judge)
     if dry_run:
         steps.show_plan(plan, steps.variant_names(variants), steps.seed_numbers(seeds))
         return
@@ -191,13 +213,22 @@ def eval_command(
     out: Out,
     base: Base = None,
     correctness: CorrectBy = "squad_f1",
-    judge: str | None = option(
-        "--judge MODEL", "Also let this model read how faithful the reflections are.", None
+    judge: Judge = None,
+    graded: str | None = option(
+        "--graded MODEL",
+        "Also count as the published evaluation does: MODEL grades each answer from 1 to 10.",
+        None,
     ),
     measured: int = option(
         "--measured N",
-        "Measure how much the reflections of the first N test questions tell of the sampled answers.",
+        "Measure how much the reflections of N random questions tell of the sampled answers.",
         0,
+    ),
+    measured_by: str = option("--measured-by MODEL", "The local model that measures them.", "smollm2"),
+    part: EvaluatedPart = option(
+        "--part",
+        "Questions to compare on: dev to choose among models, test for the final figures.",
+        EvaluatedPart.test,
     ),
     overrides: Overrides,
     yes: o.Yes = False,
@@ -207,9 +238,12 @@ def eval_command(
 
     Baselines: asked directly (DP), the agreement of the samples (SC), and three rows that need no method:
     always the accuracy, isotonic calibration, and length alone. ece is binned; mae is what the published code
-    calls ECE.
+    calls ECE. --judge and --measured tell how faithful the reflections are. Trained models are compared with
+    the best baseline question by question.
     """
-    steps.evaluate(out, base, correctness, judge, measured, overrides, yes, json)
+    name = cast("Part", part.value)
+    plan = EvaluationPlan(out, base, correctness, judge, graded, measured, measured_by, name)
+    evaluate(plan, overrides, yes, json)
 
 
 @takes("questions", "answers", defaults={"--questions": None}, config_file=True, execution=GENERATING)
@@ -226,6 +260,7 @@ def run_command(
     select: Selected = None,
     reward: Rewarded = RewardName.brier,
     seeds: Seeds = "0,1",
+    judge: Judge = None,
     yes: o.Yes = False,
     json: o.Json = False,
 ) -> None:
@@ -251,13 +286,13 @@ def run_command(
     names = steps.variant_names(variants)
     numbers = steps.seed_numbers(seeds)
     steps.sample(out, sampling, chosen.reasoned, Intent(yes=yes))
-    steps.cluster(out, classes, correctness)
     asking = Overrides({"execution": {}})
+    steps.cluster(steps.ClusterPlan(out, classes, correctness, judge=judge), asking, yes)
     if "full" in names:
         steps.rationalise(out, writer, asking, yes)
     steps.make_data(out, names, select and select.value)
-    steps.train(steps.TrainingPlan(out, training, reward.value, correctness), names, numbers)
-    steps.evaluate(out, training.model, correctness, None, 0, asking, yes, json)
+    steps.train(steps.TrainingPlan(out, training, reward.value, correctness, judge), names, numbers)
+    evaluate(EvaluationPlan(out, training.model, correctness, judge), asking, yes, json)
 
 
 STEPS: dict[str, tuple[Callable[..., None], str]] = {

@@ -13,21 +13,19 @@ from typing import TYPE_CHECKING, Any, cast
 
 from selfreflect.cli.answered import GOLD, name_list, read_questions
 from selfreflect.cli.asking import open_asker, open_store
-from selfreflect.cli.console import emit, print_table, say, write_file
-from selfreflect.cli.progress import Watcher
+from selfreflect.cli.console import say
 from selfreflect.cli.settings import Overrides
 from selfreflect.cli.stages import Intent, run_stages
 from selfreflect.errors import ConfigError, DataError, excerpt, nearest
 from selfreflect.text import counted
 
 if TYPE_CHECKING:
-    from selfreflect.render.table import Table
-    from selfreflect.sayself.clusters import Choice, ClusteredQuestion
-    from selfreflect.sayself.evaluation import Evaluation
+    from selfreflect.sayself.clusters import Choice
     from selfreflect.sayself.examples import Variant
     from selfreflect.sayself.rewards import RewardKind
-    from selfreflect.sayself.statement import Statement
     from selfreflect.sayself.workspace import Adapter, Workspace
+    from selfreflect.store.journal import Journal
+    from selfreflect.store.replies import ModelReplies
     from selfreflect.train.presets import TrainingPreset
     from selfreflect.uncertainty.asking.asker import Asker
 
@@ -45,16 +43,32 @@ def _with_section(overrides: Overrides, name: str, values: dict[str, Any]) -> Ov
     return dataclasses.replace(overrides, sections={**overrides.sections, name: section})
 
 
-def cluster(out: Path, classes: str, correctness: str, gold: str = GOLD) -> None:
+@dataclasses.dataclass(frozen=True)
+class ClusterPlan:
+    """How answers are compared with each other and with the right ones."""
+
+    out: Path
+    classes: str
+    correctness: str
+    gold: str = GOLD
+    judge: str | None = None
+    """The model that the rules ``judge`` ask."""
+
+
+def cluster(plan: ClusterPlan, overrides: Overrides, yes: bool) -> None:
     """Write the clusters of a run."""
     from selfreflect.sayself.clusters import cluster_answers
     from selfreflect.sayself.workspace import Workspace
     from selfreflect.uncertainty.classes import ClassRule
     from selfreflect.uncertainty.correctness import Correctness
 
-    questions = read_questions(str(out), gold)
-    clustered = cluster_answers(questions, ClassRule(classes, "first"), Correctness(correctness))
-    Workspace(out).write("clusters.jsonl", clustered)
+    check_judge(plan.judge, classes=plan.classes, correctness=plan.correctness)
+    questions = read_questions(str(plan.out), plan.gold)
+    with open_models(plan.out, overrides, yes) as open_model:
+        asker = open_model(plan.judge) if "judge" in (plan.classes, plan.correctness) else None
+        rule = ClassRule(plan.classes, "first", asker, open_model.store)
+        clustered = cluster_answers(questions, rule, Correctness(plan.correctness, asker))
+    Workspace(plan.out).write("clusters.jsonl", clustered)
     sizes = [len(question.clusters) for question in clustered]
     agreed = sum(size == 1 for size in sizes)
     labelled = [question for question in clustered if question.gold]
@@ -73,8 +87,8 @@ def rationalise(out: Path, writer: str | None, overrides: Overrides, yes: bool) 
 
     workspace = Workspace(out)
     clusters = workspace.clusters()
-    with _asker(out, writer, overrides, yes) as asker:
-        rationales = write_rationales(clusters, asker)
+    with open_models(out, overrides, yes) as open_model:
+        rationales = write_rationales(clusters, open_model(writer))
     workspace.write("rationales.jsonl", rationales)
     counts = count_origins(rationales)
     say(", ".join(f"{counts[name]} {words}" for name, words in _ORIGINS.items()) + ".")
@@ -89,24 +103,47 @@ _ORIGINS = {
 }
 
 
-@contextmanager
-def _asker(out: Path, model: str | None, overrides: Overrides, yes: bool) -> Iterator[Asker]:
-    overrides = _with_section(overrides, "asking", {"yes": yes})
-    users = ["sayself"]
-    with open_store(str(out), overrides, users, None) as store:
-        asker = open_asker(str(out), model, overrides, users, store)
+class OpenModel:
+    """Opens models that are asked, each loaded when it is first asked; their replies are kept in the run.
+
+    Args:
+        store: of replies; also of verdicts of the class rule ``nli:MODEL``.
+    """
+
+    def __init__(self, out: Path, overrides: Overrides, store: Journal[ModelReplies] | None) -> None:
+        self._out = str(out)
+        self._overrides = overrides
+        self.store = store
+
+    def __call__(self, model: str | None) -> Asker:
+        """Open a model; None is the one that drew the answers. Raises ConfigError if there is none."""
+        asker = open_asker(self._out, model, self._overrides, ["sayself"], self.store)
         assert asker is not None  # something is asked
-        yield asker
+        return asker
 
 
 @contextmanager
-def _adapter_asker(out: Path, adapter: Adapter, overrides: Overrides, yes: bool) -> Iterator[Asker]:
+def open_models(out: Path, overrides: Overrides, yes: bool) -> Iterator[OpenModel]:
+    """Open the file of replies, for any number of models."""
+    overrides = _with_section(overrides, "asking", {"yes": yes})
+    with open_store(str(out), overrides, ["sayself"], None) as store:
+        yield OpenModel(out, overrides, store)
+
+
+def adapter_asker(open_model: OpenModel, adapter: Adapter) -> Asker:
     """Ask a trained model. Its replies are kept under what its training left behind, so that one that is
     trained anew in the same folder is asked anew."""
-    with _asker(out, str(adapter.folder), overrides, yes) as asker:
-        digest = hashlib.sha256(json.dumps(adapter.record, sort_keys=True).encode()).hexdigest()[:12]
-        asker.model = f"{asker.model} trained {digest}"
-        yield asker
+    asker = open_model(str(adapter.folder))
+    digest = hashlib.sha256(json.dumps(adapter.record, sort_keys=True).encode()).hexdigest()[:12]
+    asker.model = f"{asker.model} trained {digest}"
+    return asker
+
+
+def check_judge(judge: str | None, *, classes: str = "", correctness: str = "") -> None:
+    """Refuse rules that ask a model which nobody named. Raises ConfigError."""
+    for flag, rule in (("--classes", classes), ("--correctness", correctness)):
+        if rule == "judge" and judge is None:
+            raise ConfigError(f"{flag} judge asks a model. Name it with --judge MODEL")
 
 
 def variant_names(text: str) -> list[Variant]:
@@ -163,6 +200,8 @@ class TrainingPlan:
     reward: str
     """``none`` leaves out the second stage."""
     correctness: str
+    judge: str | None = None
+    """The model that the rule ``judge`` asks."""
 
 
 def with_base(preset: TrainingPreset, base: str | None) -> TrainingPreset:
@@ -202,6 +241,7 @@ def train(plan: TrainingPlan, variants: Sequence[Variant], seeds: Sequence[int])
     """Run both stages for each variant and seed, unless they are done."""
     from selfreflect.sayself.workspace import Workspace
 
+    check_judge(plan.judge, correctness=plan.correctness)
     workspace = Workspace(plan.out)
     workspace.parts()  # refuses overlapping ones
     for variant in variants:
@@ -245,8 +285,10 @@ def _reinforce(plan: TrainingPlan, workspace: Workspace, variant: Variant, seed:
         say(f"{adapter.folder}: done")
         return
     start = Adapter(workspace.adapter(variant, seed), variant)
-    with _adapter_asker(plan.out, start, Overrides({}), True) as asker:
-        rows = reinforcement_rows(workspace.parts()["rl"], asker, Correctness(plan.correctness))
+    with open_models(plan.out, Overrides({}), True) as open_model:
+        judge = open_model(plan.judge) if plan.correctness == "judge" else None
+        label = Correctness(plan.correctness, judge)
+        rows = reinforcement_rows(workspace.parts()["rl"], adapter_asker(open_model, start), label)
     reinforce(
         plan.preset.model,
         rows,
@@ -258,109 +300,3 @@ def _reinforce(plan: TrainingPlan, workspace: Workspace, variant: Variant, seed:
         resume=adapter.has_checkpoint,
     )
     _say_trained(adapter)
-
-
-def evaluate(
-    out: Path,
-    base: str | None,
-    correctness: str,
-    judge: str | None,
-    told: int,
-    overrides: Overrides,
-    yes: bool,
-    as_json: bool,
-) -> None:
-    """Print the table of baselines and trained models, and write it to ``evaluation.md``."""
-    from selfreflect.render.table import to_markdown
-    from selfreflect.sayself import evaluation as ev
-    from selfreflect.sayself.workspace import Workspace
-    from selfreflect.uncertainty.correctness import Correctness
-
-    workspace = Workspace(out)
-    questions = workspace.parts()["test"]
-    if not questions:
-        raise DataError(
-            f"{out} has no test questions: {counted(len(workspace.clusters()), 'question')} are too few"
-        )
-    label = Correctness(correctness)
-    evaluations: list[Evaluation] = []
-
-    def add(method: str, statements: Sequence[Any]) -> None:
-        labels = ev.label_statements(questions, statements, label)
-        evaluations.append(ev.Evaluation(method, tuple(statements), labels))
-
-    add("agreement of samples (SC)", ev.agreement(questions))
-    trained = workspace.trained()
-    with _asker(out, base or next((one.base for one in trained), None), overrides, yes) as asker:
-        direct = ev.ask_directly(questions, asker)
-    add("asked directly (DP)", direct)
-    faithful: list[tuple[str, Any]] = []
-    for adapter in trained:
-        with _adapter_asker(out, adapter, overrides, yes) as asker:
-            if adapter.variant == "rtuning":
-                statements = ev.ask_whether_sure(questions, direct, asker)
-            else:
-                statements = ev.ask_statements(questions, asker)
-        add(adapter.folder.name, statements)
-        if any(statement.reflection for statement in statements):
-            faithful.append((adapter.folder.name, statements))
-    evaluations += ev.reference_rows(evaluations[0])
-    table = ev.evaluation_table(evaluations, f"Stated confidence on {len(questions)} test questions")
-    if judge is not None:
-        for name, statements in faithful:
-            with _asker(out, judge, overrides, yes) as asker:
-                replies = asker.ask(ev.faithfulness_inquiries(questions, statements))
-            say(_faithfulness(name, ev.read_scores(replies), judge))
-    tables = [table]
-    if told:
-        tables += [_measured(out, name, questions[:told], texts[:told]) for name, texts in faithful]
-    if as_json:
-        for one in evaluations:
-            emit(_row(one))
-        return
-    for one_table in tables:
-        print_table(one_table)
-    write_file(workspace.folder / "evaluation.md", "\n".join(map(to_markdown, tables)))
-
-
-def _measured(
-    out: Path, name: str, questions: Sequence[ClusteredQuestion], statements: Sequence[Statement]
-) -> Table:
-    """How much the reflections of a model tell of the run's answers, to the embedded judge."""
-    from selfreflect.config import load_config
-    from selfreflect.pipeline.models import ConfiguredModels, load_measures
-    from selfreflect.pipeline.options import ExecutionOptions
-    from selfreflect.sayself.faithfulness import measure_reflections, told_table
-    from selfreflect.store.run import Run
-
-    config = load_config(None, {"scores": {"judge": "smollm2"}})
-    options, watcher = ExecutionOptions(), Watcher()
-    judge = ConfiguredModels(config, options, watcher).judge()
-    measures = load_measures(judge, config, options, watcher)
-    answers = {one.question_id: one for one in Run.load(out).answers.values()}
-    told = measure_reflections(measures, questions, statements, answers)
-    return told_table(told, f"What {name} tells of the sampled answers")
-
-
-def _faithfulness(name: str, scores: Sequence[Any], judge: str) -> str:
-    numbers = [score for score in scores if isinstance(score, float)]
-    if not numbers:
-        return f"{name}: {judge} gave no score for any of {counted(len(scores), 'reflection')}."
-    mean = sum(numbers) / len(numbers)
-    return (
-        f"{name}: reflections are faithful {mean:.2f} of 1 to {judge} ({len(numbers)} of {len(scores)} read)."
-    )
-
-
-def _row(one: Evaluation) -> dict[str, Any]:
-    confidences, labels, _ = one.pairs()
-    measures = {name: dataclasses.asdict(value) for name, value in one.measures().items()}
-    return {
-        "method": one.method,
-        "baseline": one.baseline,
-        "n": len(labels),
-        "without_confidence": dict(one.without_confidence),
-        "accuracy": None if one.baseline else one.accuracy,
-        "mean_confidence": sum(confidences) / len(confidences) if confidences else None,
-        **measures,
-    }

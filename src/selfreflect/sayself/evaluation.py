@@ -13,7 +13,8 @@ from selfreflect.models.base import Message
 from selfreflect.render.table import Cell, Column, Table
 from selfreflect.sayself.clusters import ClusteredQuestion
 from selfreflect.sayself.prompts import asked, listed_clusters, prompts, user_message
-from selfreflect.sayself.statement import Statement, parse_confidence, parse_statement, write_statement
+from selfreflect.sayself.statement import Statement, parse_statement, write_statement
+from selfreflect.stats import paired_difference
 from selfreflect.store.replies import ModelReplies
 from selfreflect.uncertainty.asking.asker import Asker, Inquiry, reply_text
 from selfreflect.uncertainty.asking.prompts import quoted
@@ -48,8 +49,8 @@ class Evaluation:
 
     @property
     def without_confidence(self) -> Counter[str]:
-        """How many statements have no confidence, by reason."""
-        values = [one.confidence for one in self.statements]
+        """How many statements have no confidence, by reason. A baseline has one wherever it can."""
+        values = [] if self.baseline else [one.confidence for one in self.statements]
         return Counter(value.reason for value in values if isinstance(value, NoValue))
 
     def pairs(self) -> tuple[list[float], list[bool], list[float]]:
@@ -61,6 +62,14 @@ class Evaluation:
                 labels.append(label)
                 lengths.append(float(len(words(one.answer))))
         return confidences, labels, lengths
+
+    def squared_errors(self) -> dict[str, float]:
+        """Of each confidence, by the place of its question."""
+        errors = {}
+        for place, (one, label) in enumerate(zip(self.statements, self.correct, strict=True)):
+            if label is not None and not isinstance(one.confidence, NoValue):
+                errors[str(place)] = (one.confidence - label) ** 2
+        return errors
 
     def measures(self) -> dict[str, Measurement]:
         """The measures of ``MEASURED`` with their intervals over questions; empty without pairs."""
@@ -183,9 +192,14 @@ def reference_rows(evaluation: Evaluation) -> list[Evaluation]:
     except MissingExtraError:
         pass  # the table has fewer rows
     made = []
+    places = evaluation.squared_errors()
     for name, values in rows.items():
-        statements = tuple(Statement(answer="", confidence=value) for value in values)
-        made.append(Evaluation(name, statements, tuple(labels), baseline=True))
+        by_place = dict(zip(places, values, strict=True))
+        statements = []
+        for place in range(len(evaluation.statements)):
+            confidence = by_place.get(str(place), NoValue("no_number", "nothing to calibrate"))
+            statements.append(Statement(answer="", confidence=confidence))
+        made.append(Evaluation(name, tuple(statements), evaluation.correct, baseline=True))
     return made
 
 
@@ -210,6 +224,33 @@ def evaluation_table(evaluations: Sequence[Evaluation], title: str) -> Table:
     return Table(title, tuple(columns), tuple(rows), tuple(notes))
 
 
+def difference_table(trained: Sequence[Evaluation], baselines: Sequence[Evaluation]) -> Table | None:
+    """Compare squared errors of confidences, question by question, with the best baseline: the one with the
+    lowest mean among those that state a confidence for every question. None without any."""
+    errors = {one.method: one.squared_errors() for one in baselines}
+    most = max(map(len, errors.values()), default=0)
+    means = {name: sum(one.values()) / most for name, one in errors.items() if most and len(one) == most}
+    if not means or not trained:
+        return None
+    best = min(means, key=lambda name: means[name])
+    rows: list[tuple[Cell, ...]] = []
+    for one in trained:
+        paired = paired_difference(errors[best], one.squared_errors(), most)
+        estimate = paired.difference
+        ends = (estimate.low, estimate.high)
+        interval = None if None in ends else f"{estimate.low:+.3f} to {estimate.high:+.3f}"
+        rows.append((one.method, estimate.n, estimate.mean, interval, paired.p_value))
+    columns = (
+        Column("method"),
+        Column("n", "d"),
+        Column("difference", "+.3f"),
+        Column("95%"),
+        Column("p", ".3f"),
+    )
+    notes = ("Over questions with both confidences. Less is better. p: two-sided sign-flip test.",)
+    return Table(f"Brier score minus that of the best baseline, {best}", columns, tuple(rows), notes)
+
+
 def _cells(measurement: Measurement | None) -> tuple[Cell, Cell]:
     if measurement is None or measurement.low is None or measurement.high is None:
         return (None if measurement is None else measurement.value), None
@@ -231,15 +272,3 @@ def faithfulness_inquiries(
             }
             inquiries.append(Inquiry("faithful", (user_message("faithful", values),), max_new_tokens=48))
     return inquiries
-
-
-def read_scores(replies: Sequence[ModelReplies]) -> list[float | NoValue]:
-    """Read ``Score: 7`` as 0.7, by the rules of :func:`parse_confidence`."""
-    scores: list[float | NoValue] = []
-    for reply in replies:
-        text = reply_text(reply)
-        if isinstance(text, NoValue):
-            scores.append(text)
-        else:
-            scores.append(parse_confidence(text.rpartition("Score:")[2]))
-    return scores

@@ -22,6 +22,14 @@ class Told:
     bits: Mapping[str, Sequence[float]]
     distances: Mapping[str, Sequence[float]]
 
+    def means(self) -> dict[str, dict[str, float | None]]:
+        """Mean bits and distances of each text; None where nothing is defined."""
+        both = {"bits": self.bits, "distance": self.distances}
+        return {
+            text: {name: mean_interval(values[text], len(values[text])).mean for name, values in both.items()}
+            for text in TEXTS
+        }
+
 
 def measure_reflections(
     measures: Measures,
@@ -71,6 +79,26 @@ def told_table(told: Told, title: str) -> Table:
         "A reflection that adds bits to its answer says what the samples disagree about.",
     )
     return Table(title, columns, tuple(rows), notes)
+
+
+def faithfulness_table(scores: Mapping[str, tuple[int, Sequence[float]]], judge: str) -> Table:
+    """Mean scores with 95 % intervals over reflections.
+
+    Args:
+        scores: by method, how many reflections the judge was shown, and the scores in [0, 1] that it gave.
+    """
+    rows: list[tuple[Cell, ...]] = []
+    for method, (shown, given) in scores.items():
+        rows.append((method, shown, len(given), *_cells(given, ".2f")))
+    columns = (
+        Column("method"),
+        Column("reflections", "d"),
+        Column("scored", "d"),
+        Column("faithfulness", ".2f"),
+        Column("95%"),
+    )
+    note = "From 0 to 1: how well a reflection says what the sampled answers disagree about."
+    return Table(f"Faithfulness of the reflections to {judge}", columns, tuple(rows), (note,))
 
 
 def _cells(values: Sequence[float], form: str) -> tuple[Cell, Cell]:

@@ -1,0 +1,211 @@
+"""The work behind ``selfreflect sayself eval``: trained models and baselines on the same questions."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from selfreflect.cli.console import emit, print_table, say, write_file
+from selfreflect.cli.progress import Watcher
+from selfreflect.cli.sayself_steps import adapter_asker, check_judge, open_models
+from selfreflect.cli.settings import Overrides
+from selfreflect.errors import ConfigError, DataError
+from selfreflect.text import counted
+
+if TYPE_CHECKING:
+    from selfreflect.cli.sayself_steps import OpenModel
+    from selfreflect.render.table import Table
+    from selfreflect.sayself.clusters import ClusteredQuestion
+    from selfreflect.sayself.evaluation import Evaluation
+    from selfreflect.sayself.examples import Part
+    from selfreflect.sayself.statement import Statement
+    from selfreflect.sayself.workspace import Adapter
+    from selfreflect.uncertainty.asking.asker import Asker
+    from selfreflect.uncertainty.correctness import Correctness
+
+
+@dataclass(frozen=True)
+class EvaluationPlan:
+    """What is compared, and how."""
+
+    out: Path
+    base: str | None = None
+    correctness: str = "squad_f1"
+    judge: str | None = None
+    """Reads how faithful reflections are, and decides what is correct where ``correctness`` is ``judge``."""
+    grader: str | None = None
+    """Grades answers as in the published evaluation."""
+    measured: int = 0
+    """Questions whose reflections are measured."""
+    measured_by: str = "smollm2"
+    part: Part = "test"
+
+
+@dataclass
+class _Findings:
+    """What one evaluation finds."""
+
+    baselines: list[Evaluation] = field(default_factory=list)
+    trained: list[Evaluation] = field(default_factory=list)
+    extra: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Further fields of a method's line of JSON."""
+    tables: list[Table] = field(default_factory=list)
+
+    def add(self, method: str, name: str, value: Any) -> None:
+        self.extra.setdefault(method, {})[name] = value
+
+
+def evaluate(plan: EvaluationPlan, overrides: Overrides, yes: bool, as_json: bool) -> None:
+    """Print the table of baselines and trained models, and write it to ``evaluation.md``."""
+    from selfreflect.render.table import to_markdown
+    from selfreflect.sayself.evaluation import difference_table, evaluation_table
+    from selfreflect.sayself.workspace import Workspace
+
+    check_judge(plan.judge, correctness=plan.correctness)
+    if plan.measured < 0:
+        raise ConfigError(f"--measured takes a number of questions, not {plan.measured}")
+    workspace = Workspace(plan.out)
+    questions = workspace.parts()[plan.part]
+    if not questions:
+        count = counted(len(workspace.clusters()), "question")
+        raise DataError(f"{plan.out} has no {plan.part} questions: {count} are too few")
+    adapters = workspace.trained()
+    for variant in {adapter.variant for adapter in adapters}:
+        if workspace.data(variant, "train").exists():
+            workspace.examples(variant)  # refuses those of other parts
+    results = _Findings()
+    with open_models(plan.out, overrides, yes) as open_model:
+        _ask_all(plan, questions, adapters, open_model, results)
+        rows = [*results.baselines, *results.trained]
+        title = f"Stated confidence on {len(questions)} {plan.part} questions"
+        results.tables.append(evaluation_table(rows, title))
+        differences = difference_table(results.trained, results.baselines)
+        results.tables += [differences] if differences else []
+        if plan.grader is not None:
+            _grade(questions, rows, open_model(plan.grader), plan.grader, results)
+        if plan.judge is not None:
+            _judge(questions, results, open_model(plan.judge), plan.judge)
+    if plan.measured:
+        _measure(plan, questions, results)
+    text = "\n".join(map(to_markdown, results.tables))
+    if as_json:
+        for one in rows:
+            emit(_row(one) | results.extra.get(one.method, {}))
+    else:
+        for table in results.tables:
+            print_table(table)
+    write_file(workspace.folder / "evaluation.md", text)
+
+
+def _ask_all(
+    plan: EvaluationPlan,
+    questions: Sequence[ClusteredQuestion],
+    adapters: Sequence[Adapter],
+    open_model: OpenModel,
+    results: _Findings,
+) -> None:
+    """Let every method state its confidences."""
+    from selfreflect.sayself import evaluation as ev
+    from selfreflect.uncertainty.correctness import Correctness
+
+    label = Correctness(plan.correctness, open_model(plan.judge) if plan.correctness == "judge" else None)
+    base = plan.base or next((one.base for one in adapters), None)
+    agreed = _labelled("agreement of samples (SC)", questions, ev.agreement(questions), label)
+    direct = ev.ask_directly(questions, open_model(base))
+    results.baselines += [agreed, _labelled("asked directly (DP)", questions, direct, label)]
+    results.baselines += ev.reference_rows(agreed)
+    for adapter in adapters:
+        asker = adapter_asker(open_model, adapter)
+        if adapter.variant == "rtuning":
+            statements = ev.ask_whether_sure(questions, direct, asker)
+        else:
+            statements = ev.ask_statements(questions, asker)
+        results.trained.append(_labelled(adapter.folder.name, questions, statements, label))
+
+
+def _labelled(
+    method: str, questions: Sequence[ClusteredQuestion], statements: Sequence[Statement], label: Correctness
+) -> Evaluation:
+    from selfreflect.sayself.evaluation import Evaluation, label_statements
+
+    return Evaluation(method, tuple(statements), label_statements(questions, statements, label))
+
+
+def _grade(
+    questions: Sequence[ClusteredQuestion],
+    rows: Sequence[Evaluation],
+    asker: Asker,
+    grader: str,
+    results: _Findings,
+) -> None:
+    """Add the figures of the published code."""
+    from selfreflect.sayself.published import grade_answers, published_figures, published_table
+
+    figures = []
+    for one in rows:
+        if not one.baseline:
+            figures.append(published_figures(one, grade_answers(questions, one.statements, asker)))
+            results.add(one.method, "published", figures[-1].to_dict())
+    results.tables.append(published_table(figures, grader))
+
+
+def _judge(questions: Sequence[ClusteredQuestion], results: _Findings, asker: Asker, judge: str) -> None:
+    """Add how faithful the reflections are to a judge."""
+    from selfreflect.sayself.evaluation import faithfulness_inquiries
+    from selfreflect.sayself.faithfulness import faithfulness_table
+    from selfreflect.sayself.published import read_score
+
+    scores = {}
+    for one in _reflecting(results.trained):
+        replies = asker.ask(faithfulness_inquiries(questions, one.statements))
+        read = [score for score in map(read_score, replies) if isinstance(score, float)]
+        scores[one.method] = (len(replies), read)
+        mean = sum(read) / len(read) if read else None
+        results.add(one.method, "faithfulness", {"mean": mean, "read": len(read), "asked": len(replies)})
+    results.tables.append(faithfulness_table(scores, judge))
+
+
+def _reflecting(evaluations: Sequence[Evaluation]) -> list[Evaluation]:
+    """Those with a self-reflection."""
+    return [one for one in evaluations if any(statement.reflection for statement in one.statements)]
+
+
+def _measure(plan: EvaluationPlan, questions: Sequence[ClusteredQuestion], results: _Findings) -> None:
+    """Add how much the reflections of each model tell of the run's answers, on the same random questions."""
+    from selfreflect.config import load_config
+    from selfreflect.pipeline.models import ConfiguredModels, load_measures
+    from selfreflect.pipeline.options import ExecutionOptions
+    from selfreflect.sayself.faithfulness import measure_reflections, told_table
+    from selfreflect.store.run import Run
+
+    chosen = random.Random(0).sample(range(len(questions)), min(plan.measured, len(questions)))
+    config = load_config(None, {"scores": {"judge": plan.measured_by}})
+    options, watcher = ExecutionOptions(), Watcher()
+    judge = ConfiguredModels(config, options, watcher).judge()
+    measures = load_measures(judge, config, options, watcher)
+    answers = {one.question_id: one for one in Run.load(plan.out).answers.values()}
+    reflecting = _reflecting(results.trained)
+    for one in reflecting:
+        texts = [one.statements[place] for place in chosen]
+        told = measure_reflections(measures, [questions[place] for place in chosen], texts, answers)
+        results.tables.append(told_table(told, f"What {one.method} tells of the sampled answers"))
+        results.add(one.method, "told", told.means())
+    if not reflecting:
+        say("No trained model stated a self-reflection, so there is nothing to measure.")
+
+
+def _row(one: Evaluation) -> dict[str, Any]:
+    confidences, labels, _ = one.pairs()
+    measures = {name: asdict(value) for name, value in one.measures().items()}
+    return {
+        "method": one.method,
+        "baseline": one.baseline,
+        "n": len(labels),
+        "without_confidence": dict(one.without_confidence),
+        "accuracy": None if one.baseline else one.accuracy,
+        "mean_confidence": sum(confidences) / len(confidences) if confidences else None,
+        **measures,
+    }

@@ -1,0 +1,41 @@
+"""The published way to count."""
+
+from __future__ import annotations
+
+import pytest
+from scripted import Scripted
+
+from selfreflect.sayself.clusters import Cluster, ClusteredQuestion
+from selfreflect.sayself.evaluation import Evaluation
+from selfreflect.sayself.published import grade_answers, published_figures
+from selfreflect.sayself.statement import Statement
+from selfreflect.uncertainty.asking.asker import Asker
+from selfreflect.uncertainty.question import NoValue
+
+
+def question(number: int, gold: tuple[str, ...] = ("Seine",)) -> ClusteredQuestion:
+    clusters = (Cluster(answer="Seine", size=1),)
+    return ClusteredQuestion(id=str(number), question=f"River {number}?", gold=gold, clusters=clusters)
+
+
+def test_a_judge_sees_the_answer_part_alone_and_what_it_does_not_say_is_no_grade() -> None:
+    """The published code shows it the self-reflection, too, and ends with an error at a reply that it cannot
+    read."""
+    replies = {"River 0": "Score: 7", "River 1": "It is right.", "River 2": "Score: 0"}
+    model = Scripted(replies)
+    statements = [Statement(answer="Loire", confidence=0.5, reflection="It may be the Seine.")] * 3
+    blank, unknown = Statement(answer="", confidence=0.5), Statement(answer="Po", confidence=0.5)
+    questions = [*map(question, range(4)), question(4, ())]
+    grades = grade_answers(questions, [*statements, blank, unknown], Asker("m", lambda: model))
+    assert grades == [pytest.approx(0.7), None, None, 0.1, None]
+    assert len(model.requests) == 3
+    assert not any("may be" in request.messages[-1].content for request in model.requests)
+
+
+def test_accuracy_is_graded_ece_is_a_distance_and_7_is_right() -> None:
+    stated = [0.9, 0.6, 0.2, NoValue("no_number", "none")]
+    statements = tuple(Statement(answer="x", confidence=value) for value in stated)
+    figures = published_figures(Evaluation("m", statements, (True,) * 4), [1.0, 0.7, 0.1, 0.6])
+    assert figures.accuracy == pytest.approx(0.6)
+    assert figures.ece == pytest.approx((0.1 + 0.1 + 0.1) / 3)
+    assert (figures.n, figures.auroc) == (4, 1.0)

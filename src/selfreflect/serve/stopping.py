@@ -15,6 +15,7 @@ sample: at shares of 0.51 and 0.49 it names the wrong class in one of seven case
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -102,11 +103,14 @@ class StoppingRule:
         """
         classes = [int(label) for label in labels]
         size = max(classes, default=-1) + 1
-        for more in range(self.most - len(classes) + 1):
-            alike = [[label] * more for label in range(size + 1)]
-            if any(self([*classes, *ending]) for ending in [*alike, range(size, size + more)]):
-                return more
-        return 0
+
+        def can_stop(more: int) -> bool:
+            """Whether it stops if all further samples are of one class, or of a new one each. If it can stop
+            after so many, it can after more."""
+            alike = ([label] * more for label in range(size + 1))
+            return any(self([*classes, *ending]) for ending in (*alike, range(size, size + more)))
+
+        return bisect_left(range(self.most - len(classes)), True, key=can_stop)
 
     @property
     def _each_error(self) -> float:

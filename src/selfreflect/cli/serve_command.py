@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from selfreflect.serve.routes import ServeServices
 
 TOKEN = "SELFREFLECT_SERVE_TOKEN"
-CONNECTIONS = 64
-"""Simultaneous calls to the server of the models, unless --max-connections says otherwise."""
 _WEB_STACK = ("fastapi", "prometheus_client", "pydantic", "starlette", "uvicorn")
 
 WhenUnsure = StrEnum("WhenUnsure", ["abstain", "hedge", "ask"])
@@ -115,6 +113,7 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
         "--top-p": None,
         "--summary-tokens": 1024,
         "--judge": None,
+        "--max-connections": 64,
     },
     others={"serve": ServeOptions},
     config_file=True,
@@ -302,7 +301,5 @@ def _table(names: Sequence[str], base_url: str | None, config: Config, overrides
     server = endpoint(base_url)
     if server.lacks_key:
         raise ConfigError(f"{server.url} needs a key. {server.key_advice}, or name another --base-url.")
-    chosen = overrides.sets("execution", "max_connections")
-    connections = options.max_connections if chosen else CONNECTIONS
-    remote = RemoteServer(server, max_connections=connections, timeout=options.timeout)
+    remote = RemoteServer(server, max_connections=options.max_connections, timeout=options.timeout)
     return ModelTable(local, remote, served or None)

@@ -179,7 +179,8 @@ class Overrides:
         """How and where the work is done: the user's flags, over the file of ``--config``. Raises ConfigError
         if a value is out of range."""
         table = read_execution(self.file) if self.file else {}
-        options = {key: value for key, value in table.items() if key in self.execution_keys}
+        options = dict(self.defaults.get("execution", {}))
+        options |= {key: value for key, value in table.items() if key in self.execution_keys}
         options |= self.section("execution")
         if self.section("execution").get("executor") == "local":  # then the file's cluster is not used
             options.pop("ray_address", None)
@@ -257,14 +258,14 @@ def takes(
     """
     classes = get_type_hints(Config)
     options = _options(others or {}, None) | _options({name: classes[name] for name in sections}, only)
-    for name, default in (defaults or {}).items():
-        options[name].default = options[name].value = default
     if config_file:
         flag = Flag("--config FILE", "TOML file with settings; options override it.")
         options[flag.name] = _Option(flag, Path, None, [("config", "file")])
     execution_options = _options({"execution": ExecutionOptions}, execution)
     execution_keys = frozenset(field for each in execution_options.values() for _, field in each.fields)
     options |= execution_options
+    for name, default in (defaults or {}).items():
+        options[name].default = options[name].value = default
 
     def decorate(command: Callable[..., T]) -> Callable[..., T]:
         signature = inspect.signature(command, eval_str=True)

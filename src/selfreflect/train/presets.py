@@ -47,7 +47,7 @@ class TrainingPreset:
     """In each step of reinforcement."""
     completions: int = 8
     """Of each question: a group, whose mean the reward of each is compared with."""
-    max_new_tokens: int = 64
+    max_new_tokens: int = 128
     kl: float = 0.04
     """Weight of the divergence from the base model. TRL's default is 0: nothing holds the model back."""
     max_clipped: float = 0.2

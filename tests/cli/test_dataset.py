@@ -92,6 +92,14 @@ def test_an_existing_data_set_is_kept_unless_told_otherwise(directory: Path, tmp
     assert b"longest" in (tmp_path / "set" / "splits.json").read_bytes()
 
 
+@pytest.mark.parametrize("command", [["dataset", "sft"], ["export"], ["export", "--format", "items"]])
+def test_files_never_go_into_a_run_directory(directory: Path, command: list[str]) -> None:
+    before = sorted(directory.rglob("*"))
+    outcome = run(*command, directory, "--output", directory, "--overwrite")
+    assert (outcome.code, "is a run directory" in outcome.said) == (2, True)
+    assert sorted(directory.rglob("*")) == before
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

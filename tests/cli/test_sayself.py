@@ -60,6 +60,8 @@ def test_from_questions_to_data_and_baselines(folder: Path) -> None:
     model = "river_model:answer"
     sampled = step("sample", "--questions", "questions.json", "--model", model, "--num-answers", 4)
     assert "40 answer sets" in sampled
+    assert "selfreflect sayself cluster --out r" in sampled
+    assert "selfreflect summarize" not in sampled
     assert "10 with a single one" in step("cluster", "--classes", "exact")
     assert "30 reflections as written" in step("rationale", "--writer", model)
     said = step("dataset")
@@ -140,6 +142,23 @@ def test_a_step_that_comes_too_early_names_the_one_before(folder: Path) -> None:
     for name, missing in (("rationale", "cluster"), ("dataset", "cluster"), ("eval", "dataset")):
         assert f"selfreflect sayself {missing} --out r" in step(name, code=2)
     assert "selfreflect sayself dataset" in step("train", code=2)
+
+
+def test_clusters_of_no_run_are_refused(folder: Path) -> None:
+    outcome = run("sayself", "cluster", "--out", "questions.json")
+    assert (outcome.code, "no run directory" in outcome.said) == (2, True)
+
+
+def test_answers_none_of_which_is_right_come_with_advice(folder: Path) -> None:
+    sentence = "The river that runs there is the Seine."
+    (folder / "wordy_model.py").write_text(
+        f"def answer(messages, *, n=1, **options):\n    return ['{sentence}'] * n\n"
+    )
+    step("sample", "--questions", "questions.json", "--model", "wordy_model:answer", "--num-answers", 2)
+    assert "--correctness squad_f1:0.2" in step("cluster", "--classes", "exact")
+    assert "right answer in 40 of 40" in step(
+        "cluster", "--classes", "exact", "--correctness", "squad_f1:0.2"
+    )
 
 
 def test_no_reply_is_asked_for_twice(folder: Path) -> None:
@@ -226,3 +245,4 @@ def test_the_published_settings_are_shown_without_training(folder: Path) -> None
     assert "model: mistralai/Mistral-7B-Instruct-v0.2" in said
     assert "supervised_rate: 7e-05" in said
     assert "lora_rank: 64" in said
+    assert "no examples yet" in said

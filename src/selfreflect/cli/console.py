@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +12,12 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from selfreflect.atomic import write_through
+from selfreflect.atomic import conflicts, write_files, write_through
 from selfreflect.errors import DataError
 from selfreflect.records import Question, dump_line
 from selfreflect.render.table import Table, to_rich
 from selfreflect.render.text import one_line, printable
+from selfreflect.store.manifest import MANIFEST
 from selfreflect.text import counted
 
 if TYPE_CHECKING:
@@ -101,6 +102,29 @@ def write_file(path: Path, text: str) -> None:
     except OSError as error:
         raise DataError(f"{path}: cannot be written: {error.strerror}") from error
     say(f"wrote {path}")
+
+
+def write_folder(folder: Path, files: Mapping[str, bytes], overwrite: bool) -> None:
+    """Write the files of a folder that a user asked for, all or none.
+
+    Raises:
+        DataError: one of them is there and ``overwrite`` is False, or the system refuses.
+    """
+    try:
+        if not overwrite and (existing := conflicts(folder, files)):
+            names = dict.fromkeys(path.relative_to(folder).parts[0] for path in existing)
+            raise DataError(
+                f"already there in {folder}: {', '.join(names)}. Use another directory, or --overwrite"
+            )
+        write_files(folder, files)
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be written: {error.strerror}") from error
+
+
+def refuse_run_directory(folder: Path) -> None:
+    """Raise DataError if a folder to write is a run directory, whose files must stay as they are."""
+    if (folder / MANIFEST).exists():
+        raise DataError(f"{folder} is a run directory. Use another directory for --output")
 
 
 def make_folder(path: Path) -> None:

@@ -10,10 +10,9 @@ from typing import Annotated, Any, cast
 
 from msgspec import Struct
 
-from selfreflect.atomic import conflicts, write_files
 from selfreflect.cli import settings as o
 from selfreflect.cli.answered import name_list
-from selfreflect.cli.console import emit, say
+from selfreflect.cli.console import emit, refuse_run_directory, say, write_folder
 from selfreflect.cli.settings import Overrides, argument, option, takes
 from selfreflect.config import Flag
 from selfreflect.config.flags import DRAWS, POSITIVE, ZERO_OR_MORE, Range, check_values, flags_of
@@ -139,6 +138,7 @@ def dataset_command(
     kind_: Kind = cast(Kind, kind.value)
     percentages = parse_percentages(split)
     directory = Run.load(run)
+    refuse_run_directory(output)
     scorings = scorings_by(records_by_judge(directory, run.resolve().name), judge, run)
     options = _row_options(kind_, overrides.section("dataset"), scorings)
     records = _scoring(kind_, scorings, options.measure)
@@ -149,13 +149,7 @@ def dataset_command(
     instruction = options.instruction or (HEDGE_INSTRUCTION if kind_ == "hedge" else prompts.basic["user"])
     origin = _origin(records, run, instruction.replace("{question}", "").strip())
     files = training_files(kind_, result, list(records.questions.values()), options, origin, percentages)
-    try:
-        if not overwrite and (existing := conflicts(output, files)):
-            names = ", ".join(map(str, existing))
-            raise DataError(f"already there: {names}. Use another directory, or --overwrite")
-        write_files(output, files)
-    except OSError as error:
-        raise DataError(f"{output}: cannot be written: {error.strerror}") from error
+    write_folder(output, files, overwrite)
     if json:
         emit({"output": str(output), "rows": len(result.rows), "dropped": result.dropped} | _texts(result))
     _say_outcome(output, result)

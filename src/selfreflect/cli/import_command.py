@@ -10,13 +10,12 @@ from pathlib import Path
 
 from msgspec import to_builtins
 
-from selfreflect.atomic import conflicts, write_files
 from selfreflect.cli import settings as o
-from selfreflect.cli.console import exit_with, say, say_next_step
+from selfreflect.cli.console import exit_with, refuse_run_directory, say, say_next_step, write_folder
 from selfreflect.cli.items import load_item_file, say_notes
 from selfreflect.cli.settings import argument, option
 from selfreflect.config import Config
-from selfreflect.errors import ConfigError, DataError, excerpt
+from selfreflect.errors import ConfigError, excerpt
 from selfreflect.pipeline.records import records_by_judge, run_items
 from selfreflect.pipeline.settings import scoring_label, scoring_name
 from selfreflect.records import AnswerSet, Question, Score, Summary, dump_line
@@ -175,6 +174,7 @@ def export_command(
     has the parts answers and summaries, with the results of every judge.
     """
     stored = Run.load(run)
+    refuse_run_directory(output)
     if format is Format.published:
         _export_published(stored, output, suffix, overwrite)
         return
@@ -186,13 +186,7 @@ def export_command(
 
         name = run.resolve().name
         files = dataset_files(records_by_judge(stored, name), name)
-    try:
-        if not overwrite and (existing := conflicts(output, files)):
-            names = ", ".join(map(str, existing))
-            raise DataError(f"already there: {names}. Use another directory, or --overwrite")
-        write_files(output, files)
-    except OSError as error:
-        raise DataError(f"{output}: cannot be written: {error.strerror}") from error
+    write_folder(output, files, overwrite)
     parts = dict.fromkeys(name.partition("/")[0] for name in files)
     say(f"wrote {output}: {', '.join(parts)}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
@@ -12,6 +13,7 @@ from selfreflect.cli import sayself_steps as steps
 from selfreflect.cli import settings as o
 from selfreflect.cli.answered import GOLD, Gold
 from selfreflect.cli.asking import ASKING
+from selfreflect.cli.console import say
 from selfreflect.cli.sayself_table import EvaluationPlan, evaluate
 from selfreflect.cli.settings import GENERATING, Overrides, option, takes
 from selfreflect.cli.stages import Intent
@@ -39,8 +41,7 @@ Classes = Annotated[
         "--classes RULE",
         "What answers of one cluster share, as `uncertainty` takes it: exact, numeric, jaccard, rouge, "
         "embedding, judge (--judge is asked) or nli:MODEL. An answer joins the first cluster whose first "
-        "answer it matches. "
-        "[default: embedding:0.9]",
+        "answer it matches.",
         ...,
     ),
 ]
@@ -48,7 +49,7 @@ CorrectBy = Annotated[
     str,
     option(
         "--correctness RULE",
-        "What counts as correct, as `uncertainty` takes it. [default: squad_f1]",
+        "What counts as correct, as `uncertainty` takes it. Use the same rule in all steps.",
         ...,
     ),
 ]
@@ -131,6 +132,8 @@ def sample_command(
     command is resumed. An answer distribution that exists already can be used as it is.
     """
     steps.sample(out, overrides, reasoned, Intent(add_questions=add_questions, yes=yes), dry_run)
+    if not dry_run:
+        say(f"Cluster them: selfreflect sayself cluster --out {shlex.quote(str(out))}")
 
 
 @takes("answers", only=("--revision", "--base-url"), config_file=True, execution=ASKING)
@@ -150,6 +153,10 @@ def cluster_command(
     answer that has no cluster leads a new one, which takes all answers that match it.
     """
     steps.cluster(steps.ClusterPlan(out, classes, correctness, gold, judge), overrides, yes)
+
+
+_PRESET_SAMPLING = ("--model", "--num-answers", "--max-new-tokens", "--temperature", "--top-p")
+"""Options whose defaults are the preset's."""
 
 
 @takes("answers", only=("--revision", "--base-url"), config_file=True, execution=ASKING)
@@ -246,7 +253,13 @@ def eval_command(
     evaluate(plan, overrides, yes, json)
 
 
-@takes("questions", "answers", defaults={"--questions": None}, config_file=True, execution=GENERATING)
+@takes(
+    "questions",
+    "answers",
+    defaults={"--questions": None, **dict.fromkeys(_PRESET_SAMPLING)},
+    config_file=True,
+    execution=GENERATING,
+)
 def run_command(
     *,
     out: Out,
@@ -266,8 +279,9 @@ def run_command(
 ) -> None:
     """Do all steps: sample, cluster, rationale, dataset, train, eval.
 
-    With --preset small and some hundred questions this takes two CPU cores an hour or two. Run the same
-    command again to resume it.
+    What is sampled, and how, is the preset's choice unless an option says otherwise. With --preset small
+    and some hundred questions this takes two CPU cores an hour or two. Run the same command again to resume
+    it.
     """
     from selfreflect.sayself.presets import PRESETS
 

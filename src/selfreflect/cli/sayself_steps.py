@@ -35,7 +35,7 @@ def sample(out: Path, overrides: Overrides, reasoned: bool, intent: Intent, dry_
     with resources.as_file(resources.files("selfreflect") / "data" / "sayself_reasoned.toml") as path:
         if reasoned and overrides.execution.prompts is None:
             overrides = _with_section(overrides, "execution", {"prompts": path})
-        run_stages(out, ["questions", "answers"], overrides, intent, dry_run=dry_run)
+        run_stages(out, ["questions", "answers"], overrides, intent, dry_run=dry_run, next_step=False)
 
 
 def _with_section(overrides: Overrides, name: str, values: dict[str, Any]) -> Overrides:
@@ -59,15 +59,18 @@ def cluster(plan: ClusterPlan, overrides: Overrides, yes: bool) -> None:
     """Write the clusters of a run."""
     from selfreflect.sayself.clusters import cluster_answers
     from selfreflect.sayself.workspace import Workspace
+    from selfreflect.store.run import Run
     from selfreflect.uncertainty.classes import ClassRule
     from selfreflect.uncertainty.correctness import Correctness
 
     check_judge(plan.judge, classes=plan.classes, correctness=plan.correctness)
+    Run.load(plan.out, detail=False)
     questions = read_questions(str(plan.out), plan.gold)
     with open_models(plan.out, overrides, yes) as open_model:
         asker = open_model(plan.judge) if "judge" in (plan.classes, plan.correctness) else None
         rule = ClassRule(plan.classes, "first", asker, open_model.store)
-        clustered = cluster_answers(questions, rule, Correctness(plan.correctness, asker))
+        is_right = Correctness(plan.correctness, asker)
+        clustered = cluster_answers(questions, rule, is_right)
     Workspace(plan.out).write("clusters.jsonl", clustered)
     sizes = [len(question.clusters) for question in clustered]
     agreed = sum(size == 1 for size in sizes)
@@ -78,6 +81,11 @@ def cluster(plan: ClusterPlan, overrides: Overrides, yes: bool) -> None:
         f"{agreed} with a single one. A cluster has the right answer in {right} of {len(labelled)} questions "
         "that name one."
     )
+    if labelled and not right:
+        say(
+            f"No answer is right by {is_right.name}. If whole sentences hold a short right answer, take a "
+            "lower threshold, such as --correctness squad_f1:0.2."
+        )
 
 
 def rationalise(out: Path, writer: str | None, overrides: Overrides, yes: bool) -> None:
@@ -223,11 +231,14 @@ def show_plan(plan: TrainingPlan, variants: Sequence[Variant], seeds: Sequence[i
 
     workspace = Workspace(plan.out)
     for name, value in dataclasses.asdict(plan.preset).items():
-        say(f"{name}: {value}")
+        if value != "":
+            say(f"{name}: {value}")
     for variant in variants:
-        rows = len(workspace.examples(variant)) if workspace.data(variant, "train").exists() else 0
+        path = workspace.data(variant, "train")
+        count = len(workspace.examples(variant)) if path.exists() else 0
+        rows = counted(count, "example") if count else f"no examples yet in {path}"
         for seed in seeds:
-            say(f"{variant}, seed {seed}: {counted(rows, 'example')} -> {workspace.adapter(variant, seed)}")
+            say(f"{variant}, seed {seed}: {rows} -> {workspace.adapter(variant, seed)}")
             if plan.reward != "none" and variant in _REINFORCED:
                 target = workspace.adapter(variant, seed, plan.reward)
                 say(f"{variant}, seed {seed}, reward {plan.reward} -> {target}")

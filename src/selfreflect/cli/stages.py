@@ -180,6 +180,7 @@ def run_stages(
     dry_run: bool = False,
     log: str | None = None,
     json: bool = False,
+    next_step: bool = True,
 ) -> None:
     """Fill the run directory ``out`` and show what it holds, or only show what that would cost.
 
@@ -240,7 +241,7 @@ def run_stages(
         from selfreflect.cli.tracking import log_result
 
         log_result(log, records, out)
-    if not json:
+    if next_step and not json:
         say_next_step(out, records)
     exit_with(records.failed)
 

@@ -54,6 +54,27 @@ def test_what_cannot_work_is_said_before_anything_is_served(
     assert said in outcome.said
 
 
+@pytest.mark.parametrize(
+    ("out", "said"), [("notes", "not a run directory"), ("notes/mine.txt", "It is not a directory")]
+)
+def test_a_folder_of_something_else_is_refused_before_a_model_is_loaded(
+    tmp_path: Path, out: str, said: str
+) -> None:
+    (tmp_path / "notes").mkdir()
+    mine = written(tmp_path / "notes" / "mine.txt", "mine")
+    outcome = run("serve", "--port", 0, "--out", tmp_path / out)
+    assert (outcome.code, said in outcome.said) == (2, True), outcome.said
+    assert "loading" not in outcome.said
+    assert mine.read_text() == "mine"
+
+
+def test_a_run_directory_stays_free_if_no_model_can_be_loaded(tmp_path: Path) -> None:
+    for _ in range(2):  # the second time it must not be in use
+        outcome = run("serve", "--port", 0, "--out", tmp_path / "r", "--model", "nowhere.at_all:answer")
+        assert outcome.code == 2
+        assert "nowhere" in outcome.said
+
+
 def ask(url: str, text: str, **headers: str) -> httpx2.Response:
     body: Any = {"model": "selfreflect/mine:cities", "messages": [{"role": "user", "content": text}]}
     return httpx2.post(f"{url}/chat/completions", json=body, headers=headers, timeout=30, trust_env=False)

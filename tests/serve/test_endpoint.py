@@ -128,6 +128,26 @@ def test_options_that_cannot_be_met_are_refused(
     assert said in error(client.chat(selfreflect=options), 400)["message"]
 
 
+def test_other_addresses_name_those_that_exist(client: EndpointClient) -> None:
+    for response in (client.http.get("/"), client.http.post("/v1/completions", json={"prompt": "x"})):
+        refused = error(response, 404)
+        assert refused["code"] == "not_found"
+        assert "POST /v1/chat/completions" in refused["message"]
+    assert "is not offered" in error(client.http.get("/v1/chat/completions"), 405)["message"]
+
+
+def test_answers_without_their_end_are_noted() -> None:
+    cut = Completion(text="Ankara, which", finish="length", tokens=4)
+    whole = Completion(text="Ankara", finish="stop", tokens=1)
+
+    def script(request: Request) -> Any:
+        return Reply(completions=(cut, whole, whole, cut)) if request.n > 1 else "Ankara."
+
+    with endpoint_server(script) as client:
+        [note] = client.chat().json()["selfreflect"]["notes"]
+    assert note.startswith("2 of 4 answers reached the limit of tokens")
+
+
 def test_a_stream_has_the_same_text_and_belief(client: EndpointClient) -> None:
     events = client.events(stream_options={"include_usage": True})
     text = "".join(part["delta"].get("content", "") for one in events for part in one["choices"])
@@ -155,7 +175,9 @@ def test_the_model_itself_answers_by_its_own_name(client: EndpointClient) -> Non
     assert "selfreflect" not in response.json()
     assert "x-selfreflect-id" not in response.headers
     assert "selfreflect" not in client.events(model="m")[-1]
-    assert error(client.chat(model="other"), 404)["code"] == "model_not_found"
+    unknown = error(client.chat(model="selfreflect/other"), 404)
+    assert unknown["code"] == "model_not_found"
+    assert "selfreflect/m, m" in unknown["message"]
 
 
 def test_what_a_local_model_cannot_do_is_said(client: EndpointClient) -> None:

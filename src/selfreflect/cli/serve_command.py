@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -203,10 +204,14 @@ def _services(
     config = overrides.config({"answers": sampling_of(names[0]) if len(names) == 1 else {}})
     reader = _reader(options)
     settings = _settings(config, options, overrides, reader.kinds)
-    judge = _judge(config, overrides) if overrides.sets("scores", "judge") else {}
-    reflector = Reflector(settings, reader, judge)
-    table = _table(names, base_url, config, overrides)
-    archive = Archive(options.out, texts=options.keep_texts) if options.out is not None else None
+    with ExitStack() as opened:  # before the models, which take their time to load
+        archive = Archive(options.out, texts=options.keep_texts) if options.out is not None else None
+        if archive is not None:
+            opened.callback(archive.close)
+        judge = _judge(config, overrides) if overrides.sets("scores", "judge") else {}
+        reflector = Reflector(settings, reader, judge)
+        table = _table(names, base_url, config, overrides)
+        opened.pop_all()
     queue = Admission()
     metrics = ServerMetrics(lambda: queue.running, lambda: queue.waiting)
     services = ServeServices(table, reflector, queue, History(), metrics, archive)

@@ -43,7 +43,8 @@ class ModelTable:
         if self._server is not None and (self._names is None or name in self._names):
             return self._server.model(name)
         known = [*self._local, *(self._names or ())]
-        hint = nearest(name, known) or f" Known: {', '.join(known)}."
+        names = [f"{PREFIX}{one}" for one in known] + known
+        hint = nearest(name, known) or f" Known: {', '.join(names)}."
         raise ChatError(
             404,
             f"there is no model {excerpt(name, 200)}.{hint}",

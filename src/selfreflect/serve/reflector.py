@@ -119,7 +119,8 @@ class Reflector:
         answers, measured = await self._measure(plan, session, question, reply, summaries)
         texts_ = [cut_at(summary.text, chat.stop) for summary in summaries]
         wordings = await self._word(session, question, confidence, classes, texts_)
-        score, recovered, notes = _values(measured)
+        score, recovered, reasons = _values(measured)
+        said = (_cut_off(reply), *confidence.notes, *reasons, wordings[0].note)
         belief = Belief(
             id=id_,
             model=model.name,
@@ -135,7 +136,7 @@ class Reflector:
             score=score,
             action=wordings[0].action,
             cost=session.spending,
-            notes=tuple(dict.fromkeys((*confidence.notes, *notes, *filter(None, [wordings[0].note])))),
+            notes=tuple(dict.fromkeys(filter(None, said))),
         )
         choices = []
         for summary, wording in zip(summaries, wordings, strict=True):
@@ -305,6 +306,17 @@ class Reflector:
             answered = AnsweredQuestion(id=question.id, text=question.text, context=question.context)
             clarification = await session.clarification(answered, classes.shares, 0)
         return [policy.word(certainty, text, clarification) for text in texts]
+
+
+def _cut_off(reply: Reply) -> str:
+    """Say how many answers lack their end; empty if none."""
+    broken = sum(completion.finish == "length" for completion in reply.completions)
+    if not broken:
+        return ""
+    return (
+        f"{broken} of {counted(len(reply.completions), 'answer')} reached the limit of tokens and lack their "
+        "end: answers that mean the same may count as different"
+    )
 
 
 def cut_at(text: str, stop: Iterable[str]) -> str:

@@ -15,7 +15,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from selfreflect import __version__
-from selfreflect.errors import SelfReflectError
+from selfreflect.errors import SelfReflectError, excerpt
 from selfreflect.serve.faults import ChatError, ErrorType, as_chat_error
 from selfreflect.serve.routes import ServeServices, routes
 from selfreflect.web.access import Access
@@ -33,6 +33,7 @@ _TYPES: dict[int, ErrorType] = {
     403: "permission_error",
     404: "not_found_error",
 }
+_OFFERED = "Try POST /v1/chat/completions, or GET /v1/models, /v1/selfreflect/ID, /metrics or /health."
 log = logging.getLogger("selfreflect.serve")
 
 
@@ -69,9 +70,11 @@ def application(services: ServeServices, access: Access) -> Guard:
     return Guard(app, access, SERVE_POLICY)
 
 
-def _http_error(_: Request, error: Any) -> JSONResponse:
+def _http_error(request: Request, error: Any) -> JSONResponse:
     status = HTTPStatus(getattr(error, "status_code", 400))
     detail = getattr(error, "detail", "") or "the address is malformed"
+    if detail == status.phrase and status in (404, 405):
+        detail = f"{request.method} {excerpt(request.url.path, 200)} is not offered. {_OFFERED}"
     return _refuse(
         status, status.phrase.lower().replace(" ", "_"), detail, getattr(error, "headers", None) or {}
     )

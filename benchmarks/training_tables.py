@@ -146,6 +146,8 @@ class Secondary:
 
         self.run = run
         self.embed = SentenceEmbedder("Measuring distances between embeddings")
+        self.embedded: dict[str, Any] = {}
+        """Held-out answers by question, which all arms are compared with."""
         self.rouge = RougeScorer(["rougeL"], tokenizer=WordTokenizer())
         basic = [one.text for (_, name), one in run.summaries.items() if name == "basic"]
         self.usual = median(len(text.split()) for text in basic)
@@ -169,7 +171,9 @@ class Secondary:
     def distance(self, id_: str, text: str) -> float:
         from selfreflect.validate.metrics.texts import sentences, transport
 
-        costs = 1 - self.embed(self.answers(id_)) @ self.embed(sentences(text)).T
+        if id_ not in self.embedded:
+            self.embedded[id_] = self.embed(self.answers(id_))
+        costs = 1 - self.embedded[id_] @ self.embed(sentences(text)).T
         return transport(costs.astype(float).clip(0, 2))
 
     def overlap(self, id_: str, text: str) -> float:

@@ -120,7 +120,7 @@ def secondary_table(run: RunRecords, arms: Mapping[str, list[str]]) -> None:
             for id_ in run.questions
             if (id_, name) in run.summaries
         ]
-        if pairs:
+        if pairs and not arm.startswith("probe_"):
             rows.append((f"`{arm}`", *measures.row(pairs)))
     headings = (
         "arm",

@@ -85,13 +85,16 @@ def results_table(run: RunRecords, arms: Mapping[str, list[str]], by_arm: Mappin
     rows = []
     for arm, names in arms.items():
         values = by_arm[arm]
-        written = sum((id_, name) in run.summaries for id_ in run.questions for name in names)
-        missing = len(run.questions) * len(names) - written
+        texts = [one for (_, name), one in run.summaries.items() if name in names]
+        missing = len(run.questions) * len(names) - len(texts)
+        cut = sum(one.truncated for one in texts)
         each = [INFORMATION.of_strategy(run, name) for name in names]
         seeds = ", ".join(f"{100 * (one.mean(one.values.keys()) or 0):.0f}" for one in each)
         recovered = percent(values.estimate(len(run.questions)))
-        rows.append((f"`{arm}`", recovered, seeds if len(names) > 1 else "", len(values.values), missing))
-    headings = ("arm", "recovers, % [95 %]", "by seed", "questions", "failures")
+        rows.append(
+            (f"`{arm}`", recovered, seeds if len(names) > 1 else "", len(values.values), missing, cut)
+        )
+    headings = ("arm", "recovers, % [95 %]", "by seed", "questions", "failures", "cut off")
     table("What summaries of held-out questions recover", headings, rows)
 
 

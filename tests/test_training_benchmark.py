@@ -76,7 +76,7 @@ def test_tables_average_seeds_and_pair_by_question(
     training_table(tmp_path)
     drift_table(tmp_path, records)
     lines = capsys.readouterr().out.splitlines()
-    assert "| `sft_best` | 78 [77, 80] | 73, 83 | 12 | 0 |" in lines
+    assert "| `sft_best` | 78 [77, 80] | 73, 83 | 12 | 0 | 0 |" in lines
     assert "| `sft_best` − `basic` | +25.0 [+25.0, +25.0] | 0.000 | 12 / 0 / 0 | above |" in lines
     assert "| `dpo` − `basic` | -10.0 [-10.0, -10.0] | 0.000 | 0 / 0 / 12 | below |" in lines
     assert "| `sft_best@0` | 3 | 1 | 2.000 → 1.000 |  |  |  |  |" in lines

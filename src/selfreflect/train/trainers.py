@@ -217,7 +217,10 @@ class TrainingJob:
 
         model, tokenizer = read_model(self.source, {})
         if self.adapter is not None:
-            return peft.PeftModel.from_pretrained(model, self.adapter, is_trainable=True), tokenizer, None
+            adapted = peft.PeftModel.from_pretrained(model, self.adapter, is_trainable=True)
+            # a directory, or peft asks the hub about "smollm2" whenever it saves
+            adapted.peft_config["default"].base_model_name_or_path = self.source.path
+            return adapted, tokenizer, None
         config = peft.LoraConfig(
             r=self.preset.lora_rank,
             lora_alpha=self.preset.lora_alpha,

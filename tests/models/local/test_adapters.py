@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import warnings
 from pathlib import Path
 
 import command
@@ -19,6 +20,7 @@ from selfreflect.models.judge import Judge
 from selfreflect.models.local.adapters import find_adapter
 from selfreflect.models.local.llama import is_llama
 from selfreflect.models.local.loading import load_causal_lm, locate
+from selfreflect.models.smollm2 import REVISION
 from selfreflect.models.spec import ModelSpec
 
 
@@ -88,6 +90,20 @@ def test_the_embedded_model_can_be_the_base(adapter: Path, tmp_path: Path) -> No
     assert "smollm2-135m-instruct" in source.path
     with pytest.raises(BackendError, match=r"could not load the model in .*adapter'"):  # of another size
         load_causal_lm(spec(adapter))
+
+
+def test_an_adapter_of_the_embedded_model_loads_without_asking_the_hub(
+    adapter: Path, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SELFREFLECT_CACHE", str(tmp_path))
+    embedded = shutil.copytree(base, tmp_path / f"smollm2-135m-instruct-{REVISION}")
+    (embedded / "READY.json").write_text("{}")
+    by_path = logits(load_causal_lm(spec(adapter)).model)
+    tiny.save_adapter(adapter, base, base_model_name_or_path="smollm2")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)  # which a failed look-up causes
+        lm = load_causal_lm(spec(adapter))
+    torch.testing.assert_close(logits(lm.model), by_path)
 
 
 def test_an_adapter_of_other_layers_is_refused(adapter: Path, base: Path, tmp_path: Path) -> None:

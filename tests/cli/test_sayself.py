@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from command import run
+from moments import files_in, moments
 from tiny_chat import chatml, save_lm
 
 from selfreflect.cli import sayself_table
@@ -210,6 +211,27 @@ def test_training_data_with_a_question_of_another_part_are_refused(folder: Path)
     assert f"train.jsonl, line {len(text.splitlines()) + 1}: " in step(*plan, code=2)
 
 
+def test_a_kill_leaves_whole_files_which_the_same_command_completes(folder: Path) -> None:
+    model = "river_model:answer"
+    step("sample", "--questions", "questions.json", "--model", model, "--num-answers", 2)
+    commands = {
+        "cluster": ("--classes", "exact"),
+        "rationale": ("--writer", model),
+        "dataset": ("--variants", "full,plain"),
+    }
+    for name, options in commands.items():
+        before = files_in(folder / "r/sayself")
+        with moments(folder / "r/sayself") as states:
+            step(name, *options)
+        after = files_in(folder / "r/sayself")
+        assert len(after) > len(before)
+        for state in states:
+            visible = {path: data for path, data in state.items() if ".partial" not in path}
+            assert visible.items() <= after.items(), f"{name} left a part of a file"
+        step(name, *options)
+        assert files_in(folder / "r/sayself") == after
+
+
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
@@ -246,3 +268,5 @@ def test_the_published_settings_are_shown_without_training(folder: Path) -> None
     assert "supervised_rate: 7e-05" in said
     assert "lora_rank: 64" in said
     assert "no examples yet" in said
+    assert "models/full-0-brier " in said + " "
+    assert "models/full-0-rlcr-all" in step("train", "--train", "all", "--reward", "rlcr", "--dry-run")

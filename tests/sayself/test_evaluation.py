@@ -19,7 +19,7 @@ from selfreflect.sayself.evaluation import (
     reference_rows,
 )
 from selfreflect.sayself.examples import make_examples
-from selfreflect.sayself.reinforcement import reinforcement_rows
+from selfreflect.sayself.reinforcement import question_rows, reinforcement_rows
 from selfreflect.sayself.statement import Statement
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.correctness import Correctness
@@ -124,6 +124,23 @@ def test_the_second_stage_goes_on_from_the_marker() -> None:
     rows = reinforcement_rows(questions(3), asker(script), Correctness("exact"))
     assert [(row["question_id"], row["correct"]) for row in rows] == [("2", True)]
     assert rows[0]["prompt"][-1] == {"role": "assistant", "content": "Answer: Seine. Confidence:"}
+
+
+def test_the_second_stage_compares_the_answer_alone() -> None:
+    """The published code finds the right answer in the question and the reflection, too."""
+    texts = [
+        "Answer: Loire. Self-reflection: It may be the Seine. Confidence: 9",
+        "Answer: The Seine. Confidence: 9",
+    ]
+    for text, correct in zip(texts, (False, True), strict=True):
+        [row] = reinforcement_rows(questions(1), asker(text), Correctness("substring"))
+        assert row["correct"] is correct
+
+
+def test_whole_statements_are_trained_on_the_question_alone() -> None:
+    assert question_rows(questions(1)) == [
+        {"question_id": "0", "prompt": [{"role": "user", "content": "Question: River 0?"}], "gold": ["Seine"]}
+    ]
 
 
 @pytest.mark.parametrize(

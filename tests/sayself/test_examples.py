@@ -81,6 +81,15 @@ def test_parts_have_about_their_shares() -> None:
     assert shares == pytest.approx([50, 15, 10, 25], abs=3)
 
 
+def test_ordered_rows_are_mixed_before_they_are_split() -> None:
+    """The published code tests on the first 1,000 rows, a third of which have one answer."""
+    ordered = [
+        ("French" if number < 300 else "other", f"Language of person {number}?") for number in range(1000)
+    ]
+    tested = [answer for answer, text in ordered if part_of(text) == "test"]
+    assert tested.count("French") / len(tested) == pytest.approx(0.3, abs=0.06)
+
+
 def test_an_overlap_is_seen() -> None:
     assert overlap({"train": [RIVER], "test": [question("x", "which river?", ("Seine", 1, True))]}) == [
         "r",

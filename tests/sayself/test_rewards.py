@@ -7,8 +7,8 @@ import pickle
 import numpy as np
 import pytest
 
-from selfreflect.errors import DataError
-from selfreflect.sayself.rewards import StatedConfidenceReward, confidence_reward
+from selfreflect.errors import ConfigError, DataError
+from selfreflect.sayself.rewards import StatedConfidenceReward, StatementReward, confidence_reward
 
 
 @pytest.mark.parametrize(
@@ -69,6 +69,21 @@ def test_10_is_more_than_1() -> None:
     """The published code ends a batch as soon as its first row says 1, which is how 10 begins."""
     values = StatedConfidenceReward()(None, ["10", "1"], correct=[True, True])
     assert values == pytest.approx([1, 1 - 2 * 0.81])
+
+
+def test_a_whole_statement_is_rewarded_for_its_own_answer() -> None:
+    reward = StatementReward("rlcr", "exact")
+    texts = [
+        "Answer: Seine. Confidence: 10",
+        "Answer: Loire. Self-reflection: It may be the Seine. Confidence: 10",  # named, and not answered
+        "Answer: Loire. Confidence: 0",
+        "Answer: Seine.",
+        "Confidence: 10",
+    ]
+    assert reward(None, texts, gold=[["Seine"]] * 5) == [1.0, -1.0, 0.0, -1.0, -1.0]
+    assert reward(None, texts[:1], gold=[[]]) == [None]
+    with pytest.raises(ConfigError, match="not by 'judge'"):
+        StatementReward("rlcr", "judge")
 
 
 @pytest.mark.parametrize("kind", ["brier", "linear", "rlcr"])

@@ -26,6 +26,9 @@ PARIS = AnsweredQuestion(id="q", gold=("Paris", "City of Light"), correct=False)
         ("squad_f1:0.8", "Paris, France", False),
         ("rouge", "It is Paris", True),
         ("rouge:0.9", "It is Paris", False),
+        ("substring", "It is PARIS, of course", True),
+        ("substring", "It is Lyon", False),
+        ("substring", "By comparison, Lyon", True),  # as published
         ("human", "paris", False),
     ],
 )

@@ -68,9 +68,9 @@ class ComparisonOptions(Struct, frozen=True, kw_only=True):
         str | None,
         Flag(
             "--correctness A,B",
-            "What counts as correct: human (the field 'correct'), exact, numeric, squad_f1, rouge or "
-            "embedding, the last three with a threshold, as in rouge:0.5; or judge (--model is asked). "
-            "`calibrate` takes one.",
+            "What counts as correct: human (the field 'correct'), exact, numeric, substring, squad_f1, "
+            "rouge or embedding, the last three with a threshold, as in rouge:0.5; or judge (--model is "
+            "asked). `calibrate` takes one.",
             default="human where labelled, else exact",
         ),
     ] = None

@@ -28,6 +28,7 @@ ABOUT = (
     "confidence, then reinforce the confidence."
 )
 
+TrainedTokens = StrEnum("TrainedTokens", ["confidence", "all"])
 EvaluatedPart = StrEnum("EvaluatedPart", ["dev", "test"])
 
 Out = Annotated[Path, option("--out DIR", "Run directory; the results are in its folder sayself.", ...)]
@@ -97,6 +98,15 @@ Rewarded = Annotated[
     option(
         "--reward",
         "Of the second stage: brier (as published), linear, rlcr, or none to leave the stage out.",
+        ...,
+    ),
+]
+Trained = Annotated[
+    TrainedTokens,
+    option(
+        "--train",
+        "Tokens that the second stage trains: the confidence (default), or all, with the reward for the "
+        "statement's own answer; then --reward rlcr also pays for being right.",
         ...,
     ),
 ]
@@ -195,19 +205,20 @@ def train_command(
     correctness: CorrectBy = "squad_f1",
     seeds: Seeds = "0",
     judge: Judge = None,
+    trained: Trained = TrainedTokens.confidence,
     dry_run: bool = option("--dry-run", "Only show what would be trained, and with which settings.", False),
 ) -> None:
     """Fine-tune a model on the examples, then reinforce the confidence that it states.
 
     The second stage trains the variants with a confidence by GRPO on questions of their own. Only the tokens
-    of the confidence are trained: a model that is also rewarded for its answer learns that a wrong answer
-    with confidence 0 pays as much as a right one with 10. A stage that is done is not repeated, and one that
-    was interrupted is resumed. Needs the train extra.
+    of the confidence are trained, unless you choose --train all: a model that is also rewarded for its answer
+    learns that a wrong answer with confidence 0 pays as much as a right one with 10. A stage that is done is
+    not repeated, and one that was interrupted is resumed. Needs the train extra.
     """
     from selfreflect.sayself.presets import PRESETS
 
     training = steps.with_base(PRESETS[preset.value].training, base)
-    plan = steps.TrainingPlan(out, training, reward.value, correctness, judge)
+    plan = steps.TrainingPlan(out, training, reward.value, correctness, judge, trained is TrainedTokens.all)
     if dry_run:
         steps.show_plan(plan, steps.variant_names(variants), steps.seed_numbers(seeds))
         return

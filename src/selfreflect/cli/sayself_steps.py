@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from selfreflect.store.journal import Journal
     from selfreflect.store.replies import ModelReplies
     from selfreflect.train.presets import TrainingPreset
+    from selfreflect.train.rewards.base import Reward
     from selfreflect.uncertainty.asking.asker import Asker
 
 
@@ -210,6 +211,13 @@ class TrainingPlan:
     correctness: str
     judge: str | None = None
     """The model that the rule ``judge`` asks."""
+    whole: bool = False
+    """Whether the second stage trains all tokens, not those of the confidence alone."""
+
+    @property
+    def stage(self) -> str:
+        """What tells the second stage's folder from others."""
+        return f"{self.reward}-all" if self.whole else self.reward
 
 
 def with_base(preset: TrainingPreset, base: str | None) -> TrainingPreset:
@@ -240,7 +248,7 @@ def show_plan(plan: TrainingPlan, variants: Sequence[Variant], seeds: Sequence[i
         for seed in seeds:
             say(f"{variant}, seed {seed}: {rows} -> {workspace.adapter(variant, seed)}")
             if plan.reward != "none" and variant in _REINFORCED:
-                target = workspace.adapter(variant, seed, plan.reward)
+                target = workspace.adapter(variant, seed, plan.stage)
                 say(f"{variant}, seed {seed}, reward {plan.reward} -> {target}")
 
 
@@ -285,29 +293,30 @@ def _say_trained(adapter: Adapter) -> None:
 
 
 def _reinforce(plan: TrainingPlan, workspace: Workspace, variant: Variant, seed: int) -> None:
-    from selfreflect.sayself.reinforcement import reinforcement_rows
-    from selfreflect.sayself.rewards import StatedConfidenceReward
+    from selfreflect.sayself.evaluation import MAX_TOKENS
+    from selfreflect.sayself.reinforcement import question_rows, reinforcement_rows
+    from selfreflect.sayself.rewards import StatedConfidenceReward, StatementReward
     from selfreflect.sayself.workspace import Adapter
     from selfreflect.train.trainers import reinforce
     from selfreflect.uncertainty.correctness import Correctness
 
-    adapter = Adapter(workspace.adapter(variant, seed, plan.reward), variant)
+    adapter = Adapter(workspace.adapter(variant, seed, plan.stage), variant)
     if adapter.record is not None:
         say(f"{adapter.folder}: done")
         return
     start = Adapter(workspace.adapter(variant, seed), variant)
-    with open_models(plan.out, Overrides({}), True) as open_model:
-        judge = open_model(plan.judge) if plan.correctness == "judge" else None
-        label = Correctness(plan.correctness, judge)
-        rows = reinforcement_rows(workspace.parts()["rl"], adapter_asker(open_model, start), label)
-    reinforce(
-        plan.preset.model,
-        rows,
-        StatedConfidenceReward(cast("RewardKind", plan.reward)),
-        adapter.folder,
-        plan.preset,
-        seed,
-        adapter=start.folder,
-        resume=adapter.has_checkpoint,
-    )
+    kind = cast("RewardKind", plan.reward)
+    questions = workspace.parts()["rl"]
+    preset, reward = plan.preset, cast("Reward", StatedConfidenceReward(kind))
+    if plan.whole:
+        reward = StatementReward(kind, plan.correctness)
+        preset = dataclasses.replace(preset, max_new_tokens=MAX_TOKENS)
+        rows = question_rows(questions)
+    else:
+        with open_models(plan.out, Overrides({}), True) as open_model:
+            judge = open_model(plan.judge) if plan.correctness == "judge" else None
+            label = Correctness(plan.correctness, judge)
+            rows = reinforcement_rows(questions, adapter_asker(open_model, start), label)
+    base, resume = plan.preset.model, adapter.has_checkpoint
+    reinforce(base, rows, reward, adapter.folder, preset, seed, adapter=start.folder, resume=resume)
     _say_trained(adapter)

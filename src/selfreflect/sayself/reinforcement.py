@@ -44,3 +44,14 @@ def reinforcement_rows(
         prompt = [{"role": turn.role, "content": turn.content} for turn in turns]
         rows.append({"question_id": question.id, "prompt": prompt, "correct": label})
     return rows
+
+
+def question_rows(questions: Sequence[ClusteredQuestion]) -> list[dict[str, Any]]:
+    """Rows to train whole statements on: ``question_id``, ``prompt`` (the question alone) and ``gold``.
+    Questions without a right answer are left out."""
+    rows = []
+    for question in questions:
+        if question.gold:
+            turn = {"role": "user", "content": asked(question.question, question.context)}
+            rows.append({"question_id": question.id, "prompt": [turn], "gold": list(question.gold)})
+    return rows

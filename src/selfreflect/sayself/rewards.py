@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Literal
 
 from selfreflect.errors import DataError
-from selfreflect.sayself.statement import parse_confidence
+from selfreflect.sayself.statement import parse_confidence, parse_statement
 from selfreflect.train.rewards.base import BatchColumns, Outcome, Reward, Unrewarded
+from selfreflect.train.rewards.stated import GoldMatch
 from selfreflect.uncertainty.question import NoValue
 
 RewardKind = Literal["brier", "linear", "rlcr"]
@@ -61,4 +62,47 @@ class StatedConfidenceReward(Reward):
                 outcomes.append(Unrewarded(confidence.reason, confidence.message))
             else:
                 outcomes.append(confidence_reward(bool(correct), confidence, self.kind))
+        return outcomes
+
+
+class StatementReward(Reward):
+    """Rewards a whole statement, whose own answer is compared with the right ones in the column ``gold``.
+
+    Every token is trained. With ``brier`` a wrong answer with confidence 0 is then worth as much as a right
+    one with 1; ``rlcr`` also pays for being right.
+
+    Args:
+        correctness: which answers are correct, as of ``selfreflect uncertainty --correctness``, but for
+            ``judge`` and ``human``.
+
+    Raises:
+        ConfigError: there is no such function, or it asks a model or a person.
+    """
+
+    def __init__(self, kind: RewardKind = "rlcr", correctness: str = "squad_f1") -> None:
+        self.kind = kind
+        self.is_correct = GoldMatch(correctness)
+        self.__name__ = f"statement_{kind}"
+        super().__init__()
+
+    @property
+    def worst(self) -> float:
+        return -1.0
+
+    def outcomes(self, texts: Sequence[str | Unrewarded], columns: BatchColumns) -> list[Outcome]:
+        parsed = [text if isinstance(text, Unrewarded) else parse_statement(text) for text in texts]
+        answers = [None if isinstance(one, Unrewarded) else one.answer or None for one in parsed]
+        outcomes: list[Outcome] = []
+        truths = self.is_correct(answers, columns.lists("gold", single=True))
+        for truth, one in zip(truths, parsed, strict=True):
+            if truth is None:
+                outcomes.append(None)
+            elif isinstance(one, Unrewarded):
+                outcomes.append(one)
+            elif isinstance(one.confidence, NoValue):
+                outcomes.append(Unrewarded(one.confidence.reason, one.confidence.message))
+            elif not one.answer:
+                outcomes.append(Unrewarded("blank", "a confidence is stated and no answer"))
+            else:
+                outcomes.append(confidence_reward(bool(truth), one.confidence, self.kind))
         return outcomes

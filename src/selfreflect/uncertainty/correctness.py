@@ -16,7 +16,7 @@ from selfreflect.uncertainty.similarity import EmbeddingSimilarity, rouge_l, wor
 
 THRESHOLDS = {"squad_f1": 0.5, "rouge": 0.3, "embedding": 0.7}
 """From which similarity with a gold answer an answer counts as correct."""
-CORRECTNESS = ("human", "exact", "numeric", *THRESHOLDS, "judge")
+CORRECTNESS = ("human", "exact", "numeric", "substring", *THRESHOLDS, "judge")
 
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
 _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -27,8 +27,9 @@ class Correctness:
 
     Args:
         name: one of ``CORRECTNESS``; ``squad_f1``, ``rouge`` and ``embedding`` take a threshold, as in
-            ``rouge:0.5``. ``human`` reads the label in the record. ``judge`` asks a model about answers that
-            are not spelled like a gold answer.
+            ``rouge:0.5``. ``substring`` looks for a gold answer anywhere in the answer, in lower case, even
+            inside of words, as the published code of SaySelf does (arXiv 2405.20974). ``human`` reads the
+            label in the record. ``judge`` asks a model about answers that are not spelled like a gold answer.
         asker: the model that ``judge`` asks.
 
     Raises:
@@ -102,6 +103,8 @@ class Correctness:
             if number is None or wanted is None:
                 return float(normalised(answer) == normalised(gold))
             return float(abs(number - wanted) <= 1e-6 * abs(wanted))
+        if self._kind == "substring":
+            return float(bool(gold.strip()) and gold.strip().lower() in answer.lower())
         if self._kind == "squad_f1":
             return squad_f1(answer, gold)
         if self._kind == "rouge":

@@ -86,14 +86,17 @@ def training_files(
     """
     require_datasets()
     parts = split_questions(questions, percentages)
-    split_by_id = {id_: name for name, ids in parts.items() for id_ in ids}
+    split_by_id: dict[str, Split] = {}
+    for name, ids in parts.items():
+        split_by_id |= dict.fromkeys(ids, name)
     by_split: dict[Split, list[Row]] = {name: [] for name in SPLITS}
     for row in result.rows:
         by_split[split_by_id[row["question_id"]]].append(_encodable(row))
     names = [name for name in SPLITS if by_split[name]]
     tables = {name: _table(by_split[name]) for name in names}
     facts = _facts(kind, options, origin)
-    questions_by_split = Counter(split_by_id[id_] for id_ in {row["question_id"] for row in result.rows})
+    question_ids = {row["question_id"] for row in result.rows}
+    questions_by_split = Counter(split_by_id[id_] for id_ in question_ids)
     record = {"kind": kind, "percentages": list(percentages), **facts, "splits": parts}
     card = _CARD.format(
         files="\n".join(f"  - split: {name}\n    path: data/{name}.parquet" for name in names),

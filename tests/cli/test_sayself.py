@@ -112,6 +112,13 @@ def test_faithfulness_and_published_figures(compared: Path) -> None:
     assert "\x1b" not in written
 
 
+def test_the_address_of_a_judge_is_not_that_of_the_other_models(compared: Path) -> None:
+    flags = ("--base-url", "http://127.0.0.1:9/v1", "--revision", "main")
+    assert "full-0" in step("eval", *flags, "--base", "river_model:answer")
+    said = step("eval", *flags, "--base", "river_model:answer", "--judge", "openai:none", "--yes", code=2)
+    assert "127.0.0.1:9" in said
+
+
 def test_names_of_folders_cannot_control_the_terminal(compared: Path) -> None:
     assert "\x1b" not in run("sayself", "eval", "--out", "r").stdout
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from selfreflect.errors import ConfigError
 from selfreflect.sayself.clusters import cluster_answers, tenths
 from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.correctness import Correctness
@@ -53,6 +54,18 @@ def test_a_cluster_is_led_by_the_first_answer_and_leaders_do_not_chain() -> None
     rule = ClassRule("jaccard:0.3", "first")
     [question] = cluster_answers([AnsweredQuestion(id="q", answers=answers)], rule, Correctness("exact"))
     assert [(one.answer, one.size) for one in question.clusters] == [("a b", 2), ("c d", 1)]
+
+
+def test_a_threshold_can_be_one_that_must_be_exceeded() -> None:
+    """The published rule is a cosine above 0.9."""
+    question = AnsweredQuestion(id="q", answers=("a b", "a b c d"))  # half of the words are shared
+    sizes = []
+    for rule in ("jaccard:0.5", "jaccard:>0.5", "jaccard:>0.49"):
+        [clustered] = cluster_answers([question], ClassRule(rule), Correctness("exact"))
+        sizes.append(len(clustered.clusters))
+    assert sizes == [1, 2, 1]
+    with pytest.raises(ConfigError, match="the threshold after the colon"):
+        ClassRule("jaccard:>much")
 
 
 @pytest.mark.parametrize(

@@ -126,9 +126,24 @@ class OpenModel:
 
     def __call__(self, model: str | None) -> Asker:
         """Open a model; None is the one that drew the answers. Raises ConfigError if there is none."""
-        asker = open_asker(self._out, model, self._overrides, ["sayself"], self.store)
+        overrides = self._overrides if model is None else self._flags_for(model)
+        asker = open_asker(self._out, model, overrides, ["sayself"], self.store)
         assert asker is not None  # something is asked
         return asker
+
+    def _flags_for(self, model: str) -> Overrides:
+        """Leave out the address of a server that only some of several models are on, and the revision of
+        others."""
+        from selfreflect.models.spec import ModelSpec
+
+        on_server = ModelSpec.of(model).kind == "openai"
+        others = {"revision"} if on_server or Path(model).is_dir() else set()
+        if not on_server:
+            others.add("base_url")
+        section = self._overrides.section("answers")
+        kept = {name: value for name, value in section.items() if name not in others}
+        sections = {**self._overrides.sections, "answers": kept}
+        return dataclasses.replace(self._overrides, sections=sections)
 
 
 @contextmanager

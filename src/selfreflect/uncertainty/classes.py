@@ -52,8 +52,8 @@ class ClassRule:
     """What makes two answers the same.
 
     Args:
-        name: one of ``RULES``, with a threshold for those that compare similarities, as in ``jaccard:0.6``,
-            and with a model for ``nli:MODEL``.
+        name: one of ``RULES``, with a threshold for those that compare similarities, as in ``jaccard:0.6``
+            (from there on) or ``jaccard:>0.6`` (only above), and with a model for ``nli:MODEL``.
         order: for rules that compare pairs.
         asker: the model that ``judge`` asks.
         store: where verdicts of ``nli`` are kept.
@@ -79,9 +79,11 @@ class ClassRule:
         self.name = self._kind
         self._relation: Relation | None = None
         if self._kind in THRESHOLDS:
-            threshold = threshold_of(name, THRESHOLDS[self._kind])
-            self._relation = Close(make_similarity(self._kind), threshold)
-            self.name = f"{self._kind}:{threshold:g}, {order}"
+            sign = written[:1] if written.startswith(">") else ""
+            threshold = threshold_of(name.replace(":>", ":", 1), THRESHOLDS[self._kind])
+            least = float(np.nextafter(threshold, np.inf)) if sign else threshold
+            self._relation = Close(make_similarity(self._kind), least)
+            self.name = f"{self._kind}:{sign}{threshold:g}, {order}"
         elif self._kind == "nli":
             self._relation = Entailment(written, store)
             self.name = f"{name}, {order}"

@@ -27,6 +27,7 @@ def test_the_sentence_says_which_side_of_the_curve():
     assert CURVE.sentence("a", 9, 5.5) == "a tells as much in 9 words as pasting 3.0 answers (15 words)."
     assert CURVE.sentence("good", 9, 8.5) == "good tells more in 9 words than all answers pasted (20 words)."
     assert CURVE.sentence("bad", 9, -0.5) == "bad tells nothing, in 9 words."
+    assert CURVE.sentence("poor", 9, 0.05) == "poor tells hardly anything, in 9 words."
 
 
 def test_a_mean_leaves_out_curves_with_fewer_points():

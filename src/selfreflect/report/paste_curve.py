@@ -58,6 +58,8 @@ class PasteCurve:
             most = f"all answers pasted ({_words(self.words[-1])})"
             return f"{subject} tells more in {_words(words)} than {most}."
         answers, equal_words = equal
+        if answers < 0.05:  # would be 0.0 answers, of no word
+            return f"{subject} tells hardly anything, in {_words(words)}."
         return (
             f"{subject} tells as much in {_words(words)} as pasting {answers:.1f} answers "
             f"({_words(equal_words)})."

@@ -86,6 +86,7 @@ async function showEnd(progress, live, signal) {
   const { run, status, error } = progress.ended;
   if (progress.scoring !== null) {
     if (status === "done") location.replace(`#run=${run}&judge=${progress.scoring}`);
+    else live.element.append(element("p", {}, element("a", { href: `#run=${run}` }, "Back to the run")));
     return;
   }
   const opened = await loadRun(run, { question: 0 }).catch(() => null);

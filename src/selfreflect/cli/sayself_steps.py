@@ -294,7 +294,7 @@ def _fine_tune(plan: TrainingPlan, workspace: Workspace, variant: Variant, seed:
         say(f"{adapter.folder}: done")
         return
     rows = workspace.examples(variant)
-    fine_tune(plan.preset.model, rows, adapter.folder, plan.preset, seed, resume=adapter.has_checkpoint)
+    fine_tune(plan.preset.model, rows, adapter.folder, plan.preset, seed, resume=adapter.resumes())
     _say_trained(adapter)
 
 
@@ -332,6 +332,6 @@ def _reinforce(plan: TrainingPlan, workspace: Workspace, variant: Variant, seed:
             judge = open_model(plan.judge) if plan.correctness == "judge" else None
             label = Correctness(plan.correctness, judge)
             rows = reinforcement_rows(questions, adapter_asker(open_model, start), label)
-    base, resume = plan.preset.model, adapter.has_checkpoint
+    base, resume = plan.preset.model, adapter.resumes()
     reinforce(base, rows, reward, adapter.folder, preset, seed, adapter=start.folder, resume=resume)
     _say_trained(adapter)

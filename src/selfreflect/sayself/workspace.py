@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,9 @@ from selfreflect.sayself.examples import PARTS, VARIANTS, Part, Variant, overlap
 from selfreflect.sayself.rationales import Rationale
 from selfreflect.store.journal import Journal, store_errors
 from selfreflect.train.trainers import RECORD
+
+_LAST_WRITTEN = "trainer_state.json"
+"""The file that transformers writes last into a checkpoint."""
 
 
 class SplitQuestion(Record, frozen=True, kw_only=True):
@@ -66,10 +70,23 @@ class Adapter:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(f"{path} cannot be read: {error}. Delete {self.folder} to train anew.") from None
 
-    @property
-    def has_checkpoint(self) -> bool:
-        """Whether an interrupted training can go on."""
-        return any(self.folder.glob("checkpoint-*"))
+    def resumes(self) -> bool:
+        """Say whether an interrupted training can go on. Checkpoints that a kill left unfinished are removed,
+        and without any other the rest of the folder, so that the training can begin anew.
+
+        Raises:
+            StoreError: the system refuses.
+        """
+        whole = False
+        with store_errors(self.folder):
+            for checkpoint in self.folder.glob("checkpoint-*"):
+                if (checkpoint / _LAST_WRITTEN).exists():
+                    whole = True
+                else:
+                    shutil.rmtree(checkpoint)
+            if not whole and self.record is None and self.folder.is_dir() and not self.folder.is_symlink():
+                shutil.rmtree(self.folder)
+        return whole
 
     @property
     def base(self) -> str:

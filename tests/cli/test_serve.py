@@ -12,6 +12,7 @@ import httpx2
 import pytest
 from command import COMMAND, environment, run, written
 
+from selfreflect.cli.serve_command import _name_for_clients
 from selfreflect.store.run import Run
 
 MODEL = """
@@ -73,6 +74,13 @@ def test_a_run_directory_stays_free_if_no_model_can_be_loaded(tmp_path: Path) ->
         outcome = run("serve", "--port", 0, "--out", tmp_path / "r", "--model", "nowhere.at_all:answer")
         assert outcome.code == 2
         assert "nowhere" in outcome.said
+
+
+def test_a_directory_has_one_name_for_clients(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    assert _name_for_clients(str(tmp_path / "mine")) == "mine"
+    assert _name_for_clients("openai:gpt-4o") == "gpt-4o"
+    assert _name_for_clients("mine:cities") == "mine:cities"
 
 
 def ask(url: str, text: str, **headers: str) -> httpx2.Response:

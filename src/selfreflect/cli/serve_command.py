@@ -215,7 +215,7 @@ def _services(
     queue = Admission()
     metrics = ServerMetrics(lambda: queue.running, lambda: queue.waiting)
     services = ServeServices(table, reflector, queue, History(), metrics, archive)
-    shown = [f"selfreflect/{name.removeprefix('openai:')}" for name in names]
+    shown = [f"selfreflect/{_name_for_clients(name)}" for name in names]
     return services, shown or [f"selfreflect/NAME for every model NAME of {base_url}"]
 
 
@@ -284,6 +284,11 @@ def _judge(config: Config, overrides: Overrides) -> dict[str, Measures]:
     return measures
 
 
+def _name_for_clients(name: str) -> str:
+    """What clients call a model: a directory by its last part, one of the server without ``openai:``."""
+    return Path(name).resolve().name if Path(name).is_dir() else name.removeprefix("openai:")
+
+
 def _table(names: Sequence[str], base_url: str | None, config: Config, overrides: Overrides) -> ModelTable:
     """Load the models of this process, and prepare calls to the server."""
     from selfreflect.models.openai.endpoint import endpoint
@@ -299,8 +304,7 @@ def _table(names: Sequence[str], base_url: str | None, config: Config, overrides
             continue
         own = replace(config.answers, model=name, base_url=None)
         generator = load_generator(stage_model(replace(config, answers=own), options, "answers"), say)
-        shown = Path(name).resolve().name if Path(name).is_dir() else name
-        local.append(LocalModel(shown, generator))
+        local.append(LocalModel(_name_for_clients(name), generator))
     if not served and base_url is None:
         return ModelTable(local)
     server = endpoint(base_url)

@@ -15,6 +15,7 @@ from selfreflect.sayself.evaluation import (
     ask_whether_sure,
     difference_table,
     evaluation_table,
+    faithfulness_inquiries,
     label_statements,
     reference_rows,
 )
@@ -155,6 +156,18 @@ def test_whole_statements_are_trained_on_the_question_alone() -> None:
 def test_a_statement_is_cut_where_its_confidence_is_read(text: str, begun: str) -> None:
     [row] = reinforcement_rows(questions(1), asker(text), Correctness("exact"))
     assert row["prompt"][-1]["content"] == begun
+
+
+def test_each_reflection_is_shown_beside_the_answers_to_its_own_question() -> None:
+    """The published code pairs the reflections with clusters in another order."""
+    three = questions(2)
+    clusters = (Cluster(answer="Po", size=1), Cluster(answer="Arno", size=1))
+    three.append(ClusteredQuestion(id="2", question="River 2?", clusters=clusters))
+    silent = Statement(answer="x", confidence=0.5)
+    doubts = Statement(answer="x", confidence=0.5, reflection="I mix up Po and Arno.")
+    [inquiry] = faithfulness_inquiries(three, [silent, silent, doubts])
+    text = inquiry.messages[-1].content
+    assert all(part in text for part in ("River 2?", '"Arno" (share 50%)', "I mix up Po and Arno."))
 
 
 def test_three_rows_need_no_method() -> None:

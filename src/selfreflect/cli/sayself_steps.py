@@ -332,6 +332,12 @@ def _reinforce(plan: TrainingPlan, workspace: Workspace, variant: Variant, seed:
             judge = open_model(plan.judge) if plan.correctness == "judge" else None
             label = Correctness(plan.correctness, judge)
             rows = reinforcement_rows(questions, adapter_asker(open_model, start), label)
+    if len(rows) < plan.preset.questions:
+        say(
+            f"{start.folder} states a confidence on {len(rows)} of the {len(questions)} questions for "
+            "reinforcement, so that stage is left out. Train on more examples, or for more epochs."
+        )
+        return
     base, resume = plan.preset.model, adapter.resumes()
     reinforce(base, rows, reward, adapter.folder, preset, seed, adapter=start.folder, resume=resume)
     _say_trained(adapter)

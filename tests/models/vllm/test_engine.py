@@ -183,9 +183,10 @@ from selfreflect.models.spec import ModelSpec
 from selfreflect.models.vllm.engine import VLLMGenerator
 
 
-def ask(text, n=1, seed=5, **sampling):
+def ask(text, n=1, seed=5, logprobs=False, **sampling):
     sampling = Sampling(max_new_tokens=12, **sampling)
-    return Request(messages=(Message(role="user", content=text),), sampling=sampling, n=n, seed=seed)
+    messages = (Message(role="user", content=text),)
+    return Request(messages=messages, sampling=sampling, n=n, seed=seed, logprobs=logprobs)
 
 
 def main():
@@ -196,7 +197,12 @@ def main():
     texts = [[[c.text for c in r.completions] for r in replies[:3]] for replies in both]
     more = [[c.tokens, c.finish] for c in both[0][1].completions]
     refused = [both[0][3].kind, both[0][3].message]
-    print(json.dumps({"texts": texts, "more": more, "refused": refused, "facts": generator.facts}))
+    [measured] = generator.generate([ask(fruit, temperature=0.0, logprobs=True)])
+    tokens = measured.completions[0].logprobs
+    logprobs = [list(tokens.texts), list(tokens.logprobs)]
+    print(json.dumps({
+        "texts": texts, "more": more, "refused": refused, "facts": generator.facts, "logprobs": logprobs
+    }))
 
 
 if __name__ == "__main__":
@@ -205,7 +211,8 @@ if __name__ == "__main__":
 
 
 def test_a_generator_in_process(environment):
-    from selfreflect.models.base import Message, Request, Sampling
+    from selfreflect.logprobs import AnswerTokens
+    from selfreflect.models.base import Message, Reply, Request, Sampling
     from selfreflect.models.local.generator import HFGenerator
 
     said = json.loads(python(GENERATE, environment).stdout.splitlines()[-1])
@@ -214,10 +221,15 @@ def test_a_generator_in_process(environment):
     greedy, three, [seed_6] = first
     local = HFGenerator.load("smollm2", device="cpu", dtype="float32")
     sampling = Sampling(max_new_tokens=12, temperature=0.0)
-    [reply] = local.generate(
-        [Request(messages=(Message(role="user", content="Name a fruit."),), sampling=sampling)]
-    )
+    messages = (Message(role="user", content="Name a fruit."),)
+    [reply] = local.generate([Request(messages=messages, sampling=sampling, logprobs=True)])
+    assert isinstance(reply, Reply)
     assert greedy == [reply.text]
+    own = reply.completions[0].logprobs
+    assert isinstance(own, AnswerTokens)
+    texts, logprobs = said["logprobs"]
+    assert texts == list(own.texts)
+    assert logprobs == pytest.approx(list(own.logprobs), abs=1e-4)
     assert len(set(three)) == 3
     assert three[1] == seed_6, "sample i has the seed of the request plus i"
     assert all(tokens == 12 or finish == "stop" for tokens, finish in said["more"])

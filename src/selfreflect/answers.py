@@ -79,8 +79,9 @@ def draw_answers(
 def _digest(request: Request, generator: Generator) -> str:
     """Identify what is asked of which model, to the last setting."""
     fields = request.to_dict()
-    if not request.logprobs:  # of which digests in older directories do not know
-        del fields["logprobs"]
+    for name in ("logprobs", "first_tokens"):  # of which digests in older directories do not know
+        if not fields[name]:
+            del fields[name]
     what = dump_line([fields, generator.name, generator.revision])
     return hashlib.sha256(what.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 

@@ -61,8 +61,7 @@ def test_means_by_topic_with_n(directory: Path) -> None:
         ("(none)", "a", pytest.approx(5 / 16), 1),
         ("(none)", "b", pytest.approx(5 / 16), 1),
     ]
-    assert all(row["95% low"] < row["mean score"] < row["95% high"] for row in rows[:4])
-    assert rows[4]["95% low"] is None
+    assert all(row["95% low"] is None and row["95% high"] is None for row in rows)  # too few questions
 
 
 def test_commands_break_down_and_keep_their_other_lines(directory: Path) -> None:

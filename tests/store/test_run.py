@@ -856,7 +856,7 @@ RECORDS = st.lists(
             summary=TEXTS,
             reader=st.sampled_from(["informed", "blind"]),
             bits=st.none() | NUMBERS,
-            bits_available=NUMBERS,
+            bits_available=st.floats(0.01, 1),  # a share of nothing is refused
             recovered=st.none() | NUMBERS,
             answers=st.lists(st.lists(st.builds(WordBits, TEXTS, NUMBERS, NUMBERS)).map(tuple)).map(tuple),
         ),

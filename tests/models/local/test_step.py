@@ -67,9 +67,9 @@ def test_every_step_has_the_logits_of_the_model_itself(tmp_path: Path, kind: str
 
 
 @needs_compiler
-@pytest.mark.parametrize("change", ["linear", "llama3", "yarn", "tied"])
+@pytest.mark.parametrize("change", ["linear", "llama3", "yarn", "tied", "wide heads"])
 @torch.inference_mode()
-def test_rotary_variants_and_shared_matrices(tmp_path: Path, change: str) -> None:
+def test_rotary_variants_shared_matrices_and_heads_wider_than_all_else(tmp_path: Path, change: str) -> None:
     rope: dict[str, object] = {
         "rope_type": change,
         "rope_theta": 10000.0,
@@ -78,7 +78,11 @@ def test_rotary_variants_and_shared_matrices(tmp_path: Path, change: str) -> Non
         "low_freq_factor": 1.0,
         "high_freq_factor": 4.0,
     }
-    options = {"tie_word_embeddings": True} if change == "tied" else {"rope_parameters": rope}
+    options: dict[str, object] = {"rope_parameters": rope}
+    if change == "tied":
+        options = {"tie_word_embeddings": True}
+    elif change == "wide heads":  # together wider than a token's state and the layer between
+        options = {"head_dim": 32}
     model = saved(tmp_path, "llama", **options)
     logits, sequences = begin(model, PROMPTS, pad_id=0)
     assert type(sequences) is FusedSequences

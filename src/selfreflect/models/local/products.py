@@ -87,6 +87,7 @@ class Product:
     ) -> torch.Tensor:
         """The products of ``x`` (rows, inner), contiguous, added to ``total`` if there is one. ``lanes`` is
         room for as many numbers as ``x`` has."""
+        assert lanes.numel() >= x.numel() == len(x) * self.inner  # the C code checks no bounds
         out = x.new_empty(len(x), self.width) if total is None else total
         self.library.products(
             x.data_ptr(),

@@ -108,7 +108,10 @@ class FusedSequences:
                 )
             )
         self.head = Product(library, [model.lm_head], self.decoder.norm)
-        widest = max(self.head.inner, *(layer.down.inner for layer in self.layers))
+        products = [self.head]
+        for layer in self.layers:
+            products += [layer.states, layer.output, layer.gates, layer.down]
+        widest = max(product.inner for product in products)
         self.lanes = torch.empty(len(rows) * widest)
         self.key_heads = keys[0].shape[1]
         self.slots = Slots(len(rows), len(self.layers), (self.key_heads, keys[0].shape[3]))

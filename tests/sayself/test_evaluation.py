@@ -21,7 +21,7 @@ from selfreflect.sayself.evaluation import (
 )
 from selfreflect.sayself.examples import make_examples
 from selfreflect.sayself.reinforcement import question_rows, reinforcement_rows
-from selfreflect.sayself.statement import Statement
+from selfreflect.sayself.statement import StatedBelief
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.measures import measure
@@ -48,7 +48,7 @@ def test_the_published_error_is_a_mean_absolute_error() -> None:
 
 
 def test_agreement_states_the_share_of_the_largest_cluster() -> None:
-    assert agreement(questions(1)) == [Statement(answer="Seine", confidence=0.7)]
+    assert agreement(questions(1)) == [StatedBelief(answer="Seine", confidence=0.7)]
 
 
 def test_asked_directly() -> None:
@@ -58,7 +58,7 @@ def test_asked_directly() -> None:
 
 def test_sure_is_1_unsure_0_and_anything_else_has_no_value() -> None:
     script = {"Are you sure": "I am unsure."}
-    given = [Statement(answer="Seine", confidence=0.5)]
+    given = [StatedBelief(answer="Seine", confidence=0.5)]
     [unsure] = ask_whether_sure(questions(1), given, asker(script))
     [sure] = ask_whether_sure(questions(1), given, asker("I am sure."))
     [neither] = ask_whether_sure(questions(1), given, asker("Maybe."))
@@ -69,7 +69,7 @@ def test_sure_is_1_unsure_0_and_anything_else_has_no_value() -> None:
 def test_the_tuned_model_is_asked_about_an_answer_as_it_was_trained_on_it() -> None:
     [row], _ = make_examples(questions(1), {}, "rtuning", "majority")
     model = Scripted("I am sure.")
-    given = [Statement(answer="Seine", confidence=0.5), Statement(answer="", confidence=0.5)]
+    given = [StatedBelief(answer="Seine", confidence=0.5), StatedBelief(answer="", confidence=0.5)]
     sure, blank = ask_whether_sure(questions(2), given, Asker("scripted", lambda: model))
     [request] = model.requests
     assert [{"role": turn.role, "content": turn.content} for turn in request.messages] == row["prompt"]
@@ -163,15 +163,15 @@ def test_each_reflection_is_shown_beside_the_answers_to_its_own_question() -> No
     three = questions(2)
     clusters = (Cluster(answer="Po", size=1), Cluster(answer="Arno", size=1))
     three.append(ClusteredQuestion(id="2", question="River 2?", clusters=clusters))
-    silent = Statement(answer="x", confidence=0.5)
-    doubts = Statement(answer="x", confidence=0.5, reflection="I mix up Po and Arno.")
+    silent = StatedBelief(answer="x", confidence=0.5)
+    doubts = StatedBelief(answer="x", confidence=0.5, reflection="I mix up Po and Arno.")
     [inquiry] = faithfulness_inquiries(three, [silent, silent, doubts])
     text = inquiry.messages[-1].content
     assert all(part in text for part in ("River 2?", '"Arno" (share 50%)', "I mix up Po and Arno."))
 
 
 def test_three_rows_need_no_method() -> None:
-    statements = [Statement(answer="a" * (1 + number % 3), confidence=number / 20) for number in range(20)]
+    statements = [StatedBelief(answer="a" * (1 + number % 3), confidence=number / 20) for number in range(20)]
     labels = tuple(number % 3 != 0 for number in range(20))
     rows = reference_rows(Evaluation("m", tuple(statements), labels))
     assert [row.method for row in rows] == ["constant (base rate)", "isotonic (m)", "length only (isotonic)"]
@@ -183,8 +183,8 @@ def test_methods_are_compared_with_the_best_baseline_on_the_same_questions() -> 
 
     def method(name: str, right: float, wrong: float, count: int = 12) -> Evaluation:
         values = [right if label else wrong for label in labels[:count]]
-        statements = [Statement(answer="x", confidence=value) for value in values]
-        statements += [Statement(answer="x", confidence=NoValue("no_number", "none"))] * (12 - count)
+        statements = [StatedBelief(answer="x", confidence=value) for value in values]
+        statements += [StatedBelief(answer="x", confidence=NoValue("no_number", "none"))] * (12 - count)
         return Evaluation(name, tuple(statements), labels)
 
     baselines = [method("half", 0.5, 0.5), method("better", 0.6, 0.4), method("few", 1.0, 0.0, count=2)]
@@ -197,7 +197,7 @@ def test_methods_are_compared_with_the_best_baseline_on_the_same_questions() -> 
 
 
 def test_a_question_without_a_right_answer_keeps_its_place_in_the_reference_rows() -> None:
-    statements = [Statement(answer="a", confidence=number / 20) for number in range(20)]
+    statements = [StatedBelief(answer="a", confidence=number / 20) for number in range(20)]
     labels = (None, *(number % 3 != 0 for number in range(1, 20)))
     for row in reference_rows(Evaluation("m", tuple(statements), labels)):
         assert row.squared_errors().keys() == {str(place) for place in range(1, 20)}
@@ -206,8 +206,8 @@ def test_a_question_without_a_right_answer_keeps_its_place_in_the_reference_rows
 
 def test_the_table_shows_a_row_for_each_method_with_its_failures() -> None:
     labels = (True, False, True, False, True, True)
-    statements = tuple(Statement(answer="x", confidence=0.1 * number) for number in range(6))
-    broken = Statement(answer="x", confidence=NoValue("no_number", "none"))
+    statements = tuple(StatedBelief(answer="x", confidence=0.1 * number) for number in range(6))
+    broken = StatedBelief(answer="x", confidence=NoValue("no_number", "none"))
     table = evaluation_table(
         [Evaluation("a", statements, labels), Evaluation("b", (*statements[:5], broken), labels)], "T"
     )

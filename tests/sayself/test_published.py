@@ -8,7 +8,7 @@ from scripted import Scripted
 from selfreflect.sayself.clusters import Cluster, ClusteredQuestion
 from selfreflect.sayself.evaluation import Evaluation
 from selfreflect.sayself.published import grade_answers, published_figures
-from selfreflect.sayself.statement import Statement
+from selfreflect.sayself.statement import StatedBelief
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.question import NoValue
 
@@ -23,8 +23,8 @@ def test_a_judge_sees_the_answer_part_alone_and_what_it_does_not_say_is_no_grade
     read."""
     replies = {"River 0": "Score: 7", "River 1": "It is right.", "River 2": "Score: 0"}
     model = Scripted(replies)
-    statements = [Statement(answer="Loire", confidence=0.5, reflection="It may be the Seine.")] * 3
-    blank, unknown = Statement(answer="", confidence=0.5), Statement(answer="Po", confidence=0.5)
+    statements = [StatedBelief(answer="Loire", confidence=0.5, reflection="It may be the Seine.")] * 3
+    blank, unknown = StatedBelief(answer="", confidence=0.5), StatedBelief(answer="Po", confidence=0.5)
     questions = [*map(question, range(4)), question(4, ())]
     grades = grade_answers(questions, [*statements, blank, unknown], Asker("m", lambda: model))
     assert grades == [pytest.approx(0.7), None, None, 0.1, None]
@@ -34,7 +34,7 @@ def test_a_judge_sees_the_answer_part_alone_and_what_it_does_not_say_is_no_grade
 
 def test_accuracy_is_graded_ece_is_a_distance_and_7_is_right() -> None:
     stated = [0.9, 0.6, 0.2, NoValue("no_number", "none")]
-    statements = tuple(Statement(answer="x", confidence=value) for value in stated)
+    statements = tuple(StatedBelief(answer="x", confidence=value) for value in stated)
     figures = published_figures(Evaluation("m", statements, (True,) * 4), [1.0, 0.7, 0.1, 0.6])
     assert figures.accuracy == pytest.approx(0.6)
     assert figures.ece == pytest.approx((0.1 + 0.1 + 0.1) / 3)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from selfreflect.sayself.clusters import ClusteredQuestion
     from selfreflect.sayself.evaluation import Evaluation
     from selfreflect.sayself.examples import Part
-    from selfreflect.sayself.statement import Statement
+    from selfreflect.sayself.statement import StatedBelief
     from selfreflect.sayself.workspace import Adapter
     from selfreflect.uncertainty.asking.asker import Asker
     from selfreflect.uncertainty.correctness import Correctness
@@ -127,7 +127,10 @@ def _ask_all(
 
 
 def _labelled(
-    method: str, questions: Sequence[ClusteredQuestion], statements: Sequence[Statement], label: Correctness
+    method: str,
+    questions: Sequence[ClusteredQuestion],
+    statements: Sequence[StatedBelief],
+    label: Correctness,
 ) -> Evaluation:
     from selfreflect.sayself.evaluation import Evaluation, label_statements
 

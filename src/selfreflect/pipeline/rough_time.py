@@ -15,7 +15,7 @@ from selfreflect.models.spec import ModelSpec, load_object
 from selfreflect.records import SamplingCheck
 
 if TYPE_CHECKING:
-    from selfreflect.models.local.pace import Pace
+    from selfreflect.models.local.pace import ModelPace
 
 ROUGH = "a rough guess until the first question is done"
 
@@ -64,11 +64,11 @@ def reading_seconds(judge: ModelSpec, tokens: float) -> float | None:
     return None if pace is None else tokens * pace.reading
 
 
-def _pace(model: ModelSpec, rows: int) -> Pace | None:
+def _pace(model: ModelSpec, rows: int) -> ModelPace | None:
     if model.kind != "local":
         return None
     try:
-        pace: Pace | None = load_object("selfreflect.models.local.pace:guess_pace")(model, rows)
+        pace: ModelPace | None = load_object("selfreflect.models.local.pace:guess_pace")(model, rows)
     except SelfReflectError:  # loading the model says what is wrong
         return None
     return pace

@@ -62,7 +62,7 @@ class WatchedGenerator:
         self._progress.add(WorkDone(ended=ended, tokens=tokens))
 
 
-class Reading:
+class JudgeReading:
     """Reports the tokens that a judge reads of one question, and how many they will be."""
 
     def __init__(self, progress: Progress) -> None:
@@ -90,7 +90,7 @@ def watched_judge(judge: Any, metric: Any, progress: Progress, planned: int) -> 
     if judge.last_states is not None:  # its model runs elsewhere
         yield
         return
-    reading = Reading(progress)
+    reading = JudgeReading(progress)
     reading.plan(planned)
     metric.on_begin = reading.plan
     handle = judge.lm.model.get_input_embeddings().register_forward_pre_hook(reading.count)

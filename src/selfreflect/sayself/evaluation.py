@@ -13,7 +13,7 @@ from selfreflect.models.base import Message
 from selfreflect.render.table import Cell, Column, Table
 from selfreflect.sayself.clusters import ClusteredQuestion
 from selfreflect.sayself.prompts import asked, listed_clusters, prompts, user_message
-from selfreflect.sayself.statement import Statement, parse_statement, write_statement
+from selfreflect.sayself.statement import StatedBelief, parse_statement, write_statement
 from selfreflect.stats import paired_difference
 from selfreflect.store.replies import ModelReplies
 from selfreflect.uncertainty.asking.asker import Asker, Inquiry, reply_text
@@ -35,7 +35,7 @@ class Evaluation:
     """A method's answers and confidences on the same questions."""
 
     method: str
-    statements: tuple[Statement, ...]
+    statements: tuple[StatedBelief, ...]
     """One per question."""
     correct: tuple[bool | None, ...]
     """None without a right answer to compare with."""
@@ -78,7 +78,7 @@ class Evaluation:
 
 
 def label_statements(
-    questions: Sequence[ClusteredQuestion], statements: Sequence[Statement], correctness: Correctness
+    questions: Sequence[ClusteredQuestion], statements: Sequence[StatedBelief], correctness: Correctness
 ) -> tuple[bool | None, ...]:
     """Compare the answer part of each statement with the right answers. A blank answer is wrong."""
     plain = [
@@ -94,7 +94,7 @@ def label_statements(
     return tuple(labels)
 
 
-def ask_statements(questions: Sequence[ClusteredQuestion], asker: Asker) -> list[Statement]:
+def ask_statements(questions: Sequence[ClusteredQuestion], asker: Asker) -> list[StatedBelief]:
     """Ask a trained model each question, as it was trained, and read what it says."""
     return [_statement(reply) for reply in asker.ask(_plain_inquiries(questions))]
 
@@ -112,18 +112,18 @@ def _plain_inquiries(questions: Sequence[ClusteredQuestion]) -> list[Inquiry]:
     return inquiries
 
 
-def _statement(reply: ModelReplies) -> Statement:
+def _statement(reply: ModelReplies) -> StatedBelief:
     text = reply_text(reply)
     if isinstance(text, NoValue):
         partial = parse_statement(reply.texts[0]) if reply.failure is None else None
         is_stated = partial is not None and not isinstance(partial.confidence, NoValue)
         if partial is not None and is_stated and not reply.texts[0][-1].isdigit():  # the 1 may be of 10
             return partial  # what follows the confidence may be cut off
-        return Statement(answer="" if partial is None else partial.answer, confidence=text)
+        return StatedBelief(answer="" if partial is None else partial.answer, confidence=text)
     return parse_statement(text)
 
 
-def ask_directly(questions: Sequence[ClusteredQuestion], asker: Asker) -> list[Statement]:
+def ask_directly(questions: Sequence[ClusteredQuestion], asker: Asker) -> list[StatedBelief]:
     """The baseline DP: ask for an answer and a confidence in one prompt."""
     inquiries = []
     for question in questions:
@@ -133,8 +133,8 @@ def ask_directly(questions: Sequence[ClusteredQuestion], asker: Asker) -> list[S
 
 
 def ask_whether_sure(
-    questions: Sequence[ClusteredQuestion], statements: Sequence[Statement], asker: Asker
-) -> list[Statement]:
+    questions: Sequence[ClusteredQuestion], statements: Sequence[StatedBelief], asker: Asker
+) -> list[StatedBelief]:
     """R-Tuning: ask the tuned model whether it is sure of an answer, which stands in the conversation as the
     model was trained on it. Sure is 1 and unsure 0."""
     inquiries = {}
@@ -152,7 +152,7 @@ def ask_whether_sure(
         confidence: float | NoValue = NoValue("no_reply", "there is no answer to be sure of")
         if place in replies:
             confidence = _sureness(replies[place])
-        results.append(Statement(answer=statement.answer, confidence=confidence))
+        results.append(StatedBelief(answer=statement.answer, confidence=confidence))
     return results
 
 
@@ -167,12 +167,12 @@ def _sureness(reply: ModelReplies) -> float | NoValue:
     return 0.0 if is_unsure else 1.0
 
 
-def agreement(questions: Sequence[ClusteredQuestion]) -> list[Statement]:
+def agreement(questions: Sequence[ClusteredQuestion]) -> list[StatedBelief]:
     """The baseline SC: the largest cluster's answer, and its share as the confidence."""
     statements = []
     for question in questions:
         largest = question.clusters[0]
-        statements.append(Statement(answer=largest.answer, confidence=question.share(largest)))
+        statements.append(StatedBelief(answer=largest.answer, confidence=question.share(largest)))
     return statements
 
 
@@ -198,7 +198,7 @@ def reference_rows(evaluation: Evaluation) -> list[Evaluation]:
         statements = []
         for place in range(len(evaluation.statements)):
             confidence = by_place.get(str(place), NoValue("no_number", "nothing to calibrate"))
-            statements.append(Statement(answer="", confidence=confidence))
+            statements.append(StatedBelief(answer="", confidence=confidence))
         made.append(Evaluation(name, tuple(statements), evaluation.correct, baseline=True))
     return made
 
@@ -258,7 +258,7 @@ def _cells(measurement: Measurement | None) -> tuple[Cell, Cell]:
 
 
 def faithfulness_inquiries(
-    questions: Sequence[ClusteredQuestion], statements: Sequence[Statement]
+    questions: Sequence[ClusteredQuestion], statements: Sequence[StatedBelief]
 ) -> list[Inquiry]:
     """Ask a judge how well each self-reflection fits what the answers disagree about. Statements without one
     are left out."""

@@ -9,14 +9,14 @@ from selfreflect.metric.measures import Measures
 from selfreflect.records import AnswerSet, Information, Question, Score, Summary
 from selfreflect.render.table import Cell, Column, Table
 from selfreflect.sayself.clusters import ClusteredQuestion
-from selfreflect.sayself.statement import Statement
+from selfreflect.sayself.statement import StatedBelief
 from selfreflect.stats import mean_interval
 
 TEXTS = ("answer", "answer and reflection", "reflection")
 
 
 @dataclass(frozen=True)
-class Told:
+class BitsAndDistances:
     """Bits told of a held-out answer and distances, by text, over the questions where each is defined."""
 
     bits: Mapping[str, Sequence[float]]
@@ -34,9 +34,9 @@ class Told:
 def measure_reflections(
     measures: Measures,
     questions: Sequence[ClusteredQuestion],
-    statements: Sequence[Statement],
+    statements: Sequence[StatedBelief],
     answers: Mapping[str, AnswerSet],
-) -> Told:
+) -> BitsAndDistances:
     """Measure three texts of each statement as summaries of the question's sampled answers.
 
     Questions without a reflection are left out: their three texts could not be compared.
@@ -57,10 +57,10 @@ def measure_reflections(
                 bits[result.summary].append(result.bits)
             elif isinstance(result, Score):
                 distances[result.summary].append(result.value)
-    return Told(bits, distances)
+    return BitsAndDistances(bits, distances)
 
 
-def told_table(told: Told, title: str) -> Table:
+def told_table(told: BitsAndDistances, title: str) -> Table:
     """Means with 95 % intervals over questions."""
     rows: list[tuple[Cell, ...]] = []
     for name in TEXTS:

@@ -14,7 +14,7 @@ from selfreflect.render.table import Column, Table
 from selfreflect.sayself.clusters import ClusteredQuestion
 from selfreflect.sayself.evaluation import Evaluation
 from selfreflect.sayself.prompts import asked, user_message
-from selfreflect.sayself.statement import Statement, parse_confidence
+from selfreflect.sayself.statement import StatedBelief, parse_confidence
 from selfreflect.store.replies import ModelReplies
 from selfreflect.uncertainty.asking.asker import Asker, Inquiry, reply_text
 from selfreflect.uncertainty.asking.prompts import quoted
@@ -32,7 +32,7 @@ def read_score(reply: ModelReplies) -> float | NoValue:
 
 
 def grade_answers(
-    questions: Sequence[ClusteredQuestion], statements: Sequence[Statement], asker: Asker
+    questions: Sequence[ClusteredQuestion], statements: Sequence[StatedBelief], asker: Asker
 ) -> list[float | None]:
     """Let a judge compare the answer part of each statement with the right answers.
 

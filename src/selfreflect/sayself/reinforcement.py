@@ -9,7 +9,7 @@ from selfreflect.models.base import Message
 from selfreflect.sayself.clusters import ClusteredQuestion
 from selfreflect.sayself.evaluation import ask_texts, label_statements
 from selfreflect.sayself.prompts import asked
-from selfreflect.sayself.statement import Statement, begin_statement, parse_statement
+from selfreflect.sayself.statement import StatedBelief, begin_statement, parse_statement
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.question import NoValue
@@ -30,7 +30,7 @@ def reinforcement_rows(
     """
     texts = ask_texts(questions, asker)
     statements = [
-        Statement("", text) if isinstance(text, NoValue) else parse_statement(text) for text in texts
+        StatedBelief("", text) if isinstance(text, NoValue) else parse_statement(text) for text in texts
     ]
     labels = label_statements(questions, statements, correctness)
     rows = []

@@ -29,7 +29,7 @@ _MARKED = re.compile(r"%|/|\bper\s?cent\b|\bout of\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Statement:
+class StatedBelief:
     """What a model says, in parts. Parts that it leaves out are empty."""
 
     answer: str
@@ -58,7 +58,7 @@ def write_statement(reasoning: str, answer: str, reflection: str, confidence: in
     return " ".join(" ".join(part.split()) for part in parts if part)
 
 
-def parse_statement(text: str) -> Statement:
+def parse_statement(text: str) -> StatedBelief:
     """Read the parts of what a model said.
 
     The first ``Answer:`` ends the reasoning; the first ``Self-reflection:`` and ``Confidence:`` after it end
@@ -70,7 +70,7 @@ def parse_statement(text: str) -> Statement:
     value: float | NoValue = NoValue("no_number", f"no {CONFIDENCE!r} in {excerpt(text, 80)}")
     if confidence is not None:
         value = parse_confidence(text[confidence.end() :])
-    return Statement(
+    return StatedBelief(
         answer=_plain(text[answer.end() if answer else 0 : answer_end]).removesuffix("."),
         confidence=value,
         reasoning=_plain(text[: answer.start()]) if answer else "",

@@ -69,7 +69,7 @@ class _StreamOptions(msgspec.Struct):
 Tokens = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
-class _Body(msgspec.Struct):
+class _ChatBody(msgspec.Struct):
     """A plain question."""
 
     n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
@@ -180,7 +180,7 @@ def read_question(data: bytes) -> ChatRequest:
     if reason:
         own = _without_ours(fields, turns, common["model"])
         return ChatRequest(data=own, passthrough=reason, **common)
-    body = _decode(data, _Body)
+    body = _decode(data, _ChatBody)
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
     return ChatRequest(
         data=data,

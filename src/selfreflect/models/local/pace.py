@@ -24,7 +24,7 @@ _OVERHEAD = 1.5
 """Time of a forward pass in units of the time of its matrix products: attention, norms, sampling."""
 
 
-class Pace(NamedTuple):
+class ModelPace(NamedTuple):
     """How fast a model is on this machine, roughly."""
 
     reading: float
@@ -33,7 +33,7 @@ class Pace(NamedTuple):
     """Seconds for a token that is drawn, in a batch of ``rows``."""
 
 
-def guess_pace(spec: ModelSpec, rows: int) -> Pace | None:
+def guess_pace(spec: ModelSpec, rows: int) -> ModelPace | None:
     """Guess the pace of a local model whose configuration is on this disk; None for others.
 
     Args:
@@ -45,7 +45,7 @@ def guess_pace(spec: ModelSpec, rows: int) -> Pace | None:
     device = pick_device(spec.device)
     dtype = pick_dtype(spec.dtype, device)
     seconds = [weights * _seconds_per_weight(count, device, dtype) for count in (_READING_ROWS, rows)]
-    return Pace(_OVERHEAD * seconds[0] / _READING_ROWS, _OVERHEAD * seconds[1] / rows)
+    return ModelPace(_OVERHEAD * seconds[0] / _READING_ROWS, _OVERHEAD * seconds[1] / rows)
 
 
 def _count_weights(spec: ModelSpec) -> int | None:

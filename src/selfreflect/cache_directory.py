@@ -18,9 +18,9 @@ def cache_directory() -> Path:
     try:
         if directory := os.environ.get("SELFREFLECT_CACHE"):
             return Path(directory).expanduser().absolute()
-        shared = Path(os.environ.get("XDG_CACHE_HOME", ""))
-        if shared.is_absolute():  # the XDG rules say that a relative path is to be ignored
-            return shared / "selfreflect"
+        base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+        if base.is_absolute():  # the XDG rules say that a relative path is to be ignored
+            return base / "selfreflect"
         return Path.home() / ".cache" / "selfreflect"
     except RuntimeError as error:
         raise BackendError(

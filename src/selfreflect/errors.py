@@ -75,11 +75,11 @@ def excerpt(text: object, limit: int = 60) -> str:
     return repr(text)
 
 
-def nearest(name: str, known: list[str]) -> str:
-    """Return ``" Did you mean 'x'?"`` if one of ``known`` is close to ``name``, else an empty string."""
+def nearest(name: str, names: list[str]) -> str:
+    """Return ``" Did you mean 'x'?"`` if one of ``names`` is close to ``name``, else an empty string."""
     import difflib
 
-    close = difflib.get_close_matches(name, known, n=1)
+    close = difflib.get_close_matches(name, names, n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 

@@ -99,11 +99,11 @@ def answer_tokens(
 
 def likely_tokens(tokens: Iterable[tuple[str, float]]) -> tuple[LikelyToken, ...]:
     """Keep what can be stored: texts with log-probabilities in range, rounded."""
-    kept = []
+    likely = []
     for text, logprob in tokens:
         if LOWEST <= logprob <= 0:  # which NaN is not
-            kept.append(LikelyToken(text, round(logprob, _DIGITS) + 0.0))
-    return tuple(kept)
+            likely.append(LikelyToken(text, round(logprob, _DIGITS) + 0.0))
+    return tuple(likely)
 
 
 def first_token(answer: str, texts: Sequence[str | None]) -> int | None:
@@ -144,10 +144,10 @@ def _end_of_turn(answer: str, texts: Sequence[str | None]) -> str:
 
 
 def _mean(divergences: Sequence[float | None]) -> float | None:
-    known = [value for value in divergences if value is not None]
-    if not known or len(known) < len(divergences):
+    values = [value for value in divergences if value is not None]
+    if not values or len(values) < len(divergences):
         return None
-    mean = sum(known) / len(known)
+    mean = sum(values) / len(values)
     return round(max(0.0, mean), _DIGITS) if math.isfinite(mean) else None
 
 
@@ -165,13 +165,13 @@ class TokenValues(NamedTuple):
         """As a run directory stores them; empty without both log-probabilities and tokens."""
         if not self.logprobs or not self.tokens:
             return ()
-        stored = []
+        records = []
         for index, answer in enumerate(answers):
             one = answer_tokens(answer, self.tokens[index], self.logprobs[index])
             if isinstance(one, AnswerTokens) and self.self_certainty:
                 one = AnswerTokens(one.texts, one.logprobs, self.self_certainty[index])
-            stored.append(one)
-        return tuple(stored)
+            records.append(one)
+        return tuple(records)
 
     def choose(self, places: Sequence[int]) -> TokenValues:
         """Those of some of the answers."""
@@ -181,14 +181,14 @@ class TokenValues(NamedTuple):
         return TokenValues(logprobs, tokens, certainty)
 
 
-def stored_values(stored: Sequence[AnswerTokens | NoLogprobs]) -> TokenValues:
+def stored_values(records: Sequence[AnswerTokens | NoLogprobs]) -> TokenValues:
     """What a run directory stores of answers; nothing if one of them lacks its tokens or has none."""
-    known = [one for one in stored if isinstance(one, AnswerTokens) and one.texts]
-    if len(known) < len(stored):
+    answers = [one for one in records if isinstance(one, AnswerTokens) and one.texts]
+    if len(answers) < len(records):
         return TokenValues()
-    certainties = [one.self_certainty for one in known if one.self_certainty is not None]
+    certainties = [one.self_certainty for one in answers if one.self_certainty is not None]
     return TokenValues(
-        tuple(one.logprobs for one in known),
-        tuple(one.texts for one in known),
-        tuple(certainties) if len(certainties) == len(known) else (),
+        tuple(one.logprobs for one in answers),
+        tuple(one.texts for one in answers),
+        tuple(certainties) if len(certainties) == len(answers) else (),
     )

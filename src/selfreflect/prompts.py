@@ -56,10 +56,10 @@ class Prompts(Record, frozen=True, kw_only=True):
         Wherever it says ``{question}`` the question's context comes with it."""
         if template is None:
             template = self.answers["user"]
-        asked = normalise_question(question.text)
+        text = normalise_question(question.text)
         if question.context:
-            asked = fill(self.answers["context"], {"context": fenced(question.context), "question": asked})
-        content = fill(template, {"question": asked, **values})
+            text = fill(self.answers["context"], {"context": fenced(question.context), "question": text})
+        content = fill(template, {"question": text, **values})
         user = Message(role="user", content=content)
         if not self.answers["system"]:
             return (user,)
@@ -113,12 +113,12 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: is nested too deeply") from None
 
 
-def check_known(path: Path | None, what: str, name: str, known: Mapping[str, object]) -> None:
+def check_known(path: Path | None, what: str, name: str, entries: Mapping[str, object]) -> None:
     """Raise ConfigError for a name in a TOML file that is not among those known."""
-    if name not in known:
-        names = ", ".join(known)
+    if name not in entries:
+        names = ", ".join(entries)
         raise ConfigError(
-            f"{path}: unknown {what}: {excerpt(name)}. Known: {names}.{nearest(name, list(known))}"
+            f"{path}: unknown {what}: {excerpt(name)}. Known: {names}.{nearest(name, list(entries))}"
         )
 
 

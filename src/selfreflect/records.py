@@ -531,16 +531,16 @@ def question_id(text: str, context: str = "") -> str:
     return "q-" + digest.hexdigest()[:12]
 
 
-def metadata_headings(questions: Iterable[Question], taken: Iterable[str]) -> dict[str, str]:
+def metadata_headings(questions: Iterable[Question], others: Iterable[str]) -> dict[str, str]:
     """Name a table's columns of the questions' metadata: as it is called, or ``metadata.NAME`` if the table
     has such a column."""
     headings: dict[str, str] = {}
-    used = set(taken)
+    names = set(others)
     for name in {name: None for question in questions for name in question.metadata}:
         heading = name
-        while heading in used:
+        while heading in names:
             heading = f"metadata.{heading}"
-        used.add(heading)
+        names.add(heading)
         headings[name] = heading
     return headings
 

@@ -317,9 +317,9 @@ def _bca(deviations: Floats, resamples: int, seed: int, weights: Floats | None =
     rng = np.random.default_rng(seed)
     blocks = []
     for rows in _blocks(resamples, n):
-        drawn = rng.integers(0, n, size=(rows, n))
-        means = deviations[drawn].mean(axis=1)
-        blocks.append(means if weights is None else means / weights[drawn].mean(axis=1))
+        indices = rng.integers(0, n, size=(rows, n))
+        means = deviations[indices].mean(axis=1)
+        blocks.append(means if weights is None else means / weights[indices].mean(axis=1))
     means = np.concatenate(blocks)
     largest = np.abs(deviations).max()
     rounding = 1e-12 * float(largest)

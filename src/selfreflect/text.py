@@ -44,8 +44,8 @@ def numbered(answers: Sequence[str]) -> str:
     pose as several."""
     lines = []
     for number, answer in enumerate(answers, start=1):
-        quoted = json.dumps(answer, ensure_ascii=False)
-        lines.append(f"{number}. " + _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", quoted))
+        literal = json.dumps(answer, ensure_ascii=False)
+        lines.append(f"{number}. " + _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", literal))
     return "\n".join(lines)
 
 

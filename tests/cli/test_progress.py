@@ -102,7 +102,7 @@ def test_stages_without_sequences_go_by_their_units(monkeypatch: pytest.MonkeyPa
     stage = StageProgress(4)
     assert stage.seconds_left() is None
     clock.now = 6.0
-    stage.advance(1, failed=1)
+    stage.advance(1, failures=1)
     assert stage.seconds_left() == pytest.approx(6.0)
     assert stage.counts == "1 of 4, 1 failed"
 
@@ -169,7 +169,7 @@ def test_a_log_file_gets_lines_while_nothing_happens(
             while text not in shown:  # the test's own time limit ends this
                 time.sleep(0.01)
                 shown += capsys.readouterr().err
-            counter.advance(1, failed=1)
+            counter.advance(1, failures=1)
     lines = (shown + capsys.readouterr().err).splitlines()
     assert lines[:2] == ["answers: 3 to do", "answers: the connection failed; trying again"]
     assert lines[-1].startswith("answers: 2 of 3, 2 failed, in ")

@@ -237,7 +237,7 @@ def test_what_is_done_is_not_done_again():
     scripted = Scripted("text")
     outcomes = list(
         summarize(
-            QUESTIONS, ["greedy", "basic"], scripted, done={("a", "greedy"), ("b", "greedy"), ("b", "basic")}
+            QUESTIONS, ["greedy", "basic"], scripted, skip={("a", "greedy"), ("b", "greedy"), ("b", "basic")}
         )
     )
     assert [(outcome.question_id, outcome.name) for outcome in outcomes] == [

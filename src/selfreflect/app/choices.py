@@ -40,8 +40,8 @@ class ModelChoices:
         self.prices = dict(prices or {})
         self._names = {"smollm2": "smollm2"}
         for name in names:
-            shown = Path(name).resolve().name if Path(name).is_dir() else name
-            self._names[shown] = name
+            label = Path(name).resolve().name if Path(name).is_dir() else name
+            self._names[label] = name
 
     @property
     def offered(self) -> list[str]:
@@ -98,11 +98,11 @@ class ModelChoices:
         common: dict[str, Any] = {"model": model, "seed": body.seed}
         if is_served(model):
             common["base_url"] = self.base_url
-        chosen = {"temperature": body.temperature, "top_p": body.top_p}
+        sampling = {"temperature": body.temperature, "top_p": body.top_p}
         answers = {
             **common,
             **sampling_of(model),
-            **{name: value for name, value in chosen.items() if value is not None},
+            **{name: value for name, value in sampling.items() if value is not None},
             "num_answers": body.num_answers,
             "max_new_tokens": body.answer_tokens,
         }

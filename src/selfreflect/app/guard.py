@@ -53,7 +53,7 @@ def problem(error: BaseException) -> dict[str, str]:
     if isinstance(error, SelfReflectError):
         kind = type(error).__name__.removesuffix("Error").lower()
         message, details = in_app_words(str(error))
-        described = {"kind": kind, "message": without_paths(message)}
-        return {**described, "details": without_paths(details)} if details else described
+        fields = {"kind": kind, "message": without_paths(message)}
+        return {**fields, "details": without_paths(details)} if details else fields
     message = "Something went wrong. See the terminal in which the app was started."
     return {"kind": "internal", "message": message}

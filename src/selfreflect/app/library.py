@@ -167,7 +167,7 @@ class Library:
 
     def _search(self) -> Iterator[RunDirectory]:
         """Find runs below the root. Links to directories are not followed, so nothing outside is found."""
-        seen = 0
+        count = 0
         folders = [(self.root, 0)]
         while folders:
             folder, depth = folders.pop()
@@ -176,8 +176,8 @@ class Library:
             except OSError:  # deleted in the meantime, or not readable
                 continue
             for entry in entries:
-                seen += 1
-                if seen > _MAX_ENTRIES:
+                count += 1
+                if count > _MAX_ENTRIES:
                     return
                 if not entry.is_dir(follow_symlinks=False):
                     continue
@@ -253,11 +253,11 @@ def _first_and_count(directory: RunDirectory) -> tuple[str | None, int | None]:
 
 def _first_missing(directory: RunDirectory) -> str | None:
     """The first stage of which a run has no record."""
-    filled = {name for name, status in directory.files.items() if status.st_size}
+    names = {name for name, status in directory.files.items() if status.st_size}
     for stage in ("answers", "summaries"):
-        if f"{stage}.jsonl" not in filled:
+        if f"{stage}.jsonl" not in names:
             return stage
-    is_scored = any(name.endswith(("scores.jsonl", "information.jsonl")) for name in filled)
+    is_scored = any(name.endswith(("scores.jsonl", "information.jsonl")) for name in names)
     return None if is_scored else "scores"
 
 

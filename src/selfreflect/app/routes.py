@@ -209,8 +209,8 @@ async def events(
 @job_routes.get("/jobs/{id}/groups", responses=_UNKNOWN, summary="Group the answers so far by meaning")
 async def job_groups(id: Id, services: Shared) -> GroupsAnswer:
     job = _find_job(services, id)
-    count, grouped = await services.meaning.groups(lambda: job.events.answers)
-    return GroupsAnswer(answers=count, groups=grouped)
+    count, groups = await services.meaning.groups(lambda: job.events.answers)
+    return GroupsAnswer(answers=count, groups=groups)
 
 
 def _find_job(services: Services, id_: str) -> Job:
@@ -271,21 +271,21 @@ def run(
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     judge: Scoring = "",
 ) -> RunAnswer:
-    records, known = services.library.open(id, judge)
+    records, labels = services.library.open(id, judge)
     questions = list(records.questions.values())
-    shown = enumerate(questions[offset : offset + limit], offset)
+    page = enumerate(questions[offset : offset + limit], offset)
     models = dict.fromkeys(answers.model for answers in records.answers.values() if answers.model)
     scores = [score for (question_id, _), score in records.scores.items() if question_id in records.questions]
     return RunAnswer(
         id=id,
         name=records.label,
         judge=[without_paths(name) for name in judges(scores)],
-        scorings=[ScoringEntry(id=name, judge=label) for name, label in known.items()],
+        scorings=[ScoringEntry(id=name, judge=label) for name, label in labels.items()],
         scoring=judge,
         models=[without_paths(model) for model in models],
         strategies=[_strategy_entry(result) for result in strategy_results(records)],
         total=len(questions),
-        questions=[_question_entry(records, index, question) for index, question in shown],
+        questions=[_question_entry(records, index, question) for index, question in page],
     )
 
 
@@ -319,8 +319,8 @@ def question(id: Id, index: Index, services: Shared, judge: Scoring = "") -> dic
 
 
 def _in_words(message: str) -> tuple[str, str]:
-    said, details = in_app_words(message)
-    return without_paths(said), without_paths(details)
+    sentence, details = in_app_words(message)
+    return without_paths(sentence), without_paths(details)
 
 
 @run_routes.get(
@@ -334,8 +334,8 @@ async def question_groups(id: Id, index: Index, services: Shared) -> GroupsAnswe
         answer_set = records.answers.get(question.id)
         return answer_set.answers if answer_set else ()
 
-    count, grouped = await services.meaning.groups(answers)
-    return GroupsAnswer(answers=count, groups=grouped)
+    count, groups = await services.meaning.groups(answers)
+    return GroupsAnswer(answers=count, groups=groups)
 
 
 @run_routes.get(
@@ -394,14 +394,14 @@ def _find_question(services: Services, id_: str, index: int, judge: str = "") ->
 
 def _strategy_entry(result: StrategyResult) -> StrategyEntry:
     score = result.score
-    told = result.recovered
+    recovered = result.recovered
     return StrategyEntry(
         name=result.strategy,
         mean=score.mean,
         low=score.low,
         high=score.high,
         n=score.n,
-        told=ShareEntry(share=told.mean, low=told.low, high=told.high, n=told.n),
+        told=ShareEntry(share=recovered.mean, low=recovered.low, high=recovered.high, n=recovered.n),
         failures=result.failures,
         pending=result.pending,
     )

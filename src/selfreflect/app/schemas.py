@@ -82,8 +82,8 @@ class ScoreBody(RequestBody):
     @model_validator(mode="after")
     def _one_way(self) -> ScoreBody:
         halves = [self.masked_out is not None, self.conditioning is not None]
-        expected = [False, False] if self.answers is not None else [True, True]
-        if halves != expected:
+        pattern = [False, False] if self.answers is not None else [True, True]
+        if halves != pattern:
             raise ValueError("give either answers, or both masked_out and conditioning")
         return self
 

@@ -211,8 +211,8 @@ class JobProgress:
 
     def note(self, line: str) -> None:
         self.job.check()
-        if said := without_flags(line):
-            self.job.events.add("note", text=without_paths(said))
+        if text := without_flags(line):
+            self.job.events.add("note", text=without_paths(text))
 
     def warn(self, line: str) -> None:
         self.job.events.add("warning", text=without_paths(line))
@@ -230,7 +230,7 @@ class JobProgress:
             self._stage = None
             self.hooks.close()
 
-    def advance(self, count: int = 1, failed: int = 0) -> None:
+    def advance(self, count: int = 1, failures: int = 0) -> None:
         self.job.check()
         self.show_records()
         self._done += count

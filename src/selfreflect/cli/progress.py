@@ -52,9 +52,9 @@ class StageProgress:
         self._readings: deque[tuple[float, int]] = deque(maxlen=_READINGS)
         """Times, some seconds apart, and the tokens until then."""
 
-    def advance(self, count: int = 1, failed: int = 0) -> None:
+    def advance(self, count: int = 1, failures: int = 0) -> None:
         self.done += count
-        self.failed += failed
+        self.failed += failures
         self.note = ""
         self._last_end = monotonic()
 
@@ -196,8 +196,8 @@ class Watcher:
         self._stage.add(work)
         self._move_bar()
 
-    def advance(self, count: int = 1, failed: int = 0) -> None:
-        self._stage.advance(count, failed)
+    def advance(self, count: int = 1, failures: int = 0) -> None:
+        self._stage.advance(count, failures)
         self._move_bar()
 
     @contextmanager

@@ -56,18 +56,18 @@ def load_config(
     if "model" not in merged["summaries"]:  # a summary of one's own belief is by the model that answers
         place = {key: merged["answers"][key] for key in _MODEL if key in merged["answers"]}
         merged["summaries"] = {**place, **merged["summaries"]}
-    for own, followed in SAMPLED_ALIKE.items():
-        if followed in merged["answers"]:
-            merged["summaries"].setdefault(own, merged["answers"][followed])
+    for own, other in SAMPLED_ALIKE.items():
+        if other in merged["answers"]:
+            merged["summaries"].setdefault(own, merged["answers"][other])
     if merged["scores"].get("budget") == "none":
         merged["scores"]["budget"] = None
     try:
         config = msgspec.convert(merged, Config)
     except msgspec.ValidationError as error:
         raise ConfigError(type_error(error, path, merged)) from None
-    named = each_draw(config.summaries.strategies)
+    strategies = each_draw(config.summaries.strategies)
     config = msgspec.structs.replace(
-        config, summaries=msgspec.structs.replace(config.summaries, strategies=named)
+        config, summaries=msgspec.structs.replace(config.summaries, strategies=strategies)
     )
     _check(config)
     if config.scores.limits is None:

@@ -45,15 +45,15 @@ def type_error(error: msgspec.ValidationError, path: Path | None, settings: Mapp
     value: Any = settings
     for name in (*tables, key):
         value = value.get(name) if isinstance(value, Mapping) else None
-    expected = _WORDS.get(match["expected"], match["expected"])
+    kind = _WORDS.get(match["expected"], match["expected"])
     if is_element:
-        expected = f"a list, each of it {expected}"
+        kind = f"a list, each of it {kind}"
     place = str(path or "settings")
     if path is not None and (line := _line(path, section, key)):
         place += f", line {line}"
     example = _example(section, key)
-    written = f". Write it as in: {example}" if example else ""
-    return f"{place}: {section}.{key}: expected {expected}, got {_describe(value, match['got'])}{written}"
+    hint = f". Write it as in: {example}" if example else ""
+    return f"{place}: {section}.{key}: expected {kind}, got {_describe(value, match['got'])}{hint}"
 
 
 def _describe(value: Any, got: str) -> str:
@@ -94,13 +94,13 @@ def _line(path: Path, section: str, key: str) -> int | None:
     return None
 
 
-def flags_in_file(message: str, path: Path, given: Mapping[str, Any]) -> str:
+def flags_in_file(message: str, path: Path, command_line: Mapping[str, Any]) -> str:
     """Add to a message about flags where the file at ``path`` sets them, since the user has not typed them.
 
     Args:
-        given: what the command line sets, by section and key; it goes before the file.
+        command_line: what the command line sets, by section and key; it goes before the file.
     """
-    named = {*re.findall(r"--[a-z][a-z-]*", message)}
+    mentions = {*re.findall(r"--[a-z][a-z-]*", message)}
     try:
         file = tomllib.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError):  # which the message is about
@@ -109,8 +109,8 @@ def flags_in_file(message: str, path: Path, given: Mapping[str, Any]) -> str:
     for section in (*STAGES, "execution"):
         for key, flag in flags_of(type(getattr(Config(), section))).items():
             table = file.get(section)
-            is_set = isinstance(table, dict) and key in table and key not in given.get(section, {})
-            if flag.name in named and is_set:
+            is_set = isinstance(table, dict) and key in table and key not in command_line.get(section, {})
+            if flag.name in mentions and is_set:
                 line = _line(path, section, key)
                 at = f", line {line}" if line else ""
                 lines.append(f"\n  {flag.name} is {key} in [{section}] of {path}{at}")

@@ -83,25 +83,25 @@ def choose_reader(choice: ReaderChoice, judge: Judge, question: Question, answer
     return "blind" if own_answers and not question.context else "informed"
 
 
-def answering(question: str, told: str | None, reader: Reader) -> tuple[Message, ...]:
+def answering(question: str, context: str | None, reader: Reader) -> tuple[Message, ...]:
     """Write the turns after which the judge gives an answer.
 
     The informed reader is told in the user's turn: there an empty text, the repeated question and nonsense
     tell next to nothing (benchmarks/RESULTS.md). The blind one, who does not see the question, has said it.
 
     Args:
-        told: a summary, or answers, one per line. None: nothing.
+        context: a summary, or answers, one per line. None: nothing.
     """
     system = Message(role="system", content=SYSTEM)
     if reader == "blind":
         request = Message(role="user", content=BLIND_GIVE_ONE)
-        if told is None:
+        if context is None:
             return (system, request)
-        asked = Message(role="user", content=BLIND_QUESTION)
-        return (system, asked, Message(role="assistant", content=told), request)
+        question_turn = Message(role="user", content=BLIND_QUESTION)
+        return (system, question_turn, Message(role="assistant", content=context), request)
     lines = [normalise_question(question), GIVE_ONE]
-    if told is not None:
-        lines.insert(1, TOLD + told)
+    if context is not None:
+        lines.insert(1, TOLD + context)
     return (system, Message(role="user", content="\n".join(lines)))
 
 
@@ -131,12 +131,12 @@ def control_texts(question: str, conditioning: Sequence[str]) -> list[tuple[Cont
     The texts of one control are several subsets of the answers; it is measured by the mean over them, since
     what one answer tells depends much on which one it is.
     """
-    named: list[tuple[Literal["empty", "question", "nonsense"], str]] = [
+    pairs: list[tuple[Literal["empty", "question", "nonsense"], str]] = [
         ("empty", ""),
         ("question", question),
         ("nonsense", NONSENSE),
     ]
-    controls = [(Control(name=name, words=len(text.split())), text) for name, text in named]
+    controls = [(Control(name=name, words=len(text.split())), text) for name, text in pairs]
     for count in sorted({1, 2, 5, len(conditioning)}):
         if 1 <= count <= len(conditioning):
             texts = pasted_subsets(conditioning, count)
@@ -245,10 +245,10 @@ def within_budget(
     spent = 0
     while low < high:
         count = (low + high + 1) // 2
-        needed = nodes(judge, question, _keep(answers, order[:count]), summaries, reader)
-        if needed <= tokens:
+        cost = nodes(judge, question, _keep(answers, order[:count]), summaries, reader)
+        if cost <= tokens:
             low = count
-            spent = needed
+            spent = cost
         else:
             high = count - 1
     return _keep(answers, order[:low]), spent
@@ -256,8 +256,8 @@ def within_budget(
 
 def _keep(answers: AnswerSet, indices: Sequence[int]) -> AnswerSet:
     """Blank all masked-out answers but these."""
-    kept = set(indices)
-    texts = [text if index in kept else "" for index, text in enumerate(answers.masked_out)]
+    subset = set(indices)
+    texts = [text if index in subset else "" for index, text in enumerate(answers.masked_out)]
     return replace(answers, masked_out=tuple(texts))
 
 
@@ -318,12 +318,12 @@ class AnswerPrompts:
         for start in range(0, len(contexts), size):
             yield build_tree(list(chain.from_iterable(contexts[start : start + size])))
 
-    def _encode(self, told: str | None, what: str) -> list[Prompt]:
-        conversation = answering(self._question.text, told, self.reader)
+    def _encode(self, context: str | None, what: str) -> list[Prompt]:
+        conversation = answering(self._question.text, context, self.reader)
         prompts = encode(
             self._judge, [conversation] * len(self.answers), self.answers, f"{what} with an answer"
         )
-        if told is not None and list(map(_tokens, prompts)) != list(map(_tokens, self._alone)):
+        if context is not None and list(map(_tokens, prompts)) != list(map(_tokens, self._alone)):
             raise CannotScoreError(
                 "backend",
                 f"judge {self._judge.name!r} splits the same answer differently in two contexts, so its "
@@ -346,14 +346,14 @@ class AnswerPrompts:
         count = len(self.answers)
         return [answers[start : start + count] for start in range(0, len(answers), count)]
 
-    def information(self, alone: list[Bits], told: list[Bits], available: list[Bits]) -> Information:
+    def information(self, alone: list[Bits], with_summary: list[Bits], available: list[Bits]) -> Information:
         """Compare what a summary and the conditioning answers tell, from the results of :meth:`bits`."""
         tokenizer = self._judge.chat.tokenizer
         words: list[tuple[WordBits, ...]] = [()] * self._answer_count
         of_summary = []
         of_answers = []
         for index, answer in enumerate(self.answers):
-            gained = told[index] - alone[index]
+            gained = with_summary[index] - alone[index]
             gainable = available[index] - alone[index]
             of_summary.append(float(gained.sum()))
             of_answers.append(float(gainable.sum()))
@@ -375,7 +375,7 @@ class AnswerPrompts:
 
 
 def compare(
-    told: Sequence[float],
+    gains: Sequence[float],
     available: Sequence[float],
     reader: Reader,
     words: tuple[tuple[WordBits, ...], ...] = (),
@@ -386,7 +386,7 @@ def compare(
     Techniques, 6.3). What the answers tell is clear if the one-sided 95 % bound of its mean is above 0, and
     if it is more than slight: answers that are all equal have no error at all.
     """
-    bits = math.fsum(told) / len(told)
+    bits = math.fsum(gains) / len(gains)
     bits_available = math.fsum(available) / len(available)
     undefined: NothingToTell | None = None
     recovered = None
@@ -397,7 +397,7 @@ def compare(
         undefined = "unclear"
     else:
         recovered = bits / bits_available
-        residuals = [own - recovered * most for own, most in zip(told, available, strict=True)]
+        residuals = [own - recovered * most for own, most in zip(gains, available, strict=True)]
         half = _half_width(residuals, 0.975) / bits_available
         if math.isfinite(half):
             interval = (recovered - half, recovered + half)
@@ -437,11 +437,11 @@ def words_of_tokens(tokenizer: Any, tokens: Sequence[int], words: Sequence[str])
     for index in range(len(tokens)):
         text = "".join(tokenizer.decode(tokens[start:index]).split())
         complete = common_prefix(text, letters[before:])  # part of a character is decoded as U+FFFD
-        done = before + complete
-        places.append(min(int(np.searchsorted(ends, done, side="right")), len(words) - 1))
+        so_far = before + complete
+        places.append(min(int(np.searchsorted(ends, so_far, side="right")), len(words) - 1))
         whole = complete == len(text) and not text.endswith("\ufffd")
-        if whole and done in ends:  # begin again at each word: texts to decode stay short
-            before, start = done, index
+        if whole and so_far in ends:  # begin again at each word: texts to decode stay short
+            before, start = so_far, index
     return places
 
 

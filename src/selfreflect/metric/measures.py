@@ -91,13 +91,13 @@ class Measures:
         results: list[Measured] = []
         of_controls: dict[str, Information] = {}
         if self.information:
-            wanted = summaries if uninformed is None else uninformed
-            started = time.monotonic()
-            all_texts = [*(summary.text for summary in wanted), *(text for _, text in texts)]
+            targets = summaries if uninformed is None else uninformed
+            start = time.monotonic()
+            all_texts = [*(summary.text for summary in targets), *(text for _, text in texts)]
             information, tokens = self._information(question, answers, all_texts, most_answers)
             if limits is not None:
-                limits = limits.less(tokens, time.monotonic() - started)
-            results += [replace(information[one.text], summary=one.name) for one in wanted]
+                limits = limits.less(tokens, time.monotonic() - start)
+            results += [replace(information[one.text], summary=one.name) for one in targets]
             of_controls = information
         scores: list[Score | Failure] = []
         if self.scores:
@@ -143,8 +143,8 @@ class Measures:
         bits: dict[Control, list[float | None]] = {}
         score_of: dict[Control, float | None] = {}
         for control, text in texts:
-            told = information.get(text)
-            bits.setdefault(control, []).append(told.bits if told else None)
+            result = information.get(text)
+            bits.setdefault(control, []).append(result.bits if result else None)
             score_of[control] = values.get(text)
         records = []
         for control, of_subsets in bits.items():

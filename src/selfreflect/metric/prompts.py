@@ -127,11 +127,11 @@ def encode(
             tasks = judge.encode_tasks([conversations[i] for i in indices], [words[i] for i in indices])
         except JudgeError as error:
             raise CannotScoreError("backend", str(error)) from error
-        needed = max(len(ids) for ids, _ in tasks)
-        if window is not None and needed > window:
+        size = max(len(ids) for ids, _ in tasks)
+        if window is not None and size > window:
             raise CannotScoreError(
                 "too_long",
-                f"{what} needs {needed} tokens, but the window of judge {judge.name!r} holds {window}",
+                f"{what} needs {size} tokens, but the window of judge {judge.name!r} holds {window}",
             )
     return [Prompt(ids=ids, first=first) for ids, first in tasks]
 

@@ -152,9 +152,11 @@ class SelfReflect:
         summaries = named_texts(summaries)
         record = Question(id=question_id(checked_question(question)), text=question)
         answer_set = AnswerSet(question_id=record.id, masked_out=first, conditioning=second)
-        named = [Summary(question_id=record.id, name=name, text=text) for name, text in summaries.items()]
+        summary_records = [
+            Summary(question_id=record.id, name=name, text=text) for name, text in summaries.items()
+        ]
         scores = {}
-        for result in self.score_records(record, answer_set, named):
+        for result in self.score_records(record, answer_set, summary_records):
             if isinstance(result, Failure):
                 raise DataError(f"summary {result.name!r} cannot be scored: {result.message}")
             scores[result.summary] = result
@@ -244,17 +246,17 @@ class SelfReflect:
         from selfreflect.metric.sampling.sequential import OverBudgetError, SequentialScoring
 
         contexts, outcomes = self._encode(prompts, [summary.text for summary in summaries])
-        scored = [summary for summary in summaries if summary.text in contexts]
+        candidates = [summary for summary in summaries if summary.text in contexts]
         population = Population(prompts.words, prompts.sizes, limits.seed, prompts.question.id)
 
         def measure(words: Sequence[int], live: Sequence[int]) -> list[Words]:
-            texts = [scored[index].text for index in live]
+            texts = [candidates[index].text for index in live]
             live_contexts = {text: contexts[text] for text in texts}
             distances = self._measure(prompts, self._reference(prompts, words), live_contexts, words)
             return [distances[text] for text in texts]
 
         counts = [score.estimate.words_scored if score.estimate else population.words for score in earlier]
-        summary_contexts = [contexts[summary.text] for summary in scored]
+        summary_contexts = [contexts[summary.text] for summary in candidates]
         most = max(counts, default=population.words)
         scoring = SequentialScoring(
             population, prompts.reference, summary_contexts, limits, measure, max_words=most
@@ -266,11 +268,11 @@ class SelfReflect:
             refusal = CannotScoreError(
                 "over_budget",
                 f"a budget of {budget} tokens per question does not suffice for a single masked word: "
-                f"the reference and {len(scored)} summaries need up to {error.needed}",
+                f"the reference and {len(candidates)} summaries need up to {error.needed}",
             )
             return outcomes | dict.fromkeys(contexts, refusal.failure(prompts.question))
-        names = [summary.name for summary in scored]
-        for summary, result in zip(scored, results, strict=True):
+        names = [summary.name for summary in candidates]
+        for summary, result in zip(candidates, results, strict=True):
             if finite(result.words):
                 outcomes[summary.text] = scoring.aggregate(result, names)
             else:
@@ -294,13 +296,13 @@ class SelfReflect:
         if self.limits is None:
             to_read = reference.to_compute + sum(tree.computed_tokens for tree in trees)
             self.on_begin(to_read)
-        compared = reference.compare(trees)
-        distances = compared.distances(self.temperature)
-        guesses = compared.guesses(self.temperature, self.guesses) if self.guesses else []
-        measured = {}
+        comparison = reference.compare(trees)
+        distances = comparison.distances(self.temperature)
+        guesses = comparison.guesses(self.temperature, self.guesses) if self.guesses else []
+        by_text = {}
         for index, text in enumerate(contexts):
             word_distances = []
-            for word, tasks in zip(words, compared.tasks[index], strict=True):
+            for word, tasks in zip(words, comparison.tasks[index], strict=True):
                 masked = prompts.words[word]
                 word_distances.append(
                     WordDistance(
@@ -311,17 +313,17 @@ class SelfReflect:
                         guesses=tuple(self._spell(guesses[index], row) for row in tasks) if guesses else (),
                     )
                 )
-            measured[text] = tuple(word_distances)
-        return measured
+            by_text[text] = tuple(word_distances)
+        return by_text
 
     def _spell(self, guesses: Guesses, row: int) -> tuple[Guess, ...]:
         """One token task's guesses, each token once, with few digits since there are many."""
-        spelled: dict[int, Guess] = {}
+        by_token: dict[int, Guess] = {}
         for token, probabilities in zip(guesses.tokens[row], guesses.probabilities[row], strict=True):
-            if token not in spelled:
+            if token not in by_token:
                 text = self.judge.chat.tokenizer.decode([int(token)])
-                spelled[token] = Guess(text, *(float(f"{p:.4g}") for p in probabilities))
-        return tuple(spelled.values())
+                by_token[token] = Guess(text, *(float(f"{p:.4g}") for p in probabilities))
+        return tuple(by_token.values())
 
     def _not_finite(self, prompts: QuestionPrompts) -> Failure:
         advice = "its weights may be damaged"

@@ -77,8 +77,8 @@ class Request(Record, frozen=True, kw_only=True):
     @property
     def missing(self) -> list[int]:
         """Places in the reply that ``earlier`` leaves open, in order."""
-        taken = {sample.index for sample in self.earlier}
-        return [index for index in range(self.n) if index not in taken]
+        present = {sample.index for sample in self.earlier}
+        return [index for index in range(self.n) if index not in present]
 
 
 class Reply(Record, frozen=True, kw_only=True):

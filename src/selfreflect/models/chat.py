@@ -112,10 +112,10 @@ class ChatTokenizer:
         text. Of several tokens that are one character together, the last one has it, and the others are
         empty."""
         texts: list[str | None] = []
-        start = shown = 0  # text is known up to `shown`; `start` is one step before it
+        start = stop = 0  # text is known up to `stop`; `start` is one step before it
         for end in range(1, len(tokens) + 1):
             # Some tokenizers leave out the space before the first token of a text, so there is one before it.
-            before = self.tokenizer.decode(tokens[start:shown], skip_special_tokens=True)
+            before = self.tokenizer.decode(tokens[start:stop], skip_special_tokens=True)
             text = self.tokenizer.decode(tokens[start:end], skip_special_tokens=True)
             if text == before:
                 texts.append(None)
@@ -123,7 +123,7 @@ class ChatTokenizer:
                 texts.append("")
             else:
                 texts.append(text[len(before) :])
-                start, shown = shown, end
+                start, stop = stop, end
         return texts
 
     def _encode_parts(self, texts: Sequence[tuple[str, ...]]) -> list[list[int]]:

@@ -124,8 +124,8 @@ class SentenceEmbedder:
         while True:
             encoding = self._tokenizer.encode(text[:size], add_special_tokens=False)
             words: list[int] = encoding.word_ids
-            settled = words.index(words[-1]) if words else 0
-            if size >= len(text) or settled >= room:
+            complete = words.index(words[-1]) if words else 0
+            if size >= len(text) or complete >= room:
                 return [_CLS, *encoding.ids[:room], _SEP]
             size *= 4
 

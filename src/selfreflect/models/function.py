@@ -155,14 +155,14 @@ class FunctionGenerator:
                     yield Sample(index=index, completion=completion)
         yield Reply(completions=tuple(completions))
 
-    def _call(self, request: Request, done: int) -> object:
-        """Ask for the texts that are missing, after ``done`` of them."""
+    def _call(self, request: Request, count: int) -> object:
+        """Ask for the texts that are missing, after ``count`` of them."""
         values = {
-            "n": request.n - done,
+            "n": request.n - count,
             "temperature": request.sampling.temperature,
             "top_p": request.sampling.top_p,
             "max_tokens": request.sampling.max_new_tokens,
-            "seed": (request.seed + done) % 2**31,
+            "seed": (request.seed + count) % 2**31,
         }
         messages = [{"role": turn.role, "content": turn.content} for turn in request.messages]
         returned = self._function(messages, **{name: values[name] for name in self._options})

@@ -80,9 +80,9 @@ def _entailment_label(name: str, labels: dict[int, str]) -> int:
     """The number of the label that means entailment."""
     matching = [number for number, label in labels.items() if label.lower().startswith("entail")]
     if len(matching) != 1:
-        known = ", ".join(excerpt(label) for label in labels.values())
+        names = ", ".join(excerpt(label) for label in labels.values())
         raise ConfigError(
-            f"nli:{name}: which label means entailment is not clear, because they are called {known}. Take a "
+            f"nli:{name}: which label means entailment is not clear, because they are called {names}. Take a "
             "model whose config.json names one of its labels entailment"
         )
     return matching[0]

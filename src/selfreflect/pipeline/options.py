@@ -38,7 +38,7 @@ class WorkDone:
 
 
 class Counter(Protocol):
-    def advance(self, count: int = 1, failed: int = 0) -> None:
+    def advance(self, count: int = 1, failures: int = 0) -> None:
         """Count what is finished, and what has failed and is not."""
 
 
@@ -71,7 +71,7 @@ class Quiet:
     def add(self, work: WorkDone) -> None:
         pass
 
-    def advance(self, count: int = 1, failed: int = 0) -> None:
+    def advance(self, count: int = 1, failures: int = 0) -> None:
         pass
 
 

@@ -214,7 +214,7 @@ def _summarise(
         seed=config.seed,
         thinking=config.thinking,
         batch_questions=len(tasks),
-        done=finished,
+        skip=finished,
     )
 
 

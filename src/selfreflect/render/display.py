@@ -24,8 +24,8 @@ def html_table(name: str, fields: Fields, words: str = "") -> str:
     rows = []
     for field, value in fields:
         if value is not None:
-            shown = escape(_brief(value))
-            rows.append(f'<tr><th style="text-align:left">{escape(field)}</th><td>{shown}</td></tr>')
+            cell = escape(_brief(value))
+            rows.append(f'<tr><th style="text-align:left">{escape(field)}</th><td>{cell}</td></tr>')
     caption = f"<caption>{escape(name)}</caption>"
     return f"<table>{caption}{''.join(rows)}</table>" + (f"<p>{words}</p>" if words else "")
 

@@ -100,10 +100,10 @@ def to_rich(table: Table, width: int = 80) -> list[RichTable | Text]:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    shown = []
+    texts = []
     for at, column in enumerate(table.columns):
-        shown.append([printable(column.show(row[at])) for row in table.rows])
-    least = [_least_width(column, cells) for column, cells in zip(table.columns, shown, strict=True)]
+        texts.append([printable(column.show(row[at])) for row in table.rows])
+    least = [_least_width(column, cells) for column, cells in zip(table.columns, texts, strict=True)]
     parts: list[RichTable | Text] = []
     for number, block in enumerate(_blocks(table.columns, least, width)):
         rich_table = RichTable(
@@ -112,7 +112,7 @@ def to_rich(table: Table, width: int = 80) -> list[RichTable | Text]:
             show_edge=False,
             padding=0,
         )
-        widths = _widths(table.columns, shown, least, block, width)
+        widths = _widths(table.columns, texts, least, block, width)
         for at in block:
             # On a narrow terminal texts wrap but numbers do not: half a number would look like another one.
             heading = table.columns[at].heading
@@ -121,7 +121,7 @@ def to_rich(table: Table, width: int = 80) -> list[RichTable | Text]:
             else:
                 rich_table.add_column(Text(heading), overflow="fold", width=widths[at])
         for row in range(len(table.rows)):
-            rich_table.add_row(*(Text(_wrapped_name(shown[at][row], widths[at])) for at in block))
+            rich_table.add_row(*(Text(_wrapped_name(texts[at][row], widths[at])) for at in block))
         parts.append(rich_table)
     parts += [Text(one_line(note)) for note in table.notes]
     return parts
@@ -151,7 +151,7 @@ def _blocks(columns: Sequence[Column], least: Sequence[int], width: int) -> list
 
 def _widths(
     columns: Sequence[Column],
-    shown: Sequence[Sequence[str]],
+    texts: Sequence[Sequence[str]],
     least: Sequence[int],
     block: Sequence[int],
     width: int,
@@ -164,7 +164,7 @@ def _widths(
     needs = {}
     for at in block:
         if not columns[at].form:
-            lines = [line for cell in shown[at] for line in cell.splitlines()]
+            lines = [line for cell in texts[at] for line in cell.splitlines()]
             needs[at] = max(map(cell_len, [columns[at].heading, *lines])) - least[at]
     for place, at in enumerate(sorted(needs, key=lambda at: needs[at])):
         share = min(max(0, needs[at]), free // (len(needs) - place))

@@ -88,10 +88,10 @@ def item_columns(names: Iterable[str], assigned: Mapping[str, str]) -> ItemColum
     may be in several, as in ``A1..A6``."""
     free = {name: plain_name(name) for name in names}
 
-    def take(role: str, known: Iterable[str]) -> str:
+    def take(role: str, candidates: Iterable[str]) -> str:
         if role in assigned:
             return assigned[role] if free.pop(assigned[role], None) is not None else ""
-        for candidate in known:
+        for candidate in candidates:
             for name, plain in free.items():
                 if plain == candidate and name not in assigned.values():
                     del free[name]
@@ -125,8 +125,8 @@ def item_columns(names: Iterable[str], assigned: Mapping[str, str]) -> ItemColum
     plural = len(answers) == 1 and plain_name(answers[0]).removeprefix("model_") in _ANSWERS
     for name in (*answers, *rivals):
         free.pop(name, None)
-    named = _named_summaries(name for name in free if name != reference)
-    others = tuple(name for name in free if name not in named)
+    by_name = _named_summaries(name for name in free if name != reference)
+    others = tuple(name for name in free if name not in by_name)
     return ItemColumns(
         question=question,
         id=id_,
@@ -138,7 +138,7 @@ def item_columns(names: Iterable[str], assigned: Mapping[str, str]) -> ItemColum
         rivals=tuple(rivals),
         reference=reference,
         summaries=summaries,
-        named_summaries=tuple(named.items()),
+        named_summaries=tuple(by_name.items()),
         others=others,
     )
 

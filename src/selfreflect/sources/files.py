@@ -375,7 +375,7 @@ def type_name(value: object) -> str:
 def listed(names: Iterable[str], limit: int = 12) -> str:
     """List names for a message, quoted; only the first ``limit``, because a file may have any number of
     fields."""
-    quoted = [excerpt(name) for name in names]
-    if len(quoted) > limit:
-        quoted = [*quoted[:limit], f"and {len(quoted) - limit} more"]
-    return ", ".join(quoted)
+    excerpts = [excerpt(name) for name in names]
+    if len(excerpts) > limit:
+        excerpts = [*excerpts[:limit], f"and {len(excerpts) - limit} more"]
+    return ", ".join(excerpts)

@@ -157,8 +157,8 @@ def _check_assigned(rows: Sequence[Row], assigned: Mapping[str, str]) -> None:
     names = list({name: None for row in rows for name in row.fields}) if assigned else []
     for role, column in assigned.items():
         if role not in ROLES:
-            turned = f" Did you mean --column {column}={role}?" if column in ROLES and role in names else ""
-            raise ConfigError(f"a column can be {', '.join(ROLES)}, not {excerpt(role)}.{turned}")
+            hint = f" Did you mean --column {column}={role}?" if column in ROLES and role in names else ""
+            raise ConfigError(f"a column can be {', '.join(ROLES)}, not {excerpt(role)}.{hint}")
         if role == "answer" and column_range(column, names):
             continue
         if column not in names:

@@ -163,9 +163,9 @@ def read_item_file(
     problems: list[str] = []
     items = []
     for row in rows:
-        known, problem = _known_tokens(row, reserved)
+        values, problem = _known_tokens(row, reserved)
         problems += [problem] if problem else []
-        items.append(_item(row, ids, num_answers, known))
+        items.append(_item(row, ids, num_answers, values))
     layout = file.layout
     if any(row.one_answer for row in rows):
         layout += ", one row per answer"
@@ -234,7 +234,7 @@ def _known_tokens(row: ItemRow, columns: Collection[str]) -> tuple[TokenValues, 
         return TokenValues(), str(error)
 
 
-def _item(row: ItemRow, ids: RowIds, num_answers: int | None, known: TokenValues) -> Item:
+def _item(row: ItemRow, ids: RowIds, num_answers: int | None, values: TokenValues) -> Item:
     masked_out, conditioning = row.halves
     first, total = len(masked_out), len(masked_out) + len(conditioning)
     places = [*range(first)[:num_answers], *range(first, total)[:num_answers]]
@@ -247,7 +247,7 @@ def _item(row: ItemRow, ids: RowIds, num_answers: int | None, known: TokenValues
         order=row.order,
         context=row.context,
         metadata=row.metadata,
-        known=known.choose(places),
+        known=values.choose(places),
     )
 
 

@@ -183,7 +183,7 @@ def _load(data: bytes, where: str) -> Any:
 def _inspect_log(name: str, samples: Iterable[tuple[str, Any]]) -> Log:
     """Join the epochs of each sample to a row."""
     rows: dict[str | int, Row] = {}
-    failed = cut_off = 0
+    failures = cut_off = 0
     for where, value in samples:
         try:
             sample = msgspec.convert(value, _Sample)
@@ -191,7 +191,7 @@ def _inspect_log(name: str, samples: Iterable[tuple[str, Any]]) -> Log:
             raise DataError(f"{name}, {where}: not a sample of inspect_ai: {error}") from None
         choices = sample.output.choices
         if sample.error is not None or not choices:
-            failed += 1
+            failures += 1
             continue
         cut_off += sum(choice.stop_reason in ("max_tokens", "model_length") for choice in choices)
         if sample.id not in rows:
@@ -202,8 +202,8 @@ def _inspect_log(name: str, samples: Iterable[tuple[str, Any]]) -> Log:
             f"{name} holds no samples with answers. Run the evaluation with --epochs, and keep its samples"
         )
     notes = []
-    if failed:
-        notes.append(f"{counted(failed, 'sample')} without an answer left out")
+    if failures:
+        notes.append(f"{counted(failures, 'sample')} without an answer left out")
     if cut_off:
         notes.append(f"{counted(cut_off, 'answer')} cut off at the token limit")
     return Log("log of inspect_ai", list(rows.values()), notes)

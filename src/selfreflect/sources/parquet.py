@@ -75,9 +75,9 @@ def _batch_rows(metadata: Any, limit: int) -> int:
     largest = 1
     for group in _row_groups(metadata):
         columns = _columns(group)
-        stored = sum(column.total_uncompressed_size for column in columns)
+        size = sum(column.total_uncompressed_size for column in columns)
         cells += sum(column.num_values for column in columns)
-        if stored > limit or cells * _CELL_SIZE > limit:
+        if size > limit or cells * _CELL_SIZE > limit:
             return 0
         for index, column in enumerate(columns):
             width = metadata.schema.column(index).length

@@ -56,9 +56,9 @@ def field_list(row: Row, name: str, single: bool = False) -> list[Any]:
     """A field that holds a list, or a text with one; empty if missing. ``single`` allows one value."""
     value = row.fields.get(name)
     if isinstance(value, str) and value.lstrip().startswith("["):
-        parsed = list_in(value)
-        if parsed is not None:
-            value = parsed
+        values = list_in(value)
+        if values is not None:
+            value = values
         elif not single:
             raise row.error(f"the field {excerpt(name)} is not a JSON list")
     if value is None or value == "":
@@ -104,7 +104,7 @@ def _logprobs(row: Row, answers: Sequence[str], tokens: Tokens) -> Logprobs:
     if not values:
         return ()
     _require_one_each(row, "logprobs", values, answers)
-    checked = []
+    lists = []
     for number, (logprobs, answer) in enumerate(zip(values, answers, strict=True), 1):
         what = f"entry {number} of the field 'logprobs'"
         if not isinstance(logprobs, list) or not logprobs:
@@ -124,8 +124,8 @@ def _logprobs(row: Row, answers: Sequence[str], tokens: Tokens) -> Logprobs:
                 f"{what} has {len(logprobs)} values, which does not fit answer {number}: they may belong to "
                 "another answer or come from another tokenizer"
             )
-        checked.append(tuple(map(float, logprobs)))
-    return tuple(checked)
+        lists.append(tuple(map(float, logprobs)))
+    return tuple(lists)
 
 
 def _self_certainty(row: Row, answers: Sequence[str]) -> tuple[float, ...]:

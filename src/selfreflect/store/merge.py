@@ -114,8 +114,8 @@ def merge_runs(
     with Run.open(unfinished, settings[""], fresh=True, backup=False) as run:
         for name, of_scoring in manifests.items():
             run.select_scoring(name)
-            expected = _write_manifest(run, list(of_scoring.values()), settings[name])
-            result.expected = result.expected or expected
+            total = _write_manifest(run, list(of_scoring.values()), settings[name])
+            result.expected = result.expected or total
         with store_errors(unfinished), ExitStack() as stack:
             files: dict[Path, IO[bytes]] = {}
             for journal, record in _records(folders, result, leave_out):
@@ -128,9 +128,9 @@ def merge_runs(
                 lines = "".join(dump_line(reply) + "\n" for reply in replies.values())
                 files[unfinished / REPLIES] = stack.enter_context((unfinished / REPLIES).open("wb"))
                 files[unfinished / REPLIES].write(lines.encode())
-            for opened in files.values():
-                opened.flush()
-                os.fsync(opened.fileno())
+            for stream in files.values():
+                stream.flush()
+                os.fsync(stream.fileno())
         with store_errors(out):
             unfinished.rename(target)
             sync_directory(target.parent)
@@ -223,14 +223,14 @@ def _common_settings(
     common: dict[str, Any] = {}
     settings: dict[str, dict[str, Any]] = {}
     for path, manifest in manifests.items():
-        compared = {}
+        sections = {}
         for name, section in manifest.config.items():
-            compared[name] = _without({**defaults.get(name, {}), **section}, _MAY_DIFFER)
+            sections[name] = _without({**defaults.get(name, {}), **section}, _MAY_DIFFER)
         for stage, facts in manifest.models.items():
-            compared[f"model of {stage}"] = {name: facts.get(name) for name in _MODEL_FACTS}
+            sections[f"model of {stage}"] = {name: facts.get(name) for name in _MODEL_FACTS}
         for stage, facts in manifest.sources.items():
-            compared[f"source of {stage}"] = _without(facts, ("part", "count"))
-        common = merge_settings(common, compared, path, advice)
+            sections[f"source of {stage}"] = _without(facts, ("part", "count"))
+        common = merge_settings(common, sections, path, advice)
         for name, section in manifest.config.items():
             settings.setdefault(name, {**section, "part": None} if "part" in section else section)
     return settings
@@ -253,7 +253,7 @@ def _write_manifest(
     versions: dict[str, set[str]] = {}
     checks: dict[str, dict[str, Any]] = {}
     strategies: dict[str, None] = {}
-    asked: dict[str, dict[str, Any]] = {}
+    requests: dict[str, dict[str, Any]] = {}
     times: Counter[str] = Counter()
     for manifest in manifests:
         models = {**manifest.models, **models}
@@ -265,7 +265,7 @@ def _write_manifest(
         times.update(manifest.wall_time)
         checks |= _more_suspect(manifest.checks, checks)
         strategies |= dict.fromkeys(manifest.plan.get("strategies", ()))
-        asked = {**manifest.asked, **asked}
+        requests = {**manifest.asked, **requests}
         for name, version in manifest.packages.items():
             versions.setdefault(name, set()).add(str(version))
     if source:
@@ -288,7 +288,9 @@ def _write_manifest(
         wall_time=times,
         checks=checks,
         plan={"strategies": [*strategies]} if strategies else {},
-        asked={stage: one for stage, one in asked.items() if stage not in settings and stage != "questions"},
+        asked={
+            stage: one for stage, one in requests.items() if stage not in settings and stage != "questions"
+        },
     )
     return source.get("count")
 
@@ -299,8 +301,12 @@ def _more_suspect(
     """The checks of servers that say more against the whole than the earlier ones: one server that does not
     sample is enough."""
     suspects = {stage for stage, one in checks.items() if from_plain(SamplingCheck, one).is_suspect}
-    known = {stage for stage, one in earlier.items() if from_plain(SamplingCheck, one).is_suspect}
-    return {stage: one for stage, one in checks.items() if stage not in earlier or stage in suspects - known}
+    earlier_suspects = {stage for stage, one in earlier.items() if from_plain(SamplingCheck, one).is_suspect}
+    return {
+        stage: one
+        for stage, one in checks.items()
+        if stage not in earlier or stage in suspects - earlier_suspects
+    }
 
 
 def _absent_shards(manifests: Collection[Manifest]) -> tuple[Shard, ...]:

@@ -297,20 +297,20 @@ class Run:
         self._check_writable()
         assert self._partial is not None
         groups: dict[Journal[Any], list[StoredRecord]] = {}
-        settled: list[str] = []
+        question_ids: list[str] = []
         for record in records:
             if isinstance(record, AnswerSample):
                 self._partial.append(record)
                 continue
             groups.setdefault(self._journal_of(record), []).append(record)
             if _settles(record):
-                settled.append(record.question_id)
+                question_ids.append(record.question_id)
         # all are encoded before the first is written
         encoded = {journal: journal.encode(group) for journal, group in groups.items()}
         for journal, (added, data) in encoded.items():
             with store_errors(journal.path):
                 journal.append(added, data)
-        self._partial.remove(settled)
+        self._partial.remove(question_ids)
 
     def replace_questions(self, questions: Iterable[Question]) -> None:
         """Put other columns of stored questions in the place of the earlier ones: the whole file is written
@@ -404,10 +404,15 @@ class Run:
                 if score is not None:
                     outcome = (score.value, score.stderr, score.token_tasks, score.judge)
                     reason = None
-                told = self.information.get((key, strategy))
+                information = self.information.get((key, strategy))
                 bits: tuple[Any, ...] = (None,) * 4
-                if told is not None:
-                    bits = (told.bits, told.bits_available, told.recovered, told.reader)
+                if information is not None:
+                    bits = (
+                        information.bits,
+                        information.bits_available,
+                        information.recovered,
+                        information.reader,
+                    )
                 yield *row, *outcome, reason and reason.kind, reason and reason.message, *bits
 
     def _folder(self, scoring: str) -> Path:

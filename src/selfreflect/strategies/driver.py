@@ -55,17 +55,17 @@ def summarize(
     seed: int = 0,
     thinking: bool = False,
     batch_questions: int = 64,
-    done: Container[tuple[str, str]] = (),
+    skip: Container[tuple[str, str]] = (),
 ) -> Iterator[StrategyOutcome]:
     """Summarise every question with every strategy, yielding each summary or failure as soon as it is known.
 
     A summary cut off at the token limit is kept if it has text; strategies with a final part need one that
-    has begun. Seeds do not depend on ``batch_questions`` or ``done``, so a resumed run gives the same texts.
+    has begun. Seeds do not depend on ``batch_questions`` or ``skip``, so a resumed run gives the same texts.
 
     Args:
         sampling: of the summary; by default ``GREEDY``, or ``THINKING`` if ``thinking``.
         batch_questions: how many questions run in lock step.
-        done: pairs (question id, strategy name) to leave out.
+        skip: pairs (question id, strategy name) to leave out.
 
     Raises:
         ConfigError: at once, for an unknown or repeated strategy or a count below 1.
@@ -97,7 +97,7 @@ def summarize(
             runs = []
             for question in questions[start : start + batch_questions]:
                 for name, function in functions.items():
-                    if (question.id, name) not in done:
+                    if (question.id, name) not in skip:
                         runs.append(StrategyRun(task(question=question, name=name), function, generator))
             yield from _lock_step(runs, generator)
 
@@ -147,7 +147,7 @@ def _round(
         for number in users[request]:
             missing[number] -= 1
             if not missing[number]:
-                yield runs[number], [replies[needed] for needed in needs[number]]
+                yield runs[number], [replies[place] for place in needs[number]]
 
 
 class StrategyRun:
@@ -210,8 +210,8 @@ class StrategyRun:
         return _requests(self._coroutine.send(replies))
 
     def _finish(self, result: object) -> StrategyOutcome:
-        stated = result if isinstance(result, StatedSummary) else None
-        text = stated.text if stated else result
+        statement = result if isinstance(result, StatedSummary) else None
+        text = statement.text if statement else result
         if not isinstance(text, str):
             return self._fail("strategy", f"returned {type(text).__name__} instead of a text")
         if not text.strip():
@@ -228,7 +228,7 @@ class StrategyRun:
             tokens=self._tokens,
             calls=self._calls,
             truncated=self._cut and self._last == 1,
-            parts=stated.parts if stated else UNSET,
+            parts=statement.parts if statement else UNSET,
         )
 
     def _fail(self, kind: FailureKind, message: str) -> Failure:
@@ -258,7 +258,7 @@ def _requests(yielded: object) -> list[Request]:
     requests = list(yielded) if isinstance(yielded, list | tuple) else [yielded]
     if not requests or not all(isinstance(request, Request) for request in requests):
         raise TypeError("a strategy must yield a Request or a list of them")
-    checked = [from_plain(Request, msgspec.to_builtins(request)) for request in requests]
-    if not all(request.messages and request.n > 0 for request in checked):
+    copies = [from_plain(Request, msgspec.to_builtins(request)) for request in requests]
+    if not all(request.messages and request.n > 0 for request in copies):
         raise ValueError("a Request needs at least one message and one completion")
-    return checked
+    return copies

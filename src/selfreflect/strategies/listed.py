@@ -35,13 +35,13 @@ def parse_listed(text: str, cut: bool = False) -> list[ListedAnswer]:
     lines = text.strip().splitlines()
     if cut:
         lines = lines[:-1]
-    listed = [_listed_answer(line) for line in lines if "|" in line]
-    if not listed:
+    entries = [_listed_answer(line) for line in lines if "|" in line]
+    if not entries:
         raise MalformedReplyError(f"the reply lists no 'answer | percentage': {excerpt(text, 120)}")
-    answers = {one.answer.casefold() for one in listed}
-    if len(answers) < len(listed):
+    answers = {one.answer.casefold() for one in entries}
+    if len(answers) < len(entries):
         raise MalformedReplyError(f"the reply lists an answer twice: {excerpt(text, 120)}")
-    return listed
+    return entries
 
 
 def _listed_answer(line: str) -> ListedAnswer:
@@ -58,5 +58,5 @@ def _listed_answer(line: str) -> ListedAnswer:
 
 def one_line_list(answers: list[ListedAnswer]) -> str:
     """Show answers in one line, the most probable first: ``in March (60%); in April (25%)``."""
-    ordered = sorted(answers, key=lambda one: -one.percent)
-    return "; ".join(f"{one.answer} ({one.percent:g}%)" for one in ordered)
+    ranking = sorted(answers, key=lambda one: -one.percent)
+    return "; ".join(f"{one.answer} ({one.percent:g}%)" for one in ranking)

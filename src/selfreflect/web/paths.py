@@ -33,10 +33,10 @@ def without_paths(message: str) -> str:
     A relative path without dots, such as ``runs/mine``, stays: it looks like the name of a model, and does
     not tell where anything is.
     """
-    shown = printable(_PATH.sub(_shorten, message))
-    if len(shown) > _LONGEST:
-        return shown[: _LONGEST - 1] + "…"
-    return shown
+    text = printable(_PATH.sub(_shorten, message))
+    if len(text) > _LONGEST:
+        return text[: _LONGEST - 1] + "…"
+    return text
 
 
 def _shorten(match: re.Match[str]) -> str:

@@ -89,11 +89,11 @@ def _heads(projection: Any, norm: Any, h: torch.Tensor, rotary: Rotary) -> torch
     if norm is not None:
         x = rms_norm(norm, x)
     left, right = x.chunk(2, dim=-1)
-    turned = x * cos
-    turned_left, turned_right = turned.chunk(2, dim=-1)
+    out = x * cos
+    turned_left, turned_right = out.chunk(2, dim=-1)
     turned_left.addcmul_(right, sin, value=-1)
     turned_right.addcmul_(left, sin)
-    return turned
+    return out
 
 
 def _split_heads(x: torch.Tensor, size: int) -> torch.Tensor:

@@ -52,14 +52,14 @@ class TreeEngine:
         attention = TreeAttention(fused=self.fused)
         counts = [len(tree.outputs) for tree in trees]
         states: torch.Tensor | None = None
-        filled = 0
+        offset = 0
         for batch in pack(trees, self.max_rows):
             attention.begin(batch)
             rows = self.decoder.run(batch, attention)
             if states is None:
                 states = mapped_empty((sum(counts), rows.shape[1]), rows)
-            states[filled : filled + len(rows)] = rows
-            filled += len(rows)
+            states[offset : offset + len(rows)] = rows
+            offset += len(rows)
         self.windows |= attention.windows
         assert states is not None  # a tree has at least one node
         return list(torch.split(states.to(self.device), counts))

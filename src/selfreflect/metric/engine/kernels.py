@@ -129,8 +129,8 @@ def attend_in_prefix(query: torch.Tensor, prefix: KeyValue, scale: float, extras
         visible = keys <= queries
         if extras.window is not None:
             visible &= keys > queries - extras.window
-        seen = [(key[:, :, :stop], value[:, :, :stop])]
-        out[:, :, start:stop] = plain_attention(q[:, :, start:stop], seen, visible, scale, extras)
+        context = [(key[:, :, :stop], value[:, :, :stop])]
+        out[:, :, start:stop] = plain_attention(q[:, :, start:stop], context, visible, scale, extras)
     return out[0].transpose(0, 1)
 
 

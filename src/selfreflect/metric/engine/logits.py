@@ -73,21 +73,21 @@ class SummaryStates:
         rows = list(map(len, states_of_contexts))
         counts = list(map(len, pairs_of_contexts))
         pairs[:, 0] += np.repeat(np.cumsum(rows) - rows, counts)
-        compared: list[tuple[Ints, torch.Tensor]] = []
+        blocks: list[tuple[Ints, torch.Tensor]] = []
         # The tasks of all contexts that need the same rows of the reference fill blocks together: blocks of
         # one size, one after another, fit into the same memory, and products of many rows are faster.
         for start in range(0, len(self.reference), size):
-            expected = self.head(self.reference[start : start + size])
+            reference = self.head(self.reference[start : start + size])
             needs_block = (start <= pairs[:, 1]) & (pairs[:, 1] < start + size)
             tasks = np.flatnonzero(needs_block)
             for first in range(0, len(tasks), size):
                 block = tasks[first : first + size]
                 own, other = on_device(pairs[block].T, device)
                 # computed in the call, so that these logits are freed before the next ones come
-                distances = _compare(self.head(states[own]), expected, other - start, temperature, formulas)
-                compared.append((block, distances))
+                distances = _compare(self.head(states[own]), reference, other - start, temperature, formulas)
+                blocks.append((block, distances))
         result = np.zeros((len(pairs), len(formulas)))
-        for block, distances in compared:  # read only now, so that the GPU is never waited for in between
+        for block, distances in blocks:  # read only now, so that the GPU is never waited for in between
             result[block] = distances.cpu().numpy()
         return np.split(result, np.cumsum(counts)[:-1])
 
@@ -120,17 +120,17 @@ class SummaryStates:
 
 def _compare(
     logits: torch.Tensor,
-    expected: torch.Tensor,
+    reference: torch.Tensor,
     rows: torch.Tensor,
     temperature: float,
     formulas: Sequence[Formula],
 ) -> torch.Tensor:
-    """Row i of ``logits`` against row ``rows[i]`` of ``expected``: shape (rows, K), in float64."""
+    """Row i of ``logits`` against row ``rows[i]`` of ``reference``: shape (rows, K), in float64."""
     size = ROWS_IN_CACHE if logits.device.type == "cpu" else len(logits)
     parts = []
     for start in range(0, len(logits), size):
         own = logits[start : start + size]
-        other = expected[rows[start : start + size]]
+        other = reference[rows[start : start + size]]
         distances = [formula(own, other, temperature) for formula in formulas]
         parts.append(torch.stack(distances, dim=1))
     return torch.cat(parts).double()
@@ -164,7 +164,7 @@ def log_probabilities(head: Head, states: torch.Tensor, tokens: Ints) -> Floats:
     """
     result = np.zeros(len(tokens))
     size = ROWS_ON_GPU if states.is_cuda else ROWS_OF_LOGITS
-    computed: list[tuple[Ints, torch.Tensor]] = []
+    blocks: list[tuple[Ints, torch.Tensor]] = []
     for start in range(0, len(states), size):
         logits = head(states[start : start + size])
         in_block = (start <= tokens[:, 0]) & (tokens[:, 0] < start + size)
@@ -173,7 +173,7 @@ def log_probabilities(head: Head, states: torch.Tensor, tokens: Ints) -> Floats:
         rows = pairs[:, 0] - start
         ids = pairs[:, 1]
         logs = logits[rows, ids] - logits.logsumexp(dim=-1)[rows]
-        computed.append((block, logs.double()))
-    for block, logs in computed:
+        blocks.append((block, logs.double()))
+    for block, logs in blocks:
         result[block] = logs.cpu().numpy()
     return result

@@ -161,8 +161,8 @@ def serving(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Nati
 
 def native() -> Native | None:
     """The library, if this machine can have it."""
-    loaded = library()
-    return None if isinstance(loaded, str) else loaded
+    result = library()
+    return None if isinstance(result, str) else result
 
 
 @cache

@@ -86,12 +86,12 @@ class PackedBatch:
                 if not nodes.size:
                     continue
                 path = segment.tree.ancestors(start)
-                seen = np.concatenate([path, np.arange(start, int(nodes[-1]) + 1)])
+                keys = np.concatenate([path, np.arange(start, int(nodes[-1]) + 1)])
                 queries = segment.row_of(nodes)
                 if outputs_only:
                     queries = np.searchsorted(self.outputs, queries)
-                visible = segment.tree.visible(nodes, seen)
-                yield Neighbours(segment.context, queries, _keys(segment, self.carried, seen), visible)
+                visible = segment.tree.visible(nodes, keys)
+                yield Neighbours(segment.context, queries, _keys(segment, self.carried, keys), visible)
 
 
 def pack(trees: Sequence[PrefixTree], max_rows: int) -> Iterator[PackedBatch]:

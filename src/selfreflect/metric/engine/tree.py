@@ -85,8 +85,8 @@ def build_tree(prompts: Sequence[Prompt]) -> PrefixTree:
     """
     if not prompts or any(not 0 < prompt.first < len(prompt.ids) for prompt in prompts):
         raise ValueError("a tree needs prompts, each with at least one token before and in its masked word")
-    shared = _prefix_length(prompts)
-    branches = [prompt.ids[shared:-1] for prompt in prompts]
+    prefix_size = _prefix_length(prompts)
+    branches = [prompt.ids[prefix_size:-1] for prompt in prompts]
 
     tokens: list[int] = []
     depth: list[int] = []
@@ -107,14 +107,14 @@ def build_tree(prompts: Sequence[Prompt]) -> PrefixTree:
 
     word_nodes = []
     for branch, prompt in zip(branches, prompts, strict=True):
-        word_nodes.append(paths[branch][prompt.first - 1 - shared :])
+        word_nodes.append(paths[branch][prompt.first - 1 - prefix_size :])
     outputs = sorted(set().union(*word_nodes))
     row_of = {node: row for row, node in enumerate(outputs)}
     rows = []
     for nodes in word_nodes:
         rows.append(tuple(row_of[node] for node in nodes))
     return PrefixTree(
-        prefix=prompts[0].ids[:shared],
+        prefix=prompts[0].ids[:prefix_size],
         tokens=np.array(tokens, dtype=np.int64),
         depth=np.array(depth, dtype=np.int64),
         parent=np.array(parent, dtype=np.int64),
@@ -127,8 +127,8 @@ def build_tree(prompts: Sequence[Prompt]) -> PrefixTree:
 def _prefix_length(prompts: Sequence[Prompt]) -> int:
     """How many tokens all prompts share before the position that predicts the first token of any word."""
     sequences = [prompt.ids for prompt in prompts]
-    shared = common_prefix(min(sequences), max(sequences))
-    return min(shared, min(prompt.first for prompt in prompts) - 1)
+    size = common_prefix(min(sequences), max(sequences))
+    return min(size, min(prompt.first for prompt in prompts) - 1)
 
 
 def _subtree_ends(parent: list[int]) -> Ints:

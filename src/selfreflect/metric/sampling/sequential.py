@@ -60,8 +60,8 @@ class SequentialResult:
 class OverBudgetError(Exception):
     """Not even one word can be scored; ``needed`` tokens would suffice."""
 
-    def __init__(self, needed: int) -> None:
-        self.needed = needed
+    def __init__(self, tokens: int) -> None:
+        self.needed = tokens
 
 
 class SequentialScoring:

@@ -42,12 +42,12 @@ class PeftAdapter:
 
         adapted = peft.PeftModel.from_pretrained(model, self.path)
         with safe_open(Path(self.path) / WEIGHTS, framework="pt") as tensors:
-            stored = set(tensors.keys())
+            names = set(tensors.keys())
         # Left to itself, peft asks the hub whether the base's embeddings were changed.
-        embeddings = any(name.endswith(("embed_tokens.weight", "lm_head.weight")) for name in stored)
-        taken = peft.get_peft_model_state_dict(adapted, save_embedding_layers=embeddings)
+        embeddings = any(name.endswith(("embed_tokens.weight", "lm_head.weight")) for name in names)
+        weights = peft.get_peft_model_state_dict(adapted, save_embedding_layers=embeddings)
         # peft would go on with random or zero numbers in their place, or without them
-        if different := sorted(stored ^ taken.keys()):
+        if different := sorted(names ^ weights.keys()):
             raise ValueError(
                 f"its weights and those that {excerpt(self.base)} takes differ, for example {different[0]}"
             )

@@ -93,22 +93,22 @@ def decode(
     draws: Sequence[Draw],
     stop_ids: frozenset[int],
     pad_id: int,
-    computed: PromptStates | None = None,
+    prompt_states: PromptStates | None = None,
 ) -> Iterator[DecodeStep]:
     """Extend draws with the same sampling settings as one batch. Equal prompts are computed once, and see
-    :func:`begin` for ``computed``."""
-    logits, sequences = begin(model, [draw.prompt for draw in draws], pad_id, computed)
+    :func:`begin` for ``prompt_states``."""
+    logits, sequences = begin(model, [draw.prompt for draw in draws], pad_id, prompt_states)
     active = list(range(len(draws)))
     sources = [torch.Generator(device=logits.device).manual_seed(draw.seed) for draw in draws]
     is_measured = any(draw.likelihoods is not None for draw in draws)
     likeliest = max(draw.likeliest for draw in draws)
     while True:
         tokens = choose(logits, draws[0].sampling, sources)
-        measured = token_likelihoods(logits, tokens, likeliest) if is_measured else [None] * len(active)
+        likelihoods = token_likelihoods(logits, tokens, likeliest) if is_measured else [None] * len(active)
         unfinished = []
         ended = []
         for i, token in enumerate(tokens.tolist()):
-            if draws[active[i]].extend(token, measured[i], stop_ids):
+            if draws[active[i]].extend(token, likelihoods[i], stop_ids):
                 unfinished.append(i)
             else:
                 ended.append(active[i])
@@ -124,17 +124,17 @@ def decode(
 
 
 def begin(
-    model: Any, prompts: Sequence[tuple[int, ...]], pad_id: int, computed: PromptStates | None = None
+    model: Any, prompts: Sequence[tuple[int, ...]], pad_id: int, prompt_states: PromptStates | None = None
 ) -> tuple[torch.Tensor, Sequences]:
     """Compute the prompts, and return the logits after each, with the sequences that they begin.
 
-    ``computed`` are those of calls before, for models that do their steps in C.
+    ``prompt_states`` are those of calls before, for models that do their steps in C.
     """
     distinct = list(dict.fromkeys(prompts))
     row_of = {prompt: row for row, prompt in enumerate(distinct)}
     rows = [row_of[prompt] for prompt in prompts]
     if serves(model):
-        logits, states = (computed or PromptStates(model)).compute(distinct)
+        logits, states = (prompt_states or PromptStates(model)).compute(distinct)
         lengths = np.array([len(prompt) for prompt in distinct], dtype=np.int64)
         row_numbers = np.array(rows, dtype=np.int64)
         return logits[rows], FusedSequences(model, states.keys, states.values, row_numbers, lengths)
@@ -188,8 +188,8 @@ def token_likelihoods(
     values, ids = logits.topk(min(likeliest, logits.shape[-1]), dim=-1)
     values = (values - normalizer[:, None]).clamp(max=0)
     others = [tuple(zip(*row, strict=True)) for row in zip(ids.tolist(), values.tolist(), strict=True)]
-    measured = zip(logprobs.clamp(max=0).tolist(), divergences.tolist(), others, strict=True)
-    return [TokenLikelihood(*one) for one in measured]
+    rows = zip(logprobs.clamp(max=0).tolist(), divergences.tolist(), others, strict=True)
+    return [TokenLikelihood(*one) for one in rows]
 
 
 def choose(logits: torch.Tensor, sampling: Sampling, sources: Sequence[torch.Generator]) -> torch.Tensor:

@@ -95,20 +95,20 @@ class PromptStates:
     def _keep(self, prompts: Sequence[Prompt], states: States) -> None:
         """Keep the latest prompts that fit, and of those before as many as there is room for."""
         room = self.room
-        kept: dict[Prompt, States] = {}
+        latest: dict[Prompt, States] = {}
         token = states.size // (len(prompts) * states.keys[0].shape[2])
         for row, prompt in reversed(list(enumerate(prompts))):
             room -= token * len(prompt)
             if room < 0:
                 break
-            kept[prompt] = _row(states, row, len(prompt))
+            latest[prompt] = _row(states, row, len(prompt))
         for prompt, earlier in reversed(self._kept.items()):
-            if prompt not in kept:
+            if prompt not in latest:
                 room -= earlier.size
                 if room < 0:
                     break
-                kept[prompt] = earlier
-        self._kept = dict(reversed(kept.items()))
+                latest[prompt] = earlier
+        self._kept = dict(reversed(latest.items()))
 
 
 def shared_beginnings(prompts: Sequence[Prompt], available: Iterable[Prompt]) -> list[list[Prompt]]:
@@ -116,12 +116,12 @@ def shared_beginnings(prompts: Sequence[Prompt], available: Iterable[Prompt]) ->
 
     Beginnings in one list can be computed together; they continue those of the lists before.
     """
-    shared = set()
+    beginnings = set()
     for one, other in pairwise(sorted(prompts)):  # neighbours have the most in common
-        shared.add(one[: _common(one, other)])
+        beginnings.add(one[: _common(one, other)])
     levels: list[list[Prompt]] = []
     depth = dict.fromkeys(available, 0)
-    for beginning in sorted(shared, key=len):
+    for beginning in sorted(beginnings, key=len):
         longest, length = _longest_beginning(beginning, depth)
         if len(beginning) - length < SHORTEST:
             continue

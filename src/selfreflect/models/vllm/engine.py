@@ -139,7 +139,7 @@ def _params(draw: Draw) -> Any:
     from vllm.sampling_params import RequestOutputKind
 
     # 0 is the sampled token alone; vLLM takes it from the logits before temperature and filters
-    wanted = {} if draw.likelihoods is None else {"logprobs": draw.likeliest}
+    extra = {} if draw.likelihoods is None else {"logprobs": draw.likeliest}
     return SamplingParams(
         seed=draw.seed,
         temperature=draw.sampling.temperature,
@@ -147,7 +147,7 @@ def _params(draw: Draw) -> Any:
         top_k=draw.sampling.top_k,
         min_p=draw.sampling.min_p,
         max_tokens=draw.limit,
-        **wanted,
+        **extra,
         output_kind=RequestOutputKind.FINAL_ONLY,
     )
 

@@ -37,7 +37,7 @@ class Inquiry(NamedTuple):
 class ReplyCounter(Protocol):
     """Counts replies."""
 
-    def advance(self, count: int = 1, failed: int = 0) -> None: ...
+    def advance(self, count: int = 1, failures: int = 0) -> None: ...
 
 
 class Asker:

@@ -94,9 +94,9 @@ def read_questions(
         from selfreflect.store.run import Run
 
         # the words of scores would be most of the reading
-        measured = Run.load(Path(source), detail=False)
+        scoring = Run.load(Path(source), detail=False)
         run = Run.load(Path(source))
-        questions = run_questions(run, measured, gold)
+        questions = run_questions(run, scoring, gold)
         _say_whose_logprobs(run)
         if not questions:
             raise DataError(
@@ -110,17 +110,17 @@ def read_questions(
 def _say_whose_logprobs(run: Run) -> None:
     """Say of what the log-probabilities of a run are, and whether the answers were drawn from something
     else."""
-    drawn = next((one for one in run.answers.values() if one.logprobs), None)
-    if drawn is None:
+    answers = next((one for one in run.answers.values() if one.logprobs), None)
+    if answers is None:
         return
     whose = "the model's at temperature 1, before top-p"
-    if drawn.model.startswith("openai:"):
+    if answers.model.startswith("openai:"):
         whose = "as the server returned them"
     line = f"Log-probabilities are {whose}."
-    settings = (drawn.temperature, drawn.top_p)
+    settings = (answers.temperature, answers.top_p)
     if None not in settings and settings != (1, 1):
         line += (
-            f" The answers were drawn at temperature {drawn.temperature:g} and top-p {drawn.top_p:g}, so "
+            f" The answers were drawn at temperature {answers.temperature:g} and top-p {answers.top_p:g}, so "
             "their mean is not that of the model's own distribution."
         )
     say(line)
@@ -130,9 +130,9 @@ GREEDY = "greedy"
 """The strategy whose measures are estimators, too: the model's own most likely answer."""
 
 
-def run_questions(run: Run | RunRecords, measured: Run | RunRecords, gold: str) -> list[AnsweredQuestion]:
+def run_questions(run: Run | RunRecords, scoring: Run | RunRecords, gold: str) -> list[AnsweredQuestion]:
     """The questions of a run that have answers, with the right ones from the field ``gold``, and what the
-    judge of ``measured`` said of the greedy answer."""
+    judge of ``scoring`` said of the greedy answer."""
     from selfreflect.uncertainty.question import AnsweredQuestion, token_fields
 
     result = []
@@ -151,7 +151,7 @@ def run_questions(run: Run | RunRecords, measured: Run | RunRecords, gold: str) 
                 answers=answers.answers,
                 gold=texts,
                 greedy=None if greedy is None else greedy.text,
-                values=_measured_values(measured, question.id),
+                values=_measured_values(scoring, question.id),
                 **token_fields(answers.logprobs),
             )
         )
@@ -166,11 +166,11 @@ def _measured_values(run: Run | RunRecords, question: str) -> dict[str, float | 
     score = run.scores.get((question, GREEDY))
     if score is not None:
         values["greedy_distance"] = score.value
-    told = run.information.get((question, GREEDY))
-    if told is not None:
-        missing = NoValue("not_measured", f"the information of the greedy answer is {told.undefined}")
-        values["greedy_bits"] = missing if told.bits is None else told.bits
-        values["greedy_recovered"] = missing if told.recovered is None else told.recovered
+    information = run.information.get((question, GREEDY))
+    if information is not None:
+        missing = NoValue("not_measured", f"the information of the greedy answer is {information.undefined}")
+        values["greedy_bits"] = missing if information.bits is None else information.bits
+        values["greedy_recovered"] = missing if information.recovered is None else information.recovered
     return values
 
 

@@ -98,8 +98,8 @@ def open_store(
         try:
             yield store
         except BackendError as error:
-            kept = f" Its replies are kept in {directory}; run the same command."
-            raise BackendError(f"{error}{kept}") from None
+            hint = f" Its replies are kept in {directory}; run the same command."
+            raise BackendError(f"{error}{hint}") from None
 
 
 def open_asker(
@@ -171,8 +171,8 @@ def _config(source: str, model: str | None, overrides: Overrides, users: Sequenc
     base = {} if overrides.sets("answers", "model") else _run_model(source, users)
     config = overrides.config(base)
     if base:
-        named = {str(value) for value in overrides.given("answers").values()}
-        check_named(Path(source), config.answers.model, config.answers.base_url, named)
+        names = {str(value) for value in overrides.given("answers").values()}
+        check_named(Path(source), config.answers.model, config.answers.base_url, names)
     return config
 
 
@@ -240,9 +240,9 @@ def cost_table(inquiries: Sequence[Inquiry], model: str, price: Price | None) ->
     for step in requests:
         counts: list[Cell] = [requests[step], replies[step], prompt_tokens[step], reply_tokens[step]]
         if price is not None:
-            paid = prompt_tokens[step] * price.input_per_million
-            paid += reply_tokens[step] * price.output_per_million
-            counts.append(paid / 1e6)
+            cost = prompt_tokens[step] * price.input_per_million
+            cost += reply_tokens[step] * price.output_per_million
+            counts.append(cost / 1e6)
         rows.append((step, *counts))
     columns = [
         Column("asked for"),

@@ -72,8 +72,8 @@ def calibrate_command(
     if apply is not None:
         own = dict(overrides.section("comparison"))
         own.pop("classes", None)
-        chosen = (estimator, method, save, *own.values())
-        if any(value is not None for value in chosen):
+        for_fitting = (estimator, method, save, *own.values())
+        if any(value is not None for value in for_fitting):
             raise ConfigError(
                 "--apply takes everything but --gold, --column and models from the saved calibrator"
             )
@@ -129,8 +129,8 @@ def _fitted(
     from selfreflect.uncertainty.recalibrate import fit
 
     indices, scores, labels = assessment.labelled_scores(estimator, correctness)
-    fitted = fit(method, scores, labels)
-    used = [assessment.questions[index] for index in indices]
+    curve = fit(method, scores, labels)
+    questions = [assessment.questions[index] for index in indices]
     return CalibratorFile(
         estimator=estimator,
         classes=comparison.classes or "exact",
@@ -140,11 +140,11 @@ def _fitted(
         similarity=assessment.method.similarity,
         correctness=correctness,
         method=method,
-        x=fitted.x,
-        y=fitted.y,
-        n=len(used),
-        samples=tuple(sorted({len(question.answers) for question in used})),
-        questions=digests(used),
+        x=curve.x,
+        y=curve.y,
+        n=len(questions),
+        samples=tuple(sorted({len(question.answers) for question in questions})),
+        questions=digests(questions),
     )
 
 
@@ -152,11 +152,11 @@ def _apply(
     source: str,
     path: Path,
     reading: tuple[str, Sequence[str] | None],
-    asked: tuple[str | None, Overrides],
+    model_settings: tuple[str | None, Overrides],
     json: bool,
 ) -> None:
-    """Apply a saved calibrator; ``reading`` are the field of right answers and the named columns, ``asked``
-    is the model and its settings."""
+    """Apply a saved calibrator; ``reading`` are the field of right answers and the named columns,
+    ``model_settings`` the model and its settings."""
     from selfreflect.uncertainty.assess import Assessment
     from selfreflect.uncertainty.calibrator_file import read_calibrator
     from selfreflect.uncertainty.estimators import ESTIMATORS
@@ -168,7 +168,7 @@ def _apply(
             f"{excerpt(str(path), 200)} is not a saved calibrator: {excerpt(saved.correctness)} is not one "
             "kind of correctness"
         )
-    model, overrides = asked
+    model, overrides = model_settings
     _refuse_unnamed_classes(saved, path, overrides.section("comparison").get("classes"))
     questions = read_questions(source, *reading)
     saved.refuse_overlap(questions)
@@ -243,9 +243,9 @@ def _say_missing(assessment: Assessment, estimator: str) -> None:
 
 def _warn_of_other_samples(saved: CalibratorFile, sizes: set[int]) -> None:
     if not sizes <= set(saved.samples):
-        fitted = ", ".join(map(str, saved.samples))
+        counts = ", ".join(map(str, saved.samples))
         say(
-            f"The calibrator was fitted on questions with {fitted} answers, and these have "
+            f"The calibrator was fitted on questions with {counts} answers, and these have "
             f"{', '.join(map(str, sorted(sizes)))}: estimators depend on the number of answers."
         )
 

@@ -98,11 +98,11 @@ def _comment(text: str) -> list[str]:
 
 def schema() -> dict[str, Any]:
     """The JSON schema of a settings file, with help, ranges and choices."""
-    described: dict[str, Any] = msgspec.json.schema(Config)
+    document: dict[str, Any] = msgspec.json.schema(Config)
     classes: list[type[Record]] = [type(getattr(Config(), stage)) for stage in STAGES]
     classes += [Placement, ExecutionConfig, Price]
     for settings in classes:
-        properties = described["$defs"][settings.__name__]["properties"]
+        properties = document["$defs"][settings.__name__]["properties"]
         for key, note in notes_of(settings).items():
             properties[key] |= {"description": note.help, **(note.range.schema if note.range else {})}
             if isinstance(note, Flag) and note.choices:
@@ -110,5 +110,5 @@ def schema() -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Settings of selfreflect",
-        **described,
+        **document,
     }

@@ -72,8 +72,8 @@ def _counts(items: list[Item]) -> str:
     for item in items:
         for name in item.summaries:
             names[name] = names.get(name, 0) + 1
-    listed = ", ".join(f"{one_line(name, 40)} ({count})" for name, count in names.items())
-    return f"{text}; summaries: {listed or 'none'}"
+    summaries = ", ".join(f"{one_line(name, 40)} ({count})" for name, count in names.items())
+    return f"{text}; summaries: {summaries or 'none'}"
 
 
 def _show_item(item: Item) -> None:

@@ -67,10 +67,10 @@ def _amount_rows(stage: str, amounts: dict[str, Any]) -> list[tuple[Cell, ...]]:
     for name, (heading, _) in AMOUNTS.items():
         amount = amounts.get(name)
         if amount is not None and amount["most"] != 0:
-            expected = _cell(name, amount["expected"])
+            mean = _cell(name, amount["expected"])
             if name == "seconds" and amounts["rough"] and amount["expected"] is not None:
-                expected = rough_duration(amount["expected"])
-            rows.append((stage, heading, expected, _cell(name, amount["most"])))
+                mean = rough_duration(amount["expected"])
+            rows.append((stage, heading, mean, _cell(name, amount["most"])))
     return rows
 
 

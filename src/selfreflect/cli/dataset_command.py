@@ -169,8 +169,8 @@ def _row_options(kind: Kind, values_given: Mapping[str, Any], scorings: list[Run
     if "instruction" in values and not values["instruction"].strip():
         raise ConfigError("--instruction is blank")
     if "measure" not in values:
-        measured = any(run.information for run in scorings)
-        values["measure"] = "recovered" if measured else "selfreflect"
+        has_information = any(run.information for run in scorings)
+        values["measure"] = "recovered" if has_information else "selfreflect"
     return RowOptions(**values)
 
 
@@ -188,8 +188,8 @@ def _scoring(kind: Kind, scorings: list[RunRecords], measure: TrainingMeasure) -
 def _check_strategies(run: RunRecords, names: tuple[str, ...] | None) -> None:
     for name in names or ():
         if not any(is_named(own, [name]) for own in run.strategies):
-            known = ", ".join(run.strategies) or "none"
-            raise ConfigError(f"the run has no summaries by {excerpt(name)}. It has: {known}")
+            strategies = ", ".join(run.strategies) or "none"
+            raise ConfigError(f"the run has no summaries by {excerpt(name)}. It has: {strategies}")
 
 
 def _refuse_nothing(kind: Kind, path: Path, run: RunRecords, result: TrainingRows) -> None:

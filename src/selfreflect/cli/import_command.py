@@ -173,29 +173,29 @@ def export_command(
     The scorer of the published tool reads questions.json, test_answers.json and summaries.json. A data set
     has the parts answers and summaries, with the results of every judge.
     """
-    stored = Run.load(run)
+    records = Run.load(run)
     refuse_run_directory(output)
     if format is Format.published:
-        _export_published(stored, output, suffix, overwrite)
+        _export_published(records, output, suffix, overwrite)
         return
     if format is Format.items:
-        lines = [dump_line(to_plain(item)) + "\n" for item in run_items(stored)]
+        lines = [dump_line(to_plain(item)) + "\n" for item in run_items(records)]
         files = {"items.jsonl": "".join(lines).encode()}
     else:
         from selfreflect.report.dataset import dataset_files
 
         name = run.resolve().name
-        files = dataset_files(records_by_judge(stored, name), name)
+        files = dataset_files(records_by_judge(records, name), name)
     write_folder(output, files, overwrite)
     parts = dict.fromkeys(name.partition("/")[0] for name in files)
     say(f"wrote {output}: {', '.join(parts)}")
 
 
-def _export_published(stored: Run, output: Path, suffix: str, overwrite: bool) -> None:
+def _export_published(records: Run, output: Path, suffix: str, overwrite: bool) -> None:
     left_out = write_published(
-        stored.questions.values(),
-        stored.answers.values(),
-        stored.summaries.values(),
+        records.questions.values(),
+        records.answers.values(),
+        records.summaries.values(),
         output,
         suffix=suffix,
         overwrite=overwrite,

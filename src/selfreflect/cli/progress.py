@@ -79,8 +79,8 @@ class StageProgress:
         if finished >= self.total:
             return 1.0
         if work.asked <= 0:
-            begun = min(1.0, work.tokens / work.planned) if work.planned > 0 else 0.0
-            return max(finished / self.total, min(1.0, begun * work.units / self.total))
+            share = min(1.0, work.tokens / work.planned) if work.planned > 0 else 0.0
+            return max(finished / self.total, min(1.0, share * work.units / self.total))
         not_begun = max(0, self.total - work.units) / max(1, work.units)
         return min(1.0, work.ended / (work.asked * (1 + not_begun)))
 
@@ -106,16 +106,16 @@ class StageProgress:
         if work.asked <= 0 or work.units < self.total or not self._readings:
             return None
         since, tokens = self._readings[0]
-        left, drawn = work.planned - work.tokens, work.tokens - tokens
-        if left <= 0 or drawn <= 0:
+        left, gain = work.planned - work.tokens, work.tokens - tokens
+        if left <= 0 or gain <= 0:
             return None
-        return (monotonic() - since) * left / drawn
+        return (monotonic() - since) * left / gain
 
     @property
     def counts(self) -> str:
         """``2 of 6, 1 failed``."""
-        failed = f", {self.failed} failed" if self.failed else ""
-        return f"{self.done} of {self.total}{failed}"
+        failures = f", {self.failed} failed" if self.failed else ""
+        return f"{self.done} of {self.total}{failures}"
 
     @property
     def elapsed(self) -> float:

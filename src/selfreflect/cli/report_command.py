@@ -105,7 +105,7 @@ def report_command(
         _advise(runs, by_run)
     for path in output:
         if path.suffix == ".html":
-            pages = [_first(chosen, of_run) for chosen, of_run in zip(by_run, whole, strict=True)]
+            pages = [_first(selection, of_run) for selection, of_run in zip(by_run, whole, strict=True)]
             write_page(path, pages, baseline, groups, list(dict.fromkeys(leave_out)))
             say(f"Open {path} in a browser.")
         else:
@@ -144,9 +144,9 @@ def _advise(paths: Sequence[Path], by_run: Sequence[Sequence[RunRecords]]) -> No
     say_report(paths)
 
 
-def _first(chosen: Sequence[RunRecords], of_run: Sequence[RunRecords]) -> list[RunRecords]:
+def _first(selection: Sequence[RunRecords], of_run: Sequence[RunRecords]) -> list[RunRecords]:
     """All scorings of a run, the chosen ones first."""
-    return [*chosen, *(one for one in of_run if all(one is not other for other in chosen))]
+    return [*selection, *(one for one in of_run if all(one is not other for other in selection))]
 
 
 def _write_figures(folder: Path, records: Sequence[RunRecords], baseline: str | None) -> None:
@@ -229,11 +229,11 @@ def write_page(
     size = len(page.encode("utf-8"))
     if size <= LARGE_PAGE:
         return
-    kept = [scoring.without(left_out) for of_run in runs for scoring in of_run]
-    measured: list[Score | Information] = []
-    for run in kept:
-        measured += [*run.scores.values(), *run.information.values()]
-    ways = [f"--leave-out {part} ({PARTS[part]})" for part in removable_parts(measured)]
+    scorings = [scoring.without(left_out) for of_run in runs for scoring in of_run]
+    results: list[Score | Information] = []
+    for run in scorings:
+        results += [*run.scores.values(), *run.information.values()]
+    ways = [f"--leave-out {part} ({PARTS[part]})" for part in removable_parts(results)]
     if len(runs) > 1:
         ways.append("fewer runs on one page")
     advice = "It holds the texts and scores of one run, and nothing can be left out."
@@ -262,9 +262,9 @@ def _markdown(by_run: Sequence[Sequence[RunRecords]], by: str | None) -> str:
         tables.append(to_markdown(overview(run)))
         if by is not None:
             tables.append(to_markdown(breakdown(run, by)))
-        placed = run_curve(run)
-        if placed is not None:
-            tables.append(to_markdown(paste_table(*placed)))
+        curve = run_curve(run)
+        if curve is not None:
+            tables.append(to_markdown(paste_table(*curve)))
         if run.failures:
             tables.append(to_markdown(failure_table(run)))
     tables += map(to_markdown, _judge_tables(by_run))

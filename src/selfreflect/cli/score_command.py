@@ -259,8 +259,8 @@ def _item_table(records: RunRecords) -> Table:
             cells.append(one_line(outcome.summary.text, 80))
             for measure in measures:
                 score = outcome.score.value if outcome.score else None
-                told = outcome.information.recovered if outcome.information else None
-                cells.append(told if measure.higher_is_better else score)
+                recovered = outcome.information.recovered if outcome.information else None
+                cells.append(recovered if measure.higher_is_better else score)
             rows.append(tuple(cells))
     notes = []
     if len(rows) > _ROWS:

@@ -204,19 +204,19 @@ def _services(
     config = overrides.config({"answers": sampling_of(names[0]) if len(names) == 1 else {}})
     reader = _reader(options)
     settings = _settings(config, options, overrides, reader.kinds)
-    with ExitStack() as opened:  # before the models, which take their time to load
+    with ExitStack() as stack:  # before the models, which take their time to load
         archive = Archive(options.out, texts=options.keep_texts) if options.out is not None else None
         if archive is not None:
-            opened.callback(archive.close)
+            stack.callback(archive.close)
         judge = _judge(config, overrides) if overrides.sets("scores", "judge") else {}
         reflector = Reflector(settings, reader, judge)
         table = _table(names, base_url, config, overrides)
-        opened.pop_all()
+        stack.pop_all()
     queue = Admission()
     metrics = ServerMetrics(lambda: queue.running, lambda: queue.waiting)
     services = ServeServices(table, reflector, queue, History(), metrics, archive)
-    shown = [f"selfreflect/{_name_for_clients(name)}" for name in names]
-    return services, shown or [f"selfreflect/NAME for every model NAME of {base_url}"]
+    addresses = [f"selfreflect/{_name_for_clients(name)}" for name in names]
+    return services, addresses or [f"selfreflect/NAME for every model NAME of {base_url}"]
 
 
 def _reader(options: ServeOptions) -> BeliefReader:

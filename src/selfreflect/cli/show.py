@@ -57,9 +57,9 @@ def show_results(records: RunRecords, json: bool) -> None:
     if not json:
         stdout.print(Text(one_line(headline(records))))
         print_table(overview(records))
-        placed = run_curve(records)
-        if placed is not None:
-            for note in paste_table(*placed).notes:
+        curve = run_curve(records)
+        if curve is not None:
+            for note in paste_table(*curve).notes:
                 stdout.print(Text(one_line(note)))
         show_failures(records)
         return
@@ -107,12 +107,12 @@ def grouped_answers(records: RunRecords, question_id: str) -> list[tuple[str, in
     return [(answers[group[0]], len(group)) for group in group_indices(answers)]
 
 
-def print_question(records: RunRecords, wanted: str, *, answers: int = 5) -> None:
+def print_question(records: RunRecords, query: str, *, answers: int = 5) -> None:
     """Print a question with its most frequent answers, and each summary with its score and worst words.
 
-    ``wanted`` is its id, its text, or a part of its text.
+    ``query`` is its id, its text, or a part of its text.
     """
-    question = records.question(wanted)
+    question = records.question(query)
     question_id = question.id
     groups = grouped_answers(records, question_id)
     stdout.print(Text(f"\n{one_line(question.text)}", style="bold"))
@@ -133,25 +133,25 @@ def print_question(records: RunRecords, wanted: str, *, answers: int = 5) -> Non
     outcomes = records.outcomes(question_id)
     sampled = records.answers.get(question_id)
     conditioning = len(sampled.conditioning) if sampled else None
-    measured = [outcome.information for outcome in outcomes if outcome.information is not None]
-    if all(information.recovered is None for information in measured):
-        reasons = dict.fromkeys(information_sentence(information, conditioning) for information in measured)
+    results = [outcome.information for outcome in outcomes if outcome.information is not None]
+    if all(information.recovered is None for information in results):
+        reasons = dict.fromkeys(information_sentence(information, conditioning) for information in results)
         for reason in reasons:  # mostly one for all summaries
             stdout.print(Text(one_line(reason)))
-        measured = []
+        results = []
         outcomes = [outcome._replace(information=None) for outcome in outcomes]
-        scored = any(outcome.score for outcome in outcomes)
-        explained = ", with their SelfReflect score (0 is perfect, lower is better)" if scored else ""
+        has_scores = any(outcome.score for outcome in outcomes)
+        explained = ", with their SelfReflect score (0 is perfect, lower is better)" if has_scores else ""
         _print_dim(f"Summaries{explained}:")
     else:
         _print_legend()
-    places = telling_answers(measured, 2)
+    places = telling_answers(results, 2)
     controls = records.controls.get(question_id)
     for outcome in outcomes:
         _print_summary(outcome, controls, conditioning, places)
-    if controls is not None and measured:
+    if controls is not None and results:
         _print_dim(controls_sentence(controls))
-        if caution := controls_caution(controls, measured):
+        if caution := controls_caution(controls, results):
             stdout.print(Text(caution))
 
 
@@ -197,7 +197,7 @@ def _print_legend() -> None:
     stdout.print(line)
 
 
-def telling_answers(measured: Sequence[Information], limit: int) -> list[int]:
+def telling_answers(results: Sequence[Information], limit: int) -> list[int]:
     """Choose the held-out answers with the most bits told, missed or lost by all summaries, each text once.
 
     Returns:
@@ -205,31 +205,31 @@ def telling_answers(measured: Sequence[Information], limit: int) -> list[int]:
     """
     at_stake: defaultdict[int, float] = defaultdict(float)
     texts = {}
-    for information in measured:
+    for information in results:
         for index, words in enumerate(information.answers):
             if not words:
                 continue
             marks = [mark(word) for word in words]
             at_stake[index] += sum(one.bits for one in marks if one.kind != "plain")
             texts[index] = normal_form(" ".join(word.text for word in words))
-    chosen: dict[str, int] = {}
+    by_text: dict[str, int] = {}
     for index in sorted(at_stake, key=lambda index: (-at_stake[index], index)):
-        chosen.setdefault(texts[index], index)
-    return list(chosen.values())[:limit]
+        by_text.setdefault(texts[index], index)
+    return list(by_text.values())[:limit]
 
 
 def marked_words(words: Sequence[WordBits], signs: bool) -> Text:
     """Colour the words of a held-out answer by what a summary tells of them; or put ``signs`` before them."""
     line = Text()
     for word in words[:_WORDS]:
-        marked = mark(word)
-        sign, style = _MARKS[marked.kind]
+        look = mark(word)
+        sign, style = _MARKS[look.kind]
         if line:
             line.append(" ")
         if signs:
             line.append(sign + one_line(word.text))
         else:
-            line.append(one_line(word.text), style=f"bold {style}" if marked.strength >= 0.5 else style)
+            line.append(one_line(word.text), style=f"bold {style}" if look.strength >= 0.5 else style)
     return line.append(" …") if len(words) > _WORDS else line
 
 

@@ -69,7 +69,7 @@ class Intent:
     """Whether strategies are named. If not, a directory keeps to its strategies."""
     add_questions: bool = False
     yes: bool = False
-    named: frozenset[str] | None = None
+    user_names: frozenset[str] | None = None
     """Models and addresses of servers that the user names; None where no others can occur."""
 
     def binding(self, stages: Sequence[Stage]) -> list[Stage]:
@@ -201,11 +201,11 @@ def run_stages(
     names_source = overrides.sets("questions", "source")
     if stages == STAGES and not names_source and not is_resumed:
         raise ConfigError(NO_QUESTIONS)
-    given = [overrides.given(stage) for stage in STAGES]
-    named = frozenset(str(one[key]) for one in given for key in ("model", "base_url") if key in one)
+    sections = [overrides.given(stage) for stage in STAGES]
+    user_names = frozenset(str(one[key]) for one in sections for key in ("model", "base_url") if key in one)
     intent = dataclasses.replace(
         intent,
-        named=named if is_resumed else None,
+        user_names=user_names if is_resumed else None,
         names_source=names_source or not is_resumed,
         names_strategies=overrides.sets("summaries", "strategies") or not is_resumed,
     )
@@ -299,7 +299,7 @@ def _begin(
 ) -> Sequence[str]:
     """Store the questions, and return the strategies to work on."""
     if "questions" in stages:
-        experiment.questions(asked=intent.names_source, add=intent.add_questions)
+        experiment.questions(explicit=intent.names_source, add=intent.add_questions)
     strategies: Sequence[str] = config.summaries.strategies
     if "summaries" in stages:
         strategies = _strategies(experiment.run, stages, strategies, intent)
@@ -337,22 +337,22 @@ def _strategies(
 
 def _check_named(path: Path, work: Sequence[ModelStage], config: Config, intent: Intent) -> None:
     """Check the models of some stages as :func:`check_named` does, unless the directory is new."""
-    if intent.named is None:
+    if intent.user_names is None:
         return
     for stage in work:
         section = getattr(config, stage)
         model, flag = (section.judge, "--judge-url") if stage == "scores" else (section.model, "--base-url")
-        check_named(path, model, section.base_url, intent.named, flag)
+        check_named(path, model, section.base_url, intent.user_names, flag)
 
 
 def check_named(
-    path: Path, model: str, base_url: str | None, named: Collection[str], flag: str = "--base-url"
+    path: Path, model: str, base_url: str | None, user_names: Collection[str], flag: str = "--base-url"
 ) -> None:
     """Refuse to run code, or to ask a server elsewhere, only because a directory says so: anybody may have
     made it.
 
     Args:
-        named: the models and addresses that the user has named.
+        user_names: the models and addresses that the user has named.
         flag: the option that names the address.
 
     Raises:
@@ -360,14 +360,14 @@ def check_named(
     """
     from selfreflect.pipeline.costs import is_own
 
-    if kind_of(model) == "function" and model not in named:
+    if kind_of(model) == "function" and model not in user_names:
         raise ConfigError(
             f"{path} names a function of Python code as its model. If you know that code, run it with "
             f"--model {excerpt(model)}"
         )
     if kind_of(model) in ("openai", "vllm+http") and base_url is not None:
         server = endpoint(base_url)
-        if not (server.is_openai or is_own(server.host) or base_url in named):
+        if not (server.is_openai or is_own(server.host) or base_url in user_names):
             raise ConfigError(
                 f"{path} names a server outside your network. If questions and key may go there, pass "
                 f"{flag} {excerpt(server.url, 200)}"

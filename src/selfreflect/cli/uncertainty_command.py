@@ -129,15 +129,15 @@ def uncertainty_command(
         method = make_method(questions, comparison, asker, store)
         assessment = Assessment(questions, names, method)
         results = {name: predictions(assessment, name, measure_names) for name in labelled(assessment)}
-        sized = _by_size(questions, options.sizes, method, results)
+        by_size = _by_size(questions, options.sizes, method, results)
     for path in output:
         write_output(path, source, assessment, results)
     if json:
-        _emit(assessment, results, sized)
+        _emit(assessment, results, by_size)
         return
-    _print(assessment, results, sized, explain)
-    measured = next(iter(results.values()), [])
-    ready = [one.estimator for one in measured if not one.baseline and one.n >= FOLDS]
+    _print(assessment, results, by_size, explain)
+    rows = next(iter(results.values()), [])
+    ready = [one.estimator for one in rows if not one.baseline and one.n >= FOLDS]
     if ready and source != "-" and gold == GOLD and not column:
         say(f"Calibrate one: selfreflect calibrate {shlex.quote(source)} --estimator {ready[0]}")
 
@@ -167,18 +167,18 @@ def _by_size(
 def _print(
     assessment: Assessment,
     results: Mapping[str, list[Prediction]],
-    sized: Mapping[str, list[SizedCalibration]],
+    by_size: Mapping[str, list[SizedCalibration]],
     explain: bool,
 ) -> None:
     from selfreflect.uncertainty import tables
 
-    shown = [tables.value_table(assessment)]
+    all_tables = [tables.value_table(assessment)]
     for name, rows in results.items():
         labels = [label for label in assessment.labels[name] if label is not None]
-        shown.append(tables.prediction_table(rows, sum(labels) / len(labels), explain=explain))
-    for name, sizes in sized.items():
-        shown.append(tables.size_table(sizes, name))
-    for table in shown:
+        all_tables.append(tables.prediction_table(rows, sum(labels) / len(labels), explain=explain))
+    for name, sizes in by_size.items():
+        all_tables.append(tables.size_table(sizes, name))
+    for table in all_tables:
         print_table(table if explain else _without_most_notes(table))
     if not explain:
         say("What the columns mean: add --explain.")
@@ -243,7 +243,7 @@ def _number(text: str) -> int:
 def _emit(
     assessment: Assessment,
     results: Mapping[str, list[Prediction]],
-    sized: Mapping[str, list[SizedCalibration]],
+    by_size: Mapping[str, list[SizedCalibration]],
 ) -> None:
     """A JSON line for each question, then one for each estimator, kind of correctness and size."""
     _emit_questions(assessment)
@@ -253,7 +253,7 @@ def _emit(
     for rows in results.values():
         for row in rows:
             emit(_prediction_line(assessment, row))
-    for name, sizes in sized.items():
+    for name, sizes in by_size.items():
         for size in sizes:
             emit({"correctness": name, "classes": assessment.method.rule.name, **asdict(size)})
 

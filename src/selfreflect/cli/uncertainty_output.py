@@ -121,8 +121,8 @@ def _report_part(run: RunRecords, name: str) -> UncertaintyPart | None:
     questions = run_questions(run, run, GOLD)
     if not any(question.gold for question in questions):
         return None  # right answers, but no sampled ones yet
-    measured = {name: None for question in questions for name in question.values}
-    assessment = Assessment(questions, [*_IN_REPORT, *measured], make_method(questions, ComparisonOptions()))
+    names = {name: None for question in questions for name in question.values}
+    assessment = Assessment(questions, [*_IN_REPORT, *names], make_method(questions, ComparisonOptions()))
     (correctness,) = assessment.labels
     part = uncertainty_part(
         assessment, correctness, predictions(assessment, correctness), name=name, label=run.label

@@ -284,8 +284,8 @@ def check(options: StudyOptions) -> None:
     check_values(options)
     study, source = options.name, options.source
     if study not in STUDIES:
-        known = f"it must be one of {', '.join(STUDIES)}.{nearest(study, list(STUDIES))}"
-        raise ConfigError(f"--study {excerpt(study)}: {known}")
+        choices = f"it must be one of {', '.join(STUDIES)}.{nearest(study, list(STUDIES))}"
+        raise ConfigError(f"--study {excerpt(study)}: {choices}")
     defaults = StudyOptions()
     for field, flag in flags_of(StudyOptions).items():
         users = [name for name, row in STUDIES.items() if field in row.takes]

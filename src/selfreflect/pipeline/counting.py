@@ -49,16 +49,16 @@ class Amount:
     most: float | None
 
     def __add__(self, other: Amount) -> Amount:
-        expected = most = None
+        mean = most = None
         if self.expected is not None and other.expected is not None:
-            expected = self.expected + other.expected
+            mean = self.expected + other.expected
         if self.most is not None and other.most is not None:
             most = self.most + other.most
-        return Amount(expected, most)
+        return Amount(mean, most)
 
     def __mul__(self, factor: float) -> Amount:
-        expected = None if self.expected is None else self.expected * factor
-        return Amount(expected, None if self.most is None else self.most * factor)
+        mean = None if self.expected is None else self.expected * factor
+        return Amount(mean, None if self.most is None else self.most * factor)
 
 
 NOTHING = Amount(0, 0)

@@ -155,9 +155,9 @@ class DryRun:
         self._options = options
         self._models = ConfiguredModels(config, options, progress)
 
-    def questions(self, *, asked: bool = True, add: bool = False) -> None:
+    def questions(self, *, explicit: bool = True, add: bool = False) -> None:
         """Load the questions that the directory lacks."""
-        missing = new_questions(self.run, self._config.section("questions"), asked=asked, add=add)
+        missing = new_questions(self.run, self._config.section("questions"), explicit=explicit, add=add)
         if missing is not None:
             self.run.add_in_memory(missing.questions)
 
@@ -261,8 +261,8 @@ class DryRun:
         completion_tokens = Amount(None, counter.most_completion_tokens)
         if earlier_tokens or not tasks:
             mean = earlier_tokens / max(1, earlier_completions)
-            expected = min(counter.completions * mean, counter.most_completion_tokens)
-            completion_tokens = Amount(expected, counter.most_completion_tokens)
+            likely = min(counter.completions * mean, counter.most_completion_tokens)
+            completion_tokens = Amount(likely, counter.most_completion_tokens)
         amounts = {
             "calls": counter.calls,
             "completions": Amount(counter.completions, counter.completions),
@@ -276,10 +276,10 @@ class DryRun:
             amounts["seconds"] = self._guess_writing(stage, counter)
         price = self._config.prices.get(spec.model)
         if price is not None:
-            paid = (
+            cost = (
                 counter.prompt_tokens * price.input_per_million + completion_tokens * price.output_per_million
             )
-            amounts["money"] = paid * 1e-6
+            amounts["money"] = cost * 1e-6
         to_do = sum(task.size for task in tasks)
         self.costs.append(StageCost(stage, _model_and_place(spec), to_do, amounts, rough))
 
@@ -317,8 +317,8 @@ def _limited(tokens: Amount, budget: int | None) -> Amount:
     """Judge tokens of a question that may stop early. Only a budget of tokens is never exceeded."""
     if budget is None or tokens.most is None:
         return Amount(tokens.expected, None)
-    expected = None if tokens.expected is None else min(tokens.expected, budget)
-    return Amount(expected, min(tokens.most, budget))
+    likely = None if tokens.expected is None else min(tokens.expected, budget)
+    return Amount(likely, min(tokens.most, budget))
 
 
 def _model_and_place(spec: StageSpec) -> str:

@@ -95,8 +95,8 @@ def _check_can_travel(spec: StageSpec) -> None:
 
 def _can_be_copied(spec: StageSpec) -> bool:
     """Whether each device can have a copy of the stage's model and strategies."""
-    named = all(isinstance(strategy, str) for strategy in spec.strategies)
-    return spec.kind == "local" and spec.options.device_map is None and named
+    by_name = all(isinstance(strategy, str) for strategy in spec.strategies)
+    return spec.kind == "local" and spec.options.device_map is None and by_name
 
 
 class LocalExecutor:

@@ -120,13 +120,13 @@ class Experiment:
         self._progress = progress
         self._executors = executors
 
-    def questions(self, *, asked: bool = True, add: bool = False) -> None:
+    def questions(self, *, explicit: bool = True, add: bool = False) -> None:
         """Store the questions that the directory lacks.
 
         The arguments, and what is raised, are those of
         :func:`~selfreflect.pipeline.questions.new_questions`.
         """
-        missing = new_questions(self.run, self._config.section("questions"), asked=asked, add=add)
+        missing = new_questions(self.run, self._config.section("questions"), explicit=explicit, add=add)
         if missing is None:
             return
         if missing.note:
@@ -198,16 +198,16 @@ class Experiment:
     def plan(self, stages: Sequence[Stage], strategies: Sequence[str]) -> None:
         """Remember strategies, and the settings of stages that have no result yet, so that the run can be
         continued without naming them again."""
-        known = run_strategies(self.run)
-        if not {*strategies} <= {*known}:
-            self.run.update_manifest(plan={"strategies": list(dict.fromkeys([*known, *strategies]))})
+        earlier = run_strategies(self.run)
+        if not {*strategies} <= {*earlier}:
+            self.run.update_manifest(plan={"strategies": list(dict.fromkeys([*earlier, *strategies]))})
         manifest = self.run.manifest
-        begun = {"questions", *manifest.config}
-        ahead = [stage for stage in stages if stage not in begun]
+        with_settings = {"questions", *manifest.config}
+        ahead = [stage for stage in stages if stage not in with_settings]
         settings = stage_settings(self._config, ahead, self._prompts)
-        asked = plain_settings({str(stage): section for stage, section in settings.items()})
-        if asked != {stage: manifest.asked.get(stage) for stage in asked}:
-            self.run.update_manifest(asked=asked)
+        sections = plain_settings({str(stage): section for stage, section in settings.items()})
+        if sections != {stage: manifest.asked.get(stage) for stage in sections}:
+            self.run.update_manifest(asked=sections)
 
     def summaries(self, strategies: Sequence[Named]) -> None:
         """Make the summaries that are missing, with every strategy.
@@ -240,11 +240,11 @@ class Experiment:
                 for outcome in self._verify(stage, outcomes):
                     results = outcome.results
                     self.run.append_all(results)
-                    made = count_results([one for one in results if not isinstance(one, Failure)])
-                    saved += made
+                    count = count_results([one for one in results if not isinstance(one, Failure)])
+                    saved += count
                     self._progress.add(outcome.work)
                     if results:
-                        counter.advance(made, count_results(results) - made)
+                        counter.advance(count, count_results(results) - count)
                     outcome.raise_error()
             except (BackendError, JudgeError) as error:
                 message = str(error).removesuffix(".")

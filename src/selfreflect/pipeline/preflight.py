@@ -79,8 +79,8 @@ def server_stages(
     if options.executor == "ray":
         return []
     generating: tuple[Literal["answers", "summaries"], ...] = ("answers", "summaries")
-    asked = [stage for stage in generating if stage in stages]
-    return [stage for stage in asked if kind_of(getattr(config, stage).model) == "openai"]
+    candidates = [stage for stage in generating if stage in stages]
+    return [stage for stage in candidates if kind_of(getattr(config, stage).model) == "openai"]
 
 
 def check_sampling(
@@ -93,7 +93,7 @@ def check_sampling(
         BackendError: a server cannot be used.
     """
     checks: dict[ModelStage, SamplingCheck] = {}
-    asked: dict[Any, SamplingCheck] = {}
+    by_server: dict[Any, SamplingCheck] = {}
     for stage in stages:
         section: Any = getattr(config, stage)
         sampling = Sampling(
@@ -102,10 +102,10 @@ def check_sampling(
             max_new_tokens=PROBE_TOKENS,
         )
         key = (section.model, section.base_url, sampling)
-        if key not in asked:
+        if key not in by_server:
             url = endpoint(section.base_url).url
-            asked[key] = _ask(models.generator(stage), url, sampling, seed_for(section.seed, "preflight"))
-        checks[stage] = asked[key]
+            by_server[key] = _ask(models.generator(stage), url, sampling, seed_for(section.seed, "preflight"))
+        checks[stage] = by_server[key]
     return checks
 
 

@@ -64,13 +64,13 @@ def has_all_questions(run: Run) -> bool:
 
 
 def new_questions(
-    run: Run, settings: dict[str, Any], *, asked: bool = True, add: bool = False
+    run: Run, settings: dict[str, Any], *, explicit: bool = True, add: bool = False
 ) -> NewQuestions | None:
     """The questions that the run lacks; None if it has all that it should have.
 
     Args:
         settings: of :func:`~selfreflect.sources.questions.load_questions`.
-        asked: whether the user named the source. If not, a run keeps to the questions that it has.
+        explicit: whether the user named the source. If not, a run keeps to the questions that it has.
         add: take in questions that the source did not hold when the run was made, and what its other columns
             hold now.
 
@@ -80,9 +80,9 @@ def new_questions(
             question to add has the id of another one.
     """
     recorded = run.manifest.sources.get("questions", {})
-    if not asked and not recorded and not run.questions:
+    if not explicit and not recorded and not run.questions:
         raise ConfigError(NO_QUESTIONS)
-    if not add and not asked and (has_all_questions(run) or (run.questions and not recorded)):
+    if not add and not explicit and (has_all_questions(run) or (run.questions and not recorded)):
         return None
     if not add and has_all_questions(run) and not is_file(settings["source"]):
         return None
@@ -136,14 +136,14 @@ def _other_columns(run: Run, questions: Sequence[Question]) -> tuple[list[Questi
         present.setdefault((question.text, question.context), []).append(question)
     updated = []
     columns: dict[str, None] = {}
-    for stored in run.questions.values():
-        alike = present.get((stored.text, stored.context))
+    for question in run.questions.values():
+        alike = present.get((question.text, question.context))
         if not alike:
             continue
-        now = msgspec.structs.replace(alike.pop(0), id=stored.id)
-        if now != stored:
+        now = msgspec.structs.replace(alike.pop(0), id=question.id)
+        if now != question:
             updated.append(now)
-            columns |= dict.fromkeys(_differing(stored, now))
+            columns |= dict.fromkeys(_differing(question, now))
     return updated, list(columns)
 
 
@@ -180,15 +180,15 @@ def compare_questions(run: Run, questions: Sequence[Question]) -> QuestionChange
     Where questions were added to a run, a source is not expected to hold all of them.
     """
     new = _without(questions, run.questions.values())
-    gone = _without(run.questions.values(), questions)
-    edited = _edited(list(run.questions.values()), questions, gone, new)
+    missing = _without(run.questions.values(), questions)
+    edited = _edited(list(run.questions.values()), questions, missing, new)
     before = {one.id for one, _ in edited}
     after = {one.id for _, one in edited}
     new = [one for one in new if one.id not in after]
-    gone = [one for one in gone if one.id not in before]
+    missing = [one for one in missing if one.id not in before]
     if run.manifest.sources.get("questions", {}).get("earlier"):
-        gone = []
-    return QuestionChanges(new, gone, edited)
+        missing = []
+    return QuestionChanges(new, missing, edited)
 
 
 def _without(questions: Iterable[Question], others: Iterable[Question]) -> list[Question]:
@@ -205,17 +205,17 @@ def _without(questions: Iterable[Question], others: Iterable[Question]) -> list[
 
 
 def _edited(
-    stored: Sequence[Question], present: Sequence[Question], gone: list[Question], new: list[Question]
+    earlier: Sequence[Question], present: Sequence[Question], missing: list[Question], new: list[Question]
 ) -> list[tuple[Question, Question]]:
-    """Pairs of ``gone`` and ``new``: those with one id, then those alike in the same place."""
+    """Pairs of ``missing`` and ``new``: those with one id, then those alike in the same place."""
     by_id = {one.id: one for one in new}
-    pairs = {one.id: (one, by_id[one.id]) for one in gone if one.id in by_id}
-    gone_ids, new_ids = {one.id for one in gone}, {one.id for one in new}
-    places = SequenceMatcher(None, [one.id for one in stored], [one.id for one in present], autojunk=False)
+    pairs = {one.id: (one, by_id[one.id]) for one in missing if one.id in by_id}
+    gone_ids, new_ids = {one.id for one in missing}, {one.id for one in new}
+    places = SequenceMatcher(None, [one.id for one in earlier], [one.id for one in present], autojunk=False)
     for tag, start, end, first, last in places.get_opcodes():
         if tag != "replace":
             continue
-        for before, after in zip(stored[start:end], present[first:last], strict=False):
+        for before, after in zip(earlier[start:end], present[first:last], strict=False):
             is_pair = before.id in gone_ids and after.id in new_ids and before.id not in pairs
             if is_pair and _similarity(before, after) >= _ALIKE:
                 pairs[before.id] = (before, after)

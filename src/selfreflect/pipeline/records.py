@@ -63,15 +63,15 @@ def scorings_by(records: Sequence[RunRecords], judge: str | None, path: Path) ->
     """
     if judge is None:
         return list(records)
-    chosen = [one for one in records if one.judge == judge]
-    chosen = chosen or [one for one in records if one.judge.startswith(f"{judge}, ")]
-    if not chosen:
+    matches = [one for one in records if one.judge == judge]
+    matches = matches or [one for one in records if one.judge.startswith(f"{judge}, ")]
+    if not matches:
         judges = [one.judge for one in records]
-        known = "; ".join(map(one_line, filter(None, judges))) or "nobody"
+        names = "; ".join(map(one_line, filter(None, judges))) or "nobody"
         raise ConfigError(
-            f"--judge: {path} has scores by {known}, not by {excerpt(judge)}.{nearest(judge, judges)}"
+            f"--judge: {path} has scores by {names}, not by {excerpt(judge)}.{nearest(judge, judges)}"
         )
-    return chosen
+    return matches
 
 
 def run_prompts(run: Run, stage: Stage) -> Prompts:

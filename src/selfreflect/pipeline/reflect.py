@@ -141,17 +141,17 @@ def reflect_each(
     _check_models(source, judge)
     if strategies is None:
         strategies = () if source is None or any(case.summaries for case in cases) else STRATEGIES
-    named = _named(strategies, cases)
-    if source is None and named:
+    named_strategies = _named(strategies, cases)
+    if source is None and named_strategies:
         raise ConfigError("strategies need a model to ask: give generate=... or model=...")
     config, options = _configured(settings, source, judge)
     for case in cases:
         if source is None and case.answers is None:
             raise ConfigError(f"{case.where} has no answers: give samples=..., generate=... or model=...")
-    spec = StageSpec("answers", config, load_prompts(options.prompts), options, named)
+    spec = StageSpec("answers", config, load_prompts(options.prompts), options, named_strategies)
     configured = ConfiguredModels(config, options, Quiet())
     models: dict[ModelStage, Any] = {}
-    if named or any(case.summaries for case in cases):
+    if named_strategies or any(case.summaries for case in cases):
         models["scores"] = configured.judge() if isinstance(judge, str) else judge
     if source is not None:
         generator = configured.generator("answers") if isinstance(source, str) else source
@@ -280,10 +280,10 @@ class _Reflector:
                 by_id[result.question_id].add(result)
 
 
-def _watched(results: Iterator[Reflection], total: int, shown: bool | None) -> Iterator[Reflection]:
+def _watched(results: Iterator[Reflection], total: int, show: bool | None) -> Iterator[Reflection]:
     """Show how many questions are done, on stderr."""
     console = Console(stderr=True)
-    if not (console.is_terminal if shown is None else shown):
+    if not (console.is_terminal if show is None else show):
         yield from results
         return
     columns = (*Progress.get_default_columns(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -309,19 +309,19 @@ def _named(strategies: Any, cases: Sequence[Case]) -> tuple[Named, ...]:
         strategies = [strategies]
     if not isinstance(strategies, list | tuple):
         raise ConfigError(f"strategies must be a list of names or functions, not {excerpt(strategies)}")
-    named: list[Named] = []
+    named_strategies: list[Named] = []
     for strategy in strategies:
         if callable(strategy):
-            named.append((getattr(strategy, "__name__", type(strategy).__name__), strategy))
+            named_strategies.append((getattr(strategy, "__name__", type(strategy).__name__), strategy))
         else:
             load_strategy(checked_text(strategy, "a strategy"))
-            named.append(strategy)
-    names = strategy_names(named)
+            named_strategies.append(strategy)
+    names = strategy_names(named_strategies)
     own = {summary.name for case in cases for summary in case.summaries}
     for name in names:
         if names.count(name) > 1 or name in own:
             raise ConfigError(f"the name {excerpt(name)} is given twice; it must identify one summary")
-    return tuple(named)
+    return tuple(named_strategies)
 
 
 @cache
@@ -354,9 +354,9 @@ def _configured(
     samples = {"num_samples": 2 * count if isinstance(count, int) else count}
     for name, value in {**DEFAULTS, **samples, **settings}.items():
         if name not in keywords:
-            known = ", ".join(sorted(keywords))
+            names = ", ".join(sorted(keywords))
             raise ConfigError(
-                f"unknown setting {excerpt(name)}.{nearest(name, list(keywords))} Known: {known}"
+                f"unknown setting {excerpt(name)}.{nearest(name, list(keywords))} Known: {names}"
             )
         for section, key in keywords[name] if value is not None else ():
             sections[section][key] = value

@@ -87,15 +87,15 @@ def _cell(value: Any) -> Any:
 
 def _row_cases(rows: Sequence[Any], ids: RowIds) -> list[Case]:
     """Rows as in a file of items, except that they need no answers."""
-    parsed = []
+    source_rows = []
     for number, row in enumerate(rows, start=1):
         if not isinstance(row, Mapping):
             kind = type(row).__name__
             raise DataError(f"row {number} must be a dict, as the others are, not {kind} {excerpt(row)}")
         fields = {str(name): _cell(cell) for name, cell in row.items()}
-        parsed.append(Row("the data", f"row {number}", fields))
+        source_rows.append(Row("the data", f"row {number}", fields))
     cases = []
-    for item in item_rows(parsed, Reading(need_answers=False)):
+    for item in item_rows(source_rows, Reading(need_answers=False)):
         id_ = ids.take(item.row, item.question, item.context, item.id_column)
         first, second = item.halves
         if second and not first:

@@ -27,20 +27,20 @@ _SAMPLE_TOKENS = 24
 
 
 def writing_seconds(
-    model: ModelSpec, drawn: Mapping[int, int], prompt_tokens: float, check: SamplingCheck | None
+    model: ModelSpec, lengths: Mapping[int, int], prompt_tokens: float, check: SamplingCheck | None
 ) -> float | None:
     """Guess how long texts take to be drawn; None where nothing tells.
 
     Args:
-        drawn: typical tokens of the texts, by the number of sequences that are asked for together.
+        lengths: typical tokens of the texts, by the number of sequences that are asked for together.
         prompt_tokens: of all prompts.
         check: the preflight of the model's server.
     """
     if model.kind == "openai":
-        return None if check is None else _server_seconds(check, model.max_connections, drawn)
+        return None if check is None else _server_seconds(check, model.max_connections, lengths)
     largest = min(model.batch_size or _ROWS[-1], _ROWS[-1])
     seconds = 0.0
-    for count, tokens in drawn.items():
+    for count, tokens in lengths.items():
         rows = max(size for size in _ROWS if size <= max(1, min(count, largest)))
         pace = _pace(model, rows)
         if pace is None:
@@ -50,12 +50,12 @@ def writing_seconds(
     return None if pace is None else seconds + prompt_tokens * pace.reading
 
 
-def _server_seconds(check: SamplingCheck, connections: int, drawn: Mapping[int, int]) -> float | None:
+def _server_seconds(check: SamplingCheck, connections: int, lengths: Mapping[int, int]) -> float | None:
     """As many calls at a time as the settings allow, each as fast as the two samples were."""
     if not check.seconds:
         return None
     per_token = check.seconds / (check.tokens / 2 or _SAMPLE_TOKENS)
-    return sum(per_token * tokens / max(1, min(count, connections)) for count, tokens in drawn.items())
+    return sum(per_token * tokens / max(1, min(count, connections)) for count, tokens in lengths.items())
 
 
 def reading_seconds(judge: ModelSpec, tokens: float) -> float | None:

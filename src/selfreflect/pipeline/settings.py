@@ -60,8 +60,8 @@ def _bound(scores: Mapping[str, Any]) -> dict[str, Any]:
     bound = {"judge": defaults["judge"], **plain_settings(scores)}
     for key in ("base_url", *UNBOUND):  # a server may come back at another address
         bound.pop(key, None)
-    changed = {key: value for key, value in bound.items() if value != defaults.get(key)}
-    return {"judge": bound["judge"], **dict(sorted(changed.items()))}
+    changes = {key: value for key, value in bound.items() if value != defaults.get(key)}
+    return {"judge": bound["judge"], **dict(sorted(changes.items()))}
 
 
 def select_scoring(run: Run, config: Config) -> None:
@@ -81,8 +81,8 @@ def check_settings(manifest: Manifest, settings: Mapping[Stage, dict[str, Any]],
     Raises:
         StoreError: it was made with others; the message shows each difference.
     """
-    drawn = manifest.config.get("answers")
-    if drawn is not None and not drawn.get("logprobs") and settings.get("answers", {}).get("logprobs"):
+    answers = manifest.config.get("answers")
+    if answers is not None and not answers.get("logprobs") and settings.get("answers", {}).get("logprobs"):
         raise StoreError(
             f"{path}: its answers were drawn without log-probabilities, which cannot be added. Draw others "
             "with --logprobs into another --out, or go on without --logprobs."
@@ -148,15 +148,15 @@ def settings_of(path: Path, scores: Mapping[str, Any]) -> dict[str, dict[str, An
     if not (path / MANIFEST).exists():
         return {}
     run = Run.load(path)
-    asked = run.manifest.asked
+    pending = run.manifest.asked
     config = run.manifest.config
-    sections: dict[str, dict[str, Any]] = dict(asked)
+    sections: dict[str, dict[str, Any]] = dict(pending)
     sections |= {stage: config[stage] for stage in STAGES if stage in config}
     for section in sections.values():
         section.pop("prompts", None)
     for name in run.scorings:
         run.select_scoring(name)
-        sections["scores"] = dict(run.manifest.config.get("scores", asked.get("scores", {})))
+        sections["scores"] = dict(run.manifest.config.get("scores", pending.get("scores", {})))
         if scores.get("judge") in (None, sections["scores"].get("judge")):
             break
     else:

@@ -126,21 +126,21 @@ def count_results(results: Sequence[Result]) -> int:
 def without_results(tasks: Sequence[StageTask], results: Sequence[Result]) -> list[StageTask]:
     """What is left of some tasks after these results of them."""
     samples: dict[str, list[AnswerSample]] = {}
-    done: dict[str, set[str]] = {}
+    finished: dict[str, set[str]] = {}
     for result in results:
         if isinstance(result, AnswerSample):
             samples.setdefault(result.question_id, []).append(result)
         else:
             name = result.name if isinstance(result, Summary | Failure) else ""
-            done.setdefault(result.question_id, set()).add(name)
+            finished.setdefault(result.question_id, set()).add(name)
     left = []
     for task in tasks:
-        names = done.get(task.question.id, set())
+        names = finished.get(task.question.id, set())
         strategies = tuple(name for name in task.strategies if name not in names)
         if names and not strategies:  # answers come together, as do the measures of a question
             continue
-        known = (*task.samples, *samples.get(task.question.id, ()))
-        left.append(replace(task, strategies=strategies, samples=known))
+        all_samples = (*task.samples, *samples.get(task.question.id, ()))
+        left.append(replace(task, strategies=strategies, samples=all_samples))
     return left
 
 
@@ -309,8 +309,8 @@ class StageWorker:
                     yield Outcome(group, self._facts, *self._notes.take())
             except SelfReflectError as raised:
                 error = raised
-        described = None if error is None else (type(error).__name__, str(error))
-        yield Outcome((), self._facts, *self._notes.take(), error=described)
+        failure = None if error is None else (type(error).__name__, str(error))
+        yield Outcome((), self._facts, *self._notes.take(), error=failure)
 
 
 class _Notes(Quiet):
@@ -327,6 +327,6 @@ class _Notes(Quiet):
         self._sum += work
 
     def take(self) -> tuple[list[str], WorkDone]:
-        taken = self._lines, self._sum
+        notes = self._lines, self._sum
         self._lines, self._sum = [], WorkDone()
-        return taken
+        return notes

@@ -85,7 +85,7 @@ def missing_scores(run: Run, settings: ScoresConfig) -> list[StageTask]:
             f"{run.path} holds no summaries yet. Make some with: selfreflect summarize --out {run.path}"
         )
     measures = settings.measure_names
-    scored = {*run.scores, *final_failures(run, "scores")}
+    closed_keys = {*run.scores, *final_failures(run, "scores")}
     unscored: dict[str, list[Summary]] = {}
     uninformed: dict[str, list[Summary]] = {}
     candidates: dict[str, None] = {}
@@ -94,7 +94,7 @@ def missing_scores(run: Run, settings: ScoresConfig) -> list[StageTask]:
         if question not in run.answers or question not in questions:
             continue
         candidates[question] = None
-        if "selfreflect" in measures and key not in scored:
+        if "selfreflect" in measures and key not in closed_keys:
             unscored.setdefault(question, []).append(summary)
         if "information" in measures and _is_unread(run.information.get(key), settings):
             uninformed.setdefault(question, []).append(summary)

@@ -98,11 +98,11 @@ def count_flops(trees: Sequence[PrefixTree], shape: Shape) -> Flops:
         prefix = len(tree.prefix)
         outputs = len(tree.outputs)
         nodes = tree.computed_tokens
-        seen = prefix * (prefix + 1) // 2 + int(np.sum(prefix + tree.depth + 1))
+        positions = prefix * (prefix + 1) // 2 + int(np.sum(prefix + tree.depth + 1))
         seen_by_outputs = int(np.sum(prefix + tree.depth[tree.outputs] + 1))
         decoder += _operations(nodes * shape.layers, shape.key_value)
         decoder += _operations(nodes * earlier + outputs, shape.rest)
-        decoder += 4 * shape.heads * shape.head_dim * (seen * earlier + seen_by_outputs)
+        decoder += 4 * shape.heads * shape.head_dim * (positions * earlier + seen_by_outputs)
         head += _operations(outputs, [shape.head])
     return Flops(decoder, head)
 

@@ -62,13 +62,13 @@ def batched(judge: Judge, contexts: Sequence[Sequence[Prompt]], temperature: flo
     cache = RewindableCache(judge, size, longest(contexts))
 
     def compute(sequences: Sequence[Ids]) -> States:
-        shared = shared_prefix(sequences)
-        cache.go_to(sequences[0][:shared])
+        prefix = shared_prefix(sequences)
+        cache.go_to(sequences[0][:prefix])
         cache.copy_to_all_rows()
         by_length = sorted(range(len(sequences)), key=lambda i: len(sequences[i]))
         for start in range(0, len(by_length), size):
             batch = by_length[start : start + size]
-            yield batch, cache.peek([sequences[i][shared:] for i in batch])
+            yield batch, cache.peek([sequences[i][prefix:] for i in batch])
 
     return _distances(judge, contexts, compute, temperature)
 
@@ -144,10 +144,10 @@ class RewindableCache:
     def go_to(self, ids: Ids) -> torch.Tensor:
         """Make ``ids`` the sequence of the first row, computing only tokens that are not there yet. Returns
         the last hidden state, (1, hidden)."""
-        kept = min(common_prefix(self.ids, ids), len(ids) - 1)
-        states = self._run(kept, torch.tensor([ids[kept:]]))
+        size = min(common_prefix(self.ids, ids), len(ids) - 1)
+        states = self._run(size, torch.tensor([ids[size:]]))
         self.ids = ids
-        self.copied = min(self.copied, kept)
+        self.copied = min(self.copied, size)
         return states[:, -1]
 
     def copy_to_all_rows(self) -> None:

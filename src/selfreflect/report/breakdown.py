@@ -33,18 +33,18 @@ def by_value(run: RunRecords, name: str) -> dict[str, RunRecords]:
     for id_, question in run.questions.items():
         groups.setdefault(_value(question, name), {})[id_] = question
     if groups.keys() <= {MISSING}:
-        known = list({key: None for question in run.questions.values() for key in question.metadata})
+        columns = list({key: None for question in run.questions.values() for key in question.metadata})
         if any(question.kind for question in run.questions.values()):
-            known.append("kind")
-        listed = ", ".join(map(excerpt, known[:20])) or "none"
+            columns.append("kind")
+        names = ", ".join(map(excerpt, columns[:20])) or "none"
         raise DataError(
-            f"no question of {excerpt(run.label)} has a column {excerpt(name)}.{nearest(name, known)} "
-            f"Columns that came with the questions: {listed}"
+            f"no question of {excerpt(run.label)} has a column {excerpt(name)}.{nearest(name, columns)} "
+            f"Columns that came with the questions: {names}"
         )
-    ordered = sorted(groups, key=lambda value: -len(groups[value]))
-    shown = ordered if len(ordered) <= MAX_VALUES else ordered[: MAX_VALUES - 1]
-    divided = {value: replace(run, questions=groups[value]) for value in shown}
-    rest = ordered[len(shown) :]
+    ranking = sorted(groups, key=lambda value: -len(groups[value]))
+    first = ranking if len(ranking) <= MAX_VALUES else ranking[: MAX_VALUES - 1]
+    divided = {value: replace(run, questions=groups[value]) for value in first}
+    rest = ranking[len(first) :]
     if rest:
         questions = {id_: one for value in rest for id_, one in groups[value].items()}
         divided[f"({len(rest)} other values)"] = replace(run, questions=questions)
@@ -87,11 +87,15 @@ def breakdown_lines(run: RunRecords, name: str) -> list[dict[str, Any]]:
     for value, part in by_value(run, name).items():
         for result in strategy_results(part):
             line: dict[str, Any] = {"run": run.label, "by": name, "value": value, "strategy": result.strategy}
-            score, told = result.score, result.estimate(INFORMATION)
+            score, recovered = result.score, result.estimate(INFORMATION)
             line |= {"score": score.mean, "low": score.low, "high": score.high, "n": score.n}
             if run.information:
-                line |= {"recovered": told.mean, "recovered_low": told.low, "recovered_high": told.high}
-                line["recovered_n"] = told.n
+                line |= {
+                    "recovered": recovered.mean,
+                    "recovered_low": recovered.low,
+                    "recovered_high": recovered.high,
+                }
+                line["recovered_n"] = recovered.n
             lines.append({**line, "questions": len(part.questions)})
     return lines
 

@@ -95,17 +95,17 @@ class Comparison:
         if estimate.mean is None:
             return f"{other} and {baseline} have no {self.measure.defined} question in common"
         on = f"on {estimate.n} common questions"
-        needed = f"too few to tell; at least {FEWEST_TESTED} are needed"
+        reason = f"too few to tell; at least {FEWEST_TESTED} are needed"
         if estimate.n < FEWEST_TESTED:
             few = "1 common question is" if estimate.n == 1 else f"{estimate.n} common questions are"
-            return f"{other} against {baseline}: {estimate.mean:{signed}}, but {few} {needed}"
+            return f"{other} against {baseline}: {estimate.mean:{signed}}, but {few} {reason}"
         if estimate.low is None or estimate.high is None or p_value is None or not self.paired.is_testable:
             differing = estimate.n - self.paired.ties
             if differing == 0:
                 return f"{other} and {baseline} are equal {on}"
             return (
                 f"{other} against {baseline}: {estimate.mean:{signed}} {on}, but they differ on {differing} "
-                f"of them, {needed}"
+                f"of them, {reason}"
             )
         if not clear_sign(estimate, p_value):
             interval = f"{estimate.mean:{signed}} [{estimate.low:{signed}}, {estimate.high:{signed}}]"
@@ -151,10 +151,10 @@ def compare(baseline: Contender, other: Contender, measure: Measure = SELFREFLEC
 
 def comparisons(baseline: Contender, others: Sequence[Contender]) -> list[tuple[Table, Measure]]:
     """Tabulate the differences in every measure that all runs have, at least in SelfReflect scores."""
-    shared = run_measures(baseline.run)
+    common = run_measures(baseline.run)
     for other in others:
-        shared = [measure for measure in shared if measure in run_measures(other.run)]
-    return [(comparison(baseline, others, measure), measure) for measure in shared or [SELFREFLECT]]
+        common = [measure for measure in common if measure in run_measures(other.run)]
+    return [(comparison(baseline, others, measure), measure) for measure in common or [SELFREFLECT]]
 
 
 def comparison(baseline: Contender, others: Sequence[Contender], measure: Measure = SELFREFLECT) -> Table:

@@ -133,8 +133,8 @@ def saved_to_disk(tables: Mapping[Any, Any]) -> dict[str, bytes]:
 
 
 def _answers(run: RunRecords) -> Any:
-    known = {key: stored_values(answers.logprobs)._asdict() for key, answers in run.answers.items()}
-    of_tokens = {name: None for values in known.values() for name, value in values.items() if value}
+    tokens = {key: stored_values(answers.logprobs)._asdict() for key, answers in run.answers.items()}
+    of_tokens = {name: None for values in tokens.values() for name, value in values.items() if value}
     names = (*_ANSWER_COLUMNS, *of_tokens)
     headings = _headings(run.questions.values(), names)
     rows = []
@@ -145,20 +145,20 @@ def _answers(run: RunRecords) -> Any:
         row: dict[str, Any] = {name: getattr(question, name) for name in ("id", "context", "kind")}
         row |= {"question": question.text, "gold": list(question.gold), "model": answers.model}
         row |= {"masked_out": list(answers.masked_out), "conditioning": list(answers.conditioning)}
-        row |= {name: [*known[question.id][name]] or None for name in of_tokens}
+        row |= {name: [*tokens[question.id][name]] or None for name in of_tokens}
         rows.append(row | _values(question, headings))
     return _table([Column(name) for name in names], rows, list(headings.values()))
 
 
 def _summaries(scorings: Sequence[RunRecords]) -> Any:
     columns = [*QUESTION_COLUMNS, Column("judge")]
-    taken = [column.heading for column in columns]
-    headings = _headings(scorings[0].questions.values(), taken)
+    own_headings = [column.heading for column in columns]
+    headings = _headings(scorings[0].questions.values(), own_headings)
     rows = []
     for scoring in scorings:
         for cells in question_table(scoring).rows:
             row: dict[str, Any] = dict(
-                zip(taken, cells, strict=False)
+                zip(own_headings, cells, strict=False)
             )  # its metadata follow under our headings
             row["judge"] = scoring.judge or _judge(scoring, row["question_id"], row["strategy"])
             rows.append(row | _values(scoring.questions[row["question_id"]], headings))
@@ -171,16 +171,16 @@ def _judge(scoring: RunRecords, question: str, strategy: str) -> str | None:
     return record.judge if record else None
 
 
-def _headings(questions: Iterable[Question], taken: Sequence[str]) -> dict[str, str]:
+def _headings(questions: Iterable[Question], others: Sequence[str]) -> dict[str, str]:
     """Columns of metadata by name, without what a parquet file or its readers cannot hold in a name."""
     headings: dict[str, str] = {}
-    used = set(taken)
-    for name, heading in metadata_headings(questions, taken).items():
-        written = one_line(heading, _LONGEST_NAME) or "metadata"
-        while written in used:
-            written = f"metadata.{written}"
-        used.add(written)
-        headings[name] = written
+    names = set(others)
+    for name, heading in metadata_headings(questions, others).items():
+        unique = one_line(heading, _LONGEST_NAME) or "metadata"
+        while unique in names:
+            unique = f"metadata.{unique}"
+        names.add(unique)
+        headings[name] = unique
     return headings
 
 

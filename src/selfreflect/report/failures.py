@@ -48,8 +48,8 @@ def failure_table(run: RunRecords) -> Table:
     for _, failures in sorted(groups.items()):
         first = failures[0]
         example = one_line(first.message, 160)
-        asked = run.questions.get(first.question_id)
-        question = first.question_id if asked is None else one_line(asked.text, 160)
+        record = run.questions.get(first.question_id)
+        question = first.question_id if record is None else one_line(record.text, 160)
         rows.append((first.stage, first.name or None, first.kind, len(failures), question, example))
     reasons = {(kind, stage == "answers"): REMEDIES[kind] for stage, _, kind, *_ in rows}
     notes = []

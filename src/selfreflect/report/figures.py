@@ -56,11 +56,11 @@ def paper_figures(runs: Sequence[RunRecords], baseline: str | None = None) -> di
         audits = length_audit(run)
         files[f"{name}.svg"] = length_figure(name, audits)
         files[f"{name}.csv"] = to_csv(point_table(audits))
-        placed = run_curve(run)
-        if placed is not None:
+        curve = run_curve(run)
+        if curve is not None:
             name = name.replace("length", "pasted")
-            files[f"{name}.svg"] = paste_figure(name, *placed)
-            files[f"{name}.csv"] = to_csv(paste_table(*placed))
+            files[f"{name}.svg"] = paste_figure(name, *curve)
+            files[f"{name}.csv"] = to_csv(paste_table(*curve))
     return files
 
 
@@ -120,8 +120,8 @@ def paste_figure(
         axes = figure.subplots()
         label = "pasted answers, by their number"
         axes.plot(curve.words, curve.bits, "-", color=QUIET, linewidth=1, label=label)
-        for answers, words, told in zip(curve.answers, curve.words, curve.bits, strict=True):
-            axes.text(words, told, f"{answers:g}", color=QUIET, ha="center", va="bottom")
+        for answers, words, height in zip(curve.answers, curve.words, curve.bits, strict=True):
+            axes.text(words, height, f"{answers:g}", color=QUIET, ha="center", va="bottom")
         for index, point in enumerate(points):
             bits = point.bits
             if bits.mean is None:

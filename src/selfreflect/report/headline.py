@@ -36,10 +36,10 @@ def findings(run: RunRecords) -> list[str]:
     """Name the best strategy, what it tells, and whether it differs clearly from the next one."""
     results = sorted_results(run)
     measure = main_measure(run, results)
-    ranked = [one for one in results if one.estimate(measure).mean is not None]
-    if not ranked:
+    ranking = [one for one in results if one.estimate(measure).mean is not None]
+    if not ranking:
         return ["Nothing has been measured yet." if not run.information else "No share could be computed."]
-    whole = [one for one in ranked if not one.missing] or ranked
+    whole = [one for one in ranking if not one.missing] or ranking
     best = whole[0]
     leaders = [one for one in whole if isclose(_mean(one, measure), _mean(best, measure), abs_tol=_EQUAL)]
     if len(whole) == 1:
@@ -107,20 +107,20 @@ def cautions(run: RunRecords) -> list[str]:
     measures = run_measures(run)
     sentences += _control_cautions(run, results, measures)
     sentences += _answer_cautions(run)
-    measured = max((result.estimate(main_measure(run, results)).n for result in results), default=0)
-    if 0 < measured < FEWEST_TESTED:
+    most = max((result.estimate(main_measure(run, results)).n for result in results), default=0)
+    if 0 < most < FEWEST_TESTED:
         sentences.append(
-            f"{counted(measured, 'question')} {'is' if measured == 1 else 'are'} too few to tell strategies "
+            f"{counted(most, 'question')} {'is' if most == 1 else 'are'} too few to tell strategies "
             f"apart: take at least {FEWEST_TESTED}, better 30 or more."
         )
     incomplete: dict[tuple[int, int], list[str]] = {}
     for result in results:
         if result.missing:
-            done = result.wanted - result.missing
-            incomplete.setdefault((done, result.wanted), []).append(result.strategy)
-    for (done, wanted), names in incomplete.items():
+            count = result.wanted - result.missing
+            incomplete.setdefault((count, result.wanted), []).append(result.strategy)
+    for (count, total), names in incomplete.items():
         verb = "is" if len(names) == 1 else "are"
-        sentences.append(f"Incomplete {verb} {', '.join(names)}: {done} of {wanted} questions.")
+        sentences.append(f"Incomplete {verb} {', '.join(names)}: {count} of {total} questions.")
     undefined = max((sum(result.undefined.values()) for result in results), default=0)
     if undefined > _UNDEFINED * len(run.questions):
         sentences.append(
@@ -137,11 +137,11 @@ def _control_cautions(
     sentences = []
     is_blind = any("blind" in result.readers for result in results)
     for measure in measures:
-        ranked = [result for result in results if result.estimate(measure).mean is not None]
-        if not ranked:
+        ranking = [result for result in results if result.estimate(measure).mean is not None]
+        if not ranking:
             continue
         sign = 1 if measure.higher_is_better else -1
-        best = max(ranked, key=lambda result: sign * (result.estimate(measure).mean or 0.0)).strategy
+        best = max(ranking, key=lambda result: sign * (result.estimate(measure).mean or 0.0)).strategy
         own = measure.of_strategy(run, best)
         for control in control_values(run):
             repeated = control.name == "question repeated"

@@ -169,10 +169,8 @@ def _overview_notes(
         )
     pending = sum(result.pending for result in results)
     if pending:
-        counted = "1 score is" if pending == 1 else f"{pending} scores are"
-        notes.append(
-            f"the run is not finished: {counted} still missing; add with: selfreflect score --out DIR"
-        )
+        what = "1 score is" if pending == 1 else f"{pending} scores are"
+        notes.append(f"the run is not finished: {what} still missing; add with: selfreflect score --out DIR")
     return notes
 
 
@@ -254,10 +252,10 @@ def _behind(measure: Measure, control: ControlValues, run: RunRecords, strategy:
     mean, strategy_mean = theirs.mean(ids), own.mean(ids)
     if mean is None or strategy_mean is None:
         return "", False
-    shown, strategy_shown = format(mean, measure.form), format(strategy_mean, measure.form)
-    if shown == strategy_shown or (mean > strategy_mean) != measure.higher_is_better:
+    control_text, strategy_text = format(mean, measure.form), format(strategy_mean, measure.form)
+    if control_text == strategy_text or (mean > strategy_mean) != measure.higher_is_better:
         return "", False
     paired = measure.pair(own, theirs, ids)
-    return f"{strategy} ({shown} against {strategy_shown})", clear_sign(
+    return f"{strategy} ({control_text} against {strategy_text})", clear_sign(
         paired.difference, paired.p_value
     ) != 0

@@ -39,7 +39,7 @@ class PasteCurve:
         all of them tell as much."""
         if bits <= 0 or bits > max(self.bits):
             return None
-        end = next(index for index, told in enumerate(self.bits) if told >= bits)
+        end = next(index for index, height in enumerate(self.bits) if height >= bits)
         ends = slice(end - 1, end + 1)
         answers = np.interp(bits, self.bits[ends], self.answers[ends])
         words = np.interp(bits, self.bits[ends], self.words[ends])
@@ -99,8 +99,8 @@ def run_curve(run: RunRecords) -> tuple[PasteCurve, list[StrategyPoint]] | None:
     """
     curves = {}
     for id_ in run.questions:
-        told = [run.information.get((id_, name)) for name in run.strategies]
-        if id_ in run.controls and any(one is not None and one.recovered is not None for one in told):
+        results = [run.information.get((id_, name)) for name in run.strategies]
+        if id_ in run.controls and any(one is not None and one.recovered is not None for one in results):
             curves[id_] = _question_curve(run.controls[id_])
     most = max((len(curve.answers) for curve in curves.values()), default=1)
     longest = {id_: curve for id_, curve in curves.items() if len(curve.answers) == most}
@@ -161,10 +161,10 @@ def paste_table(curve: PasteCurve, points: Sequence[StrategyPoint]) -> Table:
         rows.append((point.strategy, point.words, bits.mean, bits.low, bits.high, bits.n))
         if bits.mean is not None:
             notes.append(point.curve.sentence(one_line(point.strategy), point.words, bits.mean))
-    for answers, words, told in zip(curve.answers, curve.words, curve.bits, strict=True):
+    for answers, words, height in zip(curve.answers, curve.words, curve.bits, strict=True):
         if answers:
             name = f"control: {answers:g} answer{'' if answers == 1 else 's'} pasted"
-            rows.append((name, words, told, None, None, None))
+            rows.append((name, words, height, None, None, None))
     if curve.left_out:
         notes.append(curve.left_out)
     return Table("Bits per answer, against words", PASTE_COLUMNS, tuple(rows), tuple(notes))

@@ -38,8 +38,8 @@ QUESTION_COLUMNS = (
 def question_table(run: RunRecords) -> Table:
     """Tabulate every question and strategy; ``failure`` says why a score is missing. The questions' metadata
     follow in columns of their own."""
-    taken = [*(column.heading for column in QUESTION_COLUMNS), "run"]  # joined tables have that, too
-    headings = metadata_headings(run.questions.values(), taken)
+    own_headings = [*(column.heading for column in QUESTION_COLUMNS), "run"]  # joined tables have that, too
+    headings = metadata_headings(run.questions.values(), own_headings)
     rows: list[tuple[Cell, ...]] = []
     for question in run.questions.values():
         cells = (question.id, question.text, question.kind)

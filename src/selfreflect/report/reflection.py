@@ -172,11 +172,11 @@ class Reflection:
 
     def __repr__(self) -> str:
         lines = [f"Reflection({one_line(self.question, 80)!r}: {_count(len(self.answers), 'answer')})"]
-        shown = [f"{one.count} x {one_line(one.text, 30)!r}" for one in self.classes[:_SHOWN_CLASSES]]
+        classes = [f"{one.count} x {one_line(one.text, 30)!r}" for one in self.classes[:_SHOWN_CLASSES]]
         if len(self.classes) > _SHOWN_CLASSES:
-            shown.append("…")
-        if shown:
-            lines.append("  " + ", ".join(shown))
+            classes.append("…")
+        if classes:
+            lines.append("  " + ", ".join(classes))
         for name, text, result in self._results():
             lines.append(f"  {one_line(name, 30)}: {one_line(text, 60)!r} {one_line(result)}")
         for failure in self.failures if not self.records.strategies else ():
@@ -218,14 +218,14 @@ class Reflections(list[Reflection]):
             import pandas as pd
         except ImportError:
             raise MissingExtraError("A data frame of results", "pandas") from None
-        taken = [
+        own_headings = [
             "question",
             "context",
             "answers",
             "classes",
             *(column.heading for column in QUESTION_COLUMNS),
         ]
-        headings = metadata_headings((one._question for one in self), taken)
+        headings = metadata_headings((one._question for one in self), own_headings)
         rows = []
         for one in self:
             common: dict[str, Any] = {headings[name]: value for name, value in one.metadata.items()}
@@ -235,10 +235,10 @@ class Reflections(list[Reflection]):
         return pd.DataFrame(rows)
 
     def __repr__(self) -> str:
-        shown = [repr(one) for one in self[:3]]
+        lines = [repr(one) for one in self[:3]]
         if len(self) > 3:
-            shown.append(f"… and {_count(len(self) - 3, 'other question')}; to_pandas() has them all")
-        return "\n".join(shown) or "[]"
+            lines.append(f"… and {_count(len(self) - 3, 'other question')}; to_pandas() has them all")
+        return "\n".join(lines) or "[]"
 
     def _repr_html_(self) -> str:
         parts = [one._repr_html_() for one in self[:3]]
@@ -260,11 +260,11 @@ def _marked_words(information: Information | None) -> str:
         return ""
     spans = []
     for word in information.answers[at_stake.index(most)][:_SHOWN_WORDS]:
-        marked = mark(word)
+        look = mark(word)
         text = _html(word.text)
-        if marked.kind != "plain":
-            style = f"background:rgba({_COLOURS[marked.kind]},{0.15 + 0.45 * marked.strength:.2f})"
-            title = f"{marked.kind}: {marked.bits:.1f} bits"
+        if look.kind != "plain":
+            style = f"background:rgba({_COLOURS[look.kind]},{0.15 + 0.45 * look.strength:.2f})"
+            title = f"{look.kind}: {look.bits:.1f} bits"
             text = f'<span style="{style}" title="{title}">{text}</span>'
         spans.append(text)
     return f"<br>{' '.join(spans)}"

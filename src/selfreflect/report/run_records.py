@@ -61,15 +61,15 @@ class RunRecords:
     manifest: Mapping[str, Any] = field(default_factory=dict)
     """What the run was made with, as plain values."""
 
-    def question(self, wanted: str) -> Question:
+    def question(self, query: str) -> Question:
         """Look up a question by its id, its text, or a part of its text that no other question has.
 
         Raises:
             DataError: the run has no such question, or several.
         """
-        if wanted in self.questions:
-            return self.questions[wanted]
-        part = " ".join(wanted.casefold().split())
+        if query in self.questions:
+            return self.questions[query]
+        part = " ".join(query.casefold().split())
         texts = {id_: " ".join(one.text.casefold().split()) for id_, one in self.questions.items()}
         ids = [id_ for id_, text in texts.items() if text == part]
         if not ids:
@@ -78,11 +78,11 @@ class RunRecords:
             return self.questions[ids[0]]
         if not ids:
             names = [one.text for one in self.questions.values()]
-            hint = nearest(wanted, [*self.questions, *names]) or f" It asks: {_some(names)}."
-            raise DataError(f"run {excerpt(self.label)} has no question {excerpt(wanted)}.{hint}")
+            hint = nearest(query, [*self.questions, *names]) or f" It asks: {_some(names)}."
+            raise DataError(f"run {excerpt(self.label)} has no question {excerpt(query)}.{hint}")
         several = [f"{self.questions[id_].text} [{id_}]" for id_ in ids]
         raise DataError(
-            f"{len(ids)} questions of run {excerpt(self.label)} contain {excerpt(wanted)}: {_some(several)}. "
+            f"{len(ids)} questions of run {excerpt(self.label)} contain {excerpt(query)}: {_some(several)}. "
             "Say more of its text, or its id."
         )
 

@@ -123,9 +123,9 @@ def controls_sentence(controls: Controls) -> str:
     return f"controls: {', '.join(shares)}" if shares else ""
 
 
-def controls_caution(controls: Controls, measured: Sequence[Information]) -> str:
+def controls_caution(controls: Controls, results: Sequence[Information]) -> str:
     """Name texts that say nothing and yet tell as much as a question's best summary; empty without any."""
-    bits = [one.bits for one in measured if one.bits is not None]
+    bits = [one.bits for one in results if one.bits is not None]
     texts = {"empty": "nothing", "question": "the repeated question", "nonsense": "nonsense"}
     names = []
     for control in controls.controls:

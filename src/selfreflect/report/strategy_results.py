@@ -60,19 +60,19 @@ class StrategyResult:
 
 def strategy_results(run: RunRecords) -> list[StrategyResult]:
     """Compute one result per strategy, in run order."""
-    failed = run.failures_by_score.keys()
+    failure_keys = run.failures_by_score.keys()
     scores = _estimates(run, SELFREFLECT)
     shares = _estimates(run, INFORMATION)
     results = []
     for name in run.strategies:
-        measured = run.strategy_information(name)
-        scored = run.strategy_scores(name)
+        own_information = run.strategy_information(name)
+        own_scores = run.strategy_scores(name)
         bits = INFORMATION.of_strategy(run, name)
-        written = {id_: run.summaries[id_, name] for id_ in run.questions if (id_, name) in run.summaries}
-        lengths = [len(summary.text.split()) for summary in written.values()]
-        failures = {id_ for id_, strategy in failed if strategy == name}
-        by_hand = written and not any(summary.model for summary in written.values())
-        wanted = (written if by_hand else run.questions).keys()  # not every item has a summary of every name
+        summaries = {id_: run.summaries[id_, name] for id_ in run.questions if (id_, name) in run.summaries}
+        lengths = [len(summary.text.split()) for summary in summaries.values()]
+        failures = {id_ for id_, strategy in failure_keys if strategy == name}
+        by_hand = summaries and not any(summary.model for summary in summaries.values())
+        due = (summaries if by_hand else run.questions).keys()  # not every item has a summary of every name
         result = StrategyResult(
             strategy=name,
             score=scores[name][0],
@@ -81,13 +81,13 @@ def strategy_results(run: RunRecords) -> list[StrategyResult]:
             common_recovered=shares[name][1],
             bits=_mean(bits.values),
             bits_available=_mean(bits.scale or {}),
-            readers=tuple(sorted({information.reader for information in measured.values()})),
-            undefined=Counter(one.undefined for one in measured.values() if one.undefined is not None),
+            readers=tuple(sorted({information.reader for information in own_information.values()})),
+            undefined=Counter(one.undefined for one in own_information.values() if one.undefined is not None),
             median_words=float(median(lengths)) if lengths else None,
             failures=len(failures),
-            wanted=len(wanted),
-            pending=len(wanted - scored.keys() - measured.keys() - failures),
-            estimated=sum(one.estimate is not None for one in scored.values()),
+            wanted=len(due),
+            pending=len(due - own_scores.keys() - own_information.keys() - failures),
+            estimated=sum(one.estimate is not None for one in own_scores.values()),
         )
         results.append(result)
     return results

@@ -55,12 +55,12 @@ class Threshold:
             left, right = self._value(self.left, line, lines), self._value(self.right, line, lines)
             if not _OPERATORS[self.operator](left, right):
                 continue
-            shown = f"{self.text} holds: {self.left} is {left:g}"
+            sentence = f"{self.text} holds: {self.left} is {left:g}"
             if _is_name(self.right):
-                shown += f", {self.right} is {right:g}"
+                sentence += f", {self.right} is {right:g}"
             if not any(side.removeprefix(RECOVERED) in NUMBERS for side in (self.left, self.right)):
-                return [shown]  # a count is of all strategies
-            breaches.append(f"{shown} for {line['strategy']} of {line['run']}")
+                return [sentence]  # a count is of all strategies
+            breaches.append(f"{sentence} for {line['strategy']} of {line['run']}")
         return breaches
 
     def untestable(self, lines: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -126,11 +126,11 @@ def parse_threshold(text: str) -> Threshold:
             "a number, such as 'worse > 0'."
         )
     left, sign, right = match.groups()
-    known = _with_prefix((*COUNTS, *NUMBERS))
+    names = _with_prefix((*COUNTS, *NUMBERS))
     for side in (left, right):
-        if side not in known and (side == left or _NUMBER.fullmatch(side) is None):
+        if side not in names and (side == left or _NUMBER.fullmatch(side) is None):
             raise ConfigError(
-                f"--fail-if {excerpt(text)}: there is no {excerpt(side)}.{nearest(side, known)} Names are "
+                f"--fail-if {excerpt(text)}: there is no {excerpt(side)}.{nearest(side, names)} Names are "
                 f"{', '.join((*COUNTS, *NUMBERS))}; and these after {RECOVERED!r}, for what summaries tell."
             )
     return Threshold(text.strip(), left, sign, right)

@@ -35,9 +35,9 @@ def mark(word: WordBits) -> Mark:
     unlikely too, such as a rare answer, is not its fault. This comes first, because a false statement is
     worse than a gap. Of a word that is told in part, the larger part counts.
     """
-    lost = min(word.available, 0.0) - word.told
-    if lost >= PLAIN_BELOW:
-        return Mark("misled", lost)
+    loss = min(word.available, 0.0) - word.told
+    if loss >= PLAIN_BELOW:
+        return Mark("misled", loss)
     gained = max(word.told, 0.0)
     lacking = max(word.available - gained, 0.0)
     if max(gained, lacking) < PLAIN_BELOW:

@@ -131,8 +131,8 @@ def _to_page(finding: Finding, made_with: Mapping[str, Any]) -> str:
     facts = [f"- {markdown_text(name)}: {markdown_text(str(value))}" for name, value in made_with.items()]
     sentences = [f"{markdown_text(sentence)}\n" for sentence in finding.says]
     title = f"# Study: {markdown_text(finding.study)}\n"
-    made = "\n".join(["### Made with\n", *facts, ""])
-    return "\n".join([title, *sentences, *map(to_markdown, finding.tables), made])
+    origin = "\n".join(["### Made with\n", *facts, ""])
+    return "\n".join([title, *sentences, *map(to_markdown, finding.tables), origin])
 
 
 def _file_names(titles: Sequence[str]) -> list[str]:

@@ -61,8 +61,8 @@ def share_by_item(outcomes: Iterable[tuple[str, bool]], *, seed: int = 0) -> Est
     """Mean over items of the share of an item's pairs that are won (agreed on, …), because pairs of one item
     depend on each other; interval as :func:`bounded_mean`."""
     by_item: dict[str, list[bool]] = {}
-    for item, won in outcomes:
-        by_item.setdefault(item, []).append(won)
+    for item, success in outcomes:
+        by_item.setdefault(item, []).append(success)
     return _mean_share(tuple(sorted(fmean(wins) for wins in by_item.values())), seed)
 
 

@@ -56,10 +56,10 @@ def bits_view(information: Information | None, masked: Sequence[Sequence[str]]) 
 
 def _mark_code(word: WordBits) -> int:
     """0 for a plain word; else 1 to 10 for told, 11 to 20 for missed, 21 to 30 for misled, by strength."""
-    marked = mark(word)
-    if marked.kind == "plain":
+    look = mark(word)
+    if look.kind == "plain":
         return 0
-    return _LEVELS * _MARKS.index(marked.kind) + max(1, round(_LEVELS * marked.strength))
+    return _LEVELS * _MARKS.index(look.kind) + max(1, round(_LEVELS * look.strength))
 
 
 def _tenths(bits: float) -> int:

@@ -146,11 +146,11 @@ def stage_facts(run: RunRecords) -> dict[str, list[tuple[str, str]]]:
 def prompt_texts(manifest: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
     """Name and text of the prompts of each stage. A stage is left out if they are not known: older runs kept
     only a hash."""
-    known = manifest.get("prompt_texts", {})
+    stored_texts = manifest.get("prompt_texts", {})
     prompts = []
     for stage, digest in manifest.get("prompts", {}).items():
         texts = []
-        for table, entries in known.get(digest, {}).items():
+        for table, entries in stored_texts.get(digest, {}).items():
             if (table == "answers") == (stage == "answers"):
                 texts += [(f"{table}: {name}", text) for name, text in entries.items()]
         if texts:

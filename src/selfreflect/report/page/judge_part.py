@@ -116,19 +116,19 @@ def _add_run(part: JudgePart, run: RunRecords, number: int) -> None:
     audits = length_audit(run)
     part.csv[length] = to_csv(point_table(audits))
     part.lengths.append(Panel(length, _markup(length_figure(length, audits, "page")), length_table(audits)))
-    placed = run_curve(run)
-    if placed is not None:
+    curve = run_curve(run)
+    if curve is not None:
         pasted = f"{part.prefix}pasted-{number}"
-        table = paste_table(*placed)
+        table = paste_table(*curve)
         part.csv[pasted] = to_csv(table)
-        figure = _markup(paste_figure(pasted, *placed, "page"))
+        figure = _markup(paste_figure(pasted, *curve, "page"))
         part.pasted.append(Panel(pasted, figure, table, run.label))
 
 
 def _differences(
-    runs: Sequence[RunRecords], prefix: str, baseline: str | None, compared: int
+    runs: Sequence[RunRecords], prefix: str, baseline: str | None, budget: int
 ) -> tuple[list[Panel], int]:
-    """Differences from each baseline, the chosen one first, as far as ``compared`` scores allow; and the
+    """Differences from each baseline, the chosen one first, as far as ``budget`` scores allow; and the
     number of possible baselines."""
     sides = contenders(runs, baseline)
     if len(sides) < 2:
@@ -136,7 +136,7 @@ def _differences(
     several_runs = len({side.label for side in sides}) > 1
     cost = (len(sides) - 1) * max(_LEAST, *(len(side.scores) for side in sides))
     panels = []
-    for number, base in enumerate(sides[: max(1, compared // cost)]):
+    for number, base in enumerate(sides[: max(1, budget // cost)]):
         label = f"{base.strategy} ({base.label})" if several_runs else base.strategy
         others = [side for side in sides if side is not base]
         information = None
@@ -160,20 +160,22 @@ def _run_counts(runs: Sequence[RunRecords]) -> list[tuple[str, str]]:
     judges: set[str] = set()
     answers = 0
     scores = 0
-    measured = 0
+    measurements = 0
     for run in runs:
         questions.update((id_, question.text) for id_, question in run.questions.items())
         judges.update(score.judge for score in run.scores.values())
         judges.update(information.judge for information in run.information.values())
         answers += sum(len(run.answers[id_].answers) for id_ in run.questions if id_ in run.answers)
         scores += sum(len(run.strategy_scores(name)) for name in run.strategies)
-        measured += sum(len(run.strategy_information(name)) for name in run.strategies)
+        measurements += sum(len(run.strategy_information(name)) for name in run.strategies)
     days = sorted(str(time)[:10] for run in runs for time in run.manifest.get("finished", {}).values())
     return [
         *([("date", days[-1])] if days else []),
         ("questions", f"{len(questions):,}"),
         ("sampled answers", f"{answers:,}"),
-        ("scores", f"{scores:,}") if scores or not measured else ("summaries measured", f"{measured:,}"),
+        ("scores", f"{scores:,}")
+        if scores or not measurements
+        else ("summaries measured", f"{measurements:,}"),
         ("judge", ", ".join(sorted(judges)) or "none"),
     ]
 

@@ -191,11 +191,11 @@ def _mean(correlations: Sequence[float | None]) -> Estimate:
 
 
 def _tables(rows: Sequence[tuple[dict[str, Cell], ...]]) -> tuple[Table, ...]:
-    net, measured, within = zip(*rows, strict=True)
+    net, by_metric, within = zip(*rows, strict=True)
     forms = {"p": ".2g", "form": ".0%"}
     return (
         make_table("Stated against true distributions, net of form", net, CORRELATION, _NET_NOTES, forms),
-        make_table(_MEASURED, measured, CORRELATION, ()),
+        make_table(_MEASURED, by_metric, CORRELATION, ()),
         make_table(f"{_MEASURED}, within one true distribution", within, CORRELATION, _WITHIN_NOTES),
     )
 

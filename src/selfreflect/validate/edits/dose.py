@@ -106,9 +106,9 @@ class ShiftedPercentages:
         for shift in shifts:
             less = Possibility(first.text, first.weight - shift)
             more = Possibility(second.text, second.weight + shift)
-            name, turned = _names(shift)
+            name, opposite = _names(shift)
             summaries[name] = Statement((less, more, *others), rest).text()
-            summaries[turned] = Statement((more, less, *others), rest).text()
+            summaries[opposite] = Statement((more, less, *others), rest).text()
         self.shifts[item.id] = shifts
         self.items.append(
             replace(item, masked_out=answers, conditioning=answers, summaries=summaries, order=())
@@ -173,9 +173,9 @@ class ShiftedPercentages:
         for item, shifts in self.shifts.items():
             bad[item] = {}
             for shift in shifts:
-                name, turned = _names(shift)
-                if (item, name) in values and (item, turned) in values:
-                    bad[item][shift] = metric.badness(fmean([values[item, name], values[item, turned]]))
+                name, opposite = _names(shift)
+                if (item, name) in values and (item, opposite) in values:
+                    bad[item][shift] = metric.badness(fmean([values[item, name], values[item, opposite]]))
         return bad
 
     def _response(

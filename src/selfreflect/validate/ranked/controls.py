@@ -105,9 +105,9 @@ class AgainstControls:
         for item in usable:
             own |= dict.fromkeys(item.summaries)
         self.summaries = list(own)
-        taken = own.keys() & {*SILENT.values(), *PASTED, *MORE_SUBSETS, ALL_PASTED}
-        if taken:
-            raise DataError(f"the summary name {excerpt(min(taken))} is that of a control")
+        clashes = own.keys() & {*SILENT.values(), *PASTED, *MORE_SUBSETS, ALL_PASTED}
+        if clashes:
+            raise DataError(f"the summary name {excerpt(min(clashes))} is that of a control")
         self.items: list[Item] = []
         for item in usable:
             summaries = {**item.summaries, **control_texts(item)}
@@ -257,8 +257,8 @@ def _share(
     table = np.array(pairs).reshape(-1, 2)
 
     def ratio(items: Indices) -> float | None:
-        reached, reachable = table[items].sum(axis=0)
-        return float(reached / reachable) if reachable > 0 else None
+        gain, reachable = table[items].sum(axis=0)
+        return float(gain / reachable) if reachable > 0 else None
 
     mean = ratio(np.arange(len(table)))
     low, high = (None, None) if mean is None else bootstrap(ratio, len(table))

@@ -296,21 +296,21 @@ def run_command(
     """
     from selfreflect.sayself.presets import PRESETS
 
-    chosen = PRESETS[preset.value]
-    training = steps.with_base(chosen.training, base)
+    settings = PRESETS[preset.value]
+    training = steps.with_base(settings.training, base)
     defaults = {
         "answers": {
             "model": training.model,
-            "num_answers": chosen.num_answers,
-            "max_new_tokens": chosen.max_new_tokens,
-            "temperature": chosen.temperature,
-            "top_p": chosen.top_p,
+            "num_answers": settings.num_answers,
+            "max_new_tokens": settings.max_new_tokens,
+            "temperature": settings.temperature,
+            "top_p": settings.top_p,
         }
     }
     sampling = dataclasses.replace(overrides, defaults={**overrides.defaults, **defaults})
     names = steps.variant_names(variants)
     numbers = steps.seed_numbers(seeds)
-    steps.sample(out, sampling, chosen.reasoned, Intent(yes=yes))
+    steps.sample(out, sampling, settings.reasoned, Intent(yes=yes))
     asking = Overrides({"execution": {}})
     steps.cluster(steps.ClusterPlan(out, classes, correctness, judge=judge), asking, yes)
     if "full" in names:

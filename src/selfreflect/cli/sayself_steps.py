@@ -141,8 +141,8 @@ class OpenModel:
         if not on_server:
             others.add("base_url")
         section = self._overrides.section("answers")
-        kept = {name: value for name, value in section.items() if name not in others}
-        sections = {**self._overrides.sections, "answers": kept}
+        flags = {name: value for name, value in section.items() if name not in others}
+        sections = {**self._overrides.sections, "answers": flags}
         return dataclasses.replace(self._overrides, sections=sections)
 
 
@@ -177,9 +177,9 @@ def variant_names(text: str) -> list[Variant]:
     names = name_list(text)
     for name in names:
         if name not in VARIANTS:
-            known = ", ".join(VARIANTS)
+            choices = ", ".join(VARIANTS)
             hint = nearest(name, list(VARIANTS))
-            raise ConfigError(f"there is no variant {excerpt(name)}.{hint} Known: {known}")
+            raise ConfigError(f"there is no variant {excerpt(name)}.{hint} Known: {choices}")
     if not names:
         raise ConfigError("--variants names nothing")
     return cast("list[Variant]", list(dict.fromkeys(names)))
@@ -203,16 +203,16 @@ def make_data(out: Path, variants: Sequence[Variant], select: str | None) -> Non
     rationales = workspace.rationales() if "full" in variants else {}
     for variant in variants:
         dropped: dict[str, int] = {}
-        written = []
+        counts = []
         for part in ("train", "dev"):
             questions = [question for question in clusters if parts[question.id] == part]
             rows, missing = make_examples(questions, rationales, variant, choice)
             workspace.write(f"data/{variant}/{part}.jsonl", rows)
-            written.append(f"{len(rows)} {part}")
+            counts.append(f"{len(rows)} {part}")
             for reason, count in missing.items():
                 dropped[reason] = dropped.get(reason, 0) + count
         left_out = "".join(f"; {count} left out: {reason}" for reason, count in dropped.items())
-        say(f"{variant}: {', '.join(written)} examples{left_out}")
+        say(f"{variant}: {', '.join(counts)} examples{left_out}")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -184,7 +184,7 @@ def _measure(plan: EvaluationPlan, questions: Sequence[ClusteredQuestion], resul
     from selfreflect.sayself.faithfulness import measure_reflections, told_table
     from selfreflect.store.run import Run
 
-    chosen = random.Random(0).sample(range(len(questions)), min(plan.measured, len(questions)))
+    places = random.Random(0).sample(range(len(questions)), min(plan.measured, len(questions)))
     config = load_config(None, {"scores": {"judge": plan.measured_by}})
     options, watcher = ExecutionOptions(), Watcher()
     judge = ConfiguredModels(config, options, watcher).judge()
@@ -192,10 +192,10 @@ def _measure(plan: EvaluationPlan, questions: Sequence[ClusteredQuestion], resul
     answers = {one.question_id: one for one in Run.load(plan.out).answers.values()}
     reflecting = _reflecting(results.trained)
     for one in reflecting:
-        texts = [one.statements[place] for place in chosen]
-        told = measure_reflections(measures, [questions[place] for place in chosen], texts, answers)
-        results.tables.append(told_table(told, f"What {one.method} tells of the sampled answers"))
-        results.add(one.method, "told", told.means())
+        texts = [one.statements[place] for place in places]
+        figures = measure_reflections(measures, [questions[place] for place in places], texts, answers)
+        results.tables.append(told_table(figures, f"What {one.method} tells of the sampled answers"))
+        results.add(one.method, "told", figures.means())
     if not reflecting:
         say("No trained model stated a self-reflection, so there is nothing to measure.")
 

@@ -191,7 +191,7 @@ def reference_rows(evaluation: Evaluation) -> list[Evaluation]:
         rows["length only (isotonic)"] = [float(value) for value in by_length]
     except MissingExtraError:
         pass  # the table has fewer rows
-    made = []
+    references = []
     places = evaluation.squared_errors()
     for name, values in rows.items():
         by_place = dict(zip(places, values, strict=True))
@@ -199,8 +199,8 @@ def reference_rows(evaluation: Evaluation) -> list[Evaluation]:
         for place in range(len(evaluation.statements)):
             confidence = by_place.get(str(place), NoValue("no_number", "nothing to calibrate"))
             statements.append(StatedBelief(answer="", confidence=confidence))
-        made.append(Evaluation(name, tuple(statements), evaluation.correct, baseline=True))
-    return made
+        references.append(Evaluation(name, tuple(statements), evaluation.correct, baseline=True))
+    return references
 
 
 def evaluation_table(evaluations: Sequence[Evaluation], title: str) -> Table:

@@ -45,12 +45,12 @@ def overlap(parts: Mapping[str, Sequence[ClusteredQuestion]]) -> list[str]:
     for part, questions in parts.items():
         for question in questions:
             homes[normal_form(question.question)].add(part)
-    shared = []
+    ids = []
     for questions in parts.values():
         for question in questions:
             if len(homes[normal_form(question.question)]) > 1:
-                shared.append(question.id)
-    return sorted(set(shared))
+                ids.append(question.id)
+    return sorted(set(ids))
 
 
 def make_examples(

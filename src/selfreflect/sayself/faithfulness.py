@@ -60,12 +60,12 @@ def measure_reflections(
     return BitsAndDistances(bits, distances)
 
 
-def told_table(told: BitsAndDistances, title: str) -> Table:
+def told_table(results: BitsAndDistances, title: str) -> Table:
     """Means with 95 % intervals over questions."""
     rows: list[tuple[Cell, ...]] = []
     for name in TEXTS:
-        size = max(len(told.bits[name]), len(told.distances[name]))
-        rows.append((name, size, *_cells(told.bits[name], ".2f"), *_cells(told.distances[name], ".4f")))
+        size = max(len(results.bits[name]), len(results.distances[name]))
+        rows.append((name, size, *_cells(results.bits[name], ".2f"), *_cells(results.distances[name], ".4f")))
     columns = (
         Column("text"),
         Column("n", "d"),
@@ -88,8 +88,8 @@ def faithfulness_table(scores: Mapping[str, tuple[int, Sequence[float]]], judge:
         scores: by method, how many reflections the judge was shown, and the scores in [0, 1] that it gave.
     """
     rows: list[tuple[Cell, ...]] = []
-    for method, (shown, given) in scores.items():
-        rows.append((method, shown, len(given), *_cells(given, ".2f")))
+    for method, (count, values) in scores.items():
+        rows.append((method, count, len(values), *_cells(values, ".2f")))
     columns = (
         Column("method"),
         Column("reflections", "d"),

@@ -82,18 +82,18 @@ class PublishedFigures:
 def published_figures(evaluation: Evaluation, grades: Sequence[float | None]) -> PublishedFigures:
     """Compute the figures of the published code. Only its clamping of confidences is left out: one above 10
     has no value."""
-    given = [grade for grade in grades if grade is not None]
-    confidences, known = [], []
+    valid = [grade for grade in grades if grade is not None]
+    confidences, paired_grades = [], []
     for statement, grade in zip(evaluation.statements, grades, strict=True):
         if grade is not None and not isinstance(statement.confidence, NoValue):
             confidences.append(statement.confidence)
-            known.append(grade)
-    distances = [abs(one - other) for one, other in zip(confidences, known, strict=True)]
-    labels = [grade >= RIGHT_FROM for grade in known]
+            paired_grades.append(grade)
+    distances = [abs(one - other) for one, other in zip(confidences, paired_grades, strict=True)]
+    labels = [grade >= RIGHT_FROM for grade in paired_grades]
     return PublishedFigures(
         evaluation.method,
-        len(given),
-        sum(given) / len(given) if given else None,
+        len(valid),
+        sum(valid) / len(valid) if valid else None,
         sum(distances) / len(distances) if distances else None,
         measure("auroc", confidences, labels).value if labels else None,
     )

@@ -72,8 +72,8 @@ def find_problem(text: str) -> str:
 
 def repair(text: str) -> str:
     """Keep the first sentences that mention nothing they must not; empty if that is no reflection."""
-    kept = [one for one in _sentences(text) if not (_LEAKS.search(one) or has_marker(one))]
-    shorter = " ".join(kept[:MAX_SENTENCES])
+    sentences = [one for one in _sentences(text) if not (_LEAKS.search(one) or has_marker(one))]
+    shorter = " ".join(sentences[:MAX_SENTENCES])
     return "" if find_problem(shorter) else shorter
 
 

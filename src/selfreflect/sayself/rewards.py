@@ -90,11 +90,11 @@ class StatementReward(Reward):
         return -1.0
 
     def outcomes(self, texts: Sequence[str | Unrewarded], columns: BatchColumns) -> list[Outcome]:
-        parsed = [text if isinstance(text, Unrewarded) else parse_statement(text) for text in texts]
-        answers = [None if isinstance(one, Unrewarded) else one.answer or None for one in parsed]
+        statements = [text if isinstance(text, Unrewarded) else parse_statement(text) for text in texts]
+        answers = [None if isinstance(one, Unrewarded) else one.answer or None for one in statements]
         outcomes: list[Outcome] = []
         truths = self.is_correct(answers, columns.lists("gold", single=True))
-        for truth, one in zip(truths, parsed, strict=True):
+        for truth, one in zip(truths, statements, strict=True):
             if truth is None:
                 outcomes.append(None)
             elif isinstance(one, Unrewarded):

@@ -127,11 +127,11 @@ class Workspace:
         for split in part_of:
             if split.question_id in by_id:
                 parts[split.part].append(by_id[split.question_id])
-        shared = overlap({str(part): questions for part, questions in parts.items()})
-        if shared:
+        duplicates = overlap({str(part): questions for part, questions in parts.items()})
+        if duplicates:
             raise DataError(
-                f"{self.folder / 'splits.jsonl'}: {len(shared)} questions are in several parts, such as "
-                f"{shared[0]}. Run `selfreflect sayself dataset` again."
+                f"{self.folder / 'splits.jsonl'}: {len(duplicates)} questions are in several parts, such as "
+                f"{duplicates[0]}. Run `selfreflect sayself dataset` again."
             )
         return parts
 

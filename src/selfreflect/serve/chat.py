@@ -209,9 +209,9 @@ def _decode(data: bytes, kind: type[T], param: str | None = None) -> T:
 def _unusual_field(fields: _Fields) -> str:
     """Name the first field that a question does not have; empty without one."""
     for name, value in fields.items():
-        written = bytes(value)
+        raw = bytes(value)
         neutral = _EMPTY | _SAME_AS_MISSING.get(name, frozenset())
-        if name not in _PLAIN and name not in _NO_EFFECT and written not in neutral:
+        if name not in _PLAIN and name not in _NO_EFFECT and raw not in neutral:
             return name if _FIELD.fullmatch(name) else "field"
     return ""
 

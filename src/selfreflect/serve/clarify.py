@@ -97,8 +97,8 @@ def expected_information_gain(shares: ArrayLike, replies: ArrayLike) -> float:
     """
     weights = np.asarray(shares, dtype=np.float64)
     weights = weights / weights.sum()
-    given = np.asarray(replies, dtype=np.float64)
-    gain = entropy_bits(weights @ given) - weights @ entropy_bits(given)
+    table = np.asarray(replies, dtype=np.float64)
+    gain = entropy_bits(weights @ table) - weights @ entropy_bits(table)
     return max(0.0, float(gain))
 
 
@@ -129,12 +129,12 @@ def clarify(question: AnsweredQuestion, classes: Sequence[AnswerShare], *, seed:
     hypotheses = [one for one in classes if one.share > 0][:HYPOTHESES]
     if len(hypotheses) < 2:
         return NoClarification("one_class", "all answers mean the same, so a question would tell nothing")
-    listed = {
+    values = {
         "question": described(question),
         "hypotheses": numbered([one.text for one in hypotheses]),
         "k": str(CANDIDATES),
     }
-    [reply] = yield [_request("candidates", listed, n=1, seed=seed)]
+    [reply] = yield [_request("candidates", values, n=1, seed=seed)]
     if isinstance(reply, Refusal):
         return NoClarification("no_reply", f"the model proposed no question ({reply.kind}): {reply.message}")
     candidates = parse_candidates(reply.text)
@@ -142,20 +142,20 @@ def clarify(question: AnsweredQuestion, classes: Sequence[AnswerShare], *, seed:
         return NoClarification(
             "unparsed", f"no question with two to four replies in {excerpt(reply.text, 80)}"
         )
-    replies = yield [_prediction(candidate, listed, seed) for candidate in candidates]
+    replies = yield [_prediction(candidate, values, seed) for candidate in candidates]
     shares = [one.share for one in hypotheses]
     gains = []
     for candidate, predicted in zip(candidates, replies, strict=True):
         legible = _legible(predicted, len(hypotheses), len(candidate.options))
         if 2 * len(legible) >= PREDICTIONS:
-            given = np.mean(legible, axis=0)
-            gains.append((corrected_gain(shares, given, len(legible)), candidate))
+            table = np.mean(legible, axis=0)
+            gains.append((corrected_gain(shares, table, len(legible)), candidate))
     if not gains:
         return NoClarification("unparsed", f"too few predictions can be read: {_first_fault(replies)}")
     gain, best = max(gains, key=lambda pair: pair[0])
     if gain < LEAST_BITS:
-        told = max(gain, 0.0)
-        return NoClarification("no_gain", f"the best question would tell {told:.2f} bits, under {LEAST_BITS}")
+        bits = max(gain, 0.0)
+        return NoClarification("no_gain", f"the best question would tell {bits:.2f} bits, under {LEAST_BITS}")
     weights = np.array(shares) / sum(shares)
     return Clarification(best.question, best.options, gain, float(entropy_bits(weights)))
 
@@ -186,8 +186,8 @@ def parse_prediction(text: str, hypotheses: int, options: int) -> Floats | None:
     lines = parse_numbered(text)
     if isinstance(lines, NoValue) or len(lines) != hypotheses:
         return None
-    given = np.zeros((hypotheses, options))
-    for row, line in zip(given, lines, strict=True):
+    table = np.zeros((hypotheses, options))
+    for row, line in zip(table, lines, strict=True):
         match = _OPTION.match(line)
         if match is None or (match[1] and not 1 <= int(match[1]) <= options):
             return None
@@ -195,15 +195,15 @@ def parse_prediction(text: str, hypotheses: int, options: int) -> Floats | None:
             row[int(match[1]) - 1] = 1
         else:
             row[:] = 1 / options
-    return given
+    return table
 
 
 def _legible(predicted: Reply | Refusal, hypotheses: int, options: int) -> list[Floats]:
     """The predictions that can be read."""
     if isinstance(predicted, Refusal):
         return []
-    parsed = [parse_prediction(one.text, hypotheses, options) for one in predicted.completions]
-    return [one for one in parsed if one is not None]
+    tables = [parse_prediction(one.text, hypotheses, options) for one in predicted.completions]
+    return [one for one in tables if one is not None]
 
 
 def _first_fault(replies: Sequence[Reply | Refusal]) -> str:
@@ -211,8 +211,8 @@ def _first_fault(replies: Sequence[Reply | Refusal]) -> str:
     return first.message if isinstance(first, Refusal) else excerpt(first.text, 80)
 
 
-def _prediction(candidate: _Candidate, listed: dict[str, str], seed: int) -> Request:
-    values = {**listed, "asked": quoted(candidate.question), "options": numbered(candidate.options)}
+def _prediction(candidate: _Candidate, classes: dict[str, str], seed: int) -> Request:
+    values = {**classes, "asked": quoted(candidate.question), "options": numbered(candidate.options)}
     return _request("predictions", values, n=PREDICTIONS, seed=seed)
 
 

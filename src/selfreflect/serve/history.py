@@ -42,9 +42,9 @@ class History:
 def detail(exchange: Exchange) -> dict[str, object]:
     """Everything that came of a question. Each answer has the place of its class in ``classes``."""
     answers = exchange.answers
-    drawn = answers.conditioning if exchange.measured else answers.answers
+    draws = answers.conditioning if exchange.measured else answers.answers
     texts = [
-        {"text": text, "class": place} for text, place in zip(drawn, exchange.classes.labels, strict=True)
+        {"text": text, "class": place} for text, place in zip(draws, exchange.classes.labels, strict=True)
     ]
     return {
         **msgspec.structs.asdict(exchange.belief),

@@ -42,9 +42,9 @@ class ModelTable:
             return self._local[name]
         if self._server is not None and (self._names is None or name in self._names):
             return self._server.model(name)
-        known = [*self._local, *(self._names or ())]
-        names = [f"{PREFIX}{one}" for one in known] + known
-        hint = nearest(name, known) or f" Known: {', '.join(names)}."
+        own_names = [*self._local, *(self._names or ())]
+        names = [f"{PREFIX}{one}" for one in own_names] + own_names
+        hint = nearest(name, own_names) or f" Known: {', '.join(names)}."
         raise ChatError(
             404,
             f"there is no model {excerpt(name, 200)}.{hint}",

@@ -99,28 +99,28 @@ class Reflector:
             self._strategies[name] = load_strategy(name)
 
     async def answer(
-        self, chat: ChatRequest, model: ServedModel, id_: str, opened: Callable[[], None]
+        self, chat: ChatRequest, model: ServedModel, id_: str, on_open: Callable[[], None]
     ) -> Exchange:
         """Answer a question.
 
         Args:
-            opened: called as soon as the model has said anything.
+            on_open: called as soon as the model has said anything.
 
         Raises:
             ChatError: an option of the request is unknown, or the model or a strategy failed.
         """
         plan = self._plan(chat)
-        session = Session(model, opened)
+        session = Session(model, on_open)
         reply, drafts = await self._draw(plan, session)
         texts = tuple(completion.text for completion in reply.completions)
         classes, confidence = await self._read(plan, chat.question, texts)
         question = Question(id=id_, text=chat.question, context=chat.context)
         summaries = _named(drafts, id_)
-        answers, measured = await self._measure(plan, session, question, reply, summaries)
+        answers, results = await self._measure(plan, session, question, reply, summaries)
         texts_ = [cut_at(summary.text, chat.stop) for summary in summaries]
         wordings = await self._word(session, question, confidence, classes, texts_)
-        score, recovered, reasons = _values(measured)
-        said = (_cut_off(reply), *confidence.notes, *reasons, wordings[0].note)
+        score, recovered, reasons = _values(results)
+        notes = (_cut_off(reply), *confidence.notes, *reasons, wordings[0].note)
         belief = Belief(
             id=id_,
             model=model.name,
@@ -136,7 +136,7 @@ class Reflector:
             score=score,
             action=wordings[0].action,
             cost=session.spending,
-            notes=tuple(dict.fromkeys(filter(None, said))),
+            notes=tuple(dict.fromkeys(filter(None, notes))),
         )
         choices = []
         for summary, wording in zip(summaries, wordings, strict=True):
@@ -150,7 +150,7 @@ class Reflector:
             answers=answers,
             classes=classes,
             summaries=summaries,
-            measured=measured,
+            measured=results,
         )
 
     def plain_request(self, chat: ChatRequest) -> Request:
@@ -227,13 +227,13 @@ class Reflector:
         """Draw the answers and run the strategy, at the same time as far as the strategy does not wait for
         answers."""
         request = plan.tasks[0].sample_request()
-        drawn = asyncio.create_task(session.draw(request, self._next_count(plan)))
+        reply = asyncio.create_task(session.draw(request, self._next_count(plan)))
         function = self._strategies[plan.strategy]
         try:
-            drafts = await together(session.summarize(task, function, drawn) for task in plan.tasks)
-            return await drawn, drafts
+            drafts = await together(session.summarize(task, function, reply) for task in plan.tasks)
+            return await reply, drafts
         finally:
-            drawn.cancel()
+            reply.cancel()
 
     def _next_count(self, plan: _Plan) -> Callable[[Sequence[str]], Awaitable[int]] | None:
         """How many more answers to draw after some; None without a rule that stops early."""
@@ -276,12 +276,12 @@ class Reflector:
             return answer_set(question, generator, request, first, second), ()
         further = await session.draw(held_out(plan.tasks[0], len(reply.completions)))
         answers = answer_set(question, generator, request, further, reply)
-        measured: list[Measured] = []
+        results: list[Measured] = []
         async with self._judge_is_free:
             for name in plan.measures:
                 measure = self._judge[name].measure
-                measured += await asyncio.to_thread(measure, question, answers, summaries, controls=False)
-        return answers, tuple(measured)
+                results += await asyncio.to_thread(measure, question, answers, summaries, controls=False)
+        return answers, tuple(results)
 
     async def _word(
         self,
@@ -328,18 +328,17 @@ def cut_at(text: str, stop: Iterable[str]) -> str:
 
 def footer(belief: Belief) -> str:
     """One line on the confidence, for clients that show only text."""
-    drawn = counted(belief.num_answers, "answer")
+    answers = counted(belief.num_answers, "answer")
     if belief.confidence is None or belief.confidence_kind is None:
-        return f"[selfreflect: {drawn} drawn, id {belief.id}]"
+        return f"[selfreflect: {answers} drawn, id {belief.id}]"
     kind = belief.confidence_kind.replace("_", " ")
     calibrated = "calibrated" if belief.calibrated else "not calibrated"
-    return (
-        f"[selfreflect: confidence {belief.confidence:.2f} ({kind} of {drawn}, {calibrated}), id {belief.id}]"
-    )
+    share = f"confidence {belief.confidence:.2f} ({kind} of {answers}, {calibrated})"
+    return f"[selfreflect: {share}, id {belief.id}]"
 
 
-def _check_known(option: str, name: str, known: Iterable[str]) -> None:
-    names = list(known)
+def _check_known(option: str, name: str, choices: Iterable[str]) -> None:
+    names = list(choices)
     if name not in names:
         message = f"unknown {option} {excerpt(name)}.{nearest(name, names)} Known: {', '.join(names)}"
         raise ChatError(400, message, param="selfreflect")
@@ -354,11 +353,11 @@ def _named(drafts: Sequence[Summary], id_: str) -> tuple[Summary, ...]:
     return tuple(summaries)
 
 
-def _values(measured: Iterable[Measured]) -> tuple[float | None, float | None, tuple[str, ...]]:
+def _values(results: Iterable[Measured]) -> tuple[float | None, float | None, tuple[str, ...]]:
     """Score and recovered share of the first summary, and why one is missing."""
     score = recovered = None
     notes = []
-    for record in reversed(list(measured)):
+    for record in reversed(list(results)):
         if isinstance(record, Score):
             score = record.value
         elif isinstance(record, Information):

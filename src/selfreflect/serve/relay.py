@@ -26,9 +26,9 @@ def watch(request: Request, work: asyncio.Task[Any]) -> asyncio.Task[None]:
         while (await request.receive())["type"] != "http.disconnect":
             pass
 
-    gone = asyncio.create_task(disconnected())
-    gone.add_done_callback(lambda _: work.cancel())
-    return gone
+    departure = asyncio.create_task(disconnected())
+    departure.add_done_callback(lambda _: work.cancel())
+    return departure
 
 
 async def relay(
@@ -40,16 +40,16 @@ async def relay(
         ChatError: there is no response, or no place in the queue.
     """
     work = asyncio.create_task(_open(chat, model, place))
-    gone = watch(request, work)
+    departure = watch(request, work)
     try:
         stack, response, body = await work
     except asyncio.CancelledError:
-        if gone.done():
+        if departure.done():
             return Response(status_code=CLIENT_CLOSED)
         raise
     headers = {**response.headers, "x-selfreflect-passthrough": chat.passthrough}
     if body is not None:
-        gone.cancel()
+        departure.cancel()
         return Response(body, response.status_code, headers)
     return StreamingResponse(_events(stack, response), response.status_code, headers)
 

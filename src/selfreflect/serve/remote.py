@@ -113,13 +113,13 @@ class RemoteServer:
         async with response:
             try:
                 data = await response.aread()
-                listed = msgspec.json.decode(data, type=_ModelList)
+                models = msgspec.json.decode(data, type=_ModelList)
             except (msgspec.DecodeError, UnicodeDecodeError):
-                listed = _ModelList([])
-            if response.status_code != 200 or not listed.data:
+                models = _ModelList([])
+            if response.status_code != 200 or not models.data:
                 message = f"{self.endpoint.url} lists no models (HTTP {response.status_code})"
                 raise ChatError(502, message, type="upstream_error", code="no_models")
-        self._names = [one.id for one in listed.data]
+        self._names = [one.id for one in models.data]
         self._names_until = now + _LIST_SECONDS
         return self._names
 

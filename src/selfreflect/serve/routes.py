@@ -108,20 +108,20 @@ async def chat_completions(request: Request) -> Response:
         param = chat.passthrough.partition(".")[0]
         raise ChatError(400, message, param=param, code="unsupported")
     id_ = f"sr-{secrets.token_urlsafe(18)}"
-    opened = asyncio.Event()
-    work = asyncio.create_task(_counted(services, _answer(services, chat, model, id_, client, opened)))
-    gone = watch(request, work)
+    first_word = asyncio.Event()
+    work = asyncio.create_task(_counted(services, _answer(services, chat, model, id_, client, first_word)))
+    departure = watch(request, work)
     headers = {"x-selfreflect-id": id_} if chat.reflects else {}
     if chat.stream:
-        return await _stream(chat, work, gone, opened, headers)
+        return await _stream(chat, work, departure, first_word, headers)
     try:
         answer = await work
     except asyncio.CancelledError:
-        if gone.done():
+        if departure.done():
             return Response(status_code=CLIENT_CLOSED)
         raise
     finally:
-        gone.cancel()
+        departure.cancel()
     body = answer.body(chat.requested_model)
     return Response(body, media_type="application/json", headers={**headers, **answer.headers})
 
@@ -132,12 +132,12 @@ async def _answer(
     model: ServedModel,
     id_: str,
     client: str,
-    opened: asyncio.Event,
+    first_word: asyncio.Event,
 ) -> _Response:
     async with services.admission.place(client):
         if not chat.reflects:
-            return await _plain(services.reflector, chat, model, id_, opened)
-        exchange = await services.reflector.answer(chat, model, id_, opened.set)
+            return await _plain(services.reflector, chat, model, id_, first_word)
+        exchange = await services.reflector.answer(chat, model, id_, first_word.set)
         if services.archive is not None:
             await services.archive.add(exchange)
     services.history.add(exchange)
@@ -146,10 +146,10 @@ async def _answer(
 
 
 async def _plain(
-    reflector: Reflector, chat: ChatRequest, model: ServedModel, id_: str, opened: asyncio.Event
+    reflector: Reflector, chat: ChatRequest, model: ServedModel, id_: str, first_word: asyncio.Event
 ) -> _Response:
     """Let a model of this process answer by itself."""
-    session = Session(model, opened.set)
+    session = Session(model, first_word.set)
     reply = await session.ask(reflector.plain_request(chat))
     if isinstance(reply, Refusal):
         raise failed(reply.kind, reply.message)
@@ -182,23 +182,23 @@ async def _counted(services: ServeServices, work: Coroutine[Any, Any, _Response]
 async def _stream(
     chat: ChatRequest,
     work: asyncio.Task[_Response],
-    gone: asyncio.Task[None],
-    opened: asyncio.Event,
+    departure: asyncio.Task[None],
+    first_word: asyncio.Event,
     headers: dict[str, str],
 ) -> Response:
     """Begin a stream once the model has said something, or failed, or taken long."""
-    opening = asyncio.create_task(opened.wait())
-    await asyncio.wait((work, gone, opening), timeout=OPEN_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+    opening = asyncio.create_task(first_word.wait())
+    await asyncio.wait((work, departure, opening), timeout=OPEN_SECONDS, return_when=asyncio.FIRST_COMPLETED)
     opening.cancel()
-    if gone.done():
+    if departure.done():
         return Response(status_code=CLIENT_CLOSED)
     if work.done():
         headers = {**headers, **work.result().headers}
 
     async def events() -> AsyncIterator[bytes]:
         try:
-            while not work.done() and not gone.done():
-                waiting = (work, gone)
+            while not work.done() and not departure.done():
+                waiting = (work, departure)
                 await asyncio.wait(waiting, timeout=KEEP_ALIVE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
                 if not work.done():
                     yield KEEP_ALIVE

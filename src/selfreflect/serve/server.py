@@ -81,11 +81,11 @@ def _http_error(request: Request, error: Any) -> JSONResponse:
 
 
 def _failure(_: Request, error: Any) -> JSONResponse:
-    described = as_chat_error(error)
-    if described.status >= 500:
-        log.warning("%s", described)
-    headers = {} if described.retry_after is None else {"Retry-After": str(described.retry_after)}
-    return JSONResponse(described.body, described.status, headers)
+    answer = as_chat_error(error)
+    if answer.status >= 500:
+        log.warning("%s", answer)
+    headers = {} if answer.retry_after is None else {"Retry-After": str(answer.retry_after)}
+    return JSONResponse(answer.body, answer.status, headers)
 
 
 def serve(bound: socket.socket, services: ServeServices, allowed: Access) -> None:

@@ -40,9 +40,9 @@ class Session:
         opened: called as soon as the model has said anything.
     """
 
-    def __init__(self, model: ServedModel, opened: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, model: ServedModel, on_open: Callable[[], None] = lambda: None) -> None:
         self.model = model
-        self._opened = opened
+        self._opened = on_open
         self._began = time.perf_counter()
         self._completions = self._prompt_tokens = self._completion_tokens = 0
 
@@ -87,7 +87,7 @@ class Session:
         return reply
 
     async def summarize(
-        self, task: ConversationTask, function: StrategyFunction, drawn: asyncio.Task[Reply]
+        self, task: ConversationTask, function: StrategyFunction, reply: asyncio.Task[Reply]
     ) -> Summary:
         """Run a strategy. Where it wants fresh answers, it gets those that are drawn anyway.
 
@@ -96,7 +96,7 @@ class Session:
         fresh = task.sample_request()
 
         async def reply_to(request: Request) -> Reply | Refusal:
-            return await drawn if request == fresh else await self.ask(request)
+            return await reply if request == fresh else await self.ask(request)
 
         run = StrategyRun(task, function, self.model.generator)
         try:

@@ -68,10 +68,10 @@ class UnsurePolicy:
     below: float
 
     def __post_init__(self) -> None:
-        known = list(get_args(WhenUnsure))
-        if self.action not in known:
-            hint = nearest(self.action, known)
-            raise ConfigError(f"no action {self.action!r} when unsure.{hint} Known: {', '.join(known)}")
+        actions = list(get_args(WhenUnsure))
+        if self.action not in actions:
+            hint = nearest(self.action, actions)
+            raise ConfigError(f"no action {self.action!r} when unsure.{hint} Known: {', '.join(actions)}")
         if not 0 < self.below <= 1:
             raise ConfigError(
                 f"the confidence below which to {self.action} must lie in (0, 1], not {self.below}"

@@ -111,8 +111,8 @@ def _shares(information: Information) -> tuple[float | None, ...]:
         return ()
     shares: list[float | None] = []
     for answer in information.answers:
-        told = math.fsum(word.told for word in answer)
-        shares.append(told / information.bits_available if answer else None)
+        bits = math.fsum(word.told for word in answer)
+        shares.append(bits / information.bits_available if answer else None)
     return tuple(shares)
 
 

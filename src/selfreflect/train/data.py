@@ -67,10 +67,10 @@ def _check_splits(folder: Path, rows: list[dict[str, Any]]) -> None:
     for name in ("dev", "test"):
         file = folder / f"{name}.jsonl"
         others = {row.get("question_id") for _, row in _lines(file)} if file.is_file() else set()
-        if shared := sorted(map(str, train & others)):
+        if duplicates := sorted(map(str, train & others)):
             raise DataError(
-                f"{folder}: train.jsonl shares {counted(len(shared), 'question')} with {name}.jsonl, for "
-                f"example {excerpt(shared[0])}. What is measured there would have been learned."
+                f"{folder}: train.jsonl shares {counted(len(duplicates), 'question')} with {name}.jsonl, for "
+                f"example {excerpt(duplicates[0])}. What is measured there would have been learned."
             )
 
 

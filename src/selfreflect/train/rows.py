@@ -244,10 +244,10 @@ def _pairs(choices: Sequence[Candidate], options: RowOptions) -> list[Pair] | st
     """Pairs with the widest margin first, or why there is none."""
     if len(choices) < 2:
         return "only one summary, so no pair"
-    ordered = sorted(choices, key=lambda one: -one.merit)
+    ranking = sorted(choices, key=lambda one: -one.merit)
     alike = []
-    for number, better in enumerate(ordered):
-        for worse in ordered[number + 1 :]:
+    for number, better in enumerate(ranking):
+        for worse in ranking[number + 1 :]:
             shorter, longer = sorted((max(1, better.words), max(1, worse.words)))
             if longer <= options.length_ratio * shorter:
                 alike.append((better, worse))

@@ -187,7 +187,7 @@ class TrainingJob:
         rows = _rendered(_without_markers(rows, tokenizer), tokenizer)
         if not rows:
             raise DataError("there is nothing to train on: every row holds a marker of the chat template")
-        started = time.monotonic()
+        start = time.monotonic()
         trainer = trainer_class(
             model=model,
             args=arguments,
@@ -206,7 +206,7 @@ class TrainingJob:
             trainer.model.save_pretrained(self.output, selected_adapters=["default"])
             self._name_base(self.output)
             logs = [entry for entry in trainer.state.log_history if "train_runtime" not in entry]
-            self._record(len(rows), time.monotonic() - started, result.metrics | {"change": change}, logs)
+            self._record(len(rows), time.monotonic() - start, result.metrics | {"change": change}, logs)
         return self.output
 
     def _model(self) -> tuple[Any, Any, Any]:
@@ -232,8 +232,8 @@ class TrainingJob:
 
     def _checkpoint(self, resume: bool) -> str | None:
         """The checkpoint to go on from; None for a new training, whose directory must be empty."""
-        found = [path for path in self.output.glob("checkpoint-*") if path.name[11:].isdecimal()]
-        checkpoints = sorted(found, key=lambda path: int(path.name[11:]))
+        folders = [path for path in self.output.glob("checkpoint-*") if path.name[11:].isdecimal()]
+        checkpoints = sorted(folders, key=lambda path: int(path.name[11:]))
         if not resume:
             if self.output.exists() and any(self.output.iterdir()):
                 raise ConfigError(f"{self.output} is not empty. Give another directory, or resume.")
@@ -245,12 +245,12 @@ class TrainingJob:
 
     def _check_base(self, folder: Path) -> None:
         """Refuse an adapter or checkpoint of another base model."""
-        found = find_adapter(folder)
-        if found is None:
+        adapter = find_adapter(folder)
+        if adapter is None:
             raise ConfigError(f"{folder} holds no adapter")
-        if found.base not in (self.base, self.source.path):
+        if adapter.base not in (self.base, self.source.path):
             raise ConfigError(
-                f"{folder} was trained on the base model {excerpt(found.base, 200)}, not on "
+                f"{folder} was trained on the base model {excerpt(adapter.base, 200)}, not on "
                 f"{excerpt(self.base, 200)}. Name that one, or train anew in another directory."
             )
 
@@ -289,13 +289,13 @@ def _without_markers(rows: Rows, tokenizer: Any) -> list[dict[str, Any]]:
     take it for the end of a turn."""
     markers = {str(token) for token in tokenizer.added_tokens_decoder.values()}
     markers |= {*tokenizer.all_special_tokens}
-    kept = []
+    clean = []
     for row in rows:
         turns = [turn for name in _TEXTS for turn in row.get(name, [])]
         texts = [turn["content"] if isinstance(turn, dict) else turn for turn in turns]
         if not any(marker in text for marker in markers if marker.strip() for text in texts):
-            kept.append(row)
-    return kept
+            clean.append(row)
+    return clean
 
 
 _TEXTS = ("prompt", "completion", "chosen", "rejected")
@@ -304,17 +304,17 @@ _TEXTS = ("prompt", "completion", "chosen", "rejected")
 
 def _rendered(rows: Rows, tokenizer: Any) -> list[dict[str, Any]]:
     """Write prompts whose last turn the model has begun as one text, which trainers would close otherwise."""
-    begun = []
+    result_rows = []
     for row in rows:
         messages = row["prompt"]
         if isinstance(messages, str) or messages[-1]["role"] != "assistant" or "completion" in row:
-            begun.append(row)
+            result_rows.append(row)
             continue
         text = tokenizer.apply_chat_template(messages, tokenize=False, continue_final_message=True)
         if tokenizer.bos_token and tokenizer("")["input_ids"][:1] == [tokenizer.bos_token_id]:
             text = text.removeprefix(tokenizer.bos_token)  # which the tokenizer adds again
-        begun.append({**row, "prompt": text})
-    return begun
+        result_rows.append({**row, "prompt": text})
+    return result_rows
 
 
 def _trained_weights(model: Any) -> dict[str, Any]:

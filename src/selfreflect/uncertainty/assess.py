@@ -66,16 +66,16 @@ class Assessment:
         estimators: Sequence[str],
         method: Method,
     ) -> None:
-        chosen = choose_estimators(estimators)
+        table = choose_estimators(estimators)
         similarity = make_similarity(method.similarity)
         relevance = similarity if method.similarity == "embedding" else None  # others know no meaning
         functions = [Correctness(name, method.asker) for name in method.correctness]
         method.rule.prepare(questions)
-        if any(name in ("eigv", "deg", "ecc", "sentence_sar", "sar") for name in chosen):
+        if any(name in ("eigv", "deg", "ecc", "sentence_sar", "sar") for name in table):
             prepare(similarity, (text for question in questions for text in question.answers))
         samples = [Samples(question, method.rule, similarity, relevance) for question in questions]
         counted: frozenset[str] = frozenset()
-        names = [name for name, estimator in chosen.items() if estimator.needs == "model"]
+        names = [name for name, estimator in table.items() if estimator.needs == "model"]
         if names:
             judged = [one.judged_answer for one in samples]
             questions, counted = ask_estimates(names, questions, judged, method.rule, method.asker)
@@ -88,12 +88,12 @@ class Assessment:
         self.counted = counted
         """Estimators whose values are shares of a model's replies, because it does not tell probabilities."""
         self.values = {
-            name: [estimate(estimator, one) for one in self.samples] for name, estimator in chosen.items()
+            name: [estimate(estimator, one) for one in self.samples] for name, estimator in table.items()
         }
         self.labels: dict[str, list[bool | None]] = {}
         """Of the judged answers, by kind of correctness."""
         self._greedy_labels: dict[str, list[bool | None]] = {}
-        has_greedy = any(estimator.of_greedy for estimator in chosen.values())
+        has_greedy = any(estimator.of_greedy for estimator in table.values())
         for function in functions:
             if has_greedy:
                 function.prepare([*questions, *questions], [*self.answers, *self._greedy])
@@ -141,9 +141,9 @@ class Assessment:
     def _lengths(self, answers: Sequence[str | None]) -> list[float | None]:
         lengths: list[float | None] = []
         for question, answer, judged in zip(self.questions, answers, self.answers, strict=True):
-            counted = None if answer is None else float(len(words(answer)))
+            word_count = None if answer is None else float(len(words(answer)))
             is_known = question.length is not None and answer == judged
-            lengths.append(question.length if is_known else counted)
+            lengths.append(question.length if is_known else word_count)
         return lengths
 
     @cached_property
@@ -152,9 +152,9 @@ class Assessment:
         without any."""
         pairs = []
         for one in self.samples:
-            stated, share = (estimate(ESTIMATORS[name], one) for name in ("stated", "modal_share"))
-            if not isinstance(stated, NoValue) and not isinstance(share, NoValue):
-                pairs.append((stated, share))
+            confidence, share = (estimate(ESTIMATORS[name], one) for name in ("stated", "modal_share"))
+            if not isinstance(confidence, NoValue) and not isinstance(share, NoValue):
+                pairs.append((confidence, share))
         if not pairs:
             return None
         stated_column, shares = zip(*pairs, strict=True)
@@ -228,10 +228,10 @@ def predictions(
     results.append(_prediction(assessment, "constant", correctness, measures, columns))
     results.append(_isotonic_baseline(assessment, correctness, measures))
     lengths = [assessment.lengths[index] for index in indices]
-    known = [place for place, length in enumerate(lengths) if length is not None]
-    if known:
-        shorter = -np.array([lengths[place] for place in known], dtype=np.float64)
-        columns = (shorter, labels[known], [None] * len(known))
+    places = [place for place, length in enumerate(lengths) if length is not None]
+    if places:
+        shorter = -np.array([lengths[place] for place in places], dtype=np.float64)
+        columns = (shorter, labels[places], [None] * len(places))
         results.append(_prediction(assessment, "length", correctness, measures, columns))
     return results
 
@@ -277,22 +277,22 @@ def _prediction(
     scores, labels, lengths = columns
     baseline = name not in ESTIMATORS
     probability = name in PROBABILITIES or (not baseline and ESTIMATORS[name].is_probability)
-    measured: dict[str, Measurement] = {}
+    measurements: dict[str, Measurement] = {}
     isotonic: dict[str, Measurement] = {}
     if len(scores):
         usable = [m for m in measures if m not in MEASURES or probability or not MEASURES[m].probability]
-        measured = measure_all(usable, Tally.of(scores, labels))
+        measurements = measure_all(usable, Tally.of(scores, labels))
     if len(scores) >= FOLDS and name not in PROBABILITIES:
         try:
             isotonic = measure_all(CALIBRATED, Tally.of(cross_fit("isotonic", scores, labels), labels))
         except MissingExtraError:
             isotonic = {}
     audit = None
-    known = [place for place, length in enumerate(lengths) if length is not None]
-    if len(known) > 2:
-        audit = audit_length(scores[known], labels[known], [lengths[place] or 0.0 for place in known])
+    places = [place for place, length in enumerate(lengths) if length is not None]
+    if len(places) > 2:
+        audit = audit_length(scores[places], labels[places], [lengths[place] or 0.0 for place in places])
     total = len(assessment.questions)
-    return Prediction(name, correctness, len(scores), total, measured, isotonic, audit, baseline)
+    return Prediction(name, correctness, len(scores), total, measurements, isotonic, audit, baseline)
 
 
 @dataclass(frozen=True)
@@ -322,22 +322,22 @@ def calibration_by_size(
     """
     results = []
     for size in sizes:
-        drawn = [subsample(question, size) for question in questions if len(question.answers) >= size]
-        chosen = replace(method, correctness=(correctness,))
-        assessment = Assessment(drawn, ["modal_share", "split_half"], chosen)
+        samples = [subsample(question, size) for question in questions if len(question.answers) >= size]
+        own_method = replace(method, correctness=(correctness,))
+        assessment = Assessment(samples, ["modal_share", "split_half"], own_method)
         (name,) = assessment.labels
         _, shares, labels = assessment.labelled_scores("modal_share", name)
         if not len(labels):
             raise DataError(f"no question has {size} answers and a label of correctness")
         _, split, _ = assessment.labelled_scores("split_half", name)
-        measured = measure_all(("ece_10_left", "smooth_ece", "brier", "auroc"), Tally.of(shares, labels))
+        measurements = measure_all(("ece_10_left", "smooth_ece", "brier", "auroc"), Tally.of(shares, labels))
         result = SizedCalibration(
             samples=size,
             n=len(labels),
             accuracy=float(labels.mean()),
             share=float(shares.mean()),
             split_half=float(split.mean()) if len(split) else None,
-            measures=measured,
+            measures=measurements,
             split_half_ece=measure_all(["ece_10_left"], Tally.of(split, labels))["ece_10_left"]
             if len(split)
             else None,

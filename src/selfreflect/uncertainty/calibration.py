@@ -91,9 +91,9 @@ def smooth_ece(tally: Tally) -> Floats:
     high = np.ones(coefficients.shape[:-1])
     for _ in range(16):
         bandwidth = (low + high) / 2
-        heard = slice(int(_FADED / (np.pi * bandwidth.min(initial=1.0))) + 1)
-        fading = np.exp(-((np.pi * bandwidth[..., None] * wave[heard]) ** 2) / 2)
-        larger = np.abs((coefficients[..., heard] * fading) @ cosines[heard]).mean(-1) > bandwidth
+        band = slice(int(_FADED / (np.pi * bandwidth.min(initial=1.0))) + 1)
+        fading = np.exp(-((np.pi * bandwidth[..., None] * wave[band]) ** 2) / 2)
+        larger = np.abs((coefficients[..., band] * fading) @ cosines[band]).mean(-1) > bandwidth
         low, high = np.where(larger, bandwidth, low), np.where(larger, high, bandwidth)
     return np.asarray((low + high) / 2)
 

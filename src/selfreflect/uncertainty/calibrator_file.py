@@ -48,10 +48,10 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     def refuse_overlap(self, questions: Sequence[AnsweredQuestion]) -> None:
         """Raise DataError if the calibrator was fitted on one of these questions."""
-        fitted = set(self.questions)
+        own = set(self.questions)
         for question in questions:
-            if not fitted.isdisjoint(digests([question])):
-                count = sum(not fitted.isdisjoint(digests([one])) for one in questions)
+            if not own.isdisjoint(digests([question])):
+                count = sum(not own.isdisjoint(digests([one])) for one in questions)
                 raise DataError(
                     f"{count} of {len(questions)} questions were used to fit this calibrator, the first is "
                     f"{excerpt(question.id)}: calibrated confidences would look better than they are. "

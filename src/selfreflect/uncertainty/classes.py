@@ -71,23 +71,23 @@ class ClassRule:
         asker: Asker | None = None,
         store: Journal[ModelReplies] | None = None,
     ) -> None:
-        self._kind, _, written = name.partition(":")
+        self._kind, _, argument = name.partition(":")
         if self._kind not in RULES:
-            known = ", ".join(RULES)
-            raise ConfigError(f"no class rule {name!r}.{nearest(self._kind, list(RULES))} Known: {known}")
+            names = ", ".join(RULES)
+            raise ConfigError(f"no class rule {name!r}.{nearest(self._kind, list(RULES))} Known: {names}")
         self._order = order
         self.name = self._kind
         self._relation: Relation | None = None
         if self._kind in THRESHOLDS:
-            sign = written[:1] if written.startswith(">") else ""
+            sign = argument[:1] if argument.startswith(">") else ""
             threshold = threshold_of(name.replace(":>", ":", 1), THRESHOLDS[self._kind])
             least = float(np.nextafter(threshold, np.inf)) if sign else threshold
             self._relation = Close(make_similarity(self._kind), least)
             self.name = f"{self._kind}:{sign}{threshold:g}, {order}"
         elif self._kind == "nli":
-            self._relation = Entailment(written, store)
+            self._relation = Entailment(argument, store)
             self.name = f"{name}, {order}"
-        elif written:
+        elif argument:
             raise ConfigError(f"the class rule {self._kind!r} has no threshold")
         elif self._kind == "judge":
             if asker is None:
@@ -140,9 +140,9 @@ def threshold_of(name: str, default: float) -> float:
     Raises:
         ConfigError: it is not a number in (0, 1].
     """
-    _, colon, written = name.partition(":")
+    _, colon, argument = name.partition(":")
     try:
-        value = float(written) if colon else default
+        value = float(argument) if colon else default
     except ValueError:
         value = 0.0
     if not 0 < value <= 1:

@@ -38,18 +38,18 @@ class Correctness:
     """
 
     def __init__(self, name: str, asker: Asker | None = None) -> None:
-        self._kind, _, written = name.partition(":")
+        self._kind, _, argument = name.partition(":")
         if self._kind not in CORRECTNESS:
-            known = ", ".join(CORRECTNESS)
+            names = ", ".join(CORRECTNESS)
             hint = nearest(self._kind, list(CORRECTNESS))
-            raise ConfigError(f"no correctness function {name!r}.{hint} Known: {known}")
+            raise ConfigError(f"no correctness function {name!r}.{hint} Known: {names}")
         self.name = self._kind
         self._threshold = 1.0
         self._embed: EmbeddingSimilarity | None = None
         if self._kind in THRESHOLDS:
             self._threshold = threshold_of(name, THRESHOLDS[self._kind])
             self.name = f"{self._kind}:{self._threshold:g}"
-        elif written:
+        elif argument:
             raise ConfigError(f"{self._kind!r} has no threshold")
         if self._kind == "embedding":
             self._embed = EmbeddingSimilarity()
@@ -99,10 +99,10 @@ class Correctness:
         if self._kind == "exact":
             return float(normalised(answer) == normalised(gold))
         if self._kind == "numeric":
-            number, wanted = last_number(answer), last_number(gold)
-            if number is None or wanted is None:
+            number, target = last_number(answer), last_number(gold)
+            if number is None or target is None:
                 return float(normalised(answer) == normalised(gold))
-            return float(abs(number - wanted) <= 1e-6 * abs(wanted))
+            return float(abs(number - target) <= 1e-6 * abs(target))
         if self._kind == "substring":
             return float(bool(gold.strip()) and gold.strip().lower() in answer.lower())
         if self._kind == "squad_f1":
@@ -123,8 +123,8 @@ def squad_f1(answer: str, gold: str) -> float:
     one, other = _squad_words(answer), _squad_words(gold)
     if not one or not other:
         return float(one == other)
-    shared = (Counter(one) & Counter(other)).total()
-    return 2 * shared / (len(one) + len(other))
+    overlap = (Counter(one) & Counter(other)).total()
+    return 2 * overlap / (len(one) + len(other))
 
 
 def _squad_words(text: str) -> list[str]:

@@ -347,8 +347,10 @@ def choose_estimators(names: Sequence[str]) -> dict[str, Estimator]:
     """
     for name in names:
         if name not in ESTIMATORS:
-            known = list(ESTIMATORS)
-            raise ConfigError(f"no estimator {name!r}.{nearest(name, known)} Known: {', '.join(known)}")
+            all_names = list(ESTIMATORS)
+            raise ConfigError(
+                f"no estimator {name!r}.{nearest(name, all_names)} Known: {', '.join(all_names)}"
+            )
     return {name: ESTIMATORS[name] for name in names}
 
 

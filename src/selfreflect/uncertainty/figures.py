@@ -37,13 +37,13 @@ def reliability_figure(
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
         above.plot([0, 1], [0, 1], color=QUIET, linewidth=0.8)
         for place, (label, bins) in enumerate(versions.items()):
-            filled = [one for one in bins if one.n]
-            x = [one.confidence for one in filled]
-            low, high = [one.accuracy_low for one in filled], [one.accuracy_high for one in filled]
+            points = [one for one in bins if one.n]
+            x = [one.confidence for one in points]
+            low, high = [one.accuracy_low for one in points], [one.accuracy_high for one in points]
             above.vlines(x, low, high, color=_COLOURS[place], linewidth=1.2)
             above.plot(
                 x,
-                [one.accuracy for one in filled],
+                [one.accuracy for one in points],
                 MARKERS[place],
                 color=_COLOURS[place],
                 markersize=5,
@@ -104,10 +104,10 @@ def length_figure(
     step = dots_step(len(values))
     with drawing(name, "page", 2.8) as figure:
         panels = figure.subplots(1, 2, sharex=True, sharey=True)
-        for axes, wanted, title in zip(panels, (1, 0), ("correct", "wrong"), strict=True):
-            places = [place for place, one in enumerate(correct) if one == wanted]
-            drawn = [place for place in places if place % step == 0]
-            x, y = [lengths[place] for place in drawn], [values[place] for place in drawn]
+        for axes, outcome, title in zip(panels, (1, 0), ("correct", "wrong"), strict=True):
+            places = [place for place, one in enumerate(correct) if one == outcome]
+            points = [place for place in places if place % step == 0]
+            x, y = [lengths[place] for place in points], [values[place] for place in points]
             axes.plot(x, y, "o", color=MARK, markersize=DOT, markeredgewidth=0)
             axes.set_title(f"{title} (n = {len(places)})")
             axes.grid(color=LINE, linewidth=0.6)

@@ -113,8 +113,8 @@ class Headline:
         calibrated = "" if after is None else f"{after:.3f} after calibration on other questions"
         if before is None:
             return f"its calibration error (ECE) is {calibrated}"
-        given = f"its calibration error (ECE) is {before:.3f} as it is"
-        return f"{given} and {calibrated}" if calibrated else given
+        clause = f"its calibration error (ECE) is {before:.3f} as it is"
+        return f"{clause} and {calibrated}" if calibrated else clause
 
     def _brier_sentence(self, best: Prediction) -> str:
         """Compare the squared error with that of always saying the accuracy."""
@@ -139,11 +139,11 @@ def _value(measures: Mapping[str, Measurement], name: str) -> float | None:
     return measures[name].value if name in measures else None
 
 
-def _with_interval(measured: Measurement) -> str:
+def _with_interval(measurement: Measurement) -> str:
     interval = ""
-    if measured.low is not None and measured.high is not None:
-        interval = f" (95% {measured.low:.3f} to {measured.high:.3f})"
-    return f"{measured.value:.3f}{interval}"
+    if measurement.low is not None and measurement.high is not None:
+        interval = f" (95% {measurement.low:.3f} to {measurement.high:.3f})"
+    return f"{measurement.value:.3f}{interval}"
 
 
 def _signed(value: float | None) -> str:

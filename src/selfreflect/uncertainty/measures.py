@@ -150,9 +150,9 @@ def measure_all(
     """
     for name in names:
         if name not in MEASURES:
-            known = list(MEASURES)
+            all_names = list(MEASURES)
             raise ConfigError(
-                f"there is no measure {name!r}.{nearest(name, known)} Known: {', '.join(known)}"
+                f"there is no measure {name!r}.{nearest(name, all_names)} Known: {', '.join(all_names)}"
             )
     resampled: dict[str, list[Floats]] = {name: [] for name in names}
     if tally.n >= FEWEST_RESAMPLED:
@@ -212,5 +212,5 @@ def faithfulness(
     bin_of = np.searchsorted(np.arange(1, bins) / bins, has, side="right")
     close = 1 - np.abs(says - has)
     sums, sizes = np.bincount(bin_of, close, bins), np.bincount(bin_of, minlength=bins)
-    filled = sizes > 0
-    return float((sums[filled] / sizes[filled]).mean())
+    nonempty = sizes > 0
+    return float((sums[nonempty] / sizes[nonempty]).mean())

@@ -79,8 +79,10 @@ def with_interval(measurement: Measurement | None) -> tuple[Cell, Cell]:
 
 def undefined_notes(rows: Iterable[Prediction]) -> list[str]:
     """Why numbers are missing, one sentence for each reason."""
-    measured = [one for row in rows for one in row.measures.values()]
-    notes = [f"Undefined (–): {reason}." for reason in dict.fromkeys(m.undefined for m in measured) if reason]
+    measurements = [one for row in rows for one in row.measures.values()]
+    notes = [
+        f"Undefined (–): {reason}." for reason in dict.fromkeys(m.undefined for m in measurements) if reason
+    ]
     notes.append("Measures of calibration are left out where a score is no probability.")
     return notes
 

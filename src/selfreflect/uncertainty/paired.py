@@ -45,12 +45,12 @@ def auroc_difference(one: Floats, other: Floats, correct: Floats, *, seed: int =
     if np.isnan(value):
         return None
     rng = np.random.default_rng(seed)
-    drawn = []
+    differences = []
     if n >= FEWEST_RESAMPLED:
         for _ in range(RESAMPLES):
             rows = rng.integers(0, n, n)
-            drawn.append(difference(np.bincount(rows, minlength=n).astype(np.float64)))
-    defined = np.array(drawn, dtype=np.float64)
+            differences.append(difference(np.bincount(rows, minlength=n).astype(np.float64)))
+    defined = np.array(differences, dtype=np.float64)
     defined = defined[~np.isnan(defined)]
     if len(defined) < 0.95 * RESAMPLES:
         return Difference(value, None, None)

@@ -77,19 +77,19 @@ class AnsweredQuestion:
     """Values of estimators that were measured before, such as by the judge of a run."""
 
 
-def token_fields(stored: Sequence[AnswerTokens | NoLogprobs]) -> dict[str, Any]:
+def token_fields(records: Sequence[AnswerTokens | NoLogprobs]) -> dict[str, Any]:
     """The fields of a question that come from the log-probabilities of its answers, as a run stores them."""
-    if not stored:
+    if not records:
         return {}
-    known = [tokens for tokens in stored if isinstance(tokens, AnswerTokens)]
-    for tokens in stored:
+    answers = [tokens for tokens in records if isinstance(tokens, AnswerTokens)]
+    for tokens in records:
         if not isinstance(tokens, AnswerTokens):
             return {"missing_logprobs": f"an answer has no log-probabilities: {WHY[tokens]}"}
         if not tokens.texts:
             return {"missing_logprobs": "an answer is blank, so it has no tokens"}
-    certainties = [tokens.self_certainty for tokens in known]
+    certainties = [tokens.self_certainty for tokens in answers]
     return {
-        "logprobs": tuple(tokens.logprobs for tokens in known),
-        "tokens": tuple(tokens.texts for tokens in known),
+        "logprobs": tuple(tokens.logprobs for tokens in answers),
+        "tokens": tuple(tokens.texts for tokens in answers),
         "self_certainty": None if None in certainties else tuple(certainties),
     }

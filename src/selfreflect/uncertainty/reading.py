@@ -143,7 +143,7 @@ def _question(item: ItemRow, row: Row, ids: RowIds, gold: str) -> AnsweredQuesti
     aliases = field_list(row, "aliases")
     if not all(isinstance(one, list) and all(isinstance(text, str) for text in one) for one in aliases):
         raise row.error("the field 'aliases' must be a list of lists of texts")
-    known = token_values(item, answers)
+    values = token_values(item, answers)
     return AnsweredQuestion(
         id=ids.take(item.row, item.question, item.context, item.id_column),
         text=item.question,
@@ -151,9 +151,9 @@ def _question(item: ItemRow, row: Row, ids: RowIds, gold: str) -> AnsweredQuesti
         gold=_right_answers(row, gold),
         aliases=tuple(tuple(one) for one in aliases),
         answer=row.optional_text(_RESPONSE) or None,
-        logprobs=known.logprobs or None,
-        tokens=known.tokens or None,
-        self_certainty=known.self_certainty or None,
+        logprobs=values.logprobs or None,
+        tokens=values.tokens or None,
+        self_certainty=values.self_certainty or None,
         confidence=confidence,
         length=_number(row, "length", 0, math.inf),
         correct=_label(row),

@@ -33,9 +33,9 @@ def jaccard(texts: Sequence[str]) -> Floats:
     present = np.zeros((len(texts), max(1, len(vocabulary))))
     if cells:
         present[tuple(zip(*cells, strict=True))] = 1
-    shared = present @ present.T
+    overlap = present @ present.T
     sizes = present.sum(1)
-    matrix: Floats = shared / np.maximum(sizes[:, None] + sizes - shared, 1)
+    matrix: Floats = overlap / np.maximum(sizes[:, None] + sizes - overlap, 1)
     np.fill_diagonal(matrix, 1)
     return matrix
 

@@ -204,26 +204,26 @@ def calibration_table(
         indices: the questions that ``confidences`` belong to.
     """
     own_labels = assessment.labels_of(estimator, correctness)
-    known = [place for place, index in enumerate(indices) if own_labels[index] is not None]
-    labels = np.array([float(bool(own_labels[indices[place]])) for place in known])
+    places = [place for place, index in enumerate(indices) if own_labels[index] is not None]
+    labels = np.array([float(bool(own_labels[indices[place]])) for place in places])
     columns = [Column("confidence"), Column("n", "d"), Column("mean", ".3f")]
     rows: list[tuple[Cell, ...]] = []
-    if not known:
+    if not places:
         rows.append(
             (f"{estimator}: {how}", len(indices), float(confidences.mean()) if len(indices) else None)
         )
         return Table("Calibration", tuple(columns), tuple(rows), ("No labels, so nothing to compare with.",))
-    after = confidences[known]
-    versions = {f"{estimator}: {how}": after, BASELINES["constant"]: np.full(len(known), labels.mean())}
+    after = confidences[places]
+    versions = {f"{estimator}: {how}": after, BASELINES["constant"]: np.full(len(places), labels.mean())}
     if ESTIMATORS[estimator].is_probability:
         column = assessment.values[estimator]
-        before = [value for place in known if isinstance(value := column[indices[place]], float)]
+        before = [value for place in places if isinstance(value := column[indices[place]], float)]
         versions = {f"{estimator}: before": np.array(before), **versions}
     for name, values in versions.items():
-        measured = measure_all(AFTER, Tally.of(values, labels))
-        cells: list[Cell] = [name, len(known), float(values.mean())]
+        measurements = measure_all(AFTER, Tally.of(values, labels))
+        cells: list[Cell] = [name, len(places), float(values.mean())]
         for measure in AFTER:
-            cells += _cells(measured[measure])
+            cells += _cells(measurements[measure])
         rows.append(tuple(cells))
     for measure in AFTER:
         columns += [Column(measure, ".3f"), Column("95%")]

@@ -82,12 +82,12 @@ class Tally:
         rows_at_once = max(1, _BLOCK // max(n, size))
         for start in range(0, number, rows_at_once):
             rows = min(rows_at_once, number - start)
-            drawn = cell_of[rng.integers(0, n, (rows, n))] + 2 * size * np.arange(rows)[:, None]
-            counts = np.bincount(drawn.ravel(), minlength=2 * size * rows).reshape(rows, 2, size)
+            sample = cell_of[rng.integers(0, n, (rows, n))] + 2 * size * np.arange(rows)[:, None]
+            counts = np.bincount(sample.ravel(), minlength=2 * size * rows).reshape(rows, 2, size)
             yield Tally(self.values, counts.sum(1).astype(np.float64), counts[:, 0].astype(np.float64))
 
 
-def _refuse_first(wrong: np.ndarray, values: Floats, what: str, needed: str) -> None:
+def _refuse_first(wrong: np.ndarray, values: Floats, what: str, requirement: str) -> None:
     if wrong.any():
         index = int(np.argmax(wrong))
-        raise DataError(f"{what} {index} is {values[index]:g}; it must be {needed}")
+        raise DataError(f"{what} {index} is {values[index]:g}; it must be {requirement}")

@@ -133,13 +133,13 @@ class JudgeReward(Reward):
         for case, text in zip(cases, texts, strict=True):
             if isinstance(text, str):
                 groups.setdefault(case, {})[text] = None
-        measured = {case: self.measure(*case, list(group)) for case, group in groups.items()}
+        by_case = {case: self.measure(*case, list(group)) for case, group in groups.items()}
         outcomes: list[Outcome] = []
         for case, text in zip(cases, texts, strict=True):
             if isinstance(text, Unrewarded):
                 outcomes.append(text)
                 continue
-            outcome = measured[case][text]
+            outcome = by_case[case][text]
             if isinstance(outcome, float):
                 outcome -= self.length_penalty * min(len(text.split()), MOST_WORDS)
             outcomes.append(outcome)

@@ -53,10 +53,12 @@ class StatedReward(Reward):
         raise NotImplementedError
 
     def outcomes(self, texts: Sequence[str | Unrewarded], columns: BatchColumns) -> list[Outcome]:
-        parsed = [text if isinstance(text, Unrewarded) else parse_stated(text, self.out_of) for text in texts]
-        answers = [None if isinstance(one, Unrewarded) else one.answer for one in parsed]
+        statements = [
+            text if isinstance(text, Unrewarded) else parse_stated(text, self.out_of) for text in texts
+        ]
+        answers = [None if isinstance(one, Unrewarded) else one.answer for one in statements]
         outcomes: list[Outcome] = []
-        for truth, one in zip(self.truths(answers, columns), parsed, strict=True):
+        for truth, one in zip(self.truths(answers, columns), statements, strict=True):
             if truth is None or isinstance(one, Unrewarded):
                 outcomes.append(one if isinstance(one, Unrewarded) and truth is not None else None)
             elif one.confidence is None:
@@ -255,9 +257,9 @@ class MultiAnswerBrier(Reward):
         return -float(self.most)
 
     def outcomes(self, texts: Sequence[str | Unrewarded], columns: BatchColumns) -> list[Outcome]:
-        known = columns.lists(self.column, single=self.against == "gold")
+        references = columns.lists(self.column, single=self.against == "gold")
         outcomes: list[Outcome] = []
-        for text, answers in zip(texts, known, strict=True):
+        for text, answers in zip(texts, references, strict=True):
             guesses = self._guesses(text)
             if not answers:
                 outcomes.append(None)

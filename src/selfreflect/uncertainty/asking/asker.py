@@ -77,15 +77,15 @@ class Asker:
             StoreError: the disk refuses.
         """
         keys = [self._digest(inquiry) for inquiry in inquiries]
-        stored = self._own if self._store is None else self._store.records
+        records = self._own if self._store is None else self._store.records
         missing: dict[str, Inquiry] = {}
         for key, inquiry in zip(keys, inquiries, strict=True):
-            if key not in stored or not stored[key].is_final:
+            if key not in records or not records[key].is_final:
                 missing.setdefault(key, inquiry)
         if missing:
             self._confirm(list(missing.values()))
             self._ask(missing)
-        return [stored[key] for key in keys]
+        return [records[key] for key in keys]
 
     def _ask(self, inquiries: dict[str, Inquiry]) -> None:
         if self._generator is None:
@@ -118,10 +118,10 @@ class Asker:
 
     def _digest(self, inquiry: Inquiry) -> str:
         turns = [[message.role, message.content] for message in inquiry.messages]
-        asked = [self.model, turns, inquiry.n, inquiry.temperature, inquiry.max_new_tokens]
+        parts = [self.model, turns, inquiry.n, inquiry.temperature, inquiry.max_new_tokens]
         if inquiry.first_tokens:
-            asked.append(inquiry.first_tokens)
-        line = dump_line(asked)
+            parts.append(inquiry.first_tokens)
+        line = dump_line(parts)
         return hashlib.sha256(line.encode()).hexdigest()[:32]
 
 

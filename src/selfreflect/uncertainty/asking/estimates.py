@@ -103,17 +103,17 @@ def _probability_of_true(replies: Sequence[ModelReplies]) -> Outcome:
             mass[verdict] += math.exp(token.logprob)
     total = mass[True] + mass[False]
     if total < 0.5:
-        said = f"the reply begins with True or False with a probability of {total:.2f}"
-        return NoValue("unparsed", f"{said}; it is {excerpt(reply.texts[0], 80)}")
+        reason = f"the reply begins with True or False with a probability of {total:.2f}"
+        return NoValue("unparsed", f"{reason}; it is {excerpt(reply.texts[0], 80)}")
     return mass[True] / total
 
 
 def _share_of_true(replies: Sequence[ModelReplies]) -> Outcome:
     """The share of True among the replies that say True or False, at least half of all."""
-    [drawn] = replies
-    if drawn.failure is not None:
-        return NoValue("no_reply", f"the model gave no reply ({drawn.failure}): {drawn.message}")
-    verdicts = [parse_truth(text) for text in drawn.texts]
+    [reply] = replies
+    if reply.failure is not None:
+        return NoValue("no_reply", f"the model gave no reply ({reply.failure}): {reply.message}")
+    verdicts = [parse_truth(text) for text in reply.texts]
     clear = [verdict for verdict in verdicts if not isinstance(verdict, NoValue)]
     if 2 * len(clear) < len(verdicts):
         return next(verdict for verdict in verdicts if isinstance(verdict, NoValue))

@@ -51,17 +51,17 @@ def parse_probability(text: str) -> float | NoValue:
         return NoValue("ambiguous_number", f"a bound and no number in {excerpt(text, 80)}")
     if _RANGE.search(text):
         return NoValue("several_numbers", f"a range of numbers in {excerpt(text, 80)}")
-    marked = [_number(match) / 100 for match in _PERCENT.findall(text)]
+    percents = [_number(match) / 100 for match in _PERCENT.findall(text)]
     for part, whole in _FRACTION.findall(_PERCENT.sub(" ", text)):
         if not _number(whole):
             return NoValue("out_of_range", f"a fraction of nothing in {excerpt(text, 80)}")
-        marked.append(_number(part) / _number(whole))
-    values: list[float] = marked
-    if not marked:
-        written = _PLAIN.findall(text)
-        if any(one == "1" or 1 < _number(one) < 2 for one in written):
+        percents.append(_number(part) / _number(whole))
+    values: list[float] = percents
+    if not percents:
+        numbers = _PLAIN.findall(text)
+        if any(one == "1" or 1 < _number(one) < 2 for one in numbers):
             return NoValue("ambiguous_number", f"percent or not, in {excerpt(text, 80)}")
-        values = [_plain(one) for one in written]
+        values = [_plain(one) for one in numbers]
     distinct = sorted({round(value, 12) for value in values})
     if not distinct:
         return NoValue("no_number", f"no probability in {excerpt(text, 80)}")
@@ -72,18 +72,18 @@ def parse_probability(text: str) -> float | NoValue:
     return distinct[0]
 
 
-def _plain(written: str) -> float:
+def _plain(digits: str) -> float:
     """A number without a mark: with a decimal point and up to 1 a probability, else percent."""
-    value = _number(written)
-    is_decimal = not written.lstrip("-").isdecimal()
+    value = _number(digits)
+    is_decimal = not digits.lstrip("-").isdecimal()
     return value if is_decimal and abs(value) <= 1 else value / 100
 
 
-def _number(written: str) -> float:
+def _number(digits: str) -> float:
     """A decimal comma is a point; commas before three digits each separate thousands."""
-    if re.fullmatch(r"-?\d{1,3}(,\d{3})+(\.\d+)?", written) and not written.lstrip("-").startswith("0,"):
-        return float(written.replace(",", ""))
-    whole, *rest = re.split("[.,]", written)
+    if re.fullmatch(r"-?\d{1,3}(,\d{3})+(\.\d+)?", digits) and not digits.lstrip("-").startswith("0,"):
+        return float(digits.replace(",", ""))
+    whole, *rest = re.split("[.,]", digits)
     return float(f"{whole}.{''.join(rest)}" if rest else whole)
 
 
@@ -92,11 +92,11 @@ def parse_guesses(text: str) -> tuple[StatedGuess, ...] | NoValue:
     probability cannot be read makes the whole reply unreadable."""
     guesses = []
     for line in text.splitlines():
-        guess, bar, stated = line.rpartition("|")
+        guess, bar, share = line.rpartition("|")
         guess = _LEADING_MARK.sub("", guess).strip(" \t*|")
         if not bar or not guess:
             continue
-        probability = parse_probability(stated)
+        probability = parse_probability(share)
         if isinstance(probability, NoValue):
             return probability
         guesses.append(StatedGuess(guess, probability))
@@ -113,20 +113,20 @@ def parse_numbered(text: str) -> tuple[str, ...] | NoValue:
 
 def join_guesses(guesses: str, probabilities: str) -> tuple[StatedGuess, ...] | NoValue:
     """Read a reply with guesses and the next one with their probabilities, line by line."""
-    texts, stated = parse_numbered(guesses), parse_numbered(probabilities)
+    texts, shares = parse_numbered(guesses), parse_numbered(probabilities)
     if isinstance(texts, NoValue):
         return texts
-    if isinstance(stated, NoValue):
-        return stated
-    if len(texts) != len(stated):
-        return NoValue("unparsed", f"probabilities for {len(stated)} of {len(texts)} guesses")
-    joined = []
-    for text, line in zip(texts, stated, strict=True):
+    if isinstance(shares, NoValue):
+        return shares
+    if len(texts) != len(shares):
+        return NoValue("unparsed", f"probabilities for {len(shares)} of {len(texts)} guesses")
+    pairs = []
+    for text, line in zip(texts, shares, strict=True):
         probability = parse_probability(line)
         if isinstance(probability, NoValue):
             return probability
-        joined.append(StatedGuess(text, probability))
-    return tuple(joined)
+        pairs.append(StatedGuess(text, probability))
+    return tuple(pairs)
 
 
 def truth_of_token(text: str) -> bool | None:

@@ -7,7 +7,9 @@ import time
 
 import pytest
 
+from selfreflect.app.choices import ModelChoices
 from selfreflect.app.words import in_app_words
+from selfreflect.errors import ConfigError
 from selfreflect.models.openai.protocol import status_error
 
 URL = "http://127.0.0.1:8000/v1"
@@ -73,3 +75,14 @@ def test_a_long_message_is_cut_and_takes_no_time() -> None:
     words = in_app_words("https://x: " + "HTTP 4 " * 30_000)
     assert time.process_time() - began < 1  # 40 s if it is read whole
     assert len(words.message + words.details) < 4200
+
+
+def test_a_reason_that_is_only_advice_on_flags_is_still_said() -> None:
+    reason = "--judge vllm+http:NAME needs the address of its server: --judge-url http://localhost:8000/v1"
+    assert in_app_words(reason) == (reason, "")
+    assert in_app_words("")[0] == "This did not work."
+
+
+def test_the_app_says_at_its_start_that_it_asks_no_judge_on_a_server() -> None:
+    with pytest.raises(ConfigError, match=r"no judge on a server, such as 'vllm\+http:m'.*--judge-url URL"):
+        ModelChoices(["smollm2", "vllm+http:m"])

@@ -73,6 +73,29 @@ def test_replies_of_a_server_without_log_probabilities_are_counted(tmp_path: Pat
     assert ("p_true 6 6 " in outcome.said, "p_true, replies 6 60" in outcome.said) == (True, True)
 
 
+def test_p_true_is_sampled_from_a_server_that_tells_probabilities(tmp_path: Path) -> None:
+    def server(call: Call) -> Action:
+        share = 0.7 if '"Paris' in call.body["messages"][-1]["content"] else 0.2
+        return chat(*[choice("True" if place < share * call.n else "False") for place in range(call.n)])
+
+    def rows(name: str) -> list[dict[str, object]]:
+        answers = [["Paris"], ["Lyon"]]
+        return [
+            {"id": f"{name}{n}", "question": f"{name}{n}?", "answers": answers[n % 2], "gold": "Paris"}
+            for n in range(10)
+        ]
+
+    fitted, other = written(tmp_path / "a.json", rows("a")), written(tmp_path / "b.json", rows("b"))
+    saved = tmp_path / "cal.json"
+    with FaultServer(server) as served:
+        model = ["--model", "openai:tiny", "--base-url", served.url]
+        sampled = ["--estimator", "p_true", "--sample-p-true", "--method", "temperature"]
+        assert run("calibrate", fitted, *sampled, "--save", saved, *model).code == 0
+        applied = run("calibrate", other, "--apply", saved, *model, "--json")
+        assert all("logprobs" not in call.body for call in served.calls)
+    assert [line["value"] for line in applied.json] == [0.7, 0.2] * 5
+
+
 def test_a_served_judge_sorts_answers_and_decides_what_is_correct(tmp_path: Path) -> None:
     def judge(call: Call) -> Action:
         text = call.body["messages"][-1]["content"]

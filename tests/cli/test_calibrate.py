@@ -195,8 +195,10 @@ def test_the_questions_are_not_replaced_by_the_calibrator(tmp_path: Path) -> Non
 
 
 def test_without_values_the_reason_is_said(tmp_path: Path) -> None:
-    outcome = calibrate(written(tmp_path / "fit.json", rows(0)))
-    refused(outcome, "no question has both a value of modal_share and a label", "0 samples")
+    path = written(tmp_path / "fit.json", rows(0))
+    outcome = calibrate(path, "--estimator", "modal_share")
+    refused(outcome, "no question has both a value of modal_share and a label", "0 of at least 1 sample")
+    assert "stated: isotonic" in " ".join(calibrate(path).stdout.split())  # the default, without answers
 
 
 def test_a_temperature_for_what_is_no_probability_is_no_calibrator(tmp_path: Path) -> None:

@@ -324,13 +324,16 @@ def test_bad_records_are_named(tmp_path: Path, change: dict[str, Any], parts: li
     refused(run("uncertainty", written(tmp_path / "a.json", rows)), *parts)
 
 
-def test_a_not_a_number_in_parquet_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("field", "says"), [("confidence", "'confidence' is nan"), ("gold", "'gold' holds nan")]
+)
+def test_a_not_a_number_in_parquet_is_refused(tmp_path: Path, field: str, says: str) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rows = [{"id": "a", "confidence": 0.5}, {"id": "b", "confidence": math.nan}]
+    rows = [{"id": name, "confidence": 0.5, field: value} for name, value in (("a", 0.5), ("b", math.nan))]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
-    refused(run("uncertainty", tmp_path / "a.parquet"), "record 2", "'confidence' is nan")
+    refused(run("uncertainty", tmp_path / "a.parquet"), "record 2", says)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import json
 import math
 from itertools import permutations
 from statistics import fmean
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.uncertainty.calibration import brier_parts, ece, smooth_ece
 from selfreflect.uncertainty.measures import MEASURES, faithfulness, measure, measure_all
+from selfreflect.uncertainty.recalibrate import CalibrationMethod, fit
 from selfreflect.uncertainty.tally import Tally
 
 COLUMNS = "accuracy ece_10_left ece_10_right ece_exact brier constant auroc length aurc".split()
@@ -228,8 +229,14 @@ def test_with_one_class_there_is_a_reason_and_no_number() -> None:
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_undefined_scores_are_refused_with_their_index(bad: float) -> None:
+    scores, labels = [0.1, 0.2, bad], [0, 1, 1]
     with pytest.raises(DataError, match="score 2 is"):
-        measure("auroc", [0.1, 0.2, bad], [0, 1, 1])
+        measure("auroc", scores, labels)
+    for method in get_args(CalibrationMethod):
+        with pytest.raises(DataError, match="score 2 is"):
+            fit(method, scores, labels)
+        with pytest.raises(DataError, match="score 2 is"):
+            fit(method, [0.1, 0.2, 0.3], labels)(scores)
 
 
 @pytest.mark.parametrize("bad", [-0.01, 1.01])

@@ -13,6 +13,7 @@ from selfreflect.app.schemas import AskBody, JudgeBody
 from selfreflect.config import Config, Price, load_config, sampling_of
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.models.openai.endpoint import endpoint
+from selfreflect.models.spec import kind_of
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 
@@ -40,6 +41,11 @@ class ModelChoices:
         self.prices = dict(prices or {})
         self._names = {"smollm2": "smollm2"}
         for name in names:
+            if kind_of(name) == "vllm+http":
+                raise ConfigError(
+                    f"the app asks no judge on a server, such as {excerpt(name)}. Score a run with it by "
+                    "selfreflect score --out RUN --judge NAME --judge-url URL; the app shows its scores, too"
+                )
             label = Path(name).resolve().name if Path(name).is_dir() else name
             self._names[label] = name
 

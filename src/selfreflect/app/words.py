@@ -102,7 +102,7 @@ def in_app_words(text: str) -> Words:
         if match:
             groups = {name: value or "" for name, value in match.groupdict().items()}
             return Words(sentence.format(**groups), without_flags(groups["rest"].lstrip(".,:; ")))
-    first, _, rest = _split(without_flags(text))
+    first, _, rest = _split(without_flags(text) or text)  # a reason that names flags is better than none
     return Words(first or "This did not work.", rest)
 
 

@@ -59,6 +59,13 @@ class AskOptions(Struct, frozen=True, kw_only=True):
             default="the run directory; for a file nothing is kept",
         ),
     ] = None
+    sample_p_true: Annotated[
+        bool,
+        Flag(
+            "--sample-p-true",
+            "Take P(True) as the share of True in 10 replies, without asking for probabilities of tokens.",
+        ),
+    ] = False
     yes: Annotated[
         bool,
         Flag(
@@ -110,6 +117,7 @@ def open_asker(
     store: Journal[ModelReplies] | None,
     *,
     stored_model: str = "",
+    sample_p_true: bool = False,
 ) -> Asker | None:
     """Open the model that ``users``, such as estimators, ask; None without any.
 
@@ -117,6 +125,7 @@ def open_asker(
 
     Args:
         stored_model: the model whose stored replies are read where the user names no model. It is not asked.
+        sample_p_true: as the option, which may be given or not.
 
     Raises:
         ConfigError: there is neither, or the run names code or a server elsewhere that the user did not name.
@@ -126,29 +135,31 @@ def open_asker(
     from selfreflect.pipeline.models import ConfiguredModels, stage_model
     from selfreflect.uncertainty.asking.asker import Asker, model_name
 
+    options = AskOptions(**overrides.section("asking"))
+    samples_p_true = options.sample_p_true or sample_p_true
     try:
         config = _config(source, model, overrides, users)
     except ConfigError:
         if model is not None or not stored_model:
             raise
-        return _reader(stored_model, store)
+        return _reader(stored_model, store, samples_p_true)
     spec = stage_model(config, overrides.execution, "answers")
     is_named = model is not None or overrides.sets("answers", "model")
     if stored_model and not is_named and model_name(spec) != stored_model:
-        return _reader(stored_model, store)
+        return _reader(stored_model, store, samples_p_true)
     watcher = Watcher()
     models = ConfiguredModels(config, overrides.execution, watcher)
-    yes = AskOptions(**overrides.section("asking")).yes
     return Asker(
         model_name(spec),
         partial(models.generator, "answers"),
         store,
-        confirm=partial(_confirm, spec=spec, config=config, yes=yes),
+        confirm=partial(_confirm, spec=spec, config=config, yes=options.yes),
         progress=watcher.stage,
+        samples_p_true=samples_p_true,
     )
 
 
-def _reader(model: str, store: Journal[ModelReplies] | None) -> Asker:
+def _reader(model: str, store: Journal[ModelReplies] | None, samples_p_true: bool) -> Asker:
     """Look up what a model replied before, without asking it."""
     from selfreflect.uncertainty.asking.asker import Asker
 
@@ -158,7 +169,7 @@ def _reader(model: str, store: Journal[ModelReplies] | None) -> Asker:
             f"{count} of the model {excerpt(model)} are missing. If it may be asked, name it with --model"
         )
 
-    return Asker(model, refuse, store, confirm=refuse)
+    return Asker(model, refuse, store, confirm=refuse, samples_p_true=samples_p_true)
 
 
 def _config(source: str, model: str | None, overrides: Overrides, users: Sequence[str]) -> Config:

@@ -47,7 +47,9 @@ def calibrate_command(
     source: str = argument(
         "RUN|FILE", "Questions with answers, as `selfreflect uncertainty` reads them.", ...
     ),
-    estimator: str | None = option("--estimator NAME", "The estimator. [default: modal_share]"),
+    estimator: str | None = option(
+        "--estimator NAME", "The estimator. [default: modal_share; stated, if there are no answers]"
+    ),
     method: CalibrateBy | None = option(
         "--method",
         "isotonic (any rising map), platt (a logistic curve) or temperature (only for confidences in "
@@ -87,7 +89,7 @@ def calibrate_command(
         raise ConfigError(f"--save {save} would replace the questions; name another file")
     questions = read_questions(source, gold, column)
     comparison = ComparisonOptions(**overrides.section("comparison"))
-    name = estimator or "modal_share"
+    name = estimator or ("modal_share" if any(one.answers for one in questions) else "stated")
     users = asking([name], comparison)
     with open_store(source, overrides, users, comparison.classes) as store:
         asker = open_asker(source, model, overrides, users, store)
@@ -181,7 +183,10 @@ def _apply(
     )
     users = asking([saved.estimator], comparison)
     with open_store(source, overrides, users, comparison.classes) as store:
-        asker = open_asker(source, model, overrides, users, store, stored_model=saved.model)
+        counted = not saved.token_probability
+        asker = open_asker(
+            source, model, overrides, users, store, stored_model=saved.model, sample_p_true=counted
+        )
         if asker is not None and asker.model != saved.model:
             raise ConfigError(
                 f"the calibrator was fitted with the model {excerpt(saved.model)}, not {excerpt(asker.model)}"

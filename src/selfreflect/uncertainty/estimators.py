@@ -380,6 +380,6 @@ def estimate(estimator: Estimator, one: Samples) -> float | NoValue:
         return _NO_SELF_CERTAINTY
     number = len(question.answers)
     if number < estimator.fewest:
-        return NoValue("too_few_samples", f"{counted(number, 'sample')}, but {estimator.fewest} are needed")
+        return NoValue("too_few_samples", f"{number} of at least {counted(estimator.fewest, 'sample')}")
     value = estimator.compute(one)
     return value if isinstance(value, NoValue) else float(f"{value:.12g}")

@@ -169,6 +169,10 @@ def _right_answers(row: Row, name: str) -> tuple[str, ...]:
             raise row.error(
                 f"the field {excerpt(name)} must hold texts, but entry {number} is {type_name(one)}"
             )
+        if isinstance(one, float) and not math.isfinite(one):
+            raise row.error(
+                f"the field {excerpt(name)} holds {one:g}, no answer; leave it out where none is known"
+            )
         if str(one).strip():
             texts.append(str(one))
     return tuple(texts)

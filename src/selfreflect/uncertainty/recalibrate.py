@@ -11,6 +11,7 @@ import numpy as np
 from selfreflect.errors import DataError, MissingExtraError
 from selfreflect.stats import Floats
 from selfreflect.uncertainty.calibration import CLIP
+from selfreflect.uncertainty.tally import finite_scores, score_pairs
 
 CalibrationMethod = Literal["isotonic", "platt", "temperature"]
 FOLDS = 5
@@ -28,8 +29,8 @@ class Calibrator:
     """Isotonic: the confidences at these scores."""
 
     def __call__(self, scores: Sequence[float] | Floats) -> Floats:
-        """Calibrate scores, shape (n,)."""
-        values = np.asarray(scores, dtype=np.float64)
+        """Calibrate scores, shape (n,). Raises DataError if one is NaN or infinite."""
+        values = finite_scores(scores)
         if self.method == "isotonic":
             return np.interp(values, self.x, self.y)
         if self.method == "platt":
@@ -48,11 +49,11 @@ def fit(
     2017, arXiv 1706.04599).
 
     Raises:
-        DataError: temperature of scores outside [0, 1], or fewer than two answers.
+        DataError: a score is NaN or infinite or, for temperature, outside [0, 1]; a label is not 0 or 1; or
+            there are fewer than two answers.
         MissingExtraError: scikit-learn is missing.
     """
-    values = np.asarray(scores, dtype=np.float64)
-    labels = np.asarray(correct, dtype=np.float64)
+    values, labels = score_pairs(scores, correct)
     if len(values) < 2:
         raise DataError(f"{len(values)} labelled answers are too few to fit a calibrator")
     if method == "isotonic":

@@ -37,12 +37,7 @@ class Tally:
             DataError: a score is NaN or infinite, a label is not 0 or 1, the lengths differ, or there are
                 none. The message names the index.
         """
-        values = np.asarray(scores, dtype=np.float64)
-        labels = np.asarray(correct, dtype=np.float64)
-        if values.ndim != 1 or values.shape != labels.shape or not len(values):
-            raise DataError(f"{values.size} scores and {labels.size} labels are not pairs, at least one")
-        _refuse_first(~np.isfinite(values), values, "score", "a finite number")
-        _refuse_first((labels != 0) & (labels != 1), labels, "label", "0 or 1")
+        values, labels = score_pairs(scores, correct)
         distinct, group = np.unique(values, return_inverse=True)
         size = len(distinct)
         counts = np.bincount(group, minlength=size).astype(np.float64)
@@ -85,6 +80,24 @@ class Tally:
             sample = cell_of[rng.integers(0, n, (rows, n))] + 2 * size * np.arange(rows)[:, None]
             counts = np.bincount(sample.ravel(), minlength=2 * size * rows).reshape(rows, 2, size)
             yield Tally(self.values, counts.sum(1).astype(np.float64), counts[:, 0].astype(np.float64))
+
+
+def score_pairs(
+    scores: Sequence[float] | Floats, correct: Sequence[bool] | Sequence[int] | Floats
+) -> tuple[Floats, Floats]:
+    """Check scores and labels; two arrays of shape (n,). Raises DataError as :meth:`Tally.of`."""
+    values, labels = finite_scores(scores), np.asarray(correct, dtype=np.float64)
+    if values.ndim != 1 or values.shape != labels.shape or not len(values):
+        raise DataError(f"{values.size} scores and {labels.size} labels are not pairs, at least one")
+    _refuse_first((labels != 0) & (labels != 1), labels, "label", "0 or 1")
+    return values, labels
+
+
+def finite_scores(scores: Sequence[float] | Floats) -> Floats:
+    """Check scores, of any shape. Raises DataError for the first one that is NaN or infinite."""
+    values = np.asarray(scores, dtype=np.float64)
+    _refuse_first(~np.isfinite(values), values, "score", "a finite number")
+    return values
 
 
 def _refuse_first(wrong: np.ndarray, values: Floats, what: str, requirement: str) -> None:

@@ -49,6 +49,7 @@ class Asker:
         store: where replies are kept; None keeps them for the life of this object.
         confirm: called with the inquiries that have no stored reply, before each batch; it may raise.
         progress: opens a display for a step and a number of inquiries.
+        samples_p_true: whether P(True) is counted in replies even where the model tells probabilities.
     """
 
     def __init__(
@@ -59,8 +60,10 @@ class Asker:
         *,
         confirm: Callable[[Sequence[Inquiry]], None] = lambda inquiries: None,
         progress: Callable[[str, int], AbstractContextManager[ReplyCounter | None]] | None = None,
+        samples_p_true: bool = False,
     ) -> None:
         self.model = model
+        self.samples_p_true = samples_p_true
         self._load = load
         self._generator: Generator | None = None
         self._store = store

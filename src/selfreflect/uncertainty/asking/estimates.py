@@ -167,7 +167,7 @@ def ask_estimates(
     All requests of a step are one batch, over all questions and estimators. Verbalised confidence is that of
     the judged answer: the highest probability of the guesses in its class. Where a model does not tell the
     probabilities of its tokens for one question, P(True) of every question is the share of True in replies,
-    so that no column mixes two measures.
+    so that no column mixes two measures. It is from the start where ``asker`` samples P(True).
 
     Args:
         judged: the answer of each question that is judged; None where there is none.
@@ -186,12 +186,18 @@ def ask_estimates(
             outcomes[index] = dict.fromkeys(names, why)
             continue
         subjects[index] = Subject(question, answer)
-    interviews = {name: INTERVIEWS[name] for name in names}
+    counted: frozenset[str] = frozenset()
+    if asker is not None and asker.samples_p_true:
+        counted = frozenset(COUNTED.keys() & names)
+    interviews = {name: (COUNTED if name in counted else INTERVIEWS)[name] for name in names}
     replies = {} if asker is None else _interview(interviews, subjects, asker)
-    counted = frozenset(name for (_, name), given in replies.items() if name in COUNTED and _is_untold(given))
-    if counted and asker is not None:
-        interviews |= {name: COUNTED[name] for name in sorted(counted)}
-        replies |= _interview({name: COUNTED[name] for name in sorted(counted)}, subjects, asker)
+    by_token = COUNTED.keys() - counted
+    untold = frozenset(name for (_, name), given in replies.items() if name in by_token and _is_untold(given))
+    if untold and asker is not None:
+        again = {name: COUNTED[name] for name in sorted(untold)}
+        interviews |= again
+        replies |= _interview(again, subjects, asker)
+        counted |= untold
     for (index, name), given in replies.items():
         outcomes[index][name] = interviews[name].read(given)
     return AskedEstimates(_with_values(questions, outcomes, subjects, rule), counted)

@@ -501,10 +501,11 @@ def test_ctrl_c_stops_at_once_and_says_where_things_are(model: Path, tmp_path: P
         client = Client(url)
         job = client.ask(num_answers=200)
         client.events(job, limit=6)
-        reader = threading.Thread(target=lambda: client.events(job), daemon=True)  # a page that is still open
-        reader.start()
-        app.send_signal(signal.SIGINT)
-        assert app.wait(60) == 130
+        pages = [client.http.stream("GET", f"/api/jobs/{job}/events") for _ in range(2)]
+        with pages[0] as read, pages[1]:
+            app.send_signal(signal.SIGINT)
+            read.read()  # no error: the response is whole
+            assert app.wait(60) == 130
         assert app.stderr is not None
         said = app.stderr.read()
         assert f"Finished work is in {tmp_path}" in said

@@ -107,7 +107,9 @@ def test_slow_readers_hold_nobody_up(wordy: EndpointClient) -> None:
         assert time.monotonic() - began < 10
 
 
-def test_dropped_connections_leave_nothing_behind(wordy: EndpointClient) -> None:
+def test_dropped_connections_leave_nothing_behind(
+    wordy: EndpointClient, caplog: pytest.LogCaptureFixture
+) -> None:
     body = json.dumps({"model": "selfreflect/m", "messages": [{"role": "user", "content": "long"}]}).encode()
     whole = head(len(body)) + body
     chance = random.Random(0)
@@ -120,6 +122,7 @@ def test_dropped_connections_leave_nothing_behind(wordy: EndpointClient) -> None
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert outcome(wordy.chat()) == "answered"
+    assert not [record for record in caplog.records if record.exc_info], caplog.text
 
 
 @pytest.mark.parametrize("model", ["m", "selfreflect/m"])

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import uvicorn
 from command import COMMAND, environment
+from http_server import running
 
 from selfreflect.app.checks import Preflight
 from selfreflect.app.choices import ModelChoices
@@ -23,14 +22,13 @@ from selfreflect.app.jobs import Job, JobQueue
 from selfreflect.app.library import Library
 from selfreflect.app.meaning import Meaning
 from selfreflect.app.routes import Services
-from selfreflect.app.server import application
+from selfreflect.app.server import AppServer
 from selfreflect.app.speed import Speed
 from selfreflect.app.work import JobRunner
 from selfreflect.config import Price
 from selfreflect.grouping import ordered_groups
 from selfreflect.pipeline.options import ExecutionOptions
-from selfreflect.web.access import LOCAL, Access, listen
-from selfreflect.web.connections import server_config
+from selfreflect.web.access import LOCAL, Access
 
 ANSWERS = ["Radishes, quickly.", "Lettuce.", "radishes quickly", "Tomatoes and basil."]
 
@@ -38,7 +36,8 @@ ANSWERS = ["Radishes, quickly.", "Lettuce.", "radishes quickly", "Tomatoes and b
 class Client:
     """Talks to a server as the page does; its address may hold the token."""
 
-    def __init__(self, address: str, token: str | None = None) -> None:
+    def __init__(self, address: str, token: str | None = None, server: AppServer | None = None) -> None:
+        self.server = server
         self.url, _, in_address = address.partition("/#token=")
         token = token or in_address
         headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -123,25 +122,15 @@ def serving(
     library, options = Library(root), ExecutionOptions(device="cpu")
     checks = Preflight(models, options, Speed(library))
     queue = JobQueue(work or JobRunner(library, models, options, checks))
-    bound = listen(host, 0)
-    access = Access(LOCAL, token=token)
     services = Services(queue, library, models, meaning or Meaning(lambda: by_first_letter), checks)
-    server = uvicorn.Server(server_config(application(services, access)))
-    thread = threading.Thread(target=server.run, args=([bound],), daemon=True)
-    thread.start()
-    client = Client(f"http://{host}:{bound.getsockname()[1]}", token)
     try:
-        for _ in range(3000):
-            if server.started:
-                break
-            time.sleep(0.02)
-        assert server.started
-        yield client
+        server = AppServer(services, Access(LOCAL, token=token))
+        with running(server, host) as url:
+            client = Client(url, token, server)
+            with client.http:
+                yield client
     finally:
         queue.close(10)
-        client.http.close()
-        server.should_exit = True
-        thread.join(10)
 
 
 @contextmanager

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx2
+from http_server import running
 from scripted import Script, Scripted
 
 from selfreflect.models.openai.endpoint import endpoint
@@ -25,10 +24,9 @@ from selfreflect.serve.models import ModelTable
 from selfreflect.serve.reflector import Reflector, ServeSettings
 from selfreflect.serve.remote import RemoteServer
 from selfreflect.serve.routes import ServeServices
-from selfreflect.serve.server import EndpointServer, application
+from selfreflect.serve.server import SHUTDOWN_SECONDS, EndpointServer
 from selfreflect.uncertainty.classes import ClassRule
-from selfreflect.web.access import LOCAL, Access, listen
-from selfreflect.web.connections import server_config
+from selfreflect.web.access import LOCAL, Access
 
 CITIES = ["Ankara", "Ankara.", "Istanbul", "ankara"]
 
@@ -36,7 +34,8 @@ CITIES = ["Ankara", "Ankara.", "Istanbul", "ankara"]
 class EndpointClient:
     """Talks to the endpoint without a library of OpenAI's."""
 
-    def __init__(self, url: str, token: str | None = None) -> None:
+    def __init__(self, url: str, server: EndpointServer, token: str | None = None) -> None:
+        self.server = server
         self.url = f"{url}/v1"
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self.http = httpx2.Client(base_url=url, headers=headers, timeout=30, trust_env=False)
@@ -69,6 +68,7 @@ def endpoint_server(
     admission: dict[str, int] | None = None,
     judge: Any = None,
     generator: Any = None,
+    graceful: float = SHUTDOWN_SECONDS,
     **settings: Any,
 ) -> Iterator[EndpointClient]:
     """Serve the model ``m`` of a script or a generator, or the models of a server (``upstream``)."""
@@ -86,20 +86,8 @@ def endpoint_server(
         ServerMetrics(lambda: queue.running, lambda: queue.waiting),
         Archive(out, texts=keep_texts) if out else None,
     )
-    bound = listen("127.0.0.1", 0)
-    server = EndpointServer(server_config(application(services, Access(LOCAL, token=token))), services)
-    thread = threading.Thread(target=server.run, args=([bound],), daemon=True)
-    thread.start()
-    client = EndpointClient(f"http://127.0.0.1:{bound.getsockname()[1]}", token)
-    try:
-        for _ in range(1500):
-            if server.started:
-                break
-            time.sleep(0.01)
-        assert server.started
-        yield client
-    finally:
-        client.http.close()
-        server.should_exit = True
-        thread.join(10)
-        assert not thread.is_alive()
+    server = EndpointServer(services, Access(LOCAL, token=token), graceful=graceful)
+    with running(server) as url:
+        client = EndpointClient(url, server, token)
+        with client.http:
+            yield client

@@ -56,7 +56,7 @@ class EventLog:
     def __init__(self) -> None:
         self._events: deque[JobEvent] = deque(maxlen=EVENTS)
         self._number = 0
-        self._lock = threading.RLock()  # a signal handler may end a job while its own thread holds the lock
+        self._lock = threading.Lock()
 
     def add(self, kind: str, /, **data: Any) -> None:
         with self._lock:
@@ -128,7 +128,8 @@ class JobQueue:
         self._jobs: dict[str, Job] = {}
         self._waiting: deque[Job] = deque()
         self._running: Job | None = None
-        self._closed = False
+        self.closed = False
+        """Whether no more jobs are accepted or begun."""
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._loop, name="jobs", daemon=True)
         self._thread.start()
@@ -140,7 +141,7 @@ class JobQueue:
             QueueFullError: too many jobs wait, or the queue is closed.
         """
         with self._changed:
-            if len(self._waiting) >= WAITING or self._closed:
+            if len(self._waiting) >= WAITING or self.closed:
                 raise QueueFullError(
                     f"{WAITING} questions are waiting already. Try again when some are done, or cancel some."
                 )
@@ -172,7 +173,7 @@ class JobQueue:
     def close(self, timeout: float = 0.0) -> None:
         """Cancel all jobs and accept no more. Wait at most ``timeout`` seconds for the running job."""
         with self._changed:
-            self._closed = True
+            self.closed = True
             while self._waiting:
                 self._waiting.popleft().end("cancelled")
             if self._running:
@@ -191,8 +192,8 @@ class JobQueue:
 
     def _next(self) -> Job | None:
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._closed)
-            if self._closed:
+            self._changed.wait_for(lambda: self._waiting or self.closed)
+            if self.closed:
                 return None
             job = self._running = self._waiting.popleft()
             job.status = "running"
@@ -212,6 +213,8 @@ class JobQueue:
             return "failed", problem(error)
         # a model may raise anything, even a panic of its tokenizer; it must cost only this job
         except BaseException as error:
+            if self.closed:  # what a process that ends lacks, such as modules to import
+                return "cancelled", None
             log.exception("job %s failed", job.id)
             return "failed", problem(error)
         return "done", None

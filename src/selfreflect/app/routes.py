@@ -203,7 +203,8 @@ async def events(
 ) -> StreamingResponse:
     number = last_event_id or ""
     after = int(number) if number.isascii() and number.isdigit() else 0
-    return StreamingResponse(_stream(_find_job(services, id), after, wait), media_type="text/event-stream")
+    job = _find_job(services, id)
+    return StreamingResponse(_stream(services.queue, job, after, wait), media_type="text/event-stream")
 
 
 @job_routes.get("/jobs/{id}/groups", responses=_UNKNOWN, summary="Group the answers so far by meaning")
@@ -222,11 +223,11 @@ def _find_job(services: Services, id_: str) -> Job:
     return job
 
 
-async def _stream(job: Job, after: int, wait: bool) -> AsyncIterator[str]:
+async def _stream(queue: JobQueue, job: Job, after: int, wait: bool) -> AsyncIterator[str]:
     """Yield the job's events that follow number ``after``, until its last one or, unless ``wait``, its latest
-    one."""
+    one. A queue that is closed ends the stream too: the job may go on for some time."""
     while True:
-        over = job.over
+        over = job.over or queue.closed
         for number, kind, data in job.events.after(after):
             after = number
             yield f"id: {number}\nevent: {kind}\ndata: {data}\n\n"

@@ -9,11 +9,9 @@ import socket
 from http import HTTPStatus
 from importlib import resources
 from pathlib import Path, PurePosixPath
-from types import FrameType
 from typing import Any
 from urllib.parse import quote
 
-import uvicorn
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
@@ -33,9 +31,9 @@ from selfreflect.app.work import JobRunner
 from selfreflect.errors import SelfReflectError
 from selfreflect.pipeline.options import ExecutionOptions
 from selfreflect.web.access import Access
-from selfreflect.web.connections import server_config
 from selfreflect.web.guard import Guard
 from selfreflect.web.paths import without_paths
+from selfreflect.web.server import HttpServer
 
 _REPORT_FILES = ("style.css", "dom.js", "bits.js", "agreement.js", "question.js", "csv.js", "rows.js")
 """Files that the page shares with the report page."""
@@ -154,22 +152,23 @@ def serve(
     library = Library(root)
     checks = Preflight(models, options, Speed(library))
     queue = JobQueue(JobRunner(library, models, options, checks))
-    app = application(Services(queue, library, models, Meaning(), checks), allowed)
-    server = _Server(server_config(app), queue)
+    services = Services(queue, library, models, Meaning(), checks)
     try:
-        server.run([bound])
+        AppServer(services, allowed).run([bound])
     finally:
         queue.close(_SHUTDOWN)
 
 
-class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, queue: JobQueue) -> None:
-        super().__init__(config)
-        self._queue = queue
+class AppServer(HttpServer):
+    """A server that stops its jobs when it ends, and with them the streams of their events."""
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        super().handle_exit(sig, frame)
-        self._queue.close()  # also ends the event streams, which the shutdown would wait for
+    def __init__(self, services: Services, allowed: Access) -> None:
+        super().__init__(application(services, allowed))
+        self._queue = services.queue
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._queue.close()
+        await super().shutdown(sockets)
 
 
 def _log_to_stderr() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -38,7 +39,8 @@ class _Pending:
         return self.reply.done()
 
     def tell(self, event: Sample | Reply | Refusal) -> None:
-        self.loop.call_soon_threadsafe(self._take, event)
+        with suppress(RuntimeError):  # the server has ended, and its loop is closed
+            self.loop.call_soon_threadsafe(self._take, event)
 
     def _take(self, event: Sample | Reply | Refusal) -> None:
         if self.reply.done():

@@ -8,19 +8,20 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
-import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from selfreflect import __version__
 from selfreflect.errors import SelfReflectError, excerpt
 from selfreflect.serve.faults import ChatError, ErrorType, as_chat_error
+from selfreflect.serve.relay import CLIENT_CLOSED
 from selfreflect.serve.routes import ServeServices, routes
 from selfreflect.web.access import Access
-from selfreflect.web.connections import server_config
 from selfreflect.web.guard import Guard, Policy
+from selfreflect.web.server import HttpServer
 
 MAX_BODY = 10_000_000
 """Bytes of a request's body."""
@@ -65,6 +66,7 @@ def application(services: ServeServices, access: Access) -> Guard:
     app.include_router(routes)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _http_error)
+    app.add_exception_handler(ClientDisconnect, lambda *_: Response(status_code=CLIENT_CLOSED))
     app.add_exception_handler(SelfReflectError, _failure)
     app.add_exception_handler(Exception, _failure)
     return Guard(app, access, SERVE_POLICY)
@@ -91,16 +93,16 @@ def _failure(_: Request, error: Any) -> JSONResponse:
 def serve(bound: socket.socket, services: ServeServices, allowed: Access) -> None:
     """Serve until SIGINT or SIGTERM. Requests under way may end within some seconds."""
     _log_to_stderr()
-    EndpointServer(server_config(application(services, allowed), graceful=SHUTDOWN_SECONDS), services).run(
-        [bound]
-    )
+    EndpointServer(services, allowed).run([bound])
 
 
-class EndpointServer(uvicorn.Server):
+class EndpointServer(HttpServer):
     """A server that releases its services in the event loop that they belong to."""
 
-    def __init__(self, config: uvicorn.Config, services: ServeServices) -> None:
-        super().__init__(config)
+    def __init__(
+        self, services: ServeServices, allowed: Access, *, graceful: float = SHUTDOWN_SECONDS
+    ) -> None:
+        super().__init__(application(services, allowed), graceful=graceful)
         self._services = services
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

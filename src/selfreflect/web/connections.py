@@ -7,12 +7,8 @@ connections. So a few hundred sockets that send half a head would lock all other
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
-from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
-
-from selfreflect.web.guard import MAX_HEAD
 
 MAX_CONNECTIONS = 200
 
@@ -68,21 +64,3 @@ class LimitedConnection(H11Protocol):
         self._stop_timer()
         self.connections.discard(self)  # at once: asyncio reports the loss only after the next events
         self.transport.abort()  # close() would wait until the client has read everything
-
-
-def server_config(app: Any, *, graceful: int = 1) -> Config:
-    """Configure uvicorn for an application behind its guard. When the server stops, requests have
-    ``graceful`` seconds to end."""
-    return Config(
-        app,
-        http=LimitedConnection,
-        log_config=None,
-        access_log=False,  # uvicorn's log contains queries
-        lifespan="off",
-        ws="none",
-        proxy_headers=False,
-        server_header=False,
-        limit_concurrency=MAX_CONNECTIONS,
-        h11_max_incomplete_event_size=MAX_HEAD,
-        timeout_graceful_shutdown=graceful,
-    )

@@ -1,0 +1,28 @@
+"""A server of the package in a thread of the tests."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from selfreflect.web.access import listen
+from selfreflect.web.server import HttpServer
+
+
+@contextmanager
+def running(server: HttpServer, host: str = "127.0.0.1") -> Iterator[str]:
+    """The address of the server, which must end when the block does."""
+    bound = listen(host, 0)
+    thread = threading.Thread(target=server.run, args=([bound],), daemon=True)
+    thread.start()
+    try:
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.01)
+        yield f"http://{host}:{bound.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(60)
+        assert not thread.is_alive()

@@ -581,7 +581,7 @@ def test_other_users_of_this_machine_need_the_token_too_unless_nobody_does(tmp_p
 def test_without_its_packages_the_command_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    monkeypatch.setitem(sys.modules, "fastapi", None)
     monkeypatch.delitem(sys.modules, "selfreflect.app.server", raising=False)
     outcome = run("app", "--root", tmp_path)
     assert outcome.code == 2

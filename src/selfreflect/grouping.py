@@ -43,7 +43,7 @@ def spread(groups: Iterable[Sequence[int]]) -> float | None:
 
     It is the first-order diversity of Hill (1973), Ecology 54, 427-432. None without answers.
     """
-    sizes = [len(group) for group in groups]
+    sizes = list(map(len, groups))
     total = sum(sizes)
     if not total:
         return None

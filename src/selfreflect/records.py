@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -536,7 +537,7 @@ def metadata_headings(questions: Iterable[Question], others: Iterable[str]) -> d
     has such a column."""
     headings: dict[str, str] = {}
     names = set(others)
-    for name in {name: None for question in questions for name in question.metadata}:
+    for name in dict.fromkeys(chain.from_iterable(question.metadata for question in questions)):
         heading = name
         while heading in names:
             heading = f"metadata.{heading}"

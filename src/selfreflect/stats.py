@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from statistics import NormalDist
 
 import numpy as np
@@ -131,7 +132,7 @@ def ratio_interval(
     """
     if not pairs:
         return Estimate(None, None, None, 0, total)
-    x, y = finite_array([value for pair in sorted(pairs) for value in pair]).reshape(-1, 2).T
+    x, y = finite_array(list(chain.from_iterable(sorted(pairs)))).reshape(-1, 2).T
     if y.min() <= 0:
         raise ValueError("a denominator is not above 0: leave out undefined ratios, so that n shows it")
     ratio = math.fsum(x) / math.fsum(y)
@@ -215,8 +216,8 @@ def clustered_mean(per_answer: Sequence[Sequence[float]]) -> tuple[float, float 
     clusters = [finite_array(values) for values in per_answer if len(values)]
     if not clusters:
         raise ValueError("no token tasks: a mean needs at least one value")
-    sizes = [len(cluster) for cluster in clusters]
-    sums = [math.fsum(cluster) for cluster in clusters]
+    sizes = list(map(len, clusters))
+    sums = list(map(math.fsum, clusters))
     mean = math.fsum(sums) / sum(sizes)
     m = len(clusters)
     if m < 2:

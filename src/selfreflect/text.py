@@ -62,6 +62,11 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {plural}"
 
 
+def name_list(text: str) -> list[str]:
+    """The names of a list such as ``a,b``, without blank ones."""
+    return list(filter(None, map(str.strip, text.split(","))))
+
+
 def listed(names: Sequence[str]) -> str:
     """Join names as in ``a, b and c``."""
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))

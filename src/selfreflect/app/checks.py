@@ -91,7 +91,7 @@ class Preflight:
                 warnings = [sampling_warning(one) for one in dict.fromkeys(checks) if one.is_suspect]
             except SelfReflectError as error:
                 problems.append(FieldProblem(field="model", **problem(error)))
-        return CheckAnswer(problems=problems, warnings=[without_paths(line) for line in warnings])
+        return CheckAnswer(problems=problems, warnings=list(map(without_paths, warnings)))
 
     def sampling(self, config: Config, models: ModelProvider) -> dict[ModelStage, SamplingCheck]:
         """Ask each server for two samples, unless it was asked some minutes ago.
@@ -112,7 +112,7 @@ class Preflight:
     def _remembered(self, config: Config) -> dict[str, Any]:
         """What was found out last about the servers of these settings, as a manifest says it."""
         _, checks = self._sampling.get(_servers_key(config), (0.0, {}))
-        return {str(stage): to_builtins(check) for stage, check in checks.items()}
+        return dict(to_builtins(checks))
 
     def estimate(self, body: AskBody) -> EstimateAnswer:
         """Say what a question takes, without asking a server.
@@ -144,7 +144,7 @@ class Preflight:
         if longest is None and completions >= MANY_COMPLETIONS:
             reasons.append(f"how long its {completions:,.0f} completions take is not known yet")
         return EstimateAnswer(
-            stages=[_stage_cost(stage) for stage in stages],
+            stages=list(map(_stage_cost, stages)),
             money=total.get("money"),
             seconds=estimate.seconds,
             basis=estimate.basis,

@@ -244,7 +244,7 @@ def runs(
 ) -> RunsAnswer:
     directories = services.library.listing()
     end = offset + limit
-    entries = [services.library.entry(directory) for directory in directories[offset:end]]
+    entries = list(map(services.library.entry, directories[offset:end]))
     return RunsAnswer(runs=entries, more=len(directories) > end)
 
 
@@ -280,11 +280,11 @@ def run(
     return RunAnswer(
         id=id,
         name=records.label,
-        judge=[without_paths(name) for name in judges(scores)],
+        judge=list(map(without_paths, judges(scores))),
         scorings=[ScoringEntry(id=name, judge=label) for name, label in labels.items()],
         scoring=judge,
-        models=[without_paths(model) for model in models],
-        strategies=[_strategy_entry(result) for result in strategy_results(records)],
+        models=list(map(without_paths, models)),
+        strategies=list(map(_strategy_entry, strategy_results(records))),
         total=len(questions),
         questions=[_question_entry(records, index, question) for index, question in page],
     )
@@ -409,8 +409,9 @@ def _strategy_entry(result: StrategyResult) -> StrategyEntry:
 
 
 def _question_entry(records: RunRecords, index: int, question: Question) -> QuestionEntry:
-    scores = [records.scores.get((question.id, name)) for name in records.strategies]
-    values = [score.value if score else None for score in scores]
-    information = [records.information.get((question.id, name)) for name in records.strategies]
-    shares = [one.recovered if one else None for one in information]
+    values: list[float | None] = []
+    shares: list[float | None] = []
+    for outcome in records.outcomes(question.id):
+        values.append(outcome.score.value if outcome.score else None)
+        shares.append(outcome.information.recovered if outcome.information else None)
     return QuestionEntry(index=index, question=question.text[:TITLE], scores=values, shares=shares)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -121,8 +121,7 @@ class JobRunner:
         stages: list[ModelStage] = ["answers", "summaries", "scores"]
         check_models(stages, config, self._options, experiment.progress)
         checks = self._checks.sampling(config, experiment.models)
-        plain = {str(stage): to_builtins(one) for stage, one in checks.items()}
-        experiment.run.update_manifest(checks=plain)
+        experiment.run.update_manifest(checks=to_builtins(checks))
         for check in dict.fromkeys(checks.values()):
             if check.is_suspect:
                 experiment.progress.warn(sampling_warning(check))
@@ -338,7 +337,7 @@ class Streaming:
         self._check = check
 
     def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
-        return [self._reply(request) for request in requests]
+        return list(map(self._reply, requests))
 
     def _reply(self, request: Request) -> Reply | Refusal:
         replies: list[Reply] = []
@@ -349,5 +348,5 @@ class Streaming:
                 return reply
             replies.append(reply)
             self._show(reply)
-        completions = tuple(completion for reply in replies for completion in reply.completions)
+        completions = tuple(chain.from_iterable(reply.completions for reply in replies))
         return Reply(completions=completions, prompt_tokens=replies[0].prompt_tokens)

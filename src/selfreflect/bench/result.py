@@ -241,7 +241,7 @@ def draw_scaling(result: Result, folder: Path) -> list[Path]:
                 panel.plot(sizes, seconds, marker="o", markersize=3, linewidth=1.2, label=LABELS[letter])
             panel.set_xscale("log", base=2)
             panel.set_yscale("log")
-            panel.set_xticks(sizes, [str(size) for size in sizes])
+            panel.set_xticks(sizes, list(map(str, sizes)))
             panel.minorticks_off()
             panel.yaxis.set_major_formatter("{x:g}")
             panel.set_xlabel(axis.label)

@@ -107,7 +107,7 @@ def visiting_order(contexts: Sequence[Sequence[Prompt]]) -> list[list[int]]:
 
 def shared_prefix(sequences: Sequence[Ids]) -> int:
     """Length of the prefix of all sequences, which leaves each at least one token."""
-    shortest = min(len(ids) for ids in sequences)
+    shortest = min(map(len, sequences))
     return min(common_prefix(min(sequences), max(sequences)), shortest - 1)
 
 
@@ -159,7 +159,7 @@ class RewindableCache:
     def peek(self, tails: Sequence[Ids]) -> torch.Tensor:
         """The last hidden state of each tail that continues the sequence, (tails, hidden). A tail takes one
         row; the sequence stays as it is."""
-        ids = np.zeros((len(tails), max(len(tail) for tail in tails)), dtype=np.int64)
+        ids = np.zeros((len(tails), max(map(len, tails))), dtype=np.int64)
         for row, tail in zip(ids, tails, strict=True):
             row[: len(tail)] = tail
         states = self._run(len(self.ids), torch.from_numpy(ids))

@@ -16,6 +16,7 @@ from selfreflect.cli.progress import ReadingProgress
 from selfreflect.cli.settings import option
 from selfreflect.config import Flag
 from selfreflect.errors import ConfigError, DataError, excerpt
+from selfreflect.text import name_list
 
 if TYPE_CHECKING:
     from selfreflect.report.run_records import RunRecords
@@ -198,11 +199,6 @@ def make_method(
 def order_name(order: ClassOrder | None) -> Literal["first", "components"]:
     """The order of classes, by its name in Python."""
     return "components" if order is ClassOrder.components else "first"
-
-
-def name_list(text: str) -> list[str]:
-    """The names of a list such as ``a,b``."""
-    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def labelled(assessment: Assessment) -> list[str]:

@@ -14,7 +14,7 @@ from selfreflect.cli import settings as o
 from selfreflect.cli.console import emit, exit_with, say, stdout
 from selfreflect.cli.progress import Watcher
 from selfreflect.cli.report_command import write_page
-from selfreflect.cli.score_command import information_fields
+from selfreflect.cli.score_command import information_fields, item_run
 from selfreflect.cli.settings import Overrides, argument, option, takes
 from selfreflect.cli.show import grouped_answers, print_question, show_results
 from selfreflect.cli.stages import Intent, check_strategies, fill_run
@@ -22,7 +22,7 @@ from selfreflect.config import load_config, sampling_of
 from selfreflect.errors import DataError
 from selfreflect.pipeline.models import ConfiguredModels, load_measures
 from selfreflect.pipeline.options import ExecutionOptions
-from selfreflect.records import STAGES, Controls, Information, Question, question_id
+from selfreflect.records import STAGES, Question, question_id
 from selfreflect.render.text import printable
 from selfreflect.report.run_records import RunRecords
 from selfreflect.sources.files import read_text
@@ -188,18 +188,7 @@ def _measure_by_hand(item: Item) -> None:
     judge = ConfiguredModels(config, options, watcher).judge()
     measures = load_measures(judge, config, options, watcher)
     results = measures.measure(item.question_record, item.answer_set, item.summary_records)
-    records = RunRecords(
-        label="written by hand",
-        strategies=list(item.summaries),
-        questions={item.id: item.question_record},
-        answers={item.id: item.answer_set},
-        summaries={(item.id, summary.name): summary for summary in item.summary_records},
-        scores={},
-        failures=[],
-        information={(item.id, one.summary): one for one in results if isinstance(one, Information)},
-        controls={one.question_id: one for one in results if isinstance(one, Controls)},
-    )
-    print_question(records, item.id, answers=4)
+    print_question(item_run("written by hand", config, [item], results), item.id, answers=4)
 
 
 def _failure_lines(records: RunRecords) -> list[str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from msgspec import Struct
 
-from selfreflect.cli.answered import ComparisonOptions, name_list
+from selfreflect.cli.answered import ComparisonOptions
 from selfreflect.cli.console import agree, can_ask, print_table, say, stderr
 from selfreflect.cli.progress import Watcher
 from selfreflect.cli.settings import option
@@ -21,7 +21,7 @@ from selfreflect.config import Flag
 from selfreflect.errors import BackendError, ConfigError, excerpt
 from selfreflect.models.spec import ModelSpec
 from selfreflect.render.table import Cell, Column, Table
-from selfreflect.text import counted
+from selfreflect.text import counted, name_list
 
 if TYPE_CHECKING:
     from selfreflect.cli.settings import Overrides
@@ -182,7 +182,7 @@ def _config(source: str, model: str | None, overrides: Overrides, users: Sequenc
     base = {} if overrides.sets("answers", "model") else _run_model(source, users)
     config = overrides.config(base)
     if base:
-        names = {str(value) for value in overrides.given("answers").values()}
+        names = set(map(str, overrides.given("answers").values()))
         check_named(Path(source), config.answers.model, config.answers.base_url, names)
     return config
 

@@ -16,7 +16,6 @@ from selfreflect.cli.answered import (
     Gold,
     labelled,
     make_method,
-    name_list,
     order_name,
     read_questions,
 )
@@ -24,7 +23,7 @@ from selfreflect.cli.asking import ASKING, Asked, AskOptions, asking, open_asker
 from selfreflect.cli.console import emit, print_table, say, write_file
 from selfreflect.cli.settings import Overrides, argument, option, takes
 from selfreflect.errors import ConfigError, DataError, excerpt
-from selfreflect.text import counted
+from selfreflect.text import counted, name_list
 
 if TYPE_CHECKING:
     from selfreflect.stats import Floats

@@ -47,7 +47,7 @@ def sections() -> dict[str, list[SettingRow]]:
     tables: dict[str, list[SettingRow]] = {}
     for stage in STAGES:
         tables[stage] = list(_rows(type(getattr(config, stage))))
-    tables["summaries"] = [_following(row) for row in tables["summaries"]]
+    tables["summaries"] = list(map(_following, tables["summaries"]))
     for name in config.ray.__struct_fields__:
         tables[f"ray.{name}"] = list(_rows(Placement))
     tables["execution"] = list(_rows(ExecutionConfig))

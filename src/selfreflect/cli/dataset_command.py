@@ -11,7 +11,6 @@ from typing import Annotated, Any, cast
 from msgspec import Struct
 
 from selfreflect.cli import settings as o
-from selfreflect.cli.answered import name_list
 from selfreflect.cli.console import emit, refuse_run_directory, say, write_folder
 from selfreflect.cli.settings import Overrides, argument, option, takes
 from selfreflect.config import Flag
@@ -20,7 +19,7 @@ from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.pipeline.records import records_by_judge, run_prompts, scorings_by
 from selfreflect.report.run_records import RunRecords
 from selfreflect.store.run import Run
-from selfreflect.text import counted
+from selfreflect.text import counted, name_list
 from selfreflect.train.candidates import TrainingMeasure, is_named
 from selfreflect.train.folder import Origin, training_files
 from selfreflect.train.rows import BUILDERS, HEDGE_INSTRUCTION, Kind, RowOptions, TrainingRows

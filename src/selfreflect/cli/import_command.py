@@ -4,8 +4,9 @@ a run directory into files for other programs."""
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from itertools import chain
 from pathlib import Path
 
 from msgspec import to_builtins
@@ -72,35 +73,32 @@ def import_command(
         _join(runs, out, leave_out)
         return
     if items is None:
-        records = read_published(*published)
-    else:
-        file = load_item_file(items, limit, num_answers, column, split)
-        say_notes(file.notes)
-        records = (
-            [item.question_record for item in file.items],
-            [item.answer_set for item in file.items],
-            [summary for item in file.items for summary in item.summary_records],
-        )
-    _add(out, *records)
+        _add(out, chain(*read_published(*published)))
+        return
+    file = load_item_file(items, limit, num_answers, column, split)
+    say_notes(file.notes)
+    _add(out, chain.from_iterable(item.records for item in file.items))
 
 
-def _add(
-    out: Path, questions: Sequence[Question], answers: Sequence[AnswerSet], summaries: Sequence[Summary]
-) -> None:
+def _add(out: Path, records: Iterable[Question | AnswerSet | Summary]) -> None:
     """Write the records that a run directory does not have yet."""
     with Run.open(out, {}) as run:
         for line in run.repairs:
             say(line)
-        run.append_all(record for record in questions if record.id not in run.questions)
-        run.append_all(record for record in answers if record.question_id not in run.answers)
-        run.append_all(
-            record for record in summaries if (record.question_id, record.name) not in run.summaries
-        )
+        run.append_all(record for record in records if not _is_stored(record, run))
         say(
             f"{out}: {counted(len(run.questions), 'question')}, {counted(len(run.answers), 'answer set')}, "
             f"{counted(len(run.summaries), 'summary')}"
         )
         say_next_step(out, run)
+
+
+def _is_stored(record: Question | AnswerSet | Summary, run: Run) -> bool:
+    if isinstance(record, Question):
+        return record.id in run.questions
+    if isinstance(record, AnswerSet):
+        return record.question_id in run.answers
+    return (record.question_id, record.name) in run.summaries
 
 
 def _join(runs: Sequence[Path], out: Path, leave_out: Sequence[str]) -> None:

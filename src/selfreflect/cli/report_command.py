@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,11 +92,13 @@ def report_command(
     model. Where several judges have scored a run, tables show them one after the other and then side by side;
     the page shows one of them and has a menu for the others; figures show the first, or --judge.
     """
-    _check_output(output, groups, leave_out)
+    check_output(output)
     has_page = any(path.suffix == ".html" for path in output)
+    if not has_page:
+        _refuse_page_options(groups, leave_out)
     whole = _load_records(runs, detail=has_page or question is not None)
     by_run = _chosen(runs, whole, judge)
-    records = [one for of_run in by_run for one in of_run]
+    records = list(chain.from_iterable(by_run))
     _check_column(records, by)
     _show(records, by, question, json)
     if not json:
@@ -105,7 +108,7 @@ def report_command(
         _advise(runs, by_run)
     for path in output:
         if path.suffix == ".html":
-            pages = [_first(selection, of_run) for selection, of_run in zip(by_run, whole, strict=True)]
+            pages = list(map(_first, by_run, whole))
             write_page(path, pages, baseline, groups, list(dict.fromkeys(leave_out)))
             say(f"Open {path} in a browser.")
         else:
@@ -115,11 +118,8 @@ def report_command(
     log_runs(log, records)
 
 
-def _check_output(output: Sequence[Path], groups: str | None, leave_out: Sequence[str]) -> None:
-    """Refuse files of an unknown kind, and options of a page that is not asked for."""
-    check_output(output)
-    if any(path.suffix == ".html" for path in output):
-        return
+def _refuse_page_options(groups: str | None, leave_out: Sequence[str]) -> None:
+    """Raise ConfigError for options of a page where none is written."""
     if groups == o.Groups.meaning:
         raise ConfigError("--groups meaning changes only the page. Add --output FILE.html")
     if leave_out:
@@ -146,7 +146,8 @@ def _advise(paths: Sequence[Path], by_run: Sequence[Sequence[RunRecords]]) -> No
 
 def _first(selection: Sequence[RunRecords], of_run: Sequence[RunRecords]) -> list[RunRecords]:
     """All scorings of a run, the chosen ones first."""
-    return [*selection, *(one for one in of_run if all(one is not other for other in selection))]
+    ids = set(map(id, selection))
+    return [*selection, *(one for one in of_run if id(one) not in ids)]
 
 
 def _write_figures(folder: Path, records: Sequence[RunRecords], baseline: str | None) -> None:
@@ -202,7 +203,7 @@ def _judge_tables(by_run: Sequence[Sequence[RunRecords]]) -> list[Table]:
     """Tables of the judges of each run that has several."""
     from selfreflect.report.judges import judge_tables
 
-    return [table for of_run in by_run for table in judge_tables(of_run)]
+    return list(chain.from_iterable(map(judge_tables, by_run)))
 
 
 def write_page(
@@ -229,10 +230,10 @@ def write_page(
     size = len(page.encode("utf-8"))
     if size <= LARGE_PAGE:
         return
-    scorings = [scoring.without(left_out) for of_run in runs for scoring in of_run]
     results: list[Score | Information] = []
-    for run in scorings:
-        results += [*run.scores.values(), *run.information.values()]
+    for scoring in chain.from_iterable(runs):
+        smaller = scoring.without(left_out)
+        results += [*smaller.scores.values(), *smaller.information.values()]
     ways = [f"--leave-out {part} ({PARTS[part]})" for part in removable_parts(results)]
     if len(runs) > 1:
         ways.append("fewer runs on one page")
@@ -255,7 +256,7 @@ def _markdown(by_run: Sequence[Sequence[RunRecords]], by: str | None) -> str:
     from selfreflect.report.paste_curve import paste_table, run_curve
 
     tables = []
-    records = [one for of_run in by_run for one in of_run]
+    records = list(chain.from_iterable(by_run))
     for run in records:
         label = f"**{markdown_text(run.label)}.** " if len(records) > 1 else ""
         tables.append(f"{label}{markdown_text(headline(run))}\n")
@@ -313,7 +314,7 @@ def compare_command(
     from selfreflect.report.comparison import comparisons, contenders
     from selfreflect.report.thresholds import parse_threshold
 
-    thresholds = [parse_threshold(text) for text in fail_if]
+    thresholds = list(map(parse_threshold, fail_if))
     by_run = _chosen(runs, _load_records(runs, detail=False), judge)
     if not by_run[0][0].strategies:
         raise DataError(
@@ -362,7 +363,11 @@ def _compare_by(base: Contender, others: Sequence[Contender], by: str, json: boo
 
 def _same_judge(by_run: Sequence[Sequence[RunRecords]], judge: str) -> list[RunRecords]:
     """Each run as this judge scored it; if it did not, as the first judge did."""
-    return [next((one for one in of_run if one.judge == judge), of_run[0]) for of_run in by_run]
+    records = []
+    for of_run in by_run:
+        by_judge = next((one for one in of_run if one.judge == judge), of_run[0])
+        records.append(by_judge)
+    return records
 
 
 def _line(base: Contender, other: Contender) -> dict[str, Any]:

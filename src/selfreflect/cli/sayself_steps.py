@@ -11,13 +11,13 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from selfreflect.cli.answered import GOLD, name_list, read_questions
+from selfreflect.cli.answered import GOLD, read_questions
 from selfreflect.cli.asking import open_asker, open_store
 from selfreflect.cli.console import say
 from selfreflect.cli.settings import Overrides
 from selfreflect.cli.stages import Intent, run_stages
 from selfreflect.errors import ConfigError, DataError, excerpt, nearest
-from selfreflect.text import counted
+from selfreflect.text import counted, name_list
 
 if TYPE_CHECKING:
     from selfreflect.sayself.clusters import Choice
@@ -245,7 +245,7 @@ def seed_numbers(text: str) -> list[int]:
     names = name_list(text)
     if not names or not all(name.isascii() and name.isdecimal() and len(name) < 10 for name in names):
         raise ConfigError(f"--seeds takes whole numbers, such as 0,1, not {excerpt(text)}")
-    return [int(name) for name in dict.fromkeys(names)]
+    return list(map(int, dict.fromkeys(names)))
 
 
 def show_plan(plan: TrainingPlan, variants: Sequence[Variant], seeds: Sequence[int]) -> None:

@@ -18,7 +18,7 @@ from selfreflect.config import Config
 from selfreflect.errors import ConfigError
 from selfreflect.pipeline.models import ConfiguredModels, load_measures
 from selfreflect.pipeline.stages import StageTask, score_tasks
-from selfreflect.records import Controls, Failure, Information, Score
+from selfreflect.records import AnswerSet, Controls, Failure, Information, Question, Score, Summary
 from selfreflect.render.table import Cell, Column, Table
 from selfreflect.render.text import one_line
 from selfreflect.report.run_records import RunRecords
@@ -121,7 +121,7 @@ def _score(
                 for line in _lines(item, of_item, words):
                     emit(line)
             counter.advance(len(item.summaries))
-    whole = _run_records(label, config, items, results)
+    whole = item_run(label, config, items, results)
     if not json:
         from selfreflect.cli.show import show_results
 
@@ -211,11 +211,16 @@ def _told_words(information: Information) -> list[dict[str, Any]]:
     return words
 
 
-def _run_records(
-    label: str, config: Config, items: Sequence[Item], results: Sequence[Measured]
-) -> RunRecords:
+def item_run(label: str, config: Config, items: Sequence[Item], results: Sequence[Measured]) -> RunRecords:
     """The results as those of a run, which tables and trackers take."""
-    summaries = [summary for item in items for summary in item.summary_records]
+    questions: dict[str, Question] = {}
+    answers: dict[str, AnswerSet] = {}
+    summaries: dict[tuple[str, str], Summary] = {}
+    for item in items:
+        questions[item.id] = item.question_record
+        answers[item.id] = item.answer_set
+        for summary in item.summary_records:
+            summaries[item.id, summary.name] = summary
     scores: dict[tuple[str, str], Score] = {}
     information: dict[tuple[str, str], Information] = {}
     controls: dict[str, Controls] = {}
@@ -231,10 +236,10 @@ def _run_records(
             failures.append(result)
     return RunRecords(
         label=label,
-        strategies=list(dict.fromkeys(summary.name for summary in summaries)),
-        questions={item.id: item.question_record for item in items},
-        answers={item.id: item.answer_set for item in items},
-        summaries={(summary.question_id, summary.name): summary for summary in summaries},
+        strategies=list(dict.fromkeys(name for _, name in summaries)),
+        questions=questions,
+        answers=answers,
+        summaries=summaries,
         scores=scores,
         failures=failures,
         information=information,

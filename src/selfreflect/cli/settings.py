@@ -34,6 +34,7 @@ from selfreflect.grouping import group_indices
 from selfreflect.pipeline.options import ExecutionOptions
 from selfreflect.prompts import read_toml
 from selfreflect.render.text import printable
+from selfreflect.text import name_list
 
 T = TypeVar("T")
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
@@ -220,7 +221,7 @@ class _Option:
         """The value of the fields for what the user gave."""
         if not self.is_list:
             return value
-        return tuple(name.strip() for name in value.split(",") if name.strip())
+        return tuple(name_list(value))
 
     def parameter(self) -> inspect.Parameter:
         usage, text = self.flag.usage, self.flag.help

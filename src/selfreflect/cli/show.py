@@ -209,7 +209,7 @@ def telling_answers(results: Sequence[Information], limit: int) -> list[int]:
         for index, words in enumerate(information.answers):
             if not words:
                 continue
-            marks = [mark(word) for word in words]
+            marks = list(map(mark, words))
             at_stake[index] += sum(one.bits for one in marks if one.kind != "plain")
             texts[index] = normal_form(" ".join(word.text for word in words))
     by_text: dict[str, int] = {}

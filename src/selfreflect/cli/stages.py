@@ -69,7 +69,7 @@ class Intent:
     """Whether strategies are named. If not, a directory keeps to its strategies."""
     add_questions: bool = False
     yes: bool = False
-    user_names: frozenset[str] | None = None
+    user_names: Collection[str] | None = None
     """Models and addresses of servers that the user names; None where no others can occur."""
 
     def binding(self, stages: Sequence[Stage]) -> list[Stage]:
@@ -201,8 +201,10 @@ def run_stages(
     names_source = overrides.sets("questions", "source")
     if stages == STAGES and not names_source and not is_resumed:
         raise ConfigError(NO_QUESTIONS)
-    sections = [overrides.given(stage) for stage in STAGES]
-    user_names = frozenset(str(one[key]) for one in sections for key in ("model", "base_url") if key in one)
+    user_names: set[str] = set()
+    for stage in STAGES:
+        section = overrides.given(stage)
+        user_names |= {str(section[key]) for key in ("model", "base_url") if key in section}
     intent = dataclasses.replace(
         intent,
         user_names=user_names if is_resumed else None,

@@ -19,7 +19,6 @@ from selfreflect.cli.answered import (
     Gold,
     labelled,
     make_method,
-    name_list,
     read_questions,
 )
 from selfreflect.cli.asking import ASKING, Asked, AskOptions, asking, open_asker, open_store
@@ -29,7 +28,7 @@ from selfreflect.cli.uncertainty_output import check_output, write_output
 from selfreflect.config import Flag
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.render.table import Table
-from selfreflect.text import counted
+from selfreflect.text import counted, name_list
 
 if TYPE_CHECKING:
     from selfreflect.uncertainty.assess import Assessment, Method, Prediction, SizedCalibration
@@ -159,7 +158,7 @@ def _by_size(
 
     if sizes is None:
         return {}
-    numbers = [_number(text) for text in name_list(sizes)]
+    numbers = list(map(_number, name_list(sizes)))
     # a person judged one answer, not that of every subset
     return {name: calibration_by_size(questions, numbers, method, name) for name in labels if name != "human"}
 

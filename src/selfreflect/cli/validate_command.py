@@ -25,6 +25,7 @@ from selfreflect.pipeline.records import run_items
 from selfreflect.render.table import Column, Table
 from selfreflect.sources.items import Item, read_items
 from selfreflect.store.run import Run
+from selfreflect.text import name_list
 from selfreflect.validate.catalogue import METRICS
 
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ def validate_command(
 
     scipy_stats()  # better missing now than after the measurements
     models = Models.of(judges, model, overrides)
-    metric_names = None if metrics is None else _split(metrics)
+    metric_names = None if metrics is None else name_list(metrics)
     advice = "Nothing is kept without --out DIR."
     if out is not None:
         advice = f"Finished measurements are kept in {out}; run the same command to resume."
@@ -248,13 +249,9 @@ Do two judges agree? Does the score agree with people?
 """
 
 
-def _split(names: str) -> list[str]:
-    return [name.strip() for name in names.split(",") if name.strip()]
-
-
 def _judge_names(judge: Sequence[str], study: str, overrides: Overrides) -> list[str]:
     """The judges that are named; none for the default one."""
-    names = _split(",".join(judge))
+    names = name_list(",".join(judge))
     if judge and not names:
         raise typer.BadParameter("--judge names no judge")
     if study == "judges" and len(names) < 2:

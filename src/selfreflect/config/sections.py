@@ -23,6 +23,7 @@ from selfreflect.errors import ConfigError, excerpt
 from selfreflect.metric.sampling.limits import Limits
 from selfreflect.models.spec import DEVICES
 from selfreflect.records import Record
+from selfreflect.text import name_list
 
 # Flags that set a field in several sections.
 SEED = Flag("--seed N", "Seed of everything random.")
@@ -250,7 +251,7 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
     @property
     def measure_names(self) -> frozenset[str]:
         """Which of ``MEASURES`` are wanted."""
-        return frozenset(name.strip() for name in self.measures.split(","))
+        return frozenset(name_list(self.measures))
 
     @property
     def limits(self) -> Limits | None:

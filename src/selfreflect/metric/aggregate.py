@@ -109,7 +109,7 @@ def sampled_mean(answers: Sequence[WordSample]) -> SampledMean:
         error = math.sqrt(spread / len(rates)) if spread is not None else None
         return SampledMean(_first_answers(answers) / token_tasks, error, error, max(1, len(rates) - 1))
     copies = np.array([answer.copies for answer in answers], dtype=np.float64)
-    sums = np.array([drawn_sum(answer) for answer in answers])
+    sums = np.array(list(map(drawn_sum, answers)))
     mean = float(copies @ sums) / token_tasks
     variances, degrees = _sum_variances(answers, sums, spread)
     if variances is None:

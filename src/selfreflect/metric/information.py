@@ -341,7 +341,7 @@ class AnswerPrompts:
         for rows, prompt in zip(tree.rows, cycle(self._alone), strict=False):
             pairs += zip(rows, _tokens(prompt), strict=True)
         logs = log_probabilities(engine.head, states, np.array(pairs)) / math.log(2)
-        ends = np.cumsum([len(rows) for rows in tree.rows])
+        ends = np.cumsum(list(map(len, tree.rows)))
         answers = np.split(logs, ends[:-1])
         count = len(self.answers)
         return [answers[start : start + count] for start in range(0, len(answers), count)]
@@ -430,7 +430,7 @@ def words_of_tokens(tokenizer: Any, tokens: Sequence[int], words: Sequence[str])
     """
     decoded = tokenizer.decode(tokens).split()
     letters = "".join(decoded)
-    ends = np.cumsum([len(word) for word in (decoded if len(decoded) == len(words) else words)])
+    ends = np.cumsum(list(map(len, decoded if len(decoded) == len(words) else words)))
     places = []
     before = 0
     start = 0

@@ -344,7 +344,7 @@ class SelfReflect:
             judge_dtype=self.judge.lm.dtype,
             temperature=self.temperature,
             compat=self.judge.compat,
-            answer_means=tuple(outcome.answer_means.get(index) for index in range(prompts.answer_count)),
+            answer_means=tuple(map(outcome.answer_means.get, range(prompts.answer_count))),
             words=outcome.words,
             warnings=prompts.warnings,
             estimate=outcome.estimate,

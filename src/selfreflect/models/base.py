@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, Protocol
 
@@ -156,6 +157,28 @@ def as_drawn(
             f"generator {excerpt(generator.name)} gave {len(requests) - len(missing)} replies to "
             f"{len(requests)} requests"
         )
+
+
+class StreamingGenerator(ABC):
+    """A generator that gives completions as they end; whole results follow from those."""
+
+    @abstractmethod
+    def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
+        """Each result with the index of its request, and before it, as they end, the completions that it
+        waits for.
+
+        Raises:
+            BackendError: the model or its server stops working, or refuses every call.
+        """
+
+    def stream(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply | Refusal]]:
+        """The results as they are done, each with the index of its request."""
+        return results_of(self.stream_samples(requests))
+
+    def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
+        """One reply or refusal per request, in order."""
+        results = dict(self.stream(requests))
+        return [results[index] for index in range(len(requests))]
 
 
 def seed_for(seed: int, *parts: str) -> int:

@@ -46,7 +46,7 @@ _BATCH = 32
 
 def can_group_by_meaning() -> bool:
     """Whether the extra ``embed`` is installed. Nothing is imported to find out."""
-    return all(find_spec(name) for name in _NEEDED)
+    return all(map(find_spec, _NEEDED))
 
 
 class SentenceEmbedder:

@@ -31,7 +31,7 @@ from threading import Event, Lock, Thread
 from typing import Any, TypeAlias
 
 from selfreflect.errors import ConfigError, excerpt, nearest
-from selfreflect.models.base import Completion, Refusal, Reply, Request, Sample, results_of
+from selfreflect.models.base import Completion, Refusal, Reply, Request, Sample, StreamingGenerator
 from selfreflect.models.reasoning import UnclosedReasoningError, split_reasoning
 from selfreflect.models.spec import PREFIXES, ModelSpec
 from selfreflect.plugins import error_text, load_function
@@ -46,7 +46,7 @@ ASYNC_WORKERS = 16
 """Requests to an async function that are under way at once, where nobody says how many."""
 
 
-class FunctionGenerator:
+class FunctionGenerator(StreamingGenerator):
     """Answers requests by calling a :data:`TextFunction`.
 
     Args:
@@ -82,15 +82,6 @@ class FunctionGenerator:
             prefix = spec.name.partition(":")[0]
             hint = nearest(prefix, list(PREFIXES))
             raise ConfigError(f"{error}.{hint}" if hint else str(error)) from error
-
-    def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
-        """One reply or refusal per request, in order."""
-        results = dict(self.stream(requests))
-        return [results[index] for index in range(len(requests))]
-
-    def stream(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply | Refusal]]:
-        """The results as they are done, each with the index of its request."""
-        return results_of(self.stream_samples(requests))
 
     def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
         """Like :meth:`stream`, with the texts of each call before the last one of their request."""
@@ -149,7 +140,7 @@ class FunctionGenerator:
                 yield self._refusal("returned an empty list")
                 return
             first = len(completions)
-            completions += [_completion(text) for text in more[: request.n - first]]
+            completions += list(map(_completion, more[: request.n - first]))
             if len(completions) < request.n:
                 for index, completion in enumerate(completions[first:], first):
                     yield Sample(index=index, completion=completion)

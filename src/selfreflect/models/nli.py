@@ -60,7 +60,7 @@ class EntailmentModel:
         """Classify pairs, in order: whether entailment is the likeliest label. None for a pair that is longer
         than the model reads."""
         verdicts: list[bool | None] = [None] * len(pairs)
-        lengths = [len(ids) for ids in self._encode(pairs)["input_ids"]] if pairs else []
+        lengths = list(map(len, self._encode(pairs)["input_ids"])) if pairs else []
         order = sorted(range(len(pairs)), key=lengths.__getitem__)
         order = [index for index in order if lengths[index] <= self._longest]
         for start in range(0, len(order), BATCH):
@@ -80,7 +80,7 @@ def _entailment_label(name: str, labels: dict[int, str]) -> int:
     """The number of the label that means entailment."""
     matching = [number for number, label in labels.items() if label.lower().startswith("entail")]
     if len(matching) != 1:
-        names = ", ".join(excerpt(label) for label in labels.values())
+        names = ", ".join(map(excerpt, labels.values()))
         raise ConfigError(
             f"nli:{name}: which label means entailment is not clear, because they are called {names}. Take a "
             "model whose config.json names one of its labels entailment"

@@ -72,7 +72,7 @@ def placeholder(limit: int) -> str:
 
 def limits_of(text: str) -> list[int]:
     """The most tokens of each reply to come that ``text`` shows."""
-    return [int(limit) for limit in _PLACEHOLDER.findall(text)]
+    return list(map(int, _PLACEHOLDER.findall(text)))
 
 
 def strip(text: str) -> str:
@@ -130,7 +130,7 @@ class RequestCounter:
         for request in requests:
             length = _typical_tokens(request.sampling.max_new_tokens)
             self.typical_tokens[together] += round(len(request.missing) * length)
-        return [self._reply(request) for request in requests]
+        return list(map(self._reply, requests))
 
     def _reply(self, request: Request) -> Reply:
         most_calls = len(request.missing) if self._chat is None else 1

@@ -124,7 +124,7 @@ def dry_run_items(
     """Count what scoring some items takes, without a run directory."""
     run = Run.in_memory(Path())
     for item in items:
-        run.add_in_memory([item.question_record, item.answer_set, *item.summary_records])
+        run.add_in_memory(item.records)
     dry_run = DryRun(run, config, load_prompts(), options, progress)
     dry_run.scores()
     return dry_run
@@ -253,7 +253,7 @@ class DryRun:
         for start in range(0, len(tasks), spec.batch_size):
             counter.steps = 0
             for results in work(tasks[start : start + spec.batch_size]):
-                formed = [self._as_formed(result) for result in results]
+                formed = list(map(self._as_formed, results))
                 self.run.add_in_memory(formed)
                 for result in formed:
                     if isinstance(result, Failure):

@@ -179,10 +179,10 @@ class Experiment:
         """Record that the user goes on with servers that do not seem to sample."""
         checks = {name: from_plain(SamplingCheck, one) for name, one in self.run.manifest.checks.items()}
         accepted = {name: replace(one, accepted=True) for name, one in checks.items() if one in suspects}
-        self.run.update_manifest(checks={name: to_builtins(one) for name, one in accepted.items()})
+        self.run.update_manifest(checks=to_builtins(accepted))
 
     def _record(self, checks: Mapping[ModelStage, SamplingCheck]) -> None:
-        self.run.update_manifest(checks={name: to_builtins(check) for name, check in checks.items()})
+        self.run.update_manifest(checks=to_builtins(checks))
 
     def answers(self) -> None:
         """Draw the answer distributions that are missing."""

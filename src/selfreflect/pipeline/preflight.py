@@ -78,9 +78,12 @@ def server_stages(
     """The stages whose texts come from a server that this machine asks."""
     if options.executor == "ray":
         return []
-    generating: tuple[Literal["answers", "summaries"], ...] = ("answers", "summaries")
-    candidates = [stage for stage in generating if stage in stages]
-    return [stage for stage in candidates if kind_of(getattr(config, stage).model) == "openai"]
+    of_servers: list[Literal["answers", "summaries"]] = []
+    if "answers" in stages and kind_of(config.answers.model) == "openai":
+        of_servers.append("answers")
+    if "summaries" in stages and kind_of(config.summaries.model) == "openai":
+        of_servers.append("summaries")
+    return of_servers
 
 
 def check_sampling(

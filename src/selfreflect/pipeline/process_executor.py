@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from selfreflect.errors import BackendError
 from selfreflect.pipeline.stages import Outcome, StageSpec, StageTask, StageWorker, split_into_batches
+from selfreflect.text import name_list
 
 
 class ProcessExecutor:
@@ -102,8 +103,7 @@ def environment_of(device: str) -> dict[str, str]:
     kind, _, index = device.partition(":")
     if kind != "cuda":
         return {}
-    names = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
-    visible = [name for name in names if name]
+    visible = name_list(os.environ.get("CUDA_VISIBLE_DEVICES", ""))
     return {"CUDA_VISIBLE_DEVICES": visible[int(index)] if visible else index}
 
 

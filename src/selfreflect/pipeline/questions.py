@@ -109,7 +109,7 @@ def new_questions(
     updated, columns = _other_columns(run, question_set.questions)
     if not updated:
         return None
-    names = ", ".join(excerpt(name) for name in columns)
+    names = ", ".join(map(excerpt, columns))
     note = (
         f"{len(updated)} questions have other values now in {names}; the directory keeps the earlier ones. "
         "--add-questions takes the new ones over, and nothing is drawn again"

@@ -273,7 +273,7 @@ class _Reflector:
         if not drafts:
             return
         by_id = {draft.case.question.id: draft for draft in drafts}
-        for results in self._work[stage]([task(draft) for draft in drafts]):
+        for results in self._work[stage](list(map(task, drafts))):
             for result in results:
                 if isinstance(result, AnswerSample):  # which its answer set will hold
                     continue

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from selfreflect.models.base import Refusal, Reply, Request, Sample, as_drawn, results_of
+from selfreflect.models.base import Refusal, Reply, Request, Sample, StreamingGenerator, as_drawn
 from selfreflect.pipeline.options import Progress, WorkDone
 
 
-class WatchedGenerator:
+class WatchedGenerator(StreamingGenerator):
     """Passes requests on, and reports the sequences that are asked for and those that have ended.
 
     A local generator (one with ``on_step``) reports each token; of others the tokens come with the reply.
@@ -24,15 +24,6 @@ class WatchedGenerator:
         self._counts_steps = hasattr(generator, "on_step")
         if self._counts_steps:
             generator.on_step = self._count_step
-
-    def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
-        """One reply or refusal per request, in order."""
-        results = dict(self.stream(requests))
-        return [results[index] for index in range(len(requests))]
-
-    def stream(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply | Refusal]]:
-        """The results as they are done, each with the index of its request."""
-        return results_of(self.stream_samples(requests))
 
     def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
         """Like :meth:`stream`, with the completions that replies still wait for."""

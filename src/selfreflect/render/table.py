@@ -7,6 +7,7 @@ import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from selfreflect.render.text import markdown_text, one_line, printable, spreadsheet_text
@@ -133,7 +134,7 @@ def _least_width(column: Column, cells: Sequence[str]) -> int:
 
     if column.form:
         return max(map(cell_len, [*column.heading.split(), *cells]), default=1)
-    parts = [part for cell in [column.heading, *cells] for part in _PARTS.findall(cell)]
+    parts = chain.from_iterable(map(_PARTS.findall, [column.heading, *cells]))
     return min(max(map(cell_len, parts), default=1), _TEXT_WIDTH)
 
 
@@ -164,8 +165,8 @@ def _widths(
     needs = {}
     for at in block:
         if not columns[at].form:
-            lines = [line for cell in texts[at] for line in cell.splitlines()]
-            needs[at] = max(map(cell_len, [columns[at].heading, *lines])) - least[at]
+            lines = "\n".join([columns[at].heading, *texts[at]]).splitlines()
+            needs[at] = max(map(cell_len, lines), default=0) - least[at]
     for place, at in enumerate(sorted(needs, key=lambda at: needs[at])):
         share = min(max(0, needs[at]), free // (len(needs) - place))
         widths[at] += share

@@ -147,7 +147,7 @@ def _answers(run: RunRecords) -> Any:
         row |= {"masked_out": list(answers.masked_out), "conditioning": list(answers.conditioning)}
         row |= {name: [*tokens[question.id][name]] or None for name in of_tokens}
         rows.append(row | _values(question, headings))
-    return _table([Column(name) for name in names], rows, list(headings.values()))
+    return _table(list(map(Column, names)), rows, list(headings.values()))
 
 
 def _summaries(scorings: Sequence[RunRecords]) -> Any:

@@ -86,7 +86,7 @@ class Measure:
 
 def judges(scores: Iterable[Score]) -> list[str]:
     """Describe each judge and its settings once; scores with different ones are not comparable."""
-    return sorted({score_settings(score) for score in scores})
+    return sorted(set(map(score_settings, scores)))
 
 
 def score_settings(score: Score) -> str:

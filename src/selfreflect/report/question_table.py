@@ -43,7 +43,7 @@ def question_table(run: RunRecords) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for question in run.questions.values():
         cells = (question.id, question.text, question.kind)
-        values = [question.metadata.get(name) for name in headings]
+        values = list(map(question.metadata.get, headings))
         rows += [(*cells, *_outcome_cells(outcome), *values) for outcome in run.outcomes(question.id)]
     columns = (*QUESTION_COLUMNS, *map(Column, headings.values()))
     return Table("Questions", columns, tuple(rows))
@@ -81,6 +81,6 @@ def joined(tables: Mapping[str, Table], of: str = "run") -> Table:
         headings = [column.heading for column in table.columns]
         for row in table.rows:
             cells = dict(zip(headings, row, strict=True))
-            rows.append((label, *(cells.get(heading) for heading in columns)))
+            rows.append((label, *map(cells.get, columns)))
     first = next(iter(tables.values()))
     return Table(first.title, (Column(of), *columns.values()), tuple(rows))

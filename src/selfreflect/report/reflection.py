@@ -135,7 +135,7 @@ class Reflection:
             "answers": list(self.answers),
             "classes": [{"text": one.text, "count": one.count} for one in self.classes],
             "summaries": list(self.measures.values()),
-            "failures": [msgspec.to_builtins(failure) for failure in self.failures],
+            "failures": list(map(msgspec.to_builtins, self.failures)),
         }
 
     def to_pandas(self) -> pd.DataFrame:
@@ -235,7 +235,7 @@ class Reflections(list[Reflection]):
         return pd.DataFrame(rows)
 
     def __repr__(self) -> str:
-        lines = [repr(one) for one in self[:3]]
+        lines = list(map(repr, self[:3]))
         if len(self) > 3:
             lines.append(f"… and {_count(len(self) - 3, 'other question')}; to_pandas() has them all")
         return "\n".join(lines) or "[]"

@@ -77,7 +77,7 @@ def cluster_answers(
     Raises:
         BackendError, MissingExtraError: as the rule does.
     """
-    plain = [answer_parts(question) for question in questions]
+    plain = list(map(answer_parts, questions))
     rule.prepare(plain)
     correctness.prepare(plain, [None] * len(plain))
     clustered = []

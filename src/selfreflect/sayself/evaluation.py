@@ -96,12 +96,12 @@ def label_statements(
 
 def ask_statements(questions: Sequence[ClusteredQuestion], asker: Asker) -> list[StatedBelief]:
     """Ask a trained model each question, as it was trained, and read what it says."""
-    return [_statement(reply) for reply in asker.ask(_plain_inquiries(questions))]
+    return list(map(_statement, asker.ask(_plain_inquiries(questions))))
 
 
 def ask_texts(questions: Sequence[ClusteredQuestion], asker: Asker) -> list[str | NoValue]:
     """The same replies as texts, or why there is none that is whole."""
-    return [reply_text(reply) for reply in asker.ask(_plain_inquiries(questions))]
+    return list(map(reply_text, asker.ask(_plain_inquiries(questions))))
 
 
 def _plain_inquiries(questions: Sequence[ClusteredQuestion]) -> list[Inquiry]:
@@ -129,7 +129,7 @@ def ask_directly(questions: Sequence[ClusteredQuestion], asker: Asker) -> list[S
     for question in questions:
         values = {"question": asked(question.question, question.context)}
         inquiries.append(Inquiry("direct", (user_message("direct", values),), max_new_tokens=MAX_TOKENS))
-    return [_statement(reply) for reply in asker.ask(inquiries)]
+    return list(map(_statement, asker.ask(inquiries)))
 
 
 def ask_whether_sure(
@@ -186,9 +186,9 @@ def reference_rows(evaluation: Evaluation) -> list[Evaluation]:
     rows = {"constant (base rate)": constant}
     try:
         isotonic = cross_fit("isotonic", confidences, labels)
-        rows[f"isotonic ({evaluation.method})"] = [float(value) for value in isotonic]
+        rows[f"isotonic ({evaluation.method})"] = list(map(float, isotonic))
         by_length = cross_fit("isotonic", [-length for length in lengths], labels)
-        rows["length only (isotonic)"] = [float(value) for value in by_length]
+        rows["length only (isotonic)"] = list(map(float, by_length))
     except MissingExtraError:
         pass  # the table has fewer rows
     references = []

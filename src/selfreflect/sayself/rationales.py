@@ -91,12 +91,12 @@ def write_rationales(questions: Sequence[ClusteredQuestion], asker: Asker) -> li
         BackendError: the model has stopped working. Its replies are kept.
     """
     unsure = [question for question in questions if len(question.clusters) > 1]
-    first = asker.ask([_inquiry(question) for question in unsure])
+    first = asker.ask(list(map(_inquiry, unsure)))
     rationales = {
         question.id: _judged(question, reply) for question, reply in zip(unsure, first, strict=True)
     }
     again = [question for question in unsure if rationales[question.id].origin == "dropped"]
-    second = asker.ask([_second_inquiry(question) for question in again])
+    second = asker.ask(list(map(_second_inquiry, again)))
     for question, reply in zip(again, second, strict=True):
         earlier = rationales[question.id]
         later = _judged(question, reply)
@@ -121,7 +121,7 @@ def _judged(question: ClusteredQuestion, reply: ModelReplies) -> Rationale:
         return Rationale(question_id=question.id, text="", origin="dropped", problem=problem)
     text = reply.texts[0]
     if reply.finishes[0] == "length":  # its last sentence is not whole
-        text = text[: max((text.rfind(end) for end in ".!?"), default=-1) + 1]
+        text = text[: max(map(text.rfind, ".!?"), default=-1) + 1]
     text = " ".join(text.split())
     problem = find_problem(text)
     if not problem:

@@ -168,7 +168,7 @@ def parse_candidates(text: str) -> list[_Candidate]:
     for line in () if isinstance(lines, NoValue) else lines:
         question, *options = (one_line(part.strip(' \t*"')) for part in line.split("|"))
         options = [option for option in options if option]
-        distinct = {normal_form(option) for option in options}
+        distinct = set(map(normal_form, options))
         if not question or not OPTIONS[0] <= len(options) <= OPTIONS[1] or len(distinct) < len(options):
             continue
         if len(question) > _LONGEST_QUESTION or max(map(len, options)) > _LONGEST_OPTION:

@@ -101,7 +101,7 @@ class StoppingRule:
         Drawing so many at once takes as few samples as drawing them one by one, in fewer calls. 0 if it stops
         now.
         """
-        classes = [int(label) for label in labels]
+        classes = list(map(int, labels))
         size = max(classes, default=-1) + 1
 
         def can_stop(more: int) -> bool:

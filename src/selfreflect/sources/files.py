@@ -375,7 +375,7 @@ def type_name(value: object) -> str:
 def listed(names: Iterable[str], limit: int = 12) -> str:
     """List names for a message, quoted; only the first ``limit``, because a file may have any number of
     fields."""
-    excerpts = [excerpt(name) for name in names]
+    excerpts = list(map(excerpt, names))
     if len(excerpts) > limit:
         excerpts = [*excerpts[:limit], f"and {len(excerpts) - limit} more"]
     return ", ".join(excerpts)

@@ -4,6 +4,7 @@ directory."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -83,6 +84,11 @@ class Item(Record, frozen=True, kw_only=True):
     @property
     def summary_records(self) -> list[Summary]:
         return [Summary(question_id=self.id, name=name, text=text) for name, text in self.summaries.items()]
+
+    @property
+    def records(self) -> list[Question | AnswerSet | Summary]:
+        """What a run directory stores of it."""
+        return [self.question_record, self.answer_set, *self.summary_records]
 
 
 def items_from_records(
@@ -229,7 +235,7 @@ def to_plain(item: Item) -> dict[str, Any]:
 def _known_tokens(row: ItemRow, columns: Collection[str]) -> tuple[TokenValues, str]:
     """What the row says of its answers' tokens; nothing, and why, where that cannot be."""
     try:
-        return token_values(row, [text for half in row.halves for text in half], columns), ""
+        return token_values(row, list(chain.from_iterable(row.halves)), columns), ""
     except DataError as error:
         return TokenValues(), str(error)
 

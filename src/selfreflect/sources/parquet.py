@@ -92,11 +92,11 @@ def _batch_rows(metadata: Any, limit: int) -> int:
 
 
 def _row_groups(metadata: Any) -> list[Any]:
-    return [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    return list(map(metadata.row_group, range(metadata.num_row_groups)))
 
 
 def _columns(group: Any) -> list[Any]:
-    return [group.column(index) for index in range(group.num_columns)]
+    return list(map(group.column, range(group.num_columns)))
 
 
 def _unfolded_size(array: Any) -> int:

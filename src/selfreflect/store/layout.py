@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +139,7 @@ def check_run_directory(path: Path) -> None:
 
 
 def unfinished_files(path: Path) -> list[Path]:
-    return [entry for pattern in _UNFINISHED for entry in path.glob(pattern)]
+    return list(chain.from_iterable(map(path.glob, _UNFINISHED)))
 
 
 def record_files(path: Path) -> list[Path]:

@@ -300,13 +300,15 @@ def _more_suspect(
 ) -> dict[str, dict[str, Any]]:
     """The checks of servers that say more against the whole than the earlier ones: one server that does not
     sample is enough."""
-    suspects = {stage for stage, one in checks.items() if from_plain(SamplingCheck, one).is_suspect}
-    earlier_suspects = {stage for stage, one in earlier.items() if from_plain(SamplingCheck, one).is_suspect}
     return {
-        stage: one
-        for stage, one in checks.items()
-        if stage not in earlier or stage in suspects - earlier_suspects
+        stage: check
+        for stage, check in checks.items()
+        if stage not in earlier or (_is_suspect(check) and not _is_suspect(earlier[stage]))
     }
+
+
+def _is_suspect(check: dict[str, Any]) -> bool:
+    return from_plain(SamplingCheck, check).is_suspect
 
 
 def _absent_shards(manifests: Collection[Manifest]) -> tuple[Shard, ...]:

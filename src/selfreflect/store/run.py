@@ -380,7 +380,7 @@ class Run:
         headings = metadata_headings(self.questions.values(), _COLUMNS.split())
         for at, row in enumerate(rows):
             values = self.questions[row[0]].metadata
-            rows[at] = (*row, *(values.get(name) for name in headings))
+            rows[at] = (*row, *map(values.get, headings))
         frame = pd.DataFrame(rows, columns=[*_COLUMNS.split(), *headings.values()], dtype=object)
         numbers = ("score", "stderr", "bits", "bits_available", "recovered")
         return frame.astype({**dict.fromkeys(numbers, "Float64"), "token_tasks": "Int64"})

@@ -108,7 +108,7 @@ def final_part(text: str, marker: str, cut: bool) -> str:
     A marker at the start of a line wins over one within a line. Without a marker, the final part is the last
     paragraph; but if the text was ``cut`` off before a marker line, or in one, there is none.
     """
-    words = r"[ \t]+".join(re.escape(word) for word in marker.strip().rstrip(":").split())
+    words = r"[ \t]+".join(map(re.escape, marker.strip().rstrip(":").split()))
     starting_line = rf"^[ \t#>*_]*{words}[ \t*_]*(?::[ \t*_]*|$)"
     matches = list(re.finditer(starting_line, text, re.IGNORECASE | re.MULTILINE))
     if cut and not matches:

@@ -178,7 +178,7 @@ def _encodable(value: Any) -> Any:
     if isinstance(value, str):
         return encodable(value)
     if isinstance(value, list):
-        return [_encodable(item) for item in value]
+        return list(map(_encodable, value))
     if isinstance(value, dict):
         return {name: _encodable(item) for name, item in value.items()}
     return value

@@ -74,7 +74,7 @@ class TrainingRows:
 
     def add(self, row: Row, texts: Sequence[str]) -> bool:
         """Keep a row unless one of its texts holds a chat marker."""
-        if any(CHAT_MARKER.search(text) for text in texts):
+        if any(map(CHAT_MARKER.search, texts)):
             self.dropped_texts["holds a marker of a chat format"] += 1
             return False
         self.rows.append(row)

@@ -287,7 +287,7 @@ class TrainingJob:
 def _without_markers(rows: Rows, tokenizer: Any) -> list[dict[str, Any]]:
     """Leave out rows whose texts hold a marker of the chat template, such as ``<|im_end|>``: a trainer would
     take it for the end of a turn."""
-    markers = {str(token) for token in tokenizer.added_tokens_decoder.values()}
+    markers = set(map(str, tokenizer.added_tokens_decoder.values()))
     markers |= {*tokenizer.all_special_tokens}
     clean = []
     for row in rows:

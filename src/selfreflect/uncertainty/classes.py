@@ -123,7 +123,7 @@ class ClassRule:
         same = {normalised(text): number for number, texts in enumerate(question.aliases) for text in texts}
         keys: list[object] = [same.get(normalised(text), normalised(text)) for text in question.answers]
         if self._kind == "numeric":
-            numbers = [last_number(text) for text in question.answers]
+            numbers = list(map(last_number, question.answers))
             keys = [key if number is None else number for key, number in zip(keys, numbers, strict=True)]
         return _numbered(keys)
 

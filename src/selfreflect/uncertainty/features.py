@@ -62,7 +62,7 @@ class Samples:
     @cached_property
     def sequence_logprobs(self) -> Floats:
         """Sum over the tokens of each answer, shape (M,)."""
-        return np.array([sum(tokens) for tokens in self.question.logprobs or ()])
+        return np.array(list(map(sum, self.question.logprobs or ())))
 
     @cached_property
     def mean_logprobs(self) -> Floats:

@@ -32,7 +32,7 @@ def overview_table(assessment: Assessment, rows: Sequence[Prediction]) -> Table:
     for name in calibrated:
         columns += [Column(f"{name} isotonic", ".3f"), Column(f"{name} isotonic 95%")]
     facts = ("range", "higher is more", "samples", "classes", "correctness", "variant")
-    columns += [Column(name) for name in facts]
+    columns += list(map(Column, facts))
     samples = sample_numbers(assessment)
     cells = []
     for row in rows:

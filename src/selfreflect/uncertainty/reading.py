@@ -149,7 +149,7 @@ def _question(item: ItemRow, row: Row, ids: RowIds, gold: str) -> AnsweredQuesti
         text=item.question,
         answers=answers,
         gold=_right_answers(row, gold),
-        aliases=tuple(tuple(one) for one in aliases),
+        aliases=tuple(map(tuple, aliases)),
         answer=row.optional_text(_RESPONSE) or None,
         logprobs=values.logprobs or None,
         tokens=values.tokens or None,

@@ -146,7 +146,7 @@ class Entailment(Verdicts):
 
     def _entailed(self, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
         """Whether the first text of each pair entails the second; None for a pair that is too long."""
-        keys = [self._digest(pair) for pair in pairs]
+        keys = list(map(self._digest, pairs))
         stored = self._own if self._store is None else self._store.records
         missing = list(
             {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in stored}.items()

@@ -42,7 +42,7 @@ def jaccard(texts: Sequence[str]) -> Floats:
 
 def rouge(texts: Sequence[str]) -> Floats:
     """ROUGE-L F1: words of the longest common subsequence, in relation to the mean length (Lin 2004)."""
-    split = [words(text) for text in texts]
+    split = list(map(words, texts))
     matrix = np.eye(len(texts))
     for row, one in enumerate(split):
         for column in range(row):

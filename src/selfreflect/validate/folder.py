@@ -112,7 +112,7 @@ def _to_plain(finding: Finding) -> dict[str, Any]:
     plots = []
     for plot in finding.plots:
         axes = {"name": plot.name, "title": plot.title, "x": plot.x_label, "y": plot.y_label}
-        plots.append({**axes, "curves": [vars(curve) for curve in plot.curves]})
+        plots.append({**axes, "curves": list(map(vars, plot.curves))})
     return {"study": finding.study, "says": list(finding.says), "tables": tables, "plots": plots}
 
 

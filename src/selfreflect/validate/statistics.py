@@ -63,7 +63,7 @@ def share_by_item(outcomes: Iterable[tuple[str, bool]], *, seed: int = 0) -> Est
     by_item: dict[str, list[bool]] = {}
     for item, success in outcomes:
         by_item.setdefault(item, []).append(success)
-    return _mean_share(tuple(sorted(fmean(wins) for wins in by_item.values())), seed)
+    return _mean_share(tuple(sorted(map(fmean, by_item.values()))), seed)
 
 
 @lru_cache(maxsize=4096)  # tables ask for the same few shares again and again

@@ -84,7 +84,7 @@ class SequenceEngine:
 
     @torch.inference_mode()
     def states(self, trees: Sequence[PrefixTree]) -> list[torch.Tensor]:
-        return [self._states(tree) for tree in trees]
+        return list(map(self._states, trees))
 
     def _states(self, tree: PrefixTree) -> torch.Tensor:
         result: torch.Tensor | None = None
@@ -153,7 +153,7 @@ class RemoteEngine:
         self.head = head
 
     def states(self, trees: Sequence[PrefixTree]) -> list[torch.Tensor]:
-        return [self._states(tree) for tree in trees]
+        return list(map(self._states, trees))
 
     def _states(self, tree: PrefixTree) -> torch.Tensor:
         if tree.prefix:

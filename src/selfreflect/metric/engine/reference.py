@@ -77,7 +77,7 @@ class Reference:
             pairs = np.column_stack([np.concatenate(tree.rows), np.concatenate(self._tree.rows)])
             distinct, task_of = np.unique(pairs, axis=0, return_inverse=True)
             contexts.append((rows, distinct))
-            ends = np.cumsum([len(word) for word in tree.rows])
+            ends = np.cumsum(list(map(len, tree.rows)))
             tasks.append(np.split(task_of.reshape(-1), ends[:-1]))
         return SummaryStates(self._engine.head, self._states, contexts, tasks)
 

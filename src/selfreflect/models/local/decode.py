@@ -135,7 +135,7 @@ def begin(
     rows = [row_of[prompt] for prompt in prompts]
     if serves(model):
         logits, states = (prompt_states or PromptStates(model)).compute(distinct)
-        lengths = np.array([len(prompt) for prompt in distinct], dtype=np.int64)
+        lengths = np.array(list(map(len, distinct)), dtype=np.int64)
         row_numbers = np.array(rows, dtype=np.int64)
         return logits[rows], FusedSequences(model, states.keys, states.values, row_numbers, lengths)
     ids, mask = left_padded(distinct, pad_id)

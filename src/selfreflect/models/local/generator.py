@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -17,7 +17,7 @@ from selfreflect.logprobs import (
     first_token,
     likely_tokens,
 )
-from selfreflect.models.base import Refusal, Reply, Request, Sample, results_of
+from selfreflect.models.base import Refusal, Reply, Request, Sample, StreamingGenerator
 from selfreflect.models.chat import ChatTokenizer, ends_in_trace, fewest_tokens
 from selfreflect.models.local.decode import Draw, decode
 from selfreflect.models.local.loading import CausalLM, load_causal_lm
@@ -26,7 +26,7 @@ from selfreflect.models.local.step import why_slow
 from selfreflect.models.spec import ModelSpec
 
 
-class TokenGenerator(ABC):
+class TokenGenerator(StreamingGenerator):
     """Requests to prompts of token ids, and the tokens drawn after them to replies.
 
     ``facts`` are what a manifest says of the model, its name and revision included; ``window`` is the number
@@ -39,15 +39,6 @@ class TokenGenerator(ABC):
         self.facts = facts
         self.chat = ChatTokenizer(tokenizer)
         self.window = window
-
-    def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
-        """One reply or refusal per request, in order. Raises BackendError if the engine stops working."""
-        results = dict(self.stream(requests))
-        return [results[index] for index in range(len(requests))]
-
-    def stream(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply | Refusal]]:
-        """The results as they are done, each with the index of its request. Raises as :meth:`generate`."""
-        return results_of(self.stream_samples(requests))
 
     def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
         """Like :meth:`stream`, with the completions of a request as they end. Raises as :meth:`generate`."""

@@ -167,7 +167,7 @@ def _stacked(rows: Sequence[torch.Tensor]) -> torch.Tensor:
 
 def left_padded(prompts: Sequence[Prompt], pad_id: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Token ids and attention mask, each (prompts, longest)."""
-    longest = max(len(prompt) for prompt in prompts)
+    longest = max(map(len, prompts))
     ids = np.full((len(prompts), longest), pad_id, dtype=np.int64)
     mask = np.zeros((len(prompts), longest), dtype=np.int64)
     for row, prompt in enumerate(prompts):

@@ -228,7 +228,7 @@ async def together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Results of coroutines that run at once. The first error cancels the others and is raised as it is."""
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(coroutine) for coroutine in coroutines]
+            tasks = list(map(group.create_task, coroutines))
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from None
     return [task.result() for task in tasks]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from selfreflect.errors import BackendError, ConfigError, excerpt
 from selfreflect.logprobs import WHY, NoLogprobs
-from selfreflect.models.base import Refusal, Reply, Request, Sample, results_of
+from selfreflect.models.base import Refusal, Reply, Request, Sample, StreamingGenerator
 from selfreflect.models.openai.client import Connection, RetryPolicy, ServerClient, together
 from selfreflect.models.openai.endpoint import Endpoint, endpoint
 from selfreflect.models.openai.protocol import (
@@ -27,7 +27,7 @@ FAILURES_IN_A_ROW = 3
 """Failed requests without a success in between after which the server is given up."""
 
 
-class OpenAIGenerator:
+class OpenAIGenerator(StreamingGenerator):
     """Answers requests through a server's chat completions.
 
     Args:
@@ -87,19 +87,6 @@ class OpenAIGenerator:
                 "--base-url."
             )
         return generator
-
-    def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
-        """One reply or refusal per request, in order.
-
-        Raises:
-            BackendError: the server refuses every call, or has stopped working.
-        """
-        results = dict(self.stream(requests))
-        return [results[index] for index in range(len(requests))]
-
-    def stream(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply | Refusal]]:
-        """The results as they are done, each with the index of its request. Raises as :meth:`generate`."""
-        return results_of(self.stream_samples(requests))
 
     def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
         """Like :meth:`stream`, with the completions of each call that gave some of a request's only. Raises

@@ -51,7 +51,7 @@ class PoolingLLM:
         """The final normed hidden state of the last token of each prompt, shape (prompts, width)."""
         try:
             outputs = self._llm.encode(
-                [_token_prompt(one) for one in prompts], pooling_task="embed", use_tqdm=False
+                list(map(_token_prompt, prompts)), pooling_task="embed", use_tqdm=False
             )
         except Exception as error:  # whatever the engine's own processes raise
             raise JudgeError(

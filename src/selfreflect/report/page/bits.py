@@ -48,7 +48,7 @@ def bits_view(information: Information | None, masked: Sequence[Sequence[str]]) 
         if words and len(words) != len(texts):
             return None
     return {
-        "marks": [[_mark_code(word) for word in answer] for answer in information.answers],
+        "marks": [list(map(_mark_code, answer)) for answer in information.answers],
         "told": [[_tenths(word.told) for word in answer] for answer in information.answers],
         "available": [[_tenths(word.available) for word in answer] for answer in information.answers],
     }

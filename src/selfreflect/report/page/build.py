@@ -64,7 +64,7 @@ def report_page(
         part = judge_part(records, prefix, baseline, len(judges))
         csv |= part.csv
         parts.append(part)
-        facts.append([stage_facts(run) for run in records])
+        facts.append(list(map(stage_facts, records)))
     for section in uncertainty:
         csv |= section.csv
     beside: list[tuple[str, Table]] = []

@@ -25,7 +25,7 @@ def render_page(template: str, scripts: Sequence[str], **values: Any) -> str:
     Args:
         scripts: modules, each after those that it imports.
     """
-    style = "\n".join(_source(name) for name in _STYLES)
+    style = "\n".join(map(_source, _STYLES))
     script = "\n".join(_module(_source(name)) for name in scripts)
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; base-uri 'none'; "

@@ -85,7 +85,7 @@ def judge_part(runs: Sequence[RunRecords], prefix: str, baseline: str | None, ju
     part = JudgePart(
         prefix=prefix,
         runs=[run.label for run in runs],
-        headlines=[headline(run) for run in runs],
+        headlines=list(map(headline, runs)),
         counts=_run_counts(runs),
         # empty figures only if there is no other
         scored=not has_information or any(run.scores for run in runs),

@@ -64,7 +64,7 @@ def run_data(scorings: Sequence[RunRecords], grouping: Grouping) -> tuple[dict[s
     for scoring in others:
         views = [_other_scoring(scoring, id_) for id_ in main.questions]
         own = {"label": scoring.label, "strategies": list(scoring.strategies)}
-        index["scorings"].append({**own, "questions": [_row(view) for view in views]})
+        index["scorings"].append({**own, "questions": list(map(_row, views))})
         chunks.append(_chunks(views))
     return index, chunks
 
@@ -151,7 +151,7 @@ def _scoring_view(
         words_by_outcome.append(words_by_place)
         for answer, word in words_by_place:
             places[answer].add(word)
-    words = [sorted(indices) for indices in places]
+    words = list(map(sorted, places))
     summaries = []
     for outcome, words_by_place in zip(outcomes, words_by_outcome, strict=True):
         view = _summary_view(outcome, words_by_place, words, guesses)
@@ -216,7 +216,7 @@ def _summary_view(
         aligned = [by_place.get((answer, index)) for index in indices]
         distances.append([word and _thousandths(word.mean) for word in aligned])
         if guesses:
-            tokens.append([_tokens(word) for word in aligned])
+            tokens.append(list(map(_tokens, aligned)))
     view["distances"] = distances
     if any(word.guesses for word in by_place.values()):
         view["guesses"] = tokens if guesses else True

@@ -95,7 +95,7 @@ class Reward:
         """
         if prompts is not None and len(prompts) != len(completions):
             raise DataError(f"{len(prompts)} prompts for {len(completions)} completions")
-        texts = [said(completion) for completion in completions]
+        texts = list(map(said, completions))
         outcomes = self.outcomes(texts, BatchColumns(len(texts), columns)) if texts else []
         kinds = [one.kind if isinstance(one, Unrewarded) else "" for one in outcomes]
         if log_metric is not None and outcomes:

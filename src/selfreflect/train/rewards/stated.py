@@ -287,5 +287,5 @@ class MultiAnswerBrier(Reward):
         texts = [guess.text for guess in guesses]
         if self.against == "gold":
             return [truth or 0.0 for truth in self.is_correct(texts, [tuple(answers)] * len(texts))]
-        forms = [normal_form(answer) for answer in answers]
+        forms = list(map(normal_form, answers))
         return [forms.count(normal_form(text)) / len(forms) for text in texts]

@@ -79,7 +79,7 @@ class Asker:
             BackendError: the model has stopped working. What it replied before is kept.
             StoreError: the disk refuses.
         """
-        keys = [self._digest(inquiry) for inquiry in inquiries]
+        keys = list(map(self._digest, inquiries))
         records = self._own if self._store is None else self._store.records
         missing: dict[str, Inquiry] = {}
         for key, inquiry in zip(keys, inquiries, strict=True):

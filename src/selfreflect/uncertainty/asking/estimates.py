@@ -113,7 +113,7 @@ def _share_of_true(replies: Sequence[ModelReplies]) -> Outcome:
     [reply] = replies
     if reply.failure is not None:
         return NoValue("no_reply", f"the model gave no reply ({reply.failure}): {reply.message}")
-    verdicts = [parse_truth(text) for text in reply.texts]
+    verdicts = list(map(parse_truth, reply.texts))
     clear = [verdict for verdict in verdicts if not isinstance(verdict, NoValue)]
     if 2 * len(clear) < len(verdicts):
         return next(verdict for verdict in verdicts if isinstance(verdict, NoValue))
@@ -232,7 +232,7 @@ def _take_step(
     places, inquiries = [], []
     for (index, name), replies in pending.items():
         steps = interviews[name].steps
-        texts = [reply_text(reply) for reply in replies]
+        texts = list(map(reply_text, replies))
         whole = [text for text in texts if not isinstance(text, NoValue)]
         if step < len(steps) and len(whole) == len(texts):
             places.append((index, name))

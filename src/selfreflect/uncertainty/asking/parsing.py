@@ -61,7 +61,7 @@ def parse_probability(text: str) -> float | NoValue:
         numbers = _PLAIN.findall(text)
         if any(one == "1" or 1 < _number(one) < 2 for one in numbers):
             return NoValue("ambiguous_number", f"percent or not, in {excerpt(text, 80)}")
-        values = [_plain(one) for one in numbers]
+        values = list(map(_plain, numbers))
     distinct = sorted({round(value, 12) for value in values})
     if not distinct:
         return NoValue("no_number", f"no probability in {excerpt(text, 80)}")

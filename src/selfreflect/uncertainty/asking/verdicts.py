@@ -31,7 +31,7 @@ def judge_pairs(asker: Asker, pairs: Sequence[tuple[AnsweredQuestion, str, str]]
     for question, one, other in pairs:
         values = {"question": described(question), "one": quoted(one), "other": quoted(other)}
         inquiries.append(_inquiry("same_meaning", values))
-    return [_verdict(reply) for reply in asker.ask(inquiries)]
+    return list(map(_verdict, asker.ask(inquiries)))
 
 
 def judge_answers(asker: Asker, answers: Sequence[tuple[AnsweredQuestion, str]]) -> list[bool | NoValue]:
@@ -40,7 +40,7 @@ def judge_answers(asker: Asker, answers: Sequence[tuple[AnsweredQuestion, str]])
     for question, answer in answers:
         values = {"question": described(question), "answer": quoted(answer), "gold": numbered(question.gold)}
         inquiries.append(_inquiry("correct", values))
-    return [_verdict(reply) for reply in asker.ask(inquiries)]
+    return list(map(_verdict, asker.ask(inquiries)))
 
 
 def _inquiry(step: str, values: dict[str, str]) -> Inquiry:

@@ -71,7 +71,7 @@ class Ranking:
     @property
     def order(self) -> list[int]:
         """Indices of the strategies, the best first."""
-        badness = [self.metric.badness(mean) for mean in self.table.mean(axis=0)]
+        badness = list(map(self.metric.badness, self.table.mean(axis=0)))
         return sorted(range(len(badness)), key=badness.__getitem__)
 
 

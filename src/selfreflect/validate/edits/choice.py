@@ -240,7 +240,7 @@ def _ranks(tables: Floats) -> Floats:
 
 def _net(tables: Floats) -> Floats:
     """The values of each question without the levels of statements and of true distributions."""
-    return np.stack([interaction(table) for table in tables])
+    return np.stack(list(map(interaction, tables)))
 
 
 def _form(tables: Floats) -> float | None:

@@ -118,7 +118,7 @@ class ClaimCheck:
         self, question: str, answers: Sequence[str], summaries: Sequence[str]
     ) -> Iterator[dict[str, Result]]:
         description = described(question, answers)
-        texts = [quoted(summary) for summary in summaries]
+        texts = list(map(quoted, summaries))
         requests = [filled(self._prompts["list_answers"], description)]
         requests += [filled(self._prompts["list_summary"], description, summary=text) for text in texts]
         of_answers, *of_summaries = ask(self._generator, requests, CLAIM_TOKENS, parse_claims)

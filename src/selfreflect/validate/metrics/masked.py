@@ -86,7 +86,7 @@ class Masked:
         reference = Reference(self.engine, build_tree(task.reference))
         by_text: dict[str, Words | Undefined] = {}
         for group in in_groups(item, partial(summary_prompts, self.judge, task), by_text):
-            states = reference.compare([build_tree(prompts) for prompts in group.values()])
+            states = reference.compare(list(map(build_tree, group.values())))
             distances = states.distances(JUDGE_TEMPERATURE, [FORMULAS[name] for name in columns])
             for text, numbers, words in zip(group, distances, states.tasks, strict=True):
                 by_text[text] = [numbers[tasks] for tasks in words]

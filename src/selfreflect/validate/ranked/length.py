@@ -55,7 +55,7 @@ class LengthStudy:
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
         numbers = values_by_metric(values)
-        total = sum(len(words) for words in self._words.values())
+        total = sum(map(len, self._words.values()))
         preferences: list[tuple[str, Estimate]] = []
         sides: dict[str, int | None] = {}
         rows: list[dict[str, Cell]] = []

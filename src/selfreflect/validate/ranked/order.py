@@ -124,6 +124,6 @@ def _relations(
     try:
         order.prepare()
     except CycleError as cycle:
-        round_trip = " > ".join(excerpt(name) for name in reversed(cycle.args[1]))
+        round_trip = " > ".join(map(excerpt, reversed(cycle.args[1])))
         raise error(f"{where} contradicts itself: {round_trip}") from None
     return list(relations)

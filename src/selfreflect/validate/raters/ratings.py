@@ -76,7 +76,7 @@ def read_ratings(source: str | Path, items: Sequence[Item]) -> Ratings:
     missing = 0
     for row in rows:
         rater, item = row.text("rater"), row.text("item")
-        names = sorted(row.text(name) for name in columns)
+        names = sorted(map(row.text, columns))
         if len(set(names)) < len(names):
             raise row.error(
                 f"the fields 'summary' and 'other' both name {excerpt(names[0])}; a preference is between two"

@@ -99,7 +99,7 @@ class HumanAgreement:
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
         numbers = values_by_metric(values)
-        raters = [self._comparable(orders) for orders in self._ratings.orders.values()]
+        raters = list(map(self._comparable, self._ratings.orders.values()))
         majority = _majority(raters)
         alphas: list[dict[str, Cell]] = []
         shares: list[dict[str, Cell]] = []
@@ -227,7 +227,7 @@ def alpha_estimate(units: Units, level: Level, *, seed: int = 0) -> Estimate:
     n, total = len(by_item), len({item for item, _ in units})
     if not by_item:
         return Estimate(None, None, None, n, total)
-    values = [np.concatenate(item_units) for item_units in by_item.values()]
+    values = list(map(np.concatenate, by_item.values()))
     sizes = [np.asarray(list(map(len, item_units))) for item_units in by_item.values()]
 
     def of_items(items: Indices) -> float | None:

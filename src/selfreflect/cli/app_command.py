@@ -9,11 +9,11 @@ from pathlib import Path
 import typer
 
 from selfreflect.atomic import write_bytes
+from selfreflect.cli import hosting
 from selfreflect.cli.console import make_folder, say
-from selfreflect.cli.hosting import HOST, new_token, token_of
 from selfreflect.cli.settings import Overrides, option, takes
 from selfreflect.config import load_config
-from selfreflect.errors import ConfigError, MissingExtraError
+from selfreflect.errors import ConfigError
 
 TOKEN = "SELFREFLECT_APP_TOKEN"
 
@@ -41,15 +41,9 @@ def app_command(
         "--config FILE",
         "Show what questions cost, by [prices.MODEL] in this TOML file. [default: none]",
     ),
-    host: str = HOST,
-    port: int = typer.Option(
-        8765, "--port", min=0, max=65535, help="Listen on this port; 0 takes a free one."
-    ),
-    allow_remote: bool = option(
-        "--allow-remote",
-        f"Let other machines in, with the token in ${TOKEN} or a new one that is printed.",
-        False,
-    ),
+    host: str = hosting.HOST,
+    port: int = hosting.port(8765),
+    allow_remote: bool = hosting.allow_remote(TOKEN),
     no_token: bool = option(
         "--no-token", "Let every user and program of this machine in, without a token.", False
     ),
@@ -63,14 +57,10 @@ def app_command(
 
     Type a question, watch answers, summaries and scores arrive, compare strategies, and look at earlier runs.
     """
-    try:
+    with hosting.web_stack("The app", "app"):
         from selfreflect.app.choices import ModelChoices
         from selfreflect.app.server import serve, url
         from selfreflect.web.access import access, listen
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("fastapi", "pydantic", "starlette", "uvicorn"):
-            raise
-        raise MissingExtraError("The app", "app") from None
     prices = load_config(config, {}).prices
     token = _token(host, allow_remote, no_token)
     make_folder(root)
@@ -107,7 +97,7 @@ def _token(host: str, allow_remote: bool, no_token: bool) -> str | None:
     """The token that requests need; None only if the user does without, on this machine."""
     from selfreflect.web.access import LOCAL
 
-    token = token_of(TOKEN, host, allow_remote)
+    token = hosting.token_of(TOKEN, host, allow_remote)
     if host not in LOCAL and no_token:
         raise ConfigError(f"--host {host} needs a token. Leave out --no-token.")
-    return None if no_token else token or new_token()
+    return None if no_token else token or hosting.new_token()

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from selfreflect.cli import settings as o
 from selfreflect.cli.console import emit, exit_with, say, stdout
+from selfreflect.cli.items import bundled_items
 from selfreflect.cli.progress import Watcher
 from selfreflect.cli.report_command import write_page
 from selfreflect.cli.score_command import information_fields, item_run
@@ -26,7 +27,7 @@ from selfreflect.records import STAGES, Question, question_id
 from selfreflect.render.text import printable
 from selfreflect.report.run_records import RunRecords
 from selfreflect.sources.files import read_text
-from selfreflect.sources.items import Item, read_items
+from selfreflect.sources.items import Item
 
 DEMO: dict[str, dict[str, Any]] = {
     "questions": {"source": "demo"},
@@ -136,12 +137,10 @@ def demo_command(
     For eight of them it reads evidence that contradicts itself, and that the judge does not see. Run it
     again, and it reuses what is done.
     """
-    data = resources.files("selfreflect") / "data"
     if not json:
-        with resources.as_file(data / "demo_items.json") as items:
-            _measure_by_hand(read_items(items)[0])
+        _measure_by_hand(bundled_items("demo_items")[0])
         _tell(ACT_TWO)
-    with resources.as_file(data / "demo_prompts.toml") as prompts:
+    with resources.as_file(resources.files("selfreflect") / "data" / "demo_prompts.toml") as prompts:
         options = ExecutionOptions(prompts=prompts)
         config = load_config(None, DEMO, {"answers": sampling_of("smollm2")})
         records = fill_run(out, config, STAGES, options, Intent(fresh, yes=yes))

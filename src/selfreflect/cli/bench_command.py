@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import resources
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ import typer
 
 from selfreflect.cli import settings as o
 from selfreflect.cli.console import emit, make_folder, print_table, say, write_file
-from selfreflect.cli.items import load_items
+from selfreflect.cli.items import bundled_items, load_items
 from selfreflect.cli.progress import Watcher
 from selfreflect.cli.settings import Overrides, option, takes
 from selfreflect.errors import ConfigError
@@ -19,7 +18,7 @@ from selfreflect.models.spec import kind_of
 from selfreflect.pipeline.models import ConfiguredModels
 from selfreflect.records import dump_line
 from selfreflect.render.table import to_csv
-from selfreflect.sources.items import Item, read_items
+from selfreflect.sources.items import Item
 
 if TYPE_CHECKING:
     from selfreflect.bench.result import Result
@@ -113,8 +112,7 @@ def bench_command(
 def _items(source: str | None, limit: int | None, num_answers: int | None) -> list[Item]:
     if source is not None:
         return load_items(source, limit, num_answers)
-    with resources.as_file(resources.files("selfreflect") / "data" / "bench_items.json") as bundled:
-        return read_items(bundled, limit=limit, num_answers=num_answers)
+    return bundled_items("bench_items", limit=limit, num_answers=num_answers)
 
 
 def _show(result: Result, json: bool) -> None:

@@ -78,7 +78,7 @@ def calibrate_command(
             raise ConfigError(
                 "--apply takes everything but --gold, --column and models from the saved calibrator"
             )
-        _apply(source, apply, (gold, column), (model, overrides), json)
+        _apply(source, apply, gold, column, model, overrides, json)
         return
     from selfreflect.uncertainty.assess import Assessment
     from selfreflect.uncertainty.calibrator_file import write_calibrator
@@ -152,12 +152,13 @@ def _fitted(
 def _apply(
     source: str,
     path: Path,
-    reading: tuple[str, Sequence[str] | None],
-    model_settings: tuple[str | None, Overrides],
+    gold: str,
+    column: Sequence[str] | None,
+    model: str | None,
+    overrides: Overrides,
     json: bool,
 ) -> None:
-    """Apply a saved calibrator; ``reading`` are the field of right answers and the named columns,
-    ``model_settings`` the model and its settings."""
+    """Apply a saved calibrator, and print what it makes of each question."""
     from selfreflect.uncertainty.assess import Assessment
     from selfreflect.uncertainty.calibrator_file import read_calibrator
     from selfreflect.uncertainty.estimators import ESTIMATORS
@@ -169,9 +170,8 @@ def _apply(
             f"{excerpt(str(path), 200)} is not a saved calibrator: {excerpt(saved.correctness)} is not one "
             "kind of correctness"
         )
-    model, overrides = model_settings
     _refuse_unnamed_classes(saved, path, overrides.section("comparison").get("classes"))
-    questions = read_questions(source, *reading)
+    questions = read_questions(source, gold, column)
     saved.refuse_overlap(questions)
     _warn_of_other_samples(saved, {len(question.answers) for question in questions})
     comparison = ComparisonOptions(

@@ -4,13 +4,44 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import typer
 
 from selfreflect.cli.settings import option
-from selfreflect.errors import ConfigError
+from selfreflect.errors import ConfigError, MissingExtraError
 
 HOST = option(
     "--host ADDRESS", "Listen on this address; others than localhost need --allow-remote.", "127.0.0.1"
 )
+
+
+_WEB_STACK = ("fastapi", "prometheus_client", "pydantic", "starlette", "uvicorn")
+
+
+def port(default: int) -> Any:
+    """The option --port."""
+    help = "Listen on this port; 0 takes a free one."
+    return typer.Option(default, "--port", min=0, max=65535, help=help)
+
+
+def allow_remote(variable: str) -> Any:
+    """The option --allow-remote; ``variable`` is that of the environment which sets the token."""
+    help = f"Let other machines in, with the token in ${variable} or a new one that is printed."
+    return option("--allow-remote", help, False)
+
+
+@contextmanager
+def web_stack(feature: str, extra: str) -> Iterator[None]:
+    """Import what serves HTTP. Raises MissingExtraError if a package of it is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _WEB_STACK:
+            raise
+        raise MissingExtraError(feature, extra) from None
 
 
 def token_of(variable: str, host: str, allow_remote: bool) -> str | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import resources
 from pathlib import Path
 
 from selfreflect.cli.console import say
 from selfreflect.cli.progress import ReadingProgress
 from selfreflect.errors import ConfigError
 from selfreflect.render.text import one_line
-from selfreflect.sources.items import Item, ItemFile, read_item_file, with_summaries
+from selfreflect.sources.items import Item, ItemFile, read_item_file, read_items, with_summaries
 
 
 def load_item_file(
@@ -42,6 +43,12 @@ def load_items(
     items = with_summaries(file)
     say_notes(file.notes)
     return items
+
+
+def bundled_items(name: str, *, limit: int | None = None, num_answers: int | None = None) -> list[Item]:
+    """Read items that come with the package."""
+    with resources.as_file(resources.files("selfreflect") / "data" / f"{name}.json") as path:
+        return read_items(path, limit=limit, num_answers=num_answers)
 
 
 def source_name(source: str) -> str:

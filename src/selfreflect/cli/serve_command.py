@@ -12,12 +12,12 @@ import typer
 from msgspec import Struct
 from msgspec.structs import replace
 
+from selfreflect.cli import hosting
 from selfreflect.cli.console import say
-from selfreflect.cli.hosting import HOST, new_token, token_of
 from selfreflect.cli.settings import Overrides, option, takes
 from selfreflect.config import Config, Flag, sampling_of
 from selfreflect.config.flags import POSITIVE, SHARE, Range, check_values
-from selfreflect.errors import ConfigError, MissingExtraError
+from selfreflect.errors import ConfigError
 from selfreflect.models.base import Sampling
 from selfreflect.models.spec import ModelSpec, load_generator, load_judge
 from selfreflect.pipeline.models import load_measures, stage_model
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from selfreflect.serve.routes import ServeServices
 
 TOKEN = "SELFREFLECT_SERVE_TOKEN"
-_WEB_STACK = ("fastapi", "prometheus_client", "pydantic", "starlette", "uvicorn")
 
 WhenUnsure = StrEnum("WhenUnsure", ["abstain", "hedge", "ask"])
 _ANSWERS = Range("from 2 to 200", lambda value: 2 <= value <= 200)
@@ -134,15 +133,9 @@ def serve_command(
         "--base-url URL", "Address of an OpenAI-compatible server whose models to serve. [default: none]"
     ),
     overrides: Overrides,
-    host: str = HOST,
-    port: int = typer.Option(
-        8766, "--port", min=0, max=65535, help="Listen on this port; 0 takes a free one."
-    ),
-    allow_remote: bool = option(
-        "--allow-remote",
-        f"Let other machines in, with the token in ${TOKEN} or a new one that is printed.",
-        False,
-    ),
+    host: str = hosting.HOST,
+    port: int = hosting.port(8766),
+    allow_remote: bool = hosting.allow_remote(TOKEN),
 ) -> None:
     """Serve models over OpenAI's API, with honest answers.
 
@@ -153,19 +146,15 @@ def serve_command(
     On this machine clients need no API key unless $SELFREFLECT_SERVE_TOKEN sets one. The key of --base-url is
     read from $SELFREFLECT_API_KEY, for OpenAI also from $OPENAI_API_KEY.
     """
-    try:
+    with hosting.web_stack("The endpoint", "serve"):
         from selfreflect.serve.server import serve
         from selfreflect.web.access import LOCAL, access, listen
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in _WEB_STACK:
-            raise
-        raise MissingExtraError("The endpoint", "serve") from None
     options = ServeOptions(**overrides.section("serve"))
     check_values(options)
-    token = token_of(TOKEN, host, allow_remote)
+    token = hosting.token_of(TOKEN, host, allow_remote)
     printed = ""
     if token is None and host not in LOCAL:
-        token = new_token()
+        token = hosting.new_token()
         printed = f" with the API key {token}"
     bound = listen(host, port)
     services, names = _services(model, base_url, options, overrides)
@@ -250,10 +239,7 @@ def _settings(
         unsure = UnsurePolicy(action, options.below)
         if options.confidence == "none":
             raise ConfigError("--when-unsure needs a confidence. Leave out --confidence none.")
-    answers, summaries = config.answers, config.summaries
-    sampling = Sampling(
-        temperature=answers.temperature, top_p=answers.top_p, max_new_tokens=answers.max_new_tokens
-    )
+    summaries = config.summaries
     measures = tuple(sorted(config.scores.measure_names)) if overrides.sets("scores", "judge") else ()
     if overrides.sets("scores", "measures") and not measures:
         raise ConfigError("--measures needs a judge: name one with --judge")
@@ -262,9 +248,9 @@ def _settings(
         strategies=summaries.strategies,
         num_answers=options.num_answers,
         at_least=options.at_least,
-        sampling=sampling,
+        sampling=config.answers.sampling,
         summary=Sampling(temperature=0.0, max_new_tokens=summaries.max_new_tokens),
-        thinking=answers.thinking,
+        thinking=config.answers.thinking,
         confidence=confidence,
         measures=measures,
         unsure=unsure,

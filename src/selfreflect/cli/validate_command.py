@@ -6,7 +6,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import import_module, resources
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,14 +16,14 @@ from msgspec.structs import replace
 
 from selfreflect.cli import settings as o
 from selfreflect.cli.console import emit, print_table, say
-from selfreflect.cli.items import load_items
+from selfreflect.cli.items import bundled_items, load_items
 from selfreflect.cli.settings import Overrides, argument, option, takes
 from selfreflect.config import POSITIVE, SEED, Flag, check_values, flags_of
 from selfreflect.errors import BackendError, ConfigError, DataError, excerpt, nearest
 from selfreflect.models.base import Generator
 from selfreflect.pipeline.records import run_items
 from selfreflect.render.table import Column, Table
-from selfreflect.sources.items import Item, read_items
+from selfreflect.sources.items import Item
 from selfreflect.store.run import Run
 from selfreflect.text import name_list
 from selfreflect.validate.catalogue import METRICS
@@ -325,8 +325,7 @@ def load(options: StudyOptions, writer: Callable[[], Generator] | None) -> Study
 
 def _read_items(source: str, num_answers: int | None) -> list[Item]:
     if source == "bundled":
-        with resources.as_file(resources.files("selfreflect") / "data" / "ranked_items.json") as bundled:
-            return read_items(bundled, num_answers=num_answers)
+        return bundled_items("ranked_items", num_answers=num_answers)
     if not Path(source).is_dir():
         return load_items(source, num_answers=num_answers)
     run = Run.load(Path(source))

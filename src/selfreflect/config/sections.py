@@ -21,6 +21,7 @@ from selfreflect.config.flags import (
 )
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.metric.sampling.limits import Limits
+from selfreflect.models.base import Sampling
 from selfreflect.models.spec import DEVICES
 from selfreflect.records import Record
 from selfreflect.text import name_list
@@ -132,6 +133,11 @@ class AnswersConfig(Record, frozen=True, kw_only=True):
     ] = False
     seed: Annotated[int, SEED] = 0
 
+    @property
+    def sampling(self) -> Sampling:
+        """How answers are sampled."""
+        return Sampling(temperature=self.temperature, top_p=self.top_p, max_new_tokens=self.max_new_tokens)
+
 
 class SummariesConfig(Record, frozen=True, kw_only=True):
     strategies: Annotated[
@@ -159,6 +165,15 @@ class SummariesConfig(Record, frozen=True, kw_only=True):
     ] = 4096
     thinking: Annotated[bool, THINKING] = False
     seed: Annotated[int, SEED] = 0
+
+    @property
+    def sampling(self) -> Sampling:
+        """How a strategy's fresh answers are sampled."""
+        return Sampling(
+            temperature=self.sample_temperature,
+            top_p=self.sample_top_p,
+            max_new_tokens=self.sample_max_new_tokens,
+        )
 
 
 class ScoresConfig(Record, frozen=True, kw_only=True):

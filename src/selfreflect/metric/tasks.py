@@ -71,6 +71,10 @@ class Context(Record, frozen=True, kw_only=True):
             f"{self.source} you gave above: {masked}\n"
             'Please provide only the missing word "_", not the whole sentence.'
         )
+        return self.turns(task)
+
+    def turns(self, task: str) -> tuple[Message, ...]:
+        """The turns that end with a task on the reply."""
         return (
             Message(role="system", content=SYSTEM),
             Message(role="user", content=self.question),

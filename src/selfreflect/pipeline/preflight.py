@@ -99,11 +99,7 @@ def check_sampling(
     by_server: dict[Any, SamplingCheck] = {}
     for stage in stages:
         section: Any = getattr(config, stage)
-        sampling = Sampling(
-            temperature=section.temperature if stage == "answers" else section.sample_temperature,
-            top_p=section.top_p if stage == "answers" else section.sample_top_p,
-            max_new_tokens=PROBE_TOKENS,
-        )
+        sampling = replace(section.sampling, max_new_tokens=PROBE_TOKENS)
         key = (section.model, section.base_url, sampling)
         if key not in by_server:
             url = endpoint(section.base_url).url

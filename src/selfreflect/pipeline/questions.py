@@ -209,14 +209,14 @@ def _edited(
 ) -> list[tuple[Question, Question]]:
     """Pairs of ``missing`` and ``new``: those with one id, then those alike in the same place."""
     by_id = {one.id: one for one in new}
-    pairs = {one.id: (one, by_id[one.id]) for one in missing if one.id in by_id}
-    gone_ids, new_ids = {one.id for one in missing}, {one.id for one in new}
+    missing_by_id = {one.id: one for one in missing}
+    pairs = {id_: (one, by_id[id_]) for id_, one in missing_by_id.items() if id_ in by_id}
     places = SequenceMatcher(None, [one.id for one in earlier], [one.id for one in present], autojunk=False)
     for tag, start, end, first, last in places.get_opcodes():
         if tag != "replace":
             continue
         for before, after in zip(earlier[start:end], present[first:last], strict=False):
-            is_pair = before.id in gone_ids and after.id in new_ids and before.id not in pairs
+            is_pair = before.id in missing_by_id and after.id in by_id and before.id not in pairs
             if is_pair and _similarity(before, after) >= _ALIKE:
                 pairs[before.id] = (before, after)
     return list(pairs.values())

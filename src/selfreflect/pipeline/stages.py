@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from selfreflect.answers import draw_answers
 from selfreflect.errors import SelfReflectError, rebuild_error
-from selfreflect.models.base import Generator, Sampling
+from selfreflect.models.base import Generator
 from selfreflect.models.spec import Kind, kind_of
 from selfreflect.pipeline.counting import typical_judge_tokens
 from selfreflect.pipeline.models import ConfiguredModels, load_measures, load_stage_model
@@ -174,15 +174,12 @@ def _draw_answers(
     spec: StageSpec, generator: Generator, tasks: Sequence[StageTask]
 ) -> Iterator[AnswerSample | AnswerSet | Failure]:
     config = spec.config.answers
-    sampling = Sampling(
-        temperature=config.temperature, top_p=config.top_p, max_new_tokens=config.max_new_tokens
-    )
     return draw_answers(
         [task.question for task in tasks],
         generator,
         num_answers=config.num_answers,
         prompts=spec.prompts,
-        sampling=sampling,
+        sampling=config.sampling,
         seed=config.seed,
         thinking=config.thinking,
         logprobs=config.logprobs,
@@ -205,11 +202,7 @@ def _summarise(
         generator,
         prompts=spec.prompts,
         sampling=replace(THINKING if config.thinking else GREEDY, max_new_tokens=config.max_new_tokens),
-        sample_sampling=Sampling(
-            temperature=config.sample_temperature,
-            top_p=config.sample_top_p,
-            max_new_tokens=config.sample_max_new_tokens,
-        ),
+        sample_sampling=config.sampling,
         num_samples=config.num_samples,
         seed=config.seed,
         thinking=config.thinking,

@@ -15,7 +15,7 @@ from selfreflect.metric.engine.engines import Engine, engine_for
 from selfreflect.metric.engine.logits import log_probabilities
 from selfreflect.metric.engine.tree import Prompt, build_tree
 from selfreflect.metric.prompts import CannotScoreError, encode
-from selfreflect.metric.tasks import SYSTEM, Context, reference_context, summary_context
+from selfreflect.metric.tasks import Context, reference_context, summary_context
 from selfreflect.models.base import Message
 from selfreflect.models.judge import Judge
 from selfreflect.sources.items import Item
@@ -119,12 +119,7 @@ def belief(context: Context, answer: str) -> Conversation:
         f"Only based on the {context.source} you gave above, could this be the answer? "
         'Please reply with "Yes" or "No" only.'
     )
-    return (
-        Message(role="system", content=SYSTEM),
-        Message(role="user", content=context.question),
-        Message(role="assistant", content=context.reply),
-        Message(role="user", content=task),
-    )
+    return context.turns(task)
 
 
 def _belief_queries(judge: Judge, item: Item, answers: Sequence[str], summary: str | None) -> list[Query]:

@@ -64,7 +64,7 @@ def test_from_questions_to_data_and_baselines(folder: Path) -> None:
     assert "selfreflect sayself cluster --out r" in sampled
     assert "selfreflect summarize" not in sampled
     assert "10 with a single one" in step("cluster", "--classes", "exact")
-    assert "30 reflections as written" in step("rationale", "--writer", model)
+    assert "16 reflections as written" in step("rationale", "--writer", model)  # none for rl and test
     said = step("dataset")
     assert "0 left out" not in said
     rows = [
@@ -106,6 +106,11 @@ def test_faithfulness_and_published_figures(compared: Path) -> None:
     assert trained["accuracy"] < trained["published"]["accuracy"] < 1  # a wrong answer still gets 4 of 10
     assert trained["published"]["auroc"] == 1.0
     assert methods["asked directly (DP)"]["published"]["accuracy"] == 1.0
+    lines = (compared / "r/sayself/statements-test.jsonl").read_text().splitlines()
+    stated = [line for line in map(json.loads, lines) if line["method"] == "full-0"]
+    assert len(stated) == shown
+    assert sum(line["correct"] for line in stated) / shown == trained["accuracy"]
+    assert stated[0]["reflection"].startswith("I do not know")
     written = (compared / "r/sayself/evaluation.md").read_text()
     for title in ("Brier score minus that of the best baseline", "Faithfulness of", "Counted as published"):
         assert title in written

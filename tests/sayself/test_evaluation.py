@@ -67,7 +67,7 @@ def test_sure_is_1_unsure_0_and_anything_else_has_no_value() -> None:
 
 
 def test_the_tuned_model_is_asked_about_an_answer_as_it_was_trained_on_it() -> None:
-    [row], _ = make_examples(questions(1), {}, "rtuning", "majority")
+    [row], _ = make_examples(questions(1), None, "rtuning", "majority")
     model = Scripted("I am sure.")
     given = [StatedBelief(answer="Seine", confidence=0.5), StatedBelief(answer="", confidence=0.5)]
     sure, blank = ask_whether_sure(questions(2), given, Asker("scripted", lambda: model))

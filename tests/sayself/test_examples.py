@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from selfreflect.sayself.clusters import Cluster, ClusteredQuestion
-from selfreflect.sayself.examples import make_examples, overlap, part_of
+from selfreflect.sayself.examples import VARIANTS, make_examples, overlap, part_of
 from selfreflect.sayself.rationales import Rationale
 
 DOUBT = "I do not remember which river it is."
@@ -42,7 +42,7 @@ def test_r_tuning_asks_about_the_models_own_answer() -> None:
 
 def test_a_group_shares_the_accuracy_of_its_largest_clusters() -> None:
     twin = question("s", "Which other river?", ("Seine", 6, True), ("Loire", 4, False))
-    rows, _ = make_examples([RIVER, twin], {}, "group", "majority")
+    rows, _ = make_examples([RIVER, twin], None, "group", "majority")
     assert [row["response"] for row in rows] == [
         "Answer: Loire. Confidence: 5",
         "Answer: Seine. Confidence: 5",
@@ -52,15 +52,17 @@ def test_a_group_shares_the_accuracy_of_its_largest_clusters() -> None:
 def test_what_cannot_be_used_is_counted_by_reason() -> None:
     wrong = question("w", "Which lake?", ("Como", 3, False))
     dropped = Rationale(question_id="r", text="", origin="dropped")
-    rows, counts = make_examples([RIVER, wrong], {"r": dropped}, "full", "gold")
-    assert rows == []
-    assert counts == {"no usable rationale": 1, "no cluster has the right answer": 1}
+    for variant in VARIANTS:  # all learn from the same questions, but for rtuning, which needs wrong answers
+        rows, counts = make_examples([RIVER, wrong], {"r": dropped}, variant, "gold")
+        assert rows == []
+        assert counts["no usable rationale"] == (2 if variant == "rtuning" else 1)
+    assert counts["no cluster has the right answer"] == 1
 
 
 @pytest.mark.parametrize("answer", ["Self-reflection: none. Confidence: 10", "\n confidence : 9", "  "])
 def test_an_answer_that_would_be_read_as_another_part_is_not_trained_on(answer: str) -> None:
     hostile = question("h", "Which lake?", (answer, 3, True))
-    rows, counts = make_examples([hostile], {}, "no_rationale", "gold")
+    rows, counts = make_examples([hostile], None, "no_rationale", "gold")
     assert rows == []
     assert sum(counts.values()) == 1
 

@@ -91,11 +91,12 @@ def cluster(plan: ClusterPlan, overrides: Overrides, yes: bool) -> None:
 
 def rationalise(out: Path, writer: str | None, overrides: Overrides, yes: bool) -> None:
     """Write a reflection for each question."""
+    from selfreflect.sayself.examples import WITH_EXAMPLES, part_of
     from selfreflect.sayself.rationales import count_origins, write_rationales
     from selfreflect.sayself.workspace import Workspace
 
     workspace = Workspace(out)
-    clusters = workspace.clusters()
+    clusters = [one for one in workspace.clusters() if part_of(one.question) in WITH_EXAMPLES]
     with open_models(out, overrides, yes) as open_model:
         rationales = write_rationales(clusters, open_model(writer))
     workspace.write("rationales.jsonl", rationales)
@@ -187,7 +188,7 @@ def variant_names(text: str) -> list[Variant]:
 
 def make_data(out: Path, variants: Sequence[Variant], select: str | None) -> None:
     """Write the examples of each variant, and which part each question belongs to."""
-    from selfreflect.sayself.examples import PARTS, make_examples, part_of
+    from selfreflect.sayself.examples import PARTS, WITH_EXAMPLES, make_examples, part_of
     from selfreflect.sayself.workspace import SplitQuestion, Workspace, by_part
 
     workspace = Workspace(out)
@@ -200,11 +201,11 @@ def make_data(out: Path, variants: Sequence[Variant], select: str | None) -> Non
     workspace.write("splits.jsonl", splits)
     sizes = by_part(parts, clusters)
     say("Questions: " + ", ".join(f"{sizes[part]} {part}" for part in PARTS) + f". Answers: {choice}.")
-    rationales = workspace.rationales() if "full" in variants else {}
+    rationales = workspace.rationales() if "full" in variants else None
     for variant in variants:
         dropped: dict[str, int] = {}
-        counts = []
-        for part in ("train", "dev"):
+        written = []
+        for part in WITH_EXAMPLES:
             questions = [question for question in clusters if parts[question.id] == part]
             rows, missing = make_examples(questions, rationales, variant, choice)
             workspace.write(f"data/{variant}/{part}.jsonl", rows)

@@ -59,7 +59,8 @@ class _Findings:
 
 
 def evaluate(plan: EvaluationPlan, overrides: Overrides, yes: bool, as_json: bool) -> None:
-    """Print the table of baselines and trained models, and write it to ``evaluation.md``."""
+    """Print the table of baselines and trained models, and write it to ``evaluation.md``, with all that was
+    stated in a file beside it."""
     from selfreflect.render.table import to_markdown
     from selfreflect.sayself.evaluation import difference_table, evaluation_table
     from selfreflect.sayself.workspace import Workspace
@@ -97,6 +98,8 @@ def evaluate(plan: EvaluationPlan, overrides: Overrides, yes: bool, as_json: boo
     else:
         for table in results.tables:
             print_table(table)
+    lines = [line for one in rows for line in one.lines(questions)]
+    workspace.write(f"statements-{plan.part}.jsonl", lines)
     write_file(workspace.folder / "evaluation.md", text)
 
 

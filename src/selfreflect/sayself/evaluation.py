@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -52,6 +53,16 @@ class Evaluation:
         """How many statements have no confidence, by reason. A baseline has one wherever it can."""
         values = [] if self.baseline else [one.confidence for one in self.statements]
         return Counter(value.reason for value in values if isinstance(value, NoValue))
+
+    def lines(self, questions: Sequence[ClusteredQuestion]) -> list[dict[str, Any]]:
+        """What was stated of each question, as JSON. A confidence of None comes with its ``problem``."""
+        lines = []
+        for question, one, label in zip(questions, self.statements, self.correct, strict=True):
+            problem = one.confidence.reason if isinstance(one.confidence, NoValue) else ""
+            line: dict[str, Any] = {"method": self.method, "question_id": question.id}
+            line |= {"answer": one.answer, "reflection": one.reflection, "correct": label}
+            lines.append(line | {"confidence": None if problem else one.confidence, "problem": problem})
+        return lines
 
     def pairs(self) -> tuple[list[float], list[bool], list[float]]:
         """Confidences, labels and lengths in words of the statements that have the first two."""

@@ -26,6 +26,9 @@ PARTS: tuple[Part, ...] = get_args(Part)
 PERCENTAGES = (50, 15, 10, 25)
 """Of the questions, by part: for fine-tuning, for reinforcement, for choosing, for the final figures."""
 
+WITH_EXAMPLES: tuple[Part, ...] = ("train", "dev")
+"""The parts that examples are made of. The others need the questions alone."""
+
 Messages = list[dict[str, str]]
 
 
@@ -55,11 +58,15 @@ def overlap(parts: Mapping[str, Sequence[ClusteredQuestion]]) -> list[str]:
 
 def make_examples(
     questions: Sequence[ClusteredQuestion],
-    rationales: Mapping[str, Rationale],
+    rationales: Mapping[str, Rationale] | None,
     variant: Variant,
     choice: Choice,
 ) -> tuple[list[dict[str, Any]], Counter[str]]:
     """Make a row for each question that the variant can use.
+
+    Args:
+        rationales: by question id. Every variant leaves out questions without a usable one, so that all learn
+            from the same questions and can be compared. None: no variant needs them.
 
     Returns:
         Rows with ``question_id``, ``question``, ``response`` (the published line), and ``prompt`` and
@@ -73,19 +80,22 @@ def make_examples(
         if cluster is None:
             dropped["no cluster has the right answer"] += 1
             continue
-        rationale = rationales.get(question.id)
-        if variant == "full" and (rationale is None or not rationale.text):
-            dropped["no usable rationale"] += 1
-            continue
+        reflection = ""
+        if rationales is not None:
+            rationale = rationales.get(question.id)
+            reflection = rationale.text if rationale is not None else ""
+            if not reflection:
+                dropped["no usable rationale"] += 1
+                continue
         if variant == "rtuning" and cluster.correct is None:
             dropped["no right answer to compare with"] += 1
             continue
         if problem := _problem(cluster):
             dropped[problem] += 1
             continue
-        reflection = rationale.text if rationale is not None and variant == "full" else ""
         confidence = _confidence(question, cluster, variant, levels)
-        response = write_statement(cluster.reasoning, cluster.answer, reflection, confidence)
+        stated = reflection if variant == "full" else ""
+        response = write_statement(cluster.reasoning, cluster.answer, stated, confidence)
         rows.append(_row(question, cluster, response, variant))
     return rows, dropped
 

@@ -157,6 +157,12 @@ def test_a_step_that_comes_too_early_names_the_one_before(folder: Path) -> None:
     assert "selfreflect sayself dataset" in step("train", code=2)
 
 
+@pytest.mark.parametrize("name", ["sample", "run"])
+def test_nothing_starts_without_questions(folder: Path, name: str) -> None:
+    assert "--questions" in step(name, code=2)
+    assert not (folder / "r").exists()
+
+
 def test_clusters_of_no_run_are_refused(folder: Path) -> None:
     outcome = run("sayself", "cluster", "--out", "questions.json")
     assert (outcome.code, "no run directory" in outcome.said) == (2, True)
@@ -278,6 +284,8 @@ def test_the_published_settings_are_shown_without_training(folder: Path) -> None
     said = step("train", "--preset", "published", "--dry-run", "--variants", "full")
     assert "model: mistralai/Mistral-7B-Instruct-v0.2" in said
     assert "supervised_rate: 7e-05" in said
+    for limit in ("most_examples: 50000", "most_words: 199", "temperature: 0.7", "top_k: 50"):
+        assert limit in said
     assert "lora_rank: 64" in said
     assert "no examples yet" in said
     assert "models/full-0-brier " in said + " "

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,9 +12,13 @@ from typing import Any
 import pytest
 from tiny_chat import chatml, save_lm
 
+from selfreflect.cli import sayself_steps as steps
 from selfreflect.errors import DataError
+from selfreflect.sayself import evaluation, rewards
+from selfreflect.sayself.clusters import Cluster, ClusteredQuestion
 from selfreflect.sayself.presets import PRESETS
-from selfreflect.sayself.rewards import StatedConfidenceReward
+from selfreflect.sayself.rewards import StatedConfidenceReward, StatementReward
+from selfreflect.sayself.workspace import SplitQuestion, Workspace
 from selfreflect.train.rewards.base import BatchColumns, Outcome
 from selfreflect.train.trainers import RECORD, fine_tune, reinforce
 
@@ -75,6 +81,9 @@ def test_both_stages_change_weights(model: str, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(LongestText, "__call__", spy)
     second = reinforce(model, [begun], LongestText(), tmp_path / "rl", TINY, adapter=first)
     assert record(second)["metrics"]["change"] > 0
+    steps = [entry for entry in record(second)["log"] if "kl" in entry]
+    assert float(steps[0]["kl"]) == 0  # the fine-tuned model is what it is compared with
+    assert [float(entry["learning_rate"]) for entry in steps] == [2e-4, 1e-4]  # the published one never falls
     assert len(seen) == 8
     assert all(text.endswith("Answer: yes. Confidence:") for text in seen)
 
@@ -82,3 +91,70 @@ def test_both_stages_change_weights(model: str, tmp_path: Path, monkeypatch: pyt
 def test_a_text_that_closes_its_own_turn_is_not_trained_on(model: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="nothing to train on"):
         fine_tune(model, [row(1, "<|im_end|>")], tmp_path / "sft", TINY)
+
+
+class LongestStatement(StatementReward):
+    """As LongestText, for whole statements."""
+
+    def outcomes(self, texts: Any, columns: BatchColumns) -> list[Outcome]:
+        assert columns.lists("gold", single=True) == [("yes",)] * len(texts)
+        super().outcomes(texts, columns)
+        return [float(len(str(text))) for text in texts]
+
+
+def test_train_all_draws_whole_statements(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``--train all`` begins at the question, so the answer is trained, too."""
+    workspace = Workspace(tmp_path)
+    question = ClusteredQuestion(
+        id="1", question="Question 1?", gold=("yes",), clusters=(Cluster(answer="yes", size=1),)
+    )
+    workspace.write("clusters.jsonl", [question])
+    workspace.write("splits.jsonl", [SplitQuestion(question_id="1", part="rl")])
+    fine_tune(model, [row(1), row(2)], workspace.adapter("full", 0), TINY)
+    workspace.write("data/full/train.jsonl", [])
+    drawn: list[str] = []
+    called = LongestStatement.__call__
+
+    def spy(self: Any, prompts: Any, completions: Any, *rest: Any, **columns: Any) -> Any:
+        drawn.extend(prompt[-1]["role"] for prompt in prompts)
+        return called(self, prompts, completions, *rest, **columns)
+
+    monkeypatch.setattr(LongestStatement, "__call__", spy)
+    monkeypatch.setattr(rewards, "StatementReward", LongestStatement)
+    monkeypatch.setattr(evaluation, "MAX_TOKENS", 12)
+    preset = replace(PRESETS["small"], training=replace(TINY, model=model))
+    steps.train(steps.TrainingPlan(tmp_path, preset, "rlcr", "exact", whole=True), ["full"], [0])
+    adapter = workspace.adapter("full", 0, "rlcr-all")
+    assert record(adapter)["metrics"]["change"] > 0
+    assert max(entry.get("completions/max_length", 0) for entry in record(adapter)["log"]) == 12
+    assert drawn == ["user"] * 8
+
+
+RANKS = """
+import os, sys
+from dataclasses import replace
+from pathlib import Path
+from selfreflect.sayself.presets import PRESETS
+from selfreflect.sayself.rewards import StatedConfidenceReward
+from selfreflect.train.trainers import reinforce
+
+class Rank(StatedConfidenceReward):
+    def outcomes(self, texts, columns):
+        return [float(os.environ["RANK"])] * len(texts)
+
+small = replace(PRESETS["small"].training, lora_rank=4, steps=1, questions=2, completions=2, micro_batch=2)
+prompt = [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Answer: I. Confidence:"}]
+reinforce(sys.argv[1], [{"prompt": prompt, "correct": True}] * 2, Rank(), Path(sys.argv[2]), small)
+"""
+
+
+@pytest.mark.slow
+def test_figures_are_of_all_processes(model: str, tmp_path: Path) -> None:
+    """The published code logs the figures of whichever process writes last."""
+    script = tmp_path / "ranks.py"
+    script.write_text(RANKS)
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone"]
+    subprocess.run([*command, script, model, tmp_path / "rl"], check=True, timeout=300)
+    assert float(record(tmp_path / "rl")["log"][0]["reward"]) == 0.5

@@ -9,6 +9,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
+from msgspec import Struct
+
 from selfreflect.cli import sayself_steps as steps
 from selfreflect.cli import settings as o
 from selfreflect.cli.answered import GOLD, Gold
@@ -17,6 +19,7 @@ from selfreflect.cli.console import say
 from selfreflect.cli.sayself_table import EvaluationPlan, evaluate
 from selfreflect.cli.settings import GENERATING, Overrides, option, takes
 from selfreflect.cli.stages import Intent
+from selfreflect.config import Flag
 
 if TYPE_CHECKING:
     from selfreflect.sayself.examples import Part
@@ -28,14 +31,90 @@ ABOUT = (
     "confidence, then reinforce the confidence."
 )
 
-TrainedTokens = StrEnum("TrainedTokens", ["confidence", "all"])
 EvaluatedPart = StrEnum("EvaluatedPart", ["dev", "test"])
-
-Out = Annotated[Path, option("--out DIR", "Run directory; the results are in its folder sayself.", ...)]
 Select = StrEnum("Select", ["gold", "majority"])
 RewardName = StrEnum("RewardName", ["brier", "linear", "rlcr", "none"])
 PresetName = StrEnum("PresetName", ["small", "published", "qwen"])
+TrainedTokens = StrEnum("TrainedTokens", ["confidence", "all"])
 
+
+class LabelOptions(Struct, frozen=True, kw_only=True):
+    """What counts as correct."""
+
+    correctness: Annotated[
+        str,
+        Flag(
+            "--correctness RULE",
+            "What counts as correct, as `uncertainty` takes it. Use the same rule in all steps.",
+        ),
+    ] = "squad_f1"
+    judge: Annotated[
+        str | None,
+        Flag(
+            "--judge MODEL",
+            "Model that decides where --classes or --correctness is judge. `eval` also lets it read how "
+            "faithful the reflections are.",
+        ),
+    ] = None
+
+
+class TrainingOptions(Struct, frozen=True, kw_only=True):
+    """What is trained, and how."""
+
+    preset: Annotated[
+        PresetName,
+        Flag(
+            "--preset",
+            "Hyper-parameters: small (SmolLM2 on a CPU, minutes), published (Mistral-7B as in the paper), "
+            "qwen (Qwen2.5-7B on one large GPU).",
+        ),
+    ] = PresetName.small
+    base: Annotated[
+        str | None,
+        Flag(
+            "--base MODEL",
+            "Model to train: smollm2, a directory or a hub name.",
+            default="the preset's",
+        ),
+    ] = None
+    reward: Annotated[
+        RewardName,
+        Flag(
+            "--reward",
+            "Of the second stage: brier (as published), linear, rlcr, or none to leave the stage out.",
+        ),
+    ] = RewardName.brier
+    train: Annotated[
+        TrainedTokens,
+        Flag(
+            "--train",
+            "Tokens that the second stage trains: the confidence, or all, with the reward for the "
+            "statement's own answer; then --reward rlcr also pays for being right.",
+        ),
+    ] = TrainedTokens.confidence
+
+    def plan(self, out: Path, labels: LabelOptions) -> steps.TrainingPlan:
+        """The training with these options."""
+        from selfreflect.sayself.presets import PRESETS
+
+        preset = PRESETS[self.preset.value].with_base(self.base)
+        is_whole = self.train is TrainedTokens.all
+        return steps.TrainingPlan(out, preset, self.reward.value, labels.correctness, labels.judge, is_whole)
+
+
+_LABELS: dict[str, type[Struct]] = {"labels": LabelOptions}
+_TRAINING: dict[str, type[Struct]] = {"training": TrainingOptions, **_LABELS}
+
+
+def _labels(overrides: Overrides) -> LabelOptions:
+    return LabelOptions(**overrides.section("labels"))
+
+
+def _training(out: Path, overrides: Overrides) -> steps.TrainingPlan:
+    return TrainingOptions(**overrides.section("training")).plan(out, _labels(overrides))
+
+
+Out = Annotated[Path, option("--out DIR", "Run directory; the results are in its folder sayself.", ...)]
 Classes = Annotated[
     str,
     option(
@@ -43,23 +122,6 @@ Classes = Annotated[
         "What answers of one cluster share, as `uncertainty` takes it: exact, numeric, jaccard, rouge, "
         "embedding, judge (--judge is asked) or nli:MODEL. An answer joins the first cluster whose first "
         "answer it matches.",
-        ...,
-    ),
-]
-CorrectBy = Annotated[
-    str,
-    option(
-        "--correctness RULE",
-        "What counts as correct, as `uncertainty` takes it. Use the same rule in all steps.",
-        ...,
-    ),
-]
-Judge = Annotated[
-    str | None,
-    option(
-        "--judge MODEL",
-        "Model that decides where --classes or --correctness is judge. `eval` also lets it read how faithful "
-        "the reflections are.",
         ...,
     ),
 ]
@@ -84,38 +146,6 @@ Variants = Annotated[
     ),
 ]
 Seeds = Annotated[str, option("--seeds A,B", "Train once with each of these seeds.", ...)]
-Named = Annotated[
-    PresetName,
-    option(
-        "--preset",
-        "Hyper-parameters: small (SmolLM2 on a CPU, minutes), published (Mistral-7B as in the paper), qwen "
-        "(Qwen2.5-7B on one large GPU).",
-        ...,
-    ),
-]
-Rewarded = Annotated[
-    RewardName,
-    option(
-        "--reward",
-        "Of the second stage: brier (as published), linear, rlcr, or none to leave the stage out.",
-        ...,
-    ),
-]
-Trained = Annotated[
-    TrainedTokens,
-    option(
-        "--train",
-        "Tokens that the second stage trains: the confidence (default), or all, with the reward for the "
-        "statement's own answer; then --reward rlcr also pays for being right.",
-        ...,
-    ),
-]
-Base = Annotated[
-    str | None,
-    option(
-        "--base MODEL", "Model to train: smollm2, a directory or a hub name. [default: the preset's]", ...
-    ),
-]
 Writer = Annotated[
     str | None,
     option(
@@ -146,14 +176,12 @@ def sample_command(
         say(f"Cluster them: selfreflect sayself cluster --out {shlex.quote(str(out))}")
 
 
-@takes("answers", only=("--revision", "--base-url"), config_file=True, execution=ASKING)
+@takes("answers", only=("--revision", "--base-url"), config_file=True, execution=ASKING, others=_LABELS)
 def cluster_command(
     *,
     out: Out,
     classes: Classes = "embedding:0.9",
-    correctness: CorrectBy = "squad_f1",
     gold: Gold = GOLD,
-    judge: Judge = None,
     overrides: Overrides,
     yes: o.Yes = False,
 ) -> None:
@@ -162,7 +190,9 @@ def cluster_command(
     A cluster's share of the answers becomes the confidence. Greedy and in the order of the answers: the first
     answer that has no cluster leads a new one, which takes all answers that match it.
     """
-    steps.cluster(steps.ClusterPlan(out, classes, correctness, gold, judge), overrides, yes)
+    labels = _labels(overrides)
+    plan = steps.ClusterPlan(out, classes, labels.correctness, gold, labels.judge)
+    steps.cluster(plan, overrides, yes)
 
 
 _PRESET_SAMPLING = ("--model", "--num-answers", "--max-new-tokens", "--temperature", "--top-p")
@@ -196,16 +226,13 @@ def dataset_command(
     steps.make_data(out, steps.variant_names(variants), select and select.value)
 
 
+@takes(others=_TRAINING)
 def train_command(
+    *,
     out: Out,
     variants: Variants = "full",
-    preset: Named = PresetName.small,
-    base: Base = None,
-    reward: Rewarded = RewardName.brier,
-    correctness: CorrectBy = "squad_f1",
     seeds: Seeds = "0",
-    judge: Judge = None,
-    trained: Trained = TrainedTokens.confidence,
+    overrides: Overrides,
     dry_run: bool = option("--dry-run", "Only show what would be trained, and with which settings.", False),
 ) -> None:
     """Fine-tune a model on the examples, then reinforce the confidence that it states.
@@ -215,23 +242,17 @@ def train_command(
     learns that a wrong answer with confidence 0 pays as much as a right one with 10. A stage that is done is
     not repeated, and one that was interrupted is resumed. Needs the train extra.
     """
-    from selfreflect.sayself.presets import PRESETS
-
-    training = steps.with_base(PRESETS[preset.value].training, base)
-    plan = steps.TrainingPlan(out, training, reward.value, correctness, judge, trained is TrainedTokens.all)
-    if dry_run:
-        steps.show_plan(plan, steps.variant_names(variants), steps.seed_numbers(seeds))
-        return
-    steps.train(plan, steps.variant_names(variants), steps.seed_numbers(seeds))
+    do = steps.show_plan if dry_run else steps.train
+    do(_training(out, overrides), steps.variant_names(variants), steps.seed_numbers(seeds))
 
 
-@takes("answers", only=("--revision", "--base-url"), config_file=True, execution=ASKING)
+@takes("answers", only=("--revision", "--base-url"), config_file=True, execution=ASKING, others=_LABELS)
 def eval_command(
     *,
     out: Out,
-    base: Base = None,
-    correctness: CorrectBy = "squad_f1",
-    judge: Judge = None,
+    base: str | None = option(
+        "--base MODEL", "Untrained model that is asked directly. [default: the one that was trained]", None
+    ),
     graded: str | None = option(
         "--graded MODEL",
         "Also count as the published evaluation does: MODEL grades each answer from 1 to 10.",
@@ -260,7 +281,8 @@ def eval_command(
     the best baseline question by question.
     """
     name = cast("Part", part.value)
-    plan = EvaluationPlan(out, base, correctness, judge, graded, measured, measured_by, name)
+    labels = _labels(overrides)
+    plan = EvaluationPlan(out, base, labels.correctness, labels.judge, graded, measured, measured_by, name)
     evaluate(plan, overrides, yes, json)
 
 
@@ -270,21 +292,17 @@ def eval_command(
     defaults={"--questions": None, **dict.fromkeys(_PRESET_SAMPLING)},
     config_file=True,
     execution=GENERATING,
+    others=_TRAINING,
 )
 def run_command(
     *,
     out: Out,
-    preset: Named = PresetName.small,
     overrides: Overrides,
     writer: Writer = None,
-    base: Base = None,
     classes: Classes = "embedding:0.9",
-    correctness: CorrectBy = "squad_f1",
     variants: Variants = "full,no_rationale,rtuning",
     select: Selected = None,
-    reward: Rewarded = RewardName.brier,
     seeds: Seeds = "0,1",
-    judge: Judge = None,
     yes: o.Yes = False,
     json: o.Json = False,
 ) -> None:
@@ -294,30 +312,22 @@ def run_command(
     and some hundred questions this takes two CPU cores an hour or two. Run the same command again to resume
     it.
     """
-    from selfreflect.sayself.presets import PRESETS
-
-    settings = PRESETS[preset.value]
-    training = steps.with_base(settings.training, base)
-    defaults = {
-        "answers": {
-            "model": training.model,
-            "num_answers": settings.num_answers,
-            "max_new_tokens": settings.max_new_tokens,
-            "temperature": settings.temperature,
-            "top_p": settings.top_p,
-        }
-    }
+    plan, labels = _training(out, overrides), _labels(overrides)
+    preset = plan.preset
+    defaults = {"answers": preset.sampling()}
     sampling = dataclasses.replace(overrides, defaults={**overrides.defaults, **defaults})
     names = steps.variant_names(variants)
     numbers = steps.seed_numbers(seeds)
-    steps.sample(out, sampling, settings.reasoned, Intent(yes=yes))
-    asking = Overrides({"execution": {}})
-    steps.cluster(steps.ClusterPlan(out, classes, correctness, judge=judge), asking, yes)
+    steps.sample(out, sampling, preset.reasoned, Intent(yes=yes))
+    asking = Overrides({"execution": overrides.section("execution")})
+    clusters = steps.ClusterPlan(out, classes, labels.correctness, judge=labels.judge)
+    steps.cluster(clusters, asking, yes)
     if "full" in names:
         steps.rationalise(out, writer, asking, yes)
     steps.make_data(out, names, select and select.value)
-    steps.train(steps.TrainingPlan(out, training, reward.value, correctness, judge), names, numbers)
-    evaluate(EvaluationPlan(out, training.model, correctness, judge), asking, yes, json)
+    steps.train(plan, names, numbers)
+    table = EvaluationPlan(out, preset.training.model, labels.correctness, labels.judge)
+    evaluate(table, asking, yes, json)
 
 
 STEPS: dict[str, tuple[Callable[..., None], str]] = {

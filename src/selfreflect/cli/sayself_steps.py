@@ -17,22 +17,26 @@ from selfreflect.cli.console import say
 from selfreflect.cli.settings import Overrides
 from selfreflect.cli.stages import Intent, run_stages
 from selfreflect.errors import ConfigError, DataError, excerpt, nearest
+from selfreflect.pipeline.questions import NO_QUESTIONS
+from selfreflect.store.manifest import MANIFEST
 from selfreflect.text import counted, name_list
 
 if TYPE_CHECKING:
     from selfreflect.sayself.clusters import Choice
     from selfreflect.sayself.examples import Variant
+    from selfreflect.sayself.presets import SaySelfPreset
     from selfreflect.sayself.rewards import RewardKind
     from selfreflect.sayself.workspace import Adapter, Workspace
     from selfreflect.store.journal import Journal
     from selfreflect.store.replies import ModelReplies
-    from selfreflect.train.presets import TrainingPreset
     from selfreflect.train.rewards.base import Reward
     from selfreflect.uncertainty.asking.asker import Asker
 
 
 def sample(out: Path, overrides: Overrides, reasoned: bool, intent: Intent, dry_run: bool = False) -> None:
-    """Draw the answers that are missing."""
+    """Draw the answers that are missing. Raises ConfigError for a new run without questions."""
+    if not overrides.sets("questions", "source") and not (out / MANIFEST).exists():
+        raise ConfigError(NO_QUESTIONS)
     with resources.as_file(resources.files("selfreflect") / "data" / "sayself_reasoned.toml") as path:
         if reasoned and overrides.execution.prompts is None:
             overrides = _with_section(overrides, "execution", {"prompts": path})
@@ -221,7 +225,7 @@ class TrainingPlan:
     """What both stages of training need to know."""
 
     out: Path
-    preset: TrainingPreset
+    preset: SaySelfPreset
     reward: str
     """``none`` leaves out the second stage."""
     correctness: str
@@ -234,11 +238,6 @@ class TrainingPlan:
     def stage(self) -> str:
         """What tells the second stage's folder from others."""
         return f"{self.reward}-all" if self.whole else self.reward
-
-
-def with_base(preset: TrainingPreset, base: str | None) -> TrainingPreset:
-    """Train another model with the same settings."""
-    return preset if base is None else dataclasses.replace(preset, model=base)
 
 
 def seed_numbers(text: str) -> list[int]:
@@ -254,7 +253,8 @@ def show_plan(plan: TrainingPlan, variants: Sequence[Variant], seeds: Sequence[i
     from selfreflect.sayself.workspace import Workspace
 
     workspace = Workspace(plan.out)
-    for name, value in dataclasses.asdict(plan.preset).items():
+    settings = dataclasses.asdict(plan.preset)
+    for name, value in {**settings.pop("training"), **settings}.items():
         if value != "":
             say(f"{name}: {value}")
     for variant in variants:
@@ -287,6 +287,7 @@ def train(plan: TrainingPlan, variants: Sequence[Variant], seeds: Sequence[int])
 
 
 def _fine_tune(plan: TrainingPlan, workspace: Workspace, variant: Variant, seed: int) -> None:
+    from selfreflect.sayself.presets import within_limits
     from selfreflect.sayself.workspace import Adapter
     from selfreflect.train.trainers import fine_tune
 
@@ -294,8 +295,9 @@ def _fine_tune(plan: TrainingPlan, workspace: Workspace, variant: Variant, seed:
     if adapter.record is not None:
         say(f"{adapter.folder}: done")
         return
-    rows = workspace.examples(variant)
-    fine_tune(plan.preset.model, rows, adapter.folder, plan.preset, seed, resume=adapter.resumes())
+    preset = plan.preset.training
+    rows = within_limits(workspace.examples(variant), plan.preset)
+    fine_tune(preset.model, rows, adapter.folder, preset, seed, resume=adapter.resumes())
     _say_trained(adapter)
 
 
@@ -310,6 +312,7 @@ def _say_trained(adapter: Adapter) -> None:
 
 def _reinforce(plan: TrainingPlan, workspace: Workspace, variant: Variant, seed: int) -> None:
     from selfreflect.sayself.evaluation import MAX_TOKENS
+    from selfreflect.sayself.presets import shorter_questions
     from selfreflect.sayself.reinforcement import question_rows, reinforcement_rows
     from selfreflect.sayself.rewards import StatedConfidenceReward, StatementReward
     from selfreflect.sayself.workspace import Adapter
@@ -322,8 +325,8 @@ def _reinforce(plan: TrainingPlan, workspace: Workspace, variant: Variant, seed:
         return
     start = Adapter(workspace.adapter(variant, seed), variant)
     kind = cast("RewardKind", plan.reward)
-    questions = workspace.parts()["rl"]
-    preset, reward = plan.preset, cast("Reward", StatedConfidenceReward(kind))
+    questions = shorter_questions(workspace.parts()["rl"], plan.preset)
+    preset, reward = plan.preset.training, cast("Reward", StatedConfidenceReward(kind))
     if plan.whole:
         reward = StatementReward(kind, plan.correctness)
         preset = dataclasses.replace(preset, max_new_tokens=MAX_TOKENS)
@@ -333,12 +336,12 @@ def _reinforce(plan: TrainingPlan, workspace: Workspace, variant: Variant, seed:
             judge = open_model(plan.judge) if plan.correctness == "judge" else None
             label = Correctness(plan.correctness, judge)
             rows = reinforcement_rows(questions, adapter_asker(open_model, start), label)
-    if len(rows) < plan.preset.questions:
+    if len(rows) < preset.questions:
         say(
             f"{start.folder} states a confidence on {len(rows)} of the {len(questions)} questions for "
             "reinforcement, so that stage is left out. Train on more examples, or for more epochs."
         )
         return
-    base, resume = plan.preset.model, adapter.resumes()
-    reinforce(base, rows, reward, adapter.folder, preset, seed, adapter=start.folder, resume=resume)
+    resume = adapter.resumes()
+    reinforce(preset.model, rows, reward, adapter.folder, preset, seed, adapter=start.folder, resume=resume)
     _say_trained(adapter)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+from selfreflect.sayself.clusters import ClusteredQuestion
 from selfreflect.train.presets import TrainingPreset
 
 
@@ -19,6 +22,22 @@ class SaySelfPreset:
     top_p: float = 1.0
     reasoned: bool = True
     """Whether answers are sampled with their reasoning."""
+    most_examples: int = 50_000
+    most_words: int = 199
+    """Of question and response together. Longer examples are left out."""
+    most_questions: int = 3_000
+    """Of the second stage."""
+    most_question_words: int = 99
+    """Of a question in the second stage."""
+
+    def with_base(self, base: str | None) -> SaySelfPreset:
+        """Train another model with the same settings; None keeps the preset's."""
+        return self if base is None else replace(self, training=replace(self.training, model=base))
+
+    def sampling(self) -> dict[str, Any]:
+        """The settings of ``[answers]``."""
+        names = ("num_answers", "max_new_tokens", "temperature", "top_p")
+        return {"model": self.training.model} | {name: getattr(self, name) for name in names}
 
 
 _PUBLISHED = TrainingPreset(
@@ -40,6 +59,8 @@ _PUBLISHED = TrainingPreset(
     questions=8,
     completions=8,
     max_new_tokens=8,  # a confidence
+    temperature=0.7,
+    top_k=50,
     kl=0.05,
     max_clipped=1.0,  # what follows a confidence may be cut off
     save_steps=50,
@@ -55,14 +76,15 @@ PRESETS = {
             lora_rank=16,
             lora_alpha=32,
             lora_dropout=0.0,
-            epochs=4,
             batch=8,
             max_length=256,
             supervised_rate=5e-4,
             warmup=0.0,
             reinforcement_rate=1e-4,
-            steps=20,
+            steps=15,
             questions=2,
+            temperature=1.0,
+            top_k=0,
             save_steps=10,
         ),
         num_answers=10,
@@ -78,3 +100,18 @@ PRESETS = {
         )
     ),
 }
+
+
+def within_limits(rows: Sequence[dict[str, Any]], preset: SaySelfPreset) -> list[dict[str, Any]]:
+    """The first examples that are short enough, as many as the preset takes."""
+    words = [len(f"{row['question']} {row['response']}".split()) for row in rows]
+    kept = [row for row, count in zip(rows, words, strict=True) if count <= preset.most_words]
+    return kept[: preset.most_examples]
+
+
+def shorter_questions(
+    questions: Sequence[ClusteredQuestion], preset: SaySelfPreset
+) -> list[ClusteredQuestion]:
+    """The first questions of the second stage that are short enough, as many as the preset takes."""
+    kept = [one for one in questions if len(one.question.split()) <= preset.most_question_words]
+    return kept[: preset.most_questions]

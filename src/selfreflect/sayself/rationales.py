@@ -142,4 +142,4 @@ def _inquiry(question: ClusteredQuestion) -> Inquiry:
 def _second_inquiry(question: ClusteredQuestion) -> Inquiry:
     answers = " and ".join(quoted(cluster.answer) for cluster in question.clusters[:2])
     values = {"question": quoted(asked(question.question, question.context)), "answers": answers}
-    return Inquiry("rationale_again", (user_message("rationale_again", values),), max_new_tokens=MAX_TOKENS)
+    return Inquiry("second rationale", (user_message("rationale_again", values),), max_new_tokens=MAX_TOKENS)

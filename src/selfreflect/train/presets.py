@@ -48,6 +48,10 @@ class TrainingPreset:
     completions: int = 8
     """Of each question: a group, whose mean the reward of each is compared with."""
     max_new_tokens: int = 128
+    temperature: float = 1.0
+    """At which completions are drawn."""
+    top_k: int = 0
+    """Only so many likely tokens are drawn; 0: all."""
     kl: float = 0.04
     """Weight of the divergence from the base model. TRL's default is 0: nothing holds the model back."""
     max_clipped: float = 0.2
@@ -57,7 +61,7 @@ class TrainingPreset:
 
     def __post_init__(self) -> None:
         """Raise ConfigError for a number that no trainer could take."""
-        least = dict.fromkeys(("lora_dropout", "warmup", "preference_beta", "kl", "max_clipped"), 0)
+        least = dict.fromkeys(("lora_dropout", "warmup", "preference_beta", "kl", "max_clipped", "top_k"), 0)
         least["completions"] = 2
         for name, value in asdict(self).items():
             if isinstance(value, int | float) and not least.get(name, 1e-9) <= value < math.inf:
@@ -149,7 +153,8 @@ def reinforcement_arguments(
         "max_completion_length": preset.max_new_tokens,
         "beta": preset.kl,
         "scale_rewards": scaling,
-        "temperature": 1.0,
+        "temperature": preset.temperature,
+        "top_k": preset.top_k,
     }
 
 

@@ -1,6 +1,7 @@
 """A writer of self-reflections by rule, for `selfreflect sayself --writer sayself_writer:write`.
 
-A small model seldom keeps to what it is asked. This names what the two largest clusters that differ say beyond the question.
+A small model seldom keeps to what it is asked. This names what the two largest clusters say that the question
+does not.
 """
 
 from __future__ import annotations

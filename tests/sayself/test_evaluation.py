@@ -14,14 +14,16 @@ from selfreflect.sayself.evaluation import (
     ask_statements,
     ask_whether_sure,
     difference_table,
+    draw_answers,
     evaluation_table,
     faithfulness_inquiries,
     label_statements,
     reference_rows,
 )
 from selfreflect.sayself.examples import make_examples
+from selfreflect.sayself.faithfulness import answer_sets, spelled
 from selfreflect.sayself.reinforcement import question_rows, reinforcement_rows
-from selfreflect.sayself.statement import StatedBelief
+from selfreflect.sayself.statement import StatedBelief, parse_statement
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.measures import measure
@@ -214,3 +216,25 @@ def test_the_table_shows_a_row_for_each_method_with_its_failures() -> None:
     assert [row[:3] for row in table.rows] == [("a", 6, 0), ("b", 5, 1)]
     nothing = evaluation_table([Evaluation("c", (broken,) * 6, labels)], "T")
     assert nothing.rows[0][1:5] == (0, 6, pytest.approx(4 / 6), None)
+
+
+def test_reflections_are_compared_with_the_trained_models_own_answers() -> None:
+    """Training changes what a model answers, so the samples it was trained on are not what it doubts."""
+    [question] = questions(1)
+    texts = [
+        "Answer: Rhone. Confidence: 5",
+        "Answer: Meuse. Confidence: 5",
+        "Answer: rhone.",
+        "Confidence: 2",
+    ]
+    completions = tuple(Completion(text=text, finish="stop", tokens=9) for text in texts)
+    drawn = draw_answers([question], asker({"River 0": Reply(completions=completions)}), 4)
+    assert drawn[0].answers == ("Rhone", "Meuse", "rhone")
+    assert answer_sets(drawn)["0"].conditioning == ("Meuse",)
+    [shown] = spelled([question], drawn)
+    assert [(cluster.answer, cluster.size) for cluster in shown.clusters] == [("Rhone", 2), ("Meuse", 1)]
+    statement = parse_statement("Answer: Rhone. Self-reflection: I doubt it. Confidence: 5")
+    [inquiry] = faithfulness_inquiries([shown], [statement])
+    assert "Meuse" in inquiry.messages[-1].content
+    assert "Seine" not in inquiry.messages[-1].content
+    assert spelled([question], []) == [question]

@@ -260,10 +260,16 @@ def eval_command(
     ),
     measured: int = option(
         "--measured N",
-        "Measure how much the reflections of N random questions tell of the sampled answers.",
+        "Measure how much the reflections of N random questions tell of the model's answers.",
         0,
     ),
     measured_by: str = option("--measured-by MODEL", "The local model that measures them.", "smollm2"),
+    sampled: int = option(
+        "--sampled N",
+        "Compare reflections, for --judge and --measured, with N answers of the trained model itself; 0: "
+        "with those of the run, which the untrained one drew.",
+        10,
+    ),
     part: EvaluatedPart = option(
         "--part",
         "Questions to compare on: dev to choose among models, test for the final figures.",
@@ -282,7 +288,9 @@ def eval_command(
     """
     name = cast("Part", part.value)
     labels = _labels(overrides)
-    plan = EvaluationPlan(out, base, labels.correctness, labels.judge, graded, measured, measured_by, name)
+    plan = EvaluationPlan(
+        out, base, labels.correctness, labels.judge, graded, measured, measured_by, sampled, name
+    )
     evaluate(plan, overrides, yes, json)
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from selfreflect.sayself.workspace import Adapter
     from selfreflect.uncertainty.asking.asker import Asker
     from selfreflect.uncertainty.correctness import Correctness
+    from selfreflect.uncertainty.question import AnsweredQuestion
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,8 @@ class EvaluationPlan:
     measured: int = 0
     """Questions whose reflections are measured."""
     measured_by: str = "smollm2"
+    sampled: int = 10
+    """Answers of each trained model that its reflections are compared with; 0: those of the run."""
     part: Part = "test"
 
 
@@ -53,6 +56,8 @@ class _Findings:
     extra: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Further fields of a method's line of JSON."""
     tables: list[Table] = field(default_factory=list)
+    drawn: dict[str, list[AnsweredQuestion]] = field(default_factory=dict)
+    """Answers of each trained model with reflections."""
 
     def add(self, method: str, name: str, value: Any) -> None:
         self.extra.setdefault(method, {})[name] = value
@@ -68,6 +73,8 @@ def evaluate(plan: EvaluationPlan, overrides: Overrides, yes: bool, as_json: boo
     check_judge(plan.judge, correctness=plan.correctness)
     if plan.measured < 0:
         raise ConfigError(f"--measured takes a number of questions, not {plan.measured}")
+    if plan.sampled < 0 or plan.sampled == 1:
+        raise ConfigError(f"--sampled takes 0, or 2 or more, not {plan.sampled}: one answer shows no doubt")
     workspace = Workspace(plan.out)
     questions = workspace.parts()[plan.part]
     if not questions:
@@ -126,7 +133,12 @@ def _ask_all(
             statements = ev.ask_whether_sure(questions, direct, asker)
         else:
             statements = ev.ask_statements(questions, asker)
-        results.trained.append(_labelled(adapter.folder.name, questions, statements, label))
+        name = adapter.folder.name
+        results.trained.append(_labelled(name, questions, statements, label))
+        is_compared = plan.judge is not None or plan.measured > 0
+        if plan.sampled and is_compared and any(one.reflection for one in statements):
+            compared = questions if plan.judge is not None else _chosen(questions, plan.measured)
+            results.drawn[name] = ev.draw_answers(compared, asker, plan.sampled)
 
 
 def _labelled(
@@ -161,12 +173,13 @@ def _grade(
 def _judge(questions: Sequence[ClusteredQuestion], results: _Findings, asker: Asker, judge: str) -> None:
     """Add how faithful the reflections are to a judge."""
     from selfreflect.sayself.evaluation import faithfulness_inquiries
-    from selfreflect.sayself.faithfulness import faithfulness_table
+    from selfreflect.sayself.faithfulness import faithfulness_table, spelled
     from selfreflect.sayself.published import read_score
 
     scores = {}
     for one in _reflecting(results.trained):
-        replies = asker.ask(faithfulness_inquiries(questions, one.statements))
+        shown = spelled(questions, results.drawn.get(one.method, []))
+        replies = asker.ask(faithfulness_inquiries(shown, one.statements))
         read = [score for score in map(read_score, replies) if isinstance(score, float)]
         scores[one.method] = (len(replies), read)
         mean = sum(read) / len(read) if read else None
@@ -179,26 +192,32 @@ def _reflecting(evaluations: Sequence[Evaluation]) -> list[Evaluation]:
     return [one for one in evaluations if any(statement.reflection for statement in one.statements)]
 
 
+def _chosen(questions: Sequence[ClusteredQuestion], number: int) -> list[ClusteredQuestion]:
+    """Random questions, the same whenever there are the same."""
+    return random.Random(0).sample(questions, min(number, len(questions)))
+
+
 def _measure(plan: EvaluationPlan, questions: Sequence[ClusteredQuestion], results: _Findings) -> None:
-    """Add how much the reflections of each model tell of the run's answers, on the same random questions."""
+    """Add how much the reflections of each model tell of its answers, on the same random questions."""
     from selfreflect.config import load_config
     from selfreflect.pipeline.models import ConfiguredModels, load_measures
     from selfreflect.pipeline.options import ExecutionOptions
-    from selfreflect.sayself.faithfulness import measure_reflections, told_table
+    from selfreflect.sayself.faithfulness import answer_sets, measure_reflections, told_table
     from selfreflect.store.run import Run
 
-    places = random.Random(0).sample(range(len(questions)), min(plan.measured, len(questions)))
+    chosen = _chosen(questions, plan.measured)
     config = load_config(None, {"scores": {"judge": plan.measured_by}})
     options, watcher = ExecutionOptions(), Watcher()
     judge = ConfiguredModels(config, options, watcher).judge()
     measures = load_measures(judge, config, options, watcher)
-    answers = {one.question_id: one for one in Run.load(plan.out).answers.values()}
+    of_run = {one.question_id: one for one in Run.load(plan.out).answers.values()}
     reflecting = _reflecting(results.trained)
     for one in reflecting:
-        texts = [one.statements[place] for place in places]
-        figures = measure_reflections(measures, [questions[place] for place in places], texts, answers)
-        results.tables.append(told_table(figures, f"What {one.method} tells of the sampled answers"))
-        results.add(one.method, "told", figures.means())
+        texts = [one.statements[questions.index(question)] for question in chosen]
+        answers = answer_sets(results.drawn[one.method]) if one.method in results.drawn else of_run
+        told = measure_reflections(measures, chosen, texts, answers)
+        results.tables.append(told_table(told, f"What {one.method} tells of the sampled answers"))
+        results.add(one.method, "told", told.means())
     if not reflecting:
         say("No trained model stated a self-reflection, so there is nothing to measure.")
 

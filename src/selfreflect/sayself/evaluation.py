@@ -92,10 +92,7 @@ def label_statements(
     questions: Sequence[ClusteredQuestion], statements: Sequence[StatedBelief], correctness: Correctness
 ) -> tuple[bool | None, ...]:
     """Compare the answer part of each statement with the right answers. A blank answer is wrong."""
-    plain = [
-        AnsweredQuestion(id=question.id, text=question.question, context=question.context, gold=question.gold)
-        for question in questions
-    ]
+    plain = list(map(_plain, questions))
     answers = [statement.answer or None for statement in statements]
     correctness.prepare(plain, answers)
     labels: list[bool | None] = []
@@ -113,6 +110,27 @@ def ask_statements(questions: Sequence[ClusteredQuestion], asker: Asker) -> list
 def ask_texts(questions: Sequence[ClusteredQuestion], asker: Asker) -> list[str | NoValue]:
     """The same replies as texts, or why there is none that is whole."""
     return list(map(reply_text, asker.ask(_plain_inquiries(questions))))
+
+
+def draw_answers(questions: Sequence[ClusteredQuestion], asker: Asker, n: int) -> list[AnsweredQuestion]:
+    """Draw ``n`` statements of a trained model for each question, and keep their answers. Its reflections are
+    about these, as training also changes what it answers."""
+    drawn = []
+    inquiries = [one._replace(step="samples", n=n, temperature=1.0) for one in _plain_inquiries(questions)]
+    for question, reply in zip(questions, asker.ask(inquiries), strict=True):
+        answers = [parse_statement(text).answer for text in reply.texts]
+        drawn.append(_plain(question, tuple(answer for answer in answers if answer)))
+    return drawn
+
+
+def _plain(question: ClusteredQuestion, answers: tuple[str, ...] = ()) -> AnsweredQuestion:
+    return AnsweredQuestion(
+        id=question.id,
+        text=question.question,
+        context=question.context,
+        gold=question.gold,
+        answers=answers,
+    )
 
 
 def _plain_inquiries(questions: Sequence[ClusteredQuestion]) -> list[Inquiry]:

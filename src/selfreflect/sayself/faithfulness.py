@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
+from selfreflect.grouping import group_indices
 from selfreflect.metric.measures import Measures
 from selfreflect.records import AnswerSet, Information, Question, Score, Summary
 from selfreflect.render.table import Cell, Column, Table
-from selfreflect.sayself.clusters import ClusteredQuestion
+from selfreflect.sayself.clusters import Cluster, ClusteredQuestion
 from selfreflect.sayself.statement import StatedBelief
 from selfreflect.stats import mean_interval
+from selfreflect.uncertainty.question import AnsweredQuestion
 
 TEXTS = ("answer", "answer and reflection", "reflection")
 
@@ -29,6 +33,32 @@ class BitsAndDistances:
             text: {name: mean_interval(values[text], len(values[text])).mean for name, values in both.items()}
             for text in TEXTS
         }
+
+
+def spelled(
+    questions: Sequence[ClusteredQuestion], drawn: Sequence[AnsweredQuestion]
+) -> list[ClusteredQuestion]:
+    """The questions with the answers of a trained model as their clusters, equal spellings together. Without
+    answers, a question keeps its own clusters."""
+    answers = {one.id: one.answers for one in drawn}
+    shown = []
+    for question in questions:
+        own = answers.get(question.id, ())
+        clusters = [Cluster(answer=own[group[0]], size=len(group)) for group in group_indices(own)]
+        shown.append(replace(question, clusters=tuple(clusters) or question.clusters))
+    return shown
+
+
+def answer_sets(drawn: Sequence[AnsweredQuestion]) -> dict[str, AnswerSet]:
+    """The answers of each question in two halves, where there are enough."""
+    sets = {}
+    for one in drawn:
+        half = len(one.answers) // 2
+        if half:
+            sets[one.id] = AnswerSet(
+                question_id=one.id, masked_out=one.answers[:half], conditioning=one.answers[half : 2 * half]
+            )
+    return sets
 
 
 def measure_reflections(

@@ -1,6 +1,6 @@
 """Compare what methods stated of the test questions of a SaySelf run with baselines: `sayself.md` says how.
 
-python benchmarks/sayself.py RUN --kinds questions.json
+python benchmarks/sayself.py RUN
 python benchmarks/sayself.py PILOT --choose pararel.json questions.json
 """
 
@@ -54,23 +54,23 @@ def choose(pilot: Path, pool: Path, target: Path, most: int = 240) -> None:
     """Write questions of the kinds on which a pilot is right 10 to 95 % of the time, and none of its own."""
     shares: dict[str, list[float]] = defaultdict(list)
     run = Run.load(pilot)
-    seen = {question.text.strip().lower() for question in run.questions.values()}
+    others = {question.text.strip().lower() for question in run.questions.values()}
     for question in run.questions.values():
         if question.id in run.answers and '"true"' not in question.text:
             answers = run.answers[question.id].answers
             right = [any(gold.lower() in answer.lower() for gold in question.gold) for answer in answers]
             shares[kind_of(question.text)].append(sum(right) / len(right))
-    kept = set()
+    kinds = set()
     for kind, values in sorted(shares.items()):
         rate = sum(values) / len(values)
         print(f"{kind}: {len(values)} questions, {rate:.2f} right")
         if 0.1 <= rate <= 0.95 and kind != "other":
-            kept.add(kind)
+            kinds.add(kind)
     rows = []
     for row in json.loads(pool.read_text()):
         text = row["question"].strip()
-        if text.lower() not in seen and kind_of(text) in kept:
-            seen.add(text.lower())
+        if text.lower() not in others and kind_of(text) in kinds:
+            others.add(text.lower())
             rows.append({"question": text, "answer": row["answer"], "kind": kind_of(text)})
     random.Random(0).shuffle(rows)
     target.write_text(json.dumps(rows[:most], ensure_ascii=False, indent=0))
@@ -157,16 +157,15 @@ def difference(seeds: list[Lines], other: Lines | None, score: Any) -> str:
         return float(np.mean(differences))
 
     rng = np.random.default_rng(0)
-    drawn = [
-        value([keys[place] for place in rng.integers(0, len(keys), len(keys))]) for _ in range(RESAMPLES)
-    ]
-    low, high = np.nanquantile(drawn, [0.025, 0.975])
+    places = rng.integers(0, len(keys), (RESAMPLES, len(keys)))
+    values = [value([keys[place] for place in row]) for row in places]
+    low, high = np.nanquantile(values, [0.025, 0.975])
     return f"{value(keys):+.3f} [{low:+.3f}, {high:+.3f}], n {len(keys)}"
 
 
 def describe(name: str, lines: Lines) -> list[str]:
-    """A row: how many confidences, accuracy, mean confidence, Brier score and that of the own base rate, AUROC,
-    and mean absolute error."""
+    """A row: how many confidences, accuracy, mean confidence, Brier score and that of the own base rate,
+    AUROC, and mean absolute error."""
     keys = [key for key, line in lines.items() if line["confidence"] is not None]
     accuracy = np.mean([bool(line["correct"]) for line in lines.values()])
     cells = [name, f"{len(keys)} of {len(lines)}", f"{accuracy:.2f}"]

@@ -21,7 +21,7 @@ from selfreflect.sayself.evaluation import (
     reference_rows,
 )
 from selfreflect.sayself.examples import make_examples
-from selfreflect.sayself.faithfulness import answer_sets, spelled
+from selfreflect.sayself.faithfulness import answer_sets, own_clusters
 from selfreflect.sayself.reinforcement import question_rows, reinforcement_rows
 from selfreflect.sayself.statement import StatedBelief, parse_statement
 from selfreflect.uncertainty.asking.asker import Asker
@@ -228,13 +228,13 @@ def test_reflections_are_compared_with_the_trained_models_own_answers() -> None:
         "Confidence: 2",
     ]
     completions = tuple(Completion(text=text, finish="stop", tokens=9) for text in texts)
-    drawn = draw_answers([question], asker({"River 0": Reply(completions=completions)}), 4)
-    assert drawn[0].answers == ("Rhone", "Meuse", "rhone")
-    assert answer_sets(drawn)["0"].conditioning == ("Meuse",)
-    [shown] = spelled([question], drawn)
+    answers = draw_answers([question], asker({"River 0": Reply(completions=completions)}), 4)
+    assert answers[0].answers == ("Rhone", "Meuse", "rhone")
+    assert answer_sets(answers)["0"].conditioning == ("Meuse",)
+    [shown] = own_clusters([question], answers)
     assert [(cluster.answer, cluster.size) for cluster in shown.clusters] == [("Rhone", 2), ("Meuse", 1)]
     statement = parse_statement("Answer: Rhone. Self-reflection: I doubt it. Confidence: 5")
     [inquiry] = faithfulness_inquiries([shown], [statement])
     assert "Meuse" in inquiry.messages[-1].content
     assert "Seine" not in inquiry.messages[-1].content
-    assert spelled([question], []) == [question]
+    assert own_clusters([question], []) == [question]

@@ -208,7 +208,7 @@ def make_data(out: Path, variants: Sequence[Variant], select: str | None) -> Non
     rationales = workspace.rationales() if "full" in variants else None
     for variant in variants:
         dropped: dict[str, int] = {}
-        written = []
+        counts = []
         for part in WITH_EXAMPLES:
             questions = [question for question in clusters if parts[question.id] == part]
             rows, missing = make_examples(questions, rationales, variant, choice)

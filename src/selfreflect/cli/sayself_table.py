@@ -56,7 +56,7 @@ class _Findings:
     extra: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Further fields of a method's line of JSON."""
     tables: list[Table] = field(default_factory=list)
-    drawn: dict[str, list[AnsweredQuestion]] = field(default_factory=dict)
+    answers: dict[str, list[AnsweredQuestion]] = field(default_factory=dict)
     """Answers of each trained model with reflections."""
 
     def add(self, method: str, name: str, value: Any) -> None:
@@ -137,8 +137,8 @@ def _ask_all(
         results.trained.append(_labelled(name, questions, statements, label))
         is_compared = plan.judge is not None or plan.measured > 0
         if plan.sampled and is_compared and any(one.reflection for one in statements):
-            compared = questions if plan.judge is not None else _chosen(questions, plan.measured)
-            results.drawn[name] = ev.draw_answers(compared, asker, plan.sampled)
+            subset = questions if plan.judge is not None else _sample(questions, plan.measured)
+            results.answers[name] = ev.draw_answers(subset, asker, plan.sampled)
 
 
 def _labelled(
@@ -173,13 +173,13 @@ def _grade(
 def _judge(questions: Sequence[ClusteredQuestion], results: _Findings, asker: Asker, judge: str) -> None:
     """Add how faithful the reflections are to a judge."""
     from selfreflect.sayself.evaluation import faithfulness_inquiries
-    from selfreflect.sayself.faithfulness import faithfulness_table, spelled
+    from selfreflect.sayself.faithfulness import faithfulness_table, own_clusters
     from selfreflect.sayself.published import read_score
 
     scores = {}
     for one in _reflecting(results.trained):
-        shown = spelled(questions, results.drawn.get(one.method, []))
-        replies = asker.ask(faithfulness_inquiries(shown, one.statements))
+        clusters = own_clusters(questions, results.answers.get(one.method, []))
+        replies = asker.ask(faithfulness_inquiries(clusters, one.statements))
         read = [score for score in map(read_score, replies) if isinstance(score, float)]
         scores[one.method] = (len(replies), read)
         mean = sum(read) / len(read) if read else None
@@ -192,7 +192,7 @@ def _reflecting(evaluations: Sequence[Evaluation]) -> list[Evaluation]:
     return [one for one in evaluations if any(statement.reflection for statement in one.statements)]
 
 
-def _chosen(questions: Sequence[ClusteredQuestion], number: int) -> list[ClusteredQuestion]:
+def _sample(questions: Sequence[ClusteredQuestion], number: int) -> list[ClusteredQuestion]:
     """Random questions, the same whenever there are the same."""
     return random.Random(0).sample(questions, min(number, len(questions)))
 
@@ -205,7 +205,7 @@ def _measure(plan: EvaluationPlan, questions: Sequence[ClusteredQuestion], resul
     from selfreflect.sayself.faithfulness import answer_sets, measure_reflections, told_table
     from selfreflect.store.run import Run
 
-    chosen = _chosen(questions, plan.measured)
+    sample = _sample(questions, plan.measured)
     config = load_config(None, {"scores": {"judge": plan.measured_by}})
     options, watcher = ExecutionOptions(), Watcher()
     judge = ConfiguredModels(config, options, watcher).judge()
@@ -213,11 +213,11 @@ def _measure(plan: EvaluationPlan, questions: Sequence[ClusteredQuestion], resul
     of_run = {one.question_id: one for one in Run.load(plan.out).answers.values()}
     reflecting = _reflecting(results.trained)
     for one in reflecting:
-        texts = [one.statements[questions.index(question)] for question in chosen]
-        answers = answer_sets(results.drawn[one.method]) if one.method in results.drawn else of_run
-        told = measure_reflections(measures, chosen, texts, answers)
-        results.tables.append(told_table(told, f"What {one.method} tells of the sampled answers"))
-        results.add(one.method, "told", told.means())
+        texts = [one.statements[questions.index(question)] for question in sample]
+        answers = answer_sets(results.answers[one.method]) if one.method in results.answers else of_run
+        figures = measure_reflections(measures, sample, texts, answers)
+        results.tables.append(told_table(figures, f"What {one.method} tells of the sampled answers"))
+        results.add(one.method, "told", figures.means())
     if not reflecting:
         say("No trained model stated a self-reflection, so there is nothing to measure.")
 

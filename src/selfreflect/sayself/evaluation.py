@@ -115,12 +115,12 @@ def ask_texts(questions: Sequence[ClusteredQuestion], asker: Asker) -> list[str 
 def draw_answers(questions: Sequence[ClusteredQuestion], asker: Asker, n: int) -> list[AnsweredQuestion]:
     """Draw ``n`` statements of a trained model for each question, and keep their answers. Its reflections are
     about these, as training also changes what it answers."""
-    drawn = []
+    results = []
     inquiries = [one._replace(step="samples", n=n, temperature=1.0) for one in _plain_inquiries(questions)]
     for question, reply in zip(questions, asker.ask(inquiries), strict=True):
         answers = [parse_statement(text).answer for text in reply.texts]
-        drawn.append(_plain(question, tuple(answer for answer in answers if answer)))
-    return drawn
+        results.append(_plain(question, tuple(answer for answer in answers if answer)))
+    return results
 
 
 def _plain(question: ClusteredQuestion, answers: tuple[str, ...] = ()) -> AnsweredQuestion:

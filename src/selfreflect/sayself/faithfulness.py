@@ -35,24 +35,24 @@ class BitsAndDistances:
         }
 
 
-def spelled(
-    questions: Sequence[ClusteredQuestion], drawn: Sequence[AnsweredQuestion]
+def own_clusters(
+    questions: Sequence[ClusteredQuestion], answers: Sequence[AnsweredQuestion]
 ) -> list[ClusteredQuestion]:
     """The questions with the answers of a trained model as their clusters, equal spellings together. Without
     answers, a question keeps its own clusters."""
-    answers = {one.id: one.answers for one in drawn}
-    shown = []
+    by_id = {one.id: one.answers for one in answers}
+    changed = []
     for question in questions:
-        own = answers.get(question.id, ())
+        own = by_id.get(question.id, ())
         clusters = [Cluster(answer=own[group[0]], size=len(group)) for group in group_indices(own)]
-        shown.append(replace(question, clusters=tuple(clusters) or question.clusters))
-    return shown
+        changed.append(replace(question, clusters=tuple(clusters) or question.clusters))
+    return changed
 
 
-def answer_sets(drawn: Sequence[AnsweredQuestion]) -> dict[str, AnswerSet]:
+def answer_sets(answers: Sequence[AnsweredQuestion]) -> dict[str, AnswerSet]:
     """The answers of each question in two halves, where there are enough."""
     sets = {}
-    for one in drawn:
+    for one in answers:
         half = len(one.answers) // 2
         if half:
             sets[one.id] = AnswerSet(

@@ -105,13 +105,13 @@ PRESETS = {
 def within_limits(rows: Sequence[dict[str, Any]], preset: SaySelfPreset) -> list[dict[str, Any]]:
     """The first examples that are short enough, as many as the preset takes."""
     words = [len(f"{row['question']} {row['response']}".split()) for row in rows]
-    kept = [row for row, count in zip(rows, words, strict=True) if count <= preset.most_words]
-    return kept[: preset.most_examples]
+    short = [row for row, count in zip(rows, words, strict=True) if count <= preset.most_words]
+    return short[: preset.most_examples]
 
 
 def shorter_questions(
     questions: Sequence[ClusteredQuestion], preset: SaySelfPreset
 ) -> list[ClusteredQuestion]:
     """The first questions of the second stage that are short enough, as many as the preset takes."""
-    kept = [one for one in questions if len(one.question.split()) <= preset.most_question_words]
-    return kept[: preset.most_questions]
+    short = [one for one in questions if len(one.question.split()) <= preset.most_question_words]
+    return short[: preset.most_questions]

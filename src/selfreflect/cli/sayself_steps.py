@@ -254,7 +254,8 @@ def show_plan(plan: TrainingPlan, variants: Sequence[Variant], seeds: Sequence[i
 
     workspace = Workspace(plan.out)
     settings = dataclasses.asdict(plan.preset)
-    for name, value in {**settings.pop("training"), **settings}.items():
+    limits = {name: value for name, value in settings.items() if name.startswith("most_")}
+    for name, value in {**settings["training"], **limits}.items():
         if value != "":
             say(f"{name}: {value}")
     for variant in variants:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -151,6 +151,9 @@ def _mean(divergences: Sequence[float | None]) -> float | None:
     return round(max(0.0, mean), _DIGITS) if math.isfinite(mean) else None
 
 
+T = TypeVar("T")
+
+
 class TokenValues(NamedTuple):
     """What is known of M answers; each field has M entries, or none where a file lacks it."""
 
@@ -175,10 +178,14 @@ class TokenValues(NamedTuple):
 
     def choose(self, places: Sequence[int]) -> TokenValues:
         """Those of some of the answers."""
-        logprobs = tuple(self.logprobs[place] for place in places) if self.logprobs else ()
-        tokens = tuple(self.tokens[place] for place in places) if self.tokens else ()
-        certainty = tuple(self.self_certainty[place] for place in places) if self.self_certainty else ()
-        return TokenValues(logprobs, tokens, certainty)
+        return TokenValues(
+            _at(self.logprobs, places), _at(self.tokens, places), _at(self.self_certainty, places)
+        )
+
+
+def _at(values: tuple[T, ...], places: Sequence[int]) -> tuple[T, ...]:
+    """Some of the values, if there are any."""
+    return tuple(values[place] for place in places) if values else ()
 
 
 def stored_values(records: Sequence[AnswerTokens | NoLogprobs]) -> TokenValues:

@@ -21,7 +21,7 @@ from selfreflect.uncertainty.asking.asker import Asker, Inquiry, reply_text
 from selfreflect.uncertainty.asking.prompts import quoted
 from selfreflect.uncertainty.asking.verdicts import parse_verdict
 from selfreflect.uncertainty.correctness import Correctness
-from selfreflect.uncertainty.measures import MEASURES, Measurement, measure_all
+from selfreflect.uncertainty.measures import Measurement, definitions, measure_all
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 from selfreflect.uncertainty.recalibrate import FOLDS, cross_fit
 from selfreflect.uncertainty.similarity import words
@@ -248,7 +248,7 @@ def evaluation_table(evaluations: Sequence[Evaluation], title: str) -> Table:
         for name in MEASURED:
             cells += _cells(measures.get(name))
         rows.append(tuple(cells))
-    notes = [f"{name}: {MEASURES[name].definition}." for name in MEASURED]
+    notes = definitions(MEASURED)
     notes.append("95%: bootstrap over questions. no confidence: statements whose confidence cannot be read.")
     return Table(title, tuple(columns), tuple(rows), tuple(notes))
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -134,9 +135,10 @@ class Assessment:
         """The length of each judged answer: the record's, else its number of words."""
         return self._lengths(self.answers)
 
-    def lengths_of(self, estimator: str) -> list[float | None]:
-        """The length of each answer that an estimator speaks of."""
-        return self._lengths(self._greedy) if ESTIMATORS[estimator].of_greedy else self.lengths
+    def lengths_of(self, estimator: str, indices: Sequence[int] | None = None) -> list[float | None]:
+        """The length of each answer that an estimator speaks of, or of some of them."""
+        lengths = self._lengths(self._greedy) if ESTIMATORS[estimator].of_greedy else self.lengths
+        return lengths if indices is None else [lengths[index] for index in indices]
 
     def _lengths(self, answers: Sequence[str | None]) -> list[float | None]:
         lengths: list[float | None] = []
@@ -190,6 +192,11 @@ class Assessment:
         return indices, np.array(scores), np.array(labels)
 
 
+def present(values: Sequence[object]) -> list[int]:
+    """The places of the values that are not None."""
+    return [place for place, value in enumerate(values) if value is not None]
+
+
 @dataclass(frozen=True)
 class Prediction:
     """How well an estimator, or a baseline, predicts one kind of correctness."""
@@ -216,10 +223,9 @@ def predictions(
     results = []
     for name in assessment.values:
         indices, scores, labels = assessment.labelled_scores(name, correctness)
-        own_lengths = assessment.lengths_of(name)
-        lengths = [own_lengths[index] for index in indices]
+        lengths = assessment.lengths_of(name, indices)
         results.append(_prediction(assessment, name, correctness, measures, (scores, labels, lengths)))
-    indices = [i for i, label in enumerate(assessment.labels[correctness]) if label is not None]
+    indices = present(assessment.labels[correctness])
     if not indices:
         return results
     labels = np.array([float(bool(assessment.labels[correctness][i])) for i in indices])
@@ -228,7 +234,7 @@ def predictions(
     results.append(_prediction(assessment, "constant", correctness, measures, columns))
     results.append(_isotonic_baseline(assessment, correctness, measures))
     lengths = [assessment.lengths[index] for index in indices]
-    places = [place for place, length in enumerate(lengths) if length is not None]
+    places = present(lengths)
     if places:
         shorter = -np.array([lengths[place] for place in places], dtype=np.float64)
         columns = (shorter, labels[places], [None] * len(places))
@@ -247,9 +253,7 @@ def _isotonic_baseline(assessment: Assessment, correctness: str, measures: Seque
             calibrated = cross_fit("isotonic", scores, labels)
         except MissingExtraError as error:
             return _without_isotonic(assessment, name, correctness, measures, str(error))
-        own_lengths = assessment.lengths_of(name)
-        lengths = [own_lengths[index] for index in indices]
-        columns = (calibrated, labels, lengths)
+        columns = (calibrated, labels, assessment.lengths_of(name, indices))
         return replace(_prediction(assessment, "isotonic", correctness, measures, columns), of=name)
     why = f"isotonic calibration needs {FOLDS} answers with a value and a label"
     return _without_isotonic(assessment, next(iter(assessment.values), ""), correctness, measures, why)
@@ -288,7 +292,7 @@ def _prediction(
         except MissingExtraError:
             isotonic = {}
     audit = None
-    places = [place for place, length in enumerate(lengths) if length is not None]
+    places = present(lengths)
     if len(places) > 2:
         audit = audit_length(scores[places], labels[places], [lengths[place] or 0.0 for place in places])
     total = len(assessment.questions)
@@ -351,11 +355,9 @@ def subsample(question: AnsweredQuestion, size: int, seed: int = 0) -> AnsweredQ
     samples."""
     total = len(question.answers)
     places = sorted(np.random.default_rng(seed).permutation(total)[:size].tolist())
-    logprobs, tokens, certainty = question.logprobs, question.tokens, question.self_certainty
-    return replace(
-        question,
-        answers=tuple(question.answers[place] for place in places),
-        logprobs=None if logprobs is None else tuple(logprobs[place] for place in places),
-        tokens=None if tokens is None else tuple(tokens[place] for place in places),
-        self_certainty=None if certainty is None else tuple(certainty[place] for place in places),
-    )
+    columns: dict[str, Any] = {}
+    for name in ("answers", "logprobs", "tokens", "self_certainty"):
+        column = getattr(question, name)
+        if column is not None:
+            columns[name] = tuple(column[place] for place in places)
+    return replace(question, **columns)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from selfreflect.render.plots import (
     DOT,
     INK,
@@ -37,21 +39,22 @@ def reliability_figure(
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
         above.plot([0, 1], [0, 1], color=QUIET, linewidth=0.8)
         for place, (label, bins) in enumerate(versions.items()):
-            points = [one for one in bins if one.n]
-            x = [one.confidence for one in points]
-            low, high = [one.accuracy_low for one in points], [one.accuracy_high for one in points]
+            points = [
+                (one.confidence, one.accuracy, one.accuracy_low, one.accuracy_high) for one in bins if one.n
+            ]
+            x, accuracy, low, high = np.array(points, dtype=np.float64).reshape(-1, 4).T
             above.vlines(x, low, high, color=_COLOURS[place], linewidth=1.2)
             above.plot(
                 x,
-                [one.accuracy for one in points],
+                accuracy,
                 MARKERS[place],
                 color=_COLOURS[place],
                 markersize=5,
                 label=short_name(label),
             )
             width = 0.08 / len(versions)
-            starts = [one.low + 0.01 + place * width for one in bins]
-            counts = [one.n for one in bins]
+            low, counts = np.array([(one.low, one.n) for one in bins]).T
+            starts = low + 0.01 + place * width
             below.bar(starts, counts, width=width, align="edge", color=_COLOURS[place], linewidth=0)
         above.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), ylabel="share correct")
         below.set(xlabel="confidence", ylabel="answers")
@@ -74,17 +77,13 @@ def coverage_figure(
     """
     n = len(risks)
     step = max(1, n // _CURVE_POINTS)
-    places = [*range(0, n - 1, step), n - 1]
-    coverage = [(place + 1) / n for place in places]
+    places = np.array([*range(0, n - 1, step), n - 1])
+    coverage = (places + 1) / n
     with drawing(name, style, 3.2) as figure:
         axes = figure.subplots()
         axes.plot([0, 1], [1 - accuracy] * 2, "--", color=QUIET, linewidth=1, label="random order")
-        axes.plot(
-            coverage, [best[place] for place in places], ":", color=INK, linewidth=1.2, label="best order"
-        )
-        axes.plot(
-            coverage, [risks[place] for place in places], "-", color=MARK, linewidth=1.6, label="estimator"
-        )
+        axes.plot(coverage, np.asarray(best)[places], ":", color=INK, linewidth=1.2, label="best order")
+        axes.plot(coverage, np.asarray(risks)[places], "-", color=MARK, linewidth=1.6, label="estimator")
         axes.set(xlim=(0, 1), ylim=(-0.02, None), xlabel="share of questions answered", ylabel="share wrong")
         axes.grid(color=LINE, linewidth=0.6)
         axes.set_axisbelow(True)
@@ -105,9 +104,9 @@ def length_figure(
     with drawing(name, "page", 2.8) as figure:
         panels = figure.subplots(1, 2, sharex=True, sharey=True)
         for axes, outcome, title in zip(panels, (1, 0), ("correct", "wrong"), strict=True):
-            places = [place for place, one in enumerate(correct) if one == outcome]
-            points = [place for place in places if place % step == 0]
-            x, y = [lengths[place] for place in points], [values[place] for place in points]
+            places = np.flatnonzero(np.asarray(correct) == outcome)
+            points = places[places % step == 0]
+            x, y = np.asarray(lengths)[points], np.asarray(values)[points]
             axes.plot(x, y, "o", color=MARK, markersize=DOT, markeredgewidth=0)
             axes.set_title(f"{title} (n = {len(places)})")
             axes.grid(color=LINE, linewidth=0.6)

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from selfreflect.text import counted
-from selfreflect.uncertainty.assess import Assessment, Prediction
+from selfreflect.uncertainty.assess import Assessment, Prediction, present
 from selfreflect.uncertainty.estimators import ESTIMATORS
 from selfreflect.uncertainty.measures import Measurement
 from selfreflect.uncertainty.paired import Difference, auroc_difference
@@ -83,9 +83,8 @@ class Headline:
             return None
         name = self._ranked[0].estimator
         indices, scores, labels = self._assessment.labelled_scores(name, self._correctness)
-        own_lengths = self._assessment.lengths_of(name)
-        lengths = [own_lengths[index] for index in indices]
-        places = [place for place, length in enumerate(lengths) if length is not None]
+        lengths = self._assessment.lengths_of(name, indices)
+        places = present(lengths)
         if not places:
             return None
         shorter = -np.array([lengths[place] for place in places], dtype=np.float64)

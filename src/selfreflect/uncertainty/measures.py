@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -126,6 +126,11 @@ class Measurement:
     distinct: int
     """Distinct scores."""
     undefined: str = ""
+
+
+def definitions(names: Iterable[str]) -> list[str]:
+    """Say what measures are, in a line each."""
+    return [f"{name}: {MEASURES[name].definition}." for name in names]
 
 
 def measure(

@@ -13,7 +13,7 @@ from selfreflect.render.table import Table, to_csv
 from selfreflect.report.page.uncertainty_part import EstimatorPanel, UncertaintyFigure, UncertaintyPart
 from selfreflect.report.question_table import joined
 from selfreflect.stats import Floats
-from selfreflect.uncertainty.assess import Assessment, Prediction
+from selfreflect.uncertainty.assess import Assessment, Prediction, present
 from selfreflect.uncertainty.estimators import ESTIMATORS
 from selfreflect.uncertainty.figures import coverage_figure, dots_step, length_figure, reliability_figure
 from selfreflect.uncertainty.headline import Headline, best_first
@@ -165,16 +165,16 @@ def _coverage(panel: str, one: Curves) -> UncertaintyFigure:
 def _length(panel: str, assessment: Assessment, row: Prediction) -> UncertaintyFigure:
     title = "Does it follow the length?"
     indices, scores, labels = assessment.labelled_scores(row.estimator, row.correctness)
-    own_lengths = assessment.lengths_of(row.estimator)
-    places = [place for place, index in enumerate(indices) if own_lengths[index] is not None]
+    own_lengths = assessment.lengths_of(row.estimator, indices)
+    places = present(own_lengths)
     if not places:
         return UncertaintyFigure(title, "", Markup(), undefined="no judged answer has a length")
     info = ESTIMATORS[row.estimator]
     values = [info.score(float(scores[place])) for place in places]
-    lengths = [float(own_lengths[indices[place]] or 0) for place in places]
+    lengths = [float(own_lengths[place] or 0) for place in places]
     name = f"{panel}-length"
     axis = f"{row.estimator} ({info.unit})"
-    figure = Markup(length_figure(name, values, [float(labels[place]) for place in places], lengths, axis))
+    figure = Markup(length_figure(name, values, labels[places].tolist(), lengths, axis))
     table = None if row.audit is None else length_table(row.audit)
     direction = "confidence" if info.confidence else "uncertainty"
     step = dots_step(len(values))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from selfreflect.render.table import Cell, Column, Table
 from selfreflect.stats import Floats
@@ -10,9 +10,9 @@ from selfreflect.text import counted
 from selfreflect.uncertainty.assess import Assessment, Prediction
 from selfreflect.uncertainty.estimators import ESTIMATORS
 from selfreflect.uncertainty.length_audit import LengthAudit
-from selfreflect.uncertainty.measures import MEASURES, Measurement
+from selfreflect.uncertainty.measures import Measurement, definitions
 from selfreflect.uncertainty.reliability import ReliabilityBin
-from selfreflect.uncertainty.tables import range_text, row_name
+from selfreflect.uncertainty.tables import range_text, row_name, undefined_notes
 
 COVERAGES = 10
 """Rows of a table of coverages."""
@@ -20,8 +20,11 @@ COVERAGES = 10
 
 def overview_table(assessment: Assessment, rows: Sequence[Prediction]) -> Table:
     """Every estimator and baseline, with what it is made of and how well it predicts correctness."""
-    measures = list(dict.fromkeys(name for row in rows for name in row.measures))
-    calibrated = list(dict.fromkeys(name for row in rows for name in row.isotonic))
+    measures: dict[str, None] = {}
+    calibrated: dict[str, None] = {}
+    for row in rows:
+        measures |= dict.fromkeys(row.measures)
+        calibrated |= dict.fromkeys(row.isotonic)
     columns = [
         Column("estimator"),
         Column("is a"),
@@ -44,11 +47,12 @@ def overview_table(assessment: Assessment, rows: Sequence[Prediction]) -> Table:
         name = row_name(row)
         kind = "baseline" if row.baseline else "estimator"
         cells.append((name, kind, row.n, *numbers, *_facts(assessment, row, samples)))
-    notes = [f"{name}: {MEASURES[name].definition}." for name in measures]
+    notes = definitions(measures)
     notes.append("95%: bootstrap over questions. A baseline is what an estimator should beat.")
     if calibrated:
         notes.append("isotonic: after isotonic calibration on the other four fifths of the questions.")
     notes += undefined_notes(rows)
+    notes.append("Measures of calibration are left out where a score is no probability.")
     title = f"Estimators and baselines ({rows[0].correctness})"
     return Table(title, tuple(columns), tuple(cells), tuple(notes))
 
@@ -75,16 +79,6 @@ def with_interval(measurement: Measurement | None) -> tuple[Cell, Cell]:
     if measurement is None or measurement.low is None or measurement.high is None:
         return (None if measurement is None else measurement.value), None
     return measurement.value, f"{measurement.low:.3f} to {measurement.high:.3f}"
-
-
-def undefined_notes(rows: Iterable[Prediction]) -> list[str]:
-    """Why numbers are missing, one sentence for each reason."""
-    measurements = [one for row in rows for one in row.measures.values()]
-    notes = [
-        f"Undefined (–): {reason}." for reason in dict.fromkeys(m.undefined for m in measurements) if reason
-    ]
-    notes.append("Measures of calibration are left out where a score is no probability.")
-    return notes
 
 
 def reliability_table(versions: Mapping[str, Sequence[ReliabilityBin]]) -> Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 
 import numpy as np
@@ -11,9 +11,9 @@ import numpy as np
 from selfreflect.render.table import Cell, Column, Table
 from selfreflect.stats import Floats
 from selfreflect.text import counted
-from selfreflect.uncertainty.assess import Assessment, Prediction, SizedCalibration
+from selfreflect.uncertainty.assess import Assessment, Prediction, SizedCalibration, present
 from selfreflect.uncertainty.estimators import ESTIMATORS, Estimator
-from selfreflect.uncertainty.measures import MEASURES, Measurement, measure_all
+from selfreflect.uncertainty.measures import Measurement, definitions, measure_all
 from selfreflect.uncertainty.question import NoValue
 from selfreflect.uncertainty.tally import Tally
 
@@ -90,7 +90,9 @@ def prediction_table(predictions: Sequence[Prediction], accuracy: float, *, expl
     Args:
         explain: whether the notes define the columns.
     """
-    names = list(dict.fromkeys(name for one in predictions for name in one.measures))
+    names: dict[str, None] = {}
+    for one in predictions:
+        names |= dict.fromkeys(one.measures)
     columns = [Column("estimator"), Column("n", "d")]
     for name in names:
         columns += [Column(name, ".3f"), Column("95%")]
@@ -109,17 +111,25 @@ def prediction_table(predictions: Sequence[Prediction], accuracy: float, *, expl
         rows.append(tuple(cells))
     first = predictions[0]
     notes = length_notes(predictions)
-    notes += _column_notes(predictions, names) if explain else []
-    for reason in dict.fromkeys(m.undefined for one in predictions for m in one.measures.values()):
-        if reason:
-            notes.append(f"Undefined (–): {reason}.")
+    notes += _column_notes(predictions, list(names)) if explain else []
+    notes += undefined_notes(predictions)
     title = f"Predicting correctness ({first.correctness}): accuracy {accuracy:.3f}"
     return Table(title, tuple(columns), tuple(rows), tuple(notes))
 
 
+def undefined_notes(rows: Iterable[Prediction]) -> list[str]:
+    """Why numbers are missing, one sentence for each reason."""
+    reasons: dict[str, None] = {}
+    for row in rows:
+        for measurement in row.measures.values():
+            if measurement.undefined:
+                reasons[f"Undefined (–): {measurement.undefined}."] = None
+    return list(reasons)
+
+
 def _column_notes(predictions: Sequence[Prediction], measures: Sequence[str]) -> list[str]:
     """Define the columns of :func:`prediction_table`."""
-    notes = [f"{name}: {MEASURES[name].definition}." for name in measures]
+    notes = definitions(measures)
     notes += [
         "95%: bootstrap over questions. brier isotonic: after isotonic calibration on the other four fifths.",
         "rho length: rank correlation of confidence and length. partial rho: of confidence and correctness, "
@@ -204,7 +214,7 @@ def calibration_table(
         indices: the questions that ``confidences`` belong to.
     """
     own_labels = assessment.labels_of(estimator, correctness)
-    places = [place for place, index in enumerate(indices) if own_labels[index] is not None]
+    places = present([own_labels[index] for index in indices])
     labels = np.array([float(bool(own_labels[indices[place]])) for place in places])
     columns = [Column("confidence"), Column("n", "d"), Column("mean", ".3f")]
     rows: list[tuple[Cell, ...]] = []
@@ -227,6 +237,6 @@ def calibration_table(
         rows.append(tuple(cells))
     for measure in AFTER:
         columns += [Column(measure, ".3f"), Column("95%")]
-    notes = [f"{name}: {MEASURES[name].definition}." for name in AFTER]
+    notes = definitions(AFTER)
     title = f"Calibration ({correctness}): accuracy {labels.mean():.3f}"
     return Table(title, tuple(columns), tuple(rows), tuple(notes))

@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from transformers import DynamicCache
 
+from selfreflect.text import common_prefix
+
 SHORTEST = 32
 """Tokens that prompts must have in common. Fewer do not pay for a pass of their own."""
 
@@ -118,7 +120,7 @@ def shared_beginnings(prompts: Sequence[Prompt], available: Iterable[Prompt]) ->
     """
     beginnings = set()
     for one, other in pairwise(sorted(prompts)):  # neighbours have the most in common
-        beginnings.add(one[: _common(one, other)])
+        beginnings.add(one[: common_prefix(one, other)])
     levels: list[list[Prompt]] = []
     depth = dict.fromkeys(available, 0)
     for beginning in sorted(beginnings, key=len):
@@ -138,18 +140,10 @@ def _longest_beginning(prompt: Prompt, available: Iterable[Prompt]) -> tuple[Pro
     best: Prompt = ()
     most = 0
     for origin in available:
-        length = _common(prompt, origin)
+        length = common_prefix(prompt, origin)
         if length > most or not best:
             best, most = origin, length
     return best, most if most >= SHORTEST else 0
-
-
-def _common(one: Prompt, other: Prompt) -> int:
-    """How many tokens two prompts begin with alike."""
-    shorter = min(len(one), len(other))
-    if one[:shorter] == other[:shorter]:
-        return shorter
-    return next(i for i in range(shorter) if one[i] != other[i])
 
 
 def _row(states: States, row: int, tokens: int) -> States:

@@ -17,6 +17,7 @@ from selfreflect.models.openai.client import (
     Connection,
     RetryPolicy,
     ServerClient,
+    http_errors,
     transport_error,
 )
 from selfreflect.models.openai.endpoint import Endpoint
@@ -136,7 +137,7 @@ class RemoteServer:
         )
         try:
             return RelayedResponse(await self._http.send(http_request, stream=True), self)
-        except _http_errors() as error:
+        except http_errors() as error:
             raise self.fault(error) from None
 
     def fault(self, error: BaseException) -> ChatError:
@@ -188,12 +189,5 @@ class RelayedResponse:
         try:
             async for part in self._response.aiter_raw():
                 yield part
-        except _http_errors() as error:
+        except http_errors() as error:
             raise self._server.fault(error) from None
-
-
-def _http_errors() -> tuple[type[BaseException], ...]:
-    import anyio
-    import httpx2
-
-    return (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, anyio.EndOfStream, OSError)

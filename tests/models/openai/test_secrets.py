@@ -118,7 +118,7 @@ def tattle(call: fault.Call) -> fault.Action:
     if call.number % 3 == 0:
         return answers()
     return status(
-        [400, 403][call.number % 2], f"you sent {json.dumps(call.headers)} and mean http://me:pa55word@here/"
+        [400, 403][call.number % 2], f"you mean http://me:pa55word@here/ and sent {json.dumps(call.headers)}"
     )
 
 
@@ -178,7 +178,7 @@ def test_no_secret_is_in_any_file_output_or_log(
     assert "proxy that the environment names" in outcomes[6].said
     assert "***" in outcomes[8].said + outcomes[8].stdout
     assert not any("Traceback" in one.stderr for one in outcomes)
-    assert {record.name.split(".")[0] for record in caplog.records} >= {"httpx2", "httpcore2"}
+    assert "httpx2" in {record.name.split(".")[0] for record in caplog.records}
     assert leaks(folder, *outcomes, logged=caplog.text) == []
 
 

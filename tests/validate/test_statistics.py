@@ -182,8 +182,9 @@ def test_no_interval_where_a_bootstrap_knows_nothing():
 
 def test_a_bootstrap_of_a_mean_has_its_standard_error():
     values = [float(i % 10) for i in range(100)]
-    low, high = bootstrap(lambda drawn: sum(values[i] for i in drawn) / len(drawn), 100)
-    assert (high - low) / 2 == pytest.approx(1.96 * math.sqrt(8.25 / 100), rel=0.1)
+    found = bootstrap(lambda drawn: sum(values[i] for i in drawn) / len(drawn), 100)
+    assert (found.mean, found.n) == (4.5, 100)
+    assert (found.high - found.low) / 2 == pytest.approx(1.96 * math.sqrt(8.25 / 100), rel=0.1)
 
 
 def test_what_a_number_of_pairs_can_show():

@@ -7,18 +7,9 @@ import pytest
 from selfreflect.errors import ConfigError
 from selfreflect.render.table import to_csv
 from selfreflect.stats import Estimate
+from selfreflect.text import counted, listed
 from selfreflect.validate.base import Undefined, Value
-from selfreflect.validate.study import (
-    counted,
-    dot_plot,
-    interval,
-    joined,
-    listing,
-    make_table,
-    tallied,
-    values_by_metric,
-    with_interval,
-)
+from selfreflect.validate.study import Draft, Layout, interval, values_by_metric, with_interval
 
 SURE = Estimate(0.5, 0.25, 0.75, 8, 8)
 ALONE = Estimate(0.5, None, None, 1, 1)
@@ -35,7 +26,7 @@ def test_a_table_takes_its_columns_from_its_rows():
         {"metric": "m", **interval("rate", SURE), "n": 8, "p": 0.01},
         {"metric": "o", **interval("rate", NOTHING), "n": 0, "p": None},
     ]
-    table = make_table("t", rows, ".1%", ("a note",), {"p": ".2g"})
+    table = Layout("t", ".1%", ("a note",), {"p": ".2g"}).table(rows)
     assert {column.heading: column.form for column in table.columns} == {
         "metric": "",
         "rate": ".1%",
@@ -48,7 +39,7 @@ def test_a_table_takes_its_columns_from_its_rows():
 
 
 def test_a_table_without_rows_renders():
-    assert to_csv(make_table("t", [], "", ())) == "\r\n"
+    assert to_csv(Layout("t", "").table([])) == "\r\n"
 
 
 def test_values_are_sorted_by_metric_and_undefined_ones_left_out():
@@ -63,12 +54,23 @@ def test_two_models_of_one_metric_are_refused():
 
 
 def test_only_estimates_with_a_mean_become_dots():
-    [plot] = dot_plot("p", "title", "label", [("a", NOTHING), ("b", ALONE), ("c", SURE)], against=0.5)
+    draft = Draft("s")
+    draft.draw_dots("p", "title", "label", [("a", NOTHING), ("b", ALONE), ("c", SURE)], against=0.5)
+    draft.draw_dots("q", "title", "label", [("a", NOTHING)], against=0.5)
+    [plot] = draft.finding().plots
     assert [(curve.label, curve.x, curve.low) for curve in plot.curves] == [
         ("b", (1.0,), ()),
         ("c", (2.0,), (0.25,)),
     ]
-    assert dot_plot("p", "title", "label", [("a", NOTHING)], against=0.5) == ()
+
+
+def test_tables_without_rows_are_shown_only_if_the_study_names_them():
+    always, sometimes, never = (Layout(title, "") for title in ("always", "sometimes", "never"))
+    draft = Draft("s", always)
+    draft.add(sometimes, {"n": 1}, {"n": 2})
+    tables = draft.finding().tables
+    assert never.title not in [table.title for table in tables]
+    assert [(table.title, len(table.rows)) for table in tables] == [("always", 0), ("sometimes", 2)]
 
 
 def test_numbers_and_names_in_words():
@@ -78,6 +80,18 @@ def test_numbers_and_names_in_words():
         "undefined",
     ]
     assert [counted(number, "item") for number in (0, 1, 2)] == ["0 items", "1 item", "2 items"]
-    assert [joined(list(names)) for names in ("a", "ab", "abc")] == ["a", "a and b", "a, b and c"]
-    assert [*listing("These fail:", ["{}", "b"]), *listing("Those:", [])] == ["These fail: {} and b."]
-    assert tallied({"Pairs": 9, "ties": 0, "items": 3}) == "Pairs: 9; items: 3."
+    assert [listed(list(names)) for names in ("a", "ab", "abc")] == ["a", "a and b", "a, b and c"]
+
+
+def test_sentences_name_what_there_is():
+    draft = Draft("s")
+    draft.list_names("These fail:", ["{}", "b"])
+    draft.list_names("Those:", [])
+    draft.tally({"Pairs": 9, "ties": 0, "items": 3})
+    draft.give_verdicts({"a": 1, "b": None, "c": 1}, {1: "Good", -1: "Bad", None: "Unknown"})
+    assert draft.finding().says == (
+        "These fail: {} and b.",
+        "Pairs: 9; items: 3.",
+        "Good: a and c.",
+        "Unknown: b.",
+    )

@@ -14,11 +14,14 @@ from selfreflect.render.table import Cell, Table
 from selfreflect.sources.items import Item
 from selfreflect.store.journal import Journal
 from selfreflect.validate.base import Family, Reason, Value, digest
-from selfreflect.validate.study import make_table
+from selfreflect.validate.study import Layout
 
 VALUES = "values.jsonl"
 
 Key = tuple[str, str, str, str, str]
+
+_NOTE = "an undefined value is in no mean and wins no comparison; it is never a zero"
+_UNDEFINED = Layout("Undefined values", "", (_NOTE,))
 
 
 def _key(value: Value) -> Key:
@@ -88,5 +91,4 @@ def undefined_table(values: Sequence[Value]) -> Table:
             example = f"item {value.item}, summary {value.summary}: {value.undefined.message}"
             row: dict[str, Cell] = {"metric": key[0], "reason": key[1], "count": counts[key]}
             rows.setdefault(key, {**row, "example": shorten(example, 160, placeholder="…")})
-    note = "an undefined value is in no mean and wins no comparison; it is never a zero"
-    return make_table("Undefined values", list(rows.values()), "", (note,))
+    return _UNDEFINED.table(list(rows.values()))

@@ -212,32 +212,32 @@ def correlation_interval(
         points = np.concatenate([members[group] for group in resample])
         return pearson(a[points], b[points])
 
-    low, high = bootstrap(resampled, len(members), seed=seed)
-    return Estimate(mean, low, high, len(a), len(a))
+    interval = bootstrap(resampled, len(members), seed=seed)
+    return Estimate(mean, interval.low, interval.high, len(a), len(a))
 
 
-def bootstrap(
-    statistic: Callable[[Indices], float | None], n: int, *, seed: int = 0
-) -> tuple[float, float] | tuple[None, None]:
-    """The ends of a 95% percentile interval over ``n`` independent units (Efron and Tibshirani 1993, chapter
-    13).
+def bootstrap(statistic: Callable[[Indices], float | None], n: int, *, seed: int = 0) -> Estimate:
+    """A statistic of ``n`` independent units with its 95% percentile interval (Efron and Tibshirani 1993,
+    chapter 13).
 
     Percentiles suit correlations because they commute with any monotone transform, so that no end lies beyond
     1. There is no interval for fewer than ``FEWEST_RESAMPLED`` units, or if more than one in twenty resamples
     leaves the statistic undefined (``scipy.stats.bootstrap`` would give NaN if a single one does).
 
     Args:
-        statistic: of the units drawn with replacement, given as indices.
+        statistic: of units given as indices, which a resample repeats.
     """
-    if n < FEWEST_RESAMPLED:
-        return None, None
+    mean = statistic(np.arange(n))
+    no_interval = Estimate(mean, None, None, n, n)
+    if mean is None or n < FEWEST_RESAMPLED:
+        return no_interval
     rng = np.random.default_rng(seed)
     resampled = [statistic(rng.integers(0, n, n)) for _ in range(RESAMPLES)]
     values = [value for value in resampled if value is not None]
     if len(values) < 0.95 * RESAMPLES:
-        return None, None
+        return no_interval
     low, high = np.quantile(values, [0.025, 0.975])
-    return float(low), float(high)
+    return Estimate(mean, float(low), float(high), n, n)
 
 
 def interaction(table: Floats, *, columns: bool = True) -> Floats:

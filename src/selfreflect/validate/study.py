@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from selfreflect.errors import ConfigError, excerpt
@@ -12,6 +12,7 @@ from selfreflect.render.plots import Curve, Plot
 from selfreflect.render.table import Cell, Column, Table
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate
+from selfreflect.text import listed
 from selfreflect.validate.base import MetricInfo, Value
 
 
@@ -44,11 +45,12 @@ class Finding:
     plots: tuple[Plot, ...] = ()
 
 
-ByMetric = Mapping[str, Mapping[tuple[str, str], float]]
+Numbers = Mapping[tuple[str, str], float]
+"""The values of one metric by item and summary."""
 
 
-def values_by_metric(values: Sequence[Value]) -> ByMetric:
-    """Map metric -> (item, summary) -> value, leaving out undefined values.
+def values_by_metric(values: Sequence[Value]) -> Mapping[str, Numbers]:
+    """Sort values by metric, leaving out undefined ones.
 
     Raises:
         ConfigError: one metric has values by several models, of which one would hide the other.
@@ -67,15 +69,108 @@ def values_by_metric(values: Sequence[Value]) -> ByMetric:
     return numbers
 
 
-def dot_plot(
-    name: str, title: str, label: str, estimates: Sequence[tuple[str, Estimate]], against: float
-) -> tuple[Plot, ...]:
-    """Plot one named dot with its interval for each estimate that has a mean; no plot if none has."""
-    curves: list[Curve] = []
-    for of, estimate in estimates:
-        curves += dot(of, len(curves) + 1.0, estimate)
-    plot = Plot(name, title, "place", label, tuple(curves), points=True, against=against)
-    return (plot,) if curves else ()
+def each_metric(
+    values: Sequence[Value], metrics: Sequence[MetricInfo]
+) -> Iterator[tuple[MetricInfo, Numbers]]:
+    """Go through the metrics with their values, as :func:`values_by_metric`."""
+    numbers = values_by_metric(values)
+    for metric in metrics:
+        yield metric, numbers.get(metric.name, {})
+
+
+def worsenings(
+    metric: MetricInfo, numbers: Numbers, edits: Iterable[tuple[str, str, str]]
+) -> dict[str, list[float]]:
+    """By item, how much worse the metric finds each text after an edit than before.
+
+    Args:
+        edits: an item, and the names of its summaries before and after. Those without both values are left
+            out.
+    """
+    changes: dict[str, list[float]] = defaultdict(list)
+    for item, before, after in edits:
+        if (item, before) in numbers and (item, after) in numbers:
+            change = metric.badness(numbers[item, after]) - metric.badness(numbers[item, before])
+            changes[item].append(change)
+    return changes
+
+
+Row = Mapping[str, Cell]
+"""Cells by heading."""
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """A table without its rows."""
+
+    title: str
+    form: str
+    """Display format of numbers. Columns of whole numbers are shown as such."""
+    notes: Sequence[str] = ()
+    forms: Mapping[str, str] = field(default_factory=dict)
+    """Headings with a format of their own."""
+
+    def table(self, rows: Sequence[Row]) -> Table:
+        """Fill the table with rows that have the same headings."""
+        columns: list[Column] = []
+        for heading in rows[0] if rows else ():
+            cells = [row[heading] for row in rows if row[heading] is not None]
+            form = self.form
+            if any(isinstance(cell, str) for cell in cells):
+                form = ""
+            elif cells and all(isinstance(cell, int) for cell in cells):
+                form = "d"
+            columns.append(Column(heading, self.forms.get(heading, form)))
+        return Table(
+            self.title, tuple(columns), tuple(tuple(row.values()) for row in rows), tuple(self.notes)
+        )
+
+
+class Draft:
+    """A finding that a study fills, mostly one metric after the other.
+
+    Args:
+        layouts: tables that are shown even without rows. Others come behind them, in the order of their first
+            rows.
+    """
+
+    def __init__(self, study: str, *layouts: Layout) -> None:
+        self.says: list[str] = []
+        self.plots: list[Plot] = []
+        self._study = study
+        self._rows: dict[Layout, list[Row]] = {layout: [] for layout in layouts}
+
+    def add(self, layout: Layout, *rows: Row) -> None:
+        """Add rows to a table."""
+        self._rows.setdefault(layout, []).extend(rows)
+
+    def tally(self, counts: Mapping[str, int]) -> None:
+        """Say ``Pairs: 9; items: 3.``; without counts of zero."""
+        self.says.append("; ".join(f"{what}: {count}" for what, count in counts.items() if count) + ".")
+
+    def list_names(self, start: str, names: Sequence[str]) -> None:
+        """Say ``start a, b and c.``; nothing without names."""
+        if names:
+            self.says.append(f"{start} {listed(names)}.")
+
+    def give_verdicts(self, sides: Mapping[str, int | None], verdicts: Mapping[int | None, str]) -> None:
+        """Say each verdict of the names whose side it is about."""
+        for side, verdict in verdicts.items():
+            self.list_names(f"{verdict}:", [name for name, own in sides.items() if own == side])
+
+    def draw_dots(
+        self, name: str, title: str, label: str, estimates: Iterable[tuple[str, Estimate]], against: float
+    ) -> None:
+        """Plot one named dot with its interval for each estimate that has a mean; no plot if none has."""
+        curves: list[Curve] = []
+        for of, estimate in estimates:
+            curves += dot(of, len(curves) + 1.0, estimate)
+        if curves:
+            self.plots.append(Plot(name, title, "place", label, tuple(curves), points=True, against=against))
+
+    def finding(self) -> Finding:
+        tables = tuple(layout.table(rows) for layout, rows in self._rows.items())
+        return Finding(self._study, tables, tuple(self.says), tuple(self.plots))
 
 
 def dot(name: str, x: float, estimate: Estimate) -> Iterator[Curve]:
@@ -84,30 +179,6 @@ def dot(name: str, x: float, estimate: Estimate) -> Iterator[Curve]:
         low = () if estimate.low is None else (estimate.low,)
         high = () if estimate.high is None else (estimate.high,)
         yield Curve(name, (x,), (estimate.mean,), low, high)
-
-
-def make_table(
-    title: str,
-    rows: Sequence[Mapping[str, Cell]],
-    form: str,
-    notes: Sequence[str],
-    forms: Mapping[str, str] | None = None,
-) -> Table:
-    """Make a table from rows that map each heading to its cell, with the same headings in every row.
-
-    A heading in ``forms`` has its own format. Else whole numbers are shown as such, other numbers in
-    ``form``.
-    """
-    columns: list[Column] = []
-    for heading in rows[0] if rows else ():
-        cells = [row[heading] for row in rows if row[heading] is not None]
-        own_form = form
-        if any(isinstance(cell, str) for cell in cells):
-            own_form = ""
-        elif cells and all(isinstance(cell, int) for cell in cells):
-            own_form = "d"
-        columns.append(Column(heading, (forms or {}).get(heading, own_form)))
-    return Table(title, tuple(columns), tuple(tuple(row.values()) for row in rows), tuple(notes))
 
 
 def interval(
@@ -124,30 +195,3 @@ def with_interval(estimate: Estimate, form: str) -> str:
     if estimate.low is None or estimate.high is None:
         return format(estimate.mean, form)
     return f"{estimate.mean:{form}} [{estimate.low:{form}}, {estimate.high:{form}}]"
-
-
-def counted(number: int, noun: str) -> str:
-    """``1 item``, ``2 items``."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def joined(names: Sequence[str]) -> str:
-    """``a``, ``a and b``, ``a, b and c``."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def listing(start: str, names: Sequence[str]) -> Iterator[str]:
-    """``start a, b and c.``; nothing without names."""
-    if names:
-        yield f"{start} {joined(names)}."
-
-
-def by_side(sides: Mapping[str, int | None], verdicts: Mapping[int | None, str]) -> Iterator[str]:
-    """One sentence for each verdict on the names whose side it is about."""
-    for side, verdict in verdicts.items():
-        yield from listing(f"{verdict}:", [name for name, own in sides.items() if own == side])
-
-
-def tallied(counts: Mapping[str, int]) -> str:
-    """``Pairs: 9; items: 3.``; without counts of zero."""
-    return "; ".join(f"{what}: {count}" for what, count in counts.items() if count) + "."

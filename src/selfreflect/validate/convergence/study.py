@@ -8,8 +8,9 @@ answers, or another order of them, change what the judge reads, so variants of t
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from statistics import fmean
 
@@ -18,7 +19,7 @@ import numpy as np
 
 from selfreflect.errors import DataError, excerpt
 from selfreflect.render.plots import Curve, Plot
-from selfreflect.render.table import Approximate, Cell, Table
+from selfreflect.render.table import Approximate
 from selfreflect.sources.files import listed
 from selfreflect.sources.items import Item
 from selfreflect.stats import FEWEST_TESTED, mean_interval
@@ -37,12 +38,7 @@ from selfreflect.validate.convergence.resampling import (
     spreads,
     stable_from,
 )
-from selfreflect.validate.study import (
-    Finding,
-    interval,
-    make_table,
-    with_interval,
-)
+from selfreflect.validate.study import Draft, Finding, Layout, Row, interval, with_interval
 
 MAIN = "selfreflect"
 """The metric whose values have parts."""
@@ -70,6 +66,9 @@ _PAIR_NOTES = (
     f"difference is as large as observed; with the masked-out answers a question has, and with {ANSWERS}",
     "between questions: what more masked-out answers would leave of the sd of a question's difference",
 )
+_PAIR_FORMS = {"same order": ".0%", "questions needed": ".0f", _NEEDED: ".0f"}
+_RANKING = Layout("Same ranking by number of questions", ".0%", _RANKING_NOTES, {"stable from": "d"})
+_PAIRS = Layout(f"What separates two strategies ({MAIN})", ".4f", _PAIR_NOTES, _PAIR_FORMS)
 _RESAMPLED = "questions drawn with replacement"
 _SUBSAMPLED = "drawn without replacement from each question; compared with the ranking by all of them"
 _TRUNCATED = "the first ones, rescored questions drawn with replacement; compared with the ranking by all"
@@ -118,7 +117,6 @@ class Convergence:
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
         ids = [item.id for item in self._complete]
         every = [rank(values, metric, ids, self._strategies) for metric in metrics]
-        says = [self._coverage(every)]
         rankings = [ranking for ranking in every if len(ranking.values) > 1]
         steps: dict[str, list[Step]] = {}
         for ranking in rankings:
@@ -126,40 +124,46 @@ class Convergence:
             steps[ranking.metric.name] = [
                 fewer_questions(ranking.table, count, self._seed) for count in counts
             ]
-        tables = [_ranking_table(rankings, steps)]
-        plots = [_ranking_plot(steps)]
+        draft = Draft(self.name, _RANKING)
+        draft.says.append(self._coverage(every))
+        draft.add(_RANKING, *_ranking_rows(rankings, steps))
+        draft.plots.append(_ranking_plot(steps))
         main = next((ranking for ranking in rankings if ranking.metric.name == MAIN), None)
         if main is None:
-            says.append(f"There is no advice: {MAIN} did not score every strategy on two questions or more.")
+            draft.says.append(
+                f"There is no advice: {MAIN} did not score every strategy on two questions or more."
+            )
         else:
-            pairs: list[dict[str, Cell]] = []
-            for (place, better), (other_place, worse) in combinations(enumerate(main.order), 2):
-                row, advice = self._pair(main, better, worse)
-                pairs.append(row)
-                if other_place == place + 1:  # separating any two neighbours gives the whole ranking
-                    says.append(advice)
-            title = f"What separates two strategies ({MAIN})"
-            forms = {"same order": ".0%", "questions needed": ".0f", _NEEDED: ".0f"}
-            tables.append(make_table(title, pairs, ".4f", _PAIR_NOTES, forms))
-            for axis in (
-                _Axis("questions", steps[MAIN], _RESAMPLED, len(main.values)),
-                *self._axes(main, values),
-            ):
-                tables.append(axis.table(main))
-                plots.append(axis.plot(main))
-                says.append(axis.sentence())
+            self._add_pairs(draft, main)
+            _add_axis(draft, main, "questions", steps[MAIN], _RESAMPLED, len(main.values))
+            self._add_conditioning(draft, main, values)
+            self._add_units(draft, main)
         if self._shuffled:
-            tables.append(self._order_table(every, values))
-        return Finding(self.name, tuple(tables), tuple(says), tuple(plots))
+            self._add_orders(draft, every, values)
+        return draft.finding()
 
-    def _pair(self, main: Ranking, better: int, worse: int) -> tuple[dict[str, Cell], str]:
+    def _add_pairs(self, draft: Draft, main: Ranking) -> None:
+        """Say what separates each two strategies; separating any two neighbours gives the whole ranking."""
+        for (place, better), (other_place, worse) in combinations(enumerate(main.order), 2):
+            row, advice = self._pair(main, better, worse)
+            draft.add(_PAIRS, row)
+            if other_place == place + 1:
+                draft.says.append(advice)
+
+    def _pair(self, main: Ranking, better: int, worse: int) -> tuple[Row, str]:
         """What separates two strategies: a row, and how many questions do in words."""
         values = main.table
         differences = (values[:, worse] - values[:, better]).tolist()
         difference = mean_interval(differences, len(differences), seed=self._seed)
         sd, between, within = spreads(differences, answer_differences(main, better, worse))
-        unit, count = "questions", questions_needed(difference.mean, sd)
-        row: dict[str, Cell] = {
+        needed = count = questions_needed(difference.mean, sd)
+        unit = "questions"
+        needed_with_answers = None
+        if between is not None and within is not None:
+            sd_with_answers = math.hypot(between, within / math.sqrt(ANSWERS))
+            needed_with_answers = count = questions_needed(difference.mean, sd_with_answers)
+            unit = f"questions x {ANSWERS} answers"
+        row = {
             "better": main.strategies[better],
             "worse": main.strategies[worse],
             **interval("difference", difference),
@@ -167,14 +171,10 @@ class Convergence:
             "between questions": between,
             "within, one answer": within,
             "same order": fewer_questions(values[:, [better, worse]], len(values), self._seed).same,
-            "questions needed": None if count is None else Approximate(count),
-            _NEEDED: None,
+            "questions needed": None if needed is None else Approximate(needed),
+            _NEEDED: None if needed_with_answers is None else Approximate(needed_with_answers),
             "n": len(differences),
         }
-        if between is not None and within is not None:
-            sd_with_answers = math.hypot(between, within / math.sqrt(ANSWERS))
-            unit, count = f"questions x {ANSWERS} answers", questions_needed(difference.mean, sd_with_answers)
-            row[_NEEDED] = None if count is None else Approximate(count)
         names = [excerpt(main.strategies[index]) for index in (better, worse)]
         if count is None:
             return row, f"{names[0]} and {names[1]} have the same mean score, which no questions separate."
@@ -186,29 +186,27 @@ class Convergence:
             return row, f"{start} About {count} {unit} would, if the difference is as large as observed."
         return row, f"With this judge, about {count} {unit} separate {names[0]} from {names[1]}, {size}."
 
-    def _axes(self, main: Ranking, values: Sequence[Value]) -> Iterator[_Axis]:
-        steps, questions = self._fewer_conditioning(main, values)
-        if steps:
-            yield _Axis("conditioning answers", steps, _TRUNCATED, questions)
-        if main.tasks:
-            answers = [(tasks.distances, tasks.answers) for tasks in main.tasks.values()]
-            words = [(tasks.distances, tasks.words) for tasks in main.tasks.values()]
-            for of, units in (("masked-out answers", answers), ("masked words", words)):
+    def _add_units(self, draft: Draft, main: Ranking) -> None:
+        """Add what fewer masked-out answers and masked words would give, if the values have parts."""
+        answers = [(tasks.distances, tasks.answers) for tasks in main.tasks.values()]
+        words = [(tasks.distances, tasks.words) for tasks in main.tasks.values()]
+        for of, units in (("masked-out answers", answers), ("masked words", words)):
+            if units:
                 most = max(len(np.unique(keys)) for _, keys in units)
-                yield _Axis(of, fewer_units(units, counts_up_to(most), self._seed), _SUBSAMPLED, len(units))
+                steps = fewer_units(units, counts_up_to(most), self._seed)
+                _add_axis(draft, main, of, steps, _SUBSAMPLED, len(units))
 
-    def _fewer_conditioning(self, main: Ranking, values: Sequence[Value]) -> tuple[list[Step], int]:
-        """Steps by number of conditioning answers, each against the ranking of the same items by all of them,
-        and the smallest number of items behind a step."""
+    def _add_conditioning(self, draft: Draft, main: Ranking, values: Sequence[Value]) -> None:
+        """Add what fewer conditioning answers give, against the ranking of the same items by all of them."""
         shorter = [item.id for _, item in self._shorter]
         rows = rank(values, main.metric, shorter, self._strategies).values
-        by_count: dict[int, dict[str, list[float]]] = {}
+        by_count: dict[int, dict[str, list[float]]] = defaultdict(dict)
         for original, item in self._shorter:
             if item.id in rows and original.id in main.values:
-                by_count.setdefault(len(item.conditioning), {})[original.id] = rows[item.id]
+                by_count[len(item.conditioning)][original.id] = rows[item.id]
         counts = sorted(count for count, by_question in by_count.items() if len(by_question) > 1)
         if not counts:
-            return [], 0
+            return
         first = by_count[counts[0]]
         most = max(len(item.conditioning) for item in self._complete if item.id in first)
         by_count[most] = {question: main.values[question] for question in first}
@@ -219,7 +217,8 @@ class Convergence:
             table = np.array(list(by_question.values()))
             step = fewer_questions(table, len(table), self._seed, reference)
             steps.append(replace(step, count=count))
-        return steps, min(len(by_count[count]) for count in counts)
+        fewest = min(len(by_count[count]) for count in counts)
+        _add_axis(draft, main, "conditioning answers", steps, _TRUNCATED, fewest)
 
     def _coverage(self, rankings: Sequence[Ranking]) -> str:
         total = len(self._complete)
@@ -232,11 +231,19 @@ class Convergence:
                 sentence += f" {ranking.metric.name} has values for {len(ranking.values)} of them."
         return sentence
 
-    def _order_table(self, rankings: Sequence[Ranking], values: Sequence[Value]) -> Table:
-        """How much a value changes when the conditioning answers come in another order."""
+    def _add_orders(self, draft: Draft, rankings: Sequence[Ranking], values: Sequence[Value]) -> None:
+        """Add how much a value changes when the conditioning answers come in another order."""
+        questions = {original.id for original, _ in self._shuffled}
+        more = len(self._shorter) + len(self._shuffled)
+        notes = (
+            "changes: absolute, of one value; order changed: share of pairs of summaries that change places",
+            "other orders and fewer conditioning answers were scored on the first "
+            f"{len(questions)} questions only ({more} more items)",
+        )
+        layout = Layout("The same answers in another order", ".2g", notes, {"order changed": ".0%"})
+        draft.add(layout)
         shuffled = [item.id for _, item in self._shuffled]
         first, second = np.triu_indices(len(self._strategies), 1)
-        rows: list[dict[str, Cell]] = []
         for ranking in rankings:
             other_values = rank(values, ranking.metric, shuffled, self._strategies).values
             changes: list[float] = []
@@ -248,7 +255,7 @@ class Convergence:
                     orders = np.sign(before[first] - before[second]), np.sign(after[first] - after[second])
                     flips += (orders[0] != orders[1]).tolist()
             if changes:
-                row: dict[str, Cell] = {
+                row: Row = {
                     "metric": ranking.metric.name,
                     "answers in another order": "conditioning",
                     "mean change": fmean(changes),
@@ -256,16 +263,7 @@ class Convergence:
                     "order changed": fmean(flips),
                     "n": len(changes),
                 }
-                rows.append(row)
-        questions = {original.id for original, _ in self._shuffled}
-        more = len(self._shorter) + len(self._shuffled)
-        notes = (
-            "changes: absolute, of one value; order changed: share of pairs of summaries that change places",
-            "other orders and fewer conditioning answers were scored on the first "
-            f"{len(questions)} questions only ({more} more items)",
-        )
-        title = "The same answers in another order"
-        return make_table(title, rows, ".2g", notes, {"order changed": ".0%"})
+                draft.add(layout, row)
 
 
 def _variant(item: Item, change: str, conditioning: tuple[str, ...]) -> Item:
@@ -285,18 +283,16 @@ def _other_orders(item: Item, seed: int) -> list[tuple[str, ...]]:
     return orders[1:]
 
 
-def _ranking_table(rankings: Sequence[Ranking], steps: Mapping[str, Sequence[Step]]) -> Table:
+def _ranking_rows(rankings: Sequence[Ranking], steps: Mapping[str, Sequence[Step]]) -> Iterator[Row]:
     counts = sorted({step.count for of_metric in steps.values() for step in of_metric})
-    rows: list[dict[str, Cell]] = []
     for ranking in rankings:
         same = {step.count: step.same for step in steps[ranking.metric.name]}
-        row: dict[str, Cell] = {"metric": ranking.metric.name}
-        row |= {str(count): same.get(count) for count in counts}
-        row["stable from"] = stable_from(same) if len(ranking.values) >= FEWEST_TESTED else None
-        row["ranking, best first"] = " > ".join(ranking.strategies[index] for index in ranking.order)
-        rows.append(row)
-    title = "Same ranking by number of questions"
-    return make_table(title, rows, ".0%", _RANKING_NOTES, {"stable from": "d"})
+        yield {
+            "metric": ranking.metric.name,
+            **{str(count): same.get(count) for count in counts},
+            "stable from": stable_from(same) if len(ranking.values) >= FEWEST_TESTED else None,
+            "ranking, best first": " > ".join(ranking.strategies[index] for index in ranking.order),
+        }
 
 
 def _ranking_plot(steps: Mapping[str, Sequence[Step]]) -> Plot:
@@ -310,55 +306,50 @@ def _ranking_plot(steps: Mapping[str, Sequence[Step]]) -> Plot:
     return Plot("convergence_ranking", title, "questions", "share of draws", tuple(curves))
 
 
-@dataclass(frozen=True)
-class _Axis:
-    """Scores of the main metric by the number of questions, answers or words."""
+def _add_axis(
+    draft: Draft, ranking: Ranking, of: str, steps: Sequence[Step], method: str, questions: int
+) -> None:
+    """Add scores of the main metric by the number of ``of``: a table, a plot and a sentence.
 
-    of: str
-    steps: Sequence[Step]
-    method: str
-    questions: int
-
-    def table(self, ranking: Ranking) -> Table:
-        rows: list[dict[str, Cell]] = []
-        for step in self.steps:
-            means, sds = step.draws.mean(axis=0), step.draws.std(axis=0, ddof=1)
-            for index in ranking.order:
-                row: dict[str, Cell] = {
-                    self.of: step.count,
-                    "strategy": ranking.strategies[index],
-                    "mean score": float(means[index]),
-                    "sd": float(sds[index]),
-                    "same ranking": step.same,
-                }
-                rows.append(row)
-        note = f"{self.method}; mean, sd and same ranking: over {DRAWS} draws"
-        return make_table(f"{MAIN} by number of {self.of}", rows, ".4f", (note,), {"same ranking": ".0%"})
-
-    def plot(self, ranking: Ranking) -> Plot:
-        x = tuple(float(step.count) for step in self.steps)
-        draws = np.array([step.draws for step in self.steps])
-        means, sds = draws.mean(axis=1), draws.std(axis=1, ddof=1)
-        curves = []
+    Args:
+        method: how the steps were drawn.
+        questions: how many they rest on.
+    """
+    note = f"{method}; mean, sd and same ranking: over {DRAWS} draws"
+    layout = Layout(f"{MAIN} by number of {of}", ".4f", (note,), {"same ranking": ".0%"})
+    draws = np.array([step.draws for step in steps])
+    means, sds = draws.mean(axis=1), draws.std(axis=1, ddof=1)
+    for place, step in enumerate(steps):
         for index in ranking.order:
-            mean, sd = means[:, index], sds[:, index]
-            lines = mean.tolist(), (mean - sd).tolist(), (mean + sd).tolist()
-            curves.append(Curve(ranking.strategies[index], x, *map(tuple, lines)))
-        name = f"convergence_{self.of.replace(' ', '_').replace('-', '_')}"
-        title = f"{MAIN}: mean score and its standard deviation"
-        return Plot(name, title, self.of, "mean score", tuple(curves))
+            row: Row = {
+                of: step.count,
+                "strategy": ranking.strategies[index],
+                "mean score": float(means[place, index]),
+                "sd": float(sds[place, index]),
+                "same ranking": step.same,
+            }
+            draft.add(layout, row)
+    counts = tuple(float(step.count) for step in steps)
+    curves = []
+    for index in ranking.order:
+        mean, sd = means[:, index], sds[:, index]
+        lines = mean.tolist(), (mean - sd).tolist(), (mean + sd).tolist()
+        curves.append(Curve(ranking.strategies[index], counts, *map(tuple, lines)))
+    name = f"convergence_{of.replace(' ', '_').replace('-', '_')}"
+    title = f"{MAIN}: mean score and its standard deviation"
+    draft.plots.append(Plot(name, title, of, "mean score", tuple(curves)))
+    draft.says.append(f"Ranking by number of {of} ({questions} questions): {_stability(steps, questions)}.")
 
-    def sentence(self) -> str:
-        stable = stable_from({step.count: step.same for step in self.steps})
-        most = self.steps[-1].count
-        if self.questions < FEWEST_TESTED:
-            verdict = "too few questions to tell"
-        elif self.steps[-1].same is None:
-            verdict = "all strategies have the same mean score, so there is no ranking"
-        elif stable is None:
-            verdict = f"not stable even with {most}"
-        elif stable == most:
-            verdict = f"stable only with all {most}"
-        else:
-            verdict = f"stable from {stable} on"
-        return f"Ranking by number of {self.of} ({self.questions} questions): {verdict}."
+
+def _stability(steps: Sequence[Step], questions: int) -> str:
+    stable = stable_from({step.count: step.same for step in steps})
+    most = steps[-1].count
+    if questions < FEWEST_TESTED:
+        return "too few questions to tell"
+    if steps[-1].same is None:
+        return "all strategies have the same mean score, so there is no ranking"
+    if stable is None:
+        return f"not stable even with {most}"
+    if stable == most:
+        return f"stable only with all {most}"
+    return f"stable from {stable} on"

@@ -4,7 +4,7 @@ statements have from it?"""
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import combinations_with_replacement
 
 import numpy as np
@@ -12,7 +12,6 @@ import numpy as np
 from selfreflect.errors import ConfigError
 from selfreflect.models.base import seed_for
 from selfreflect.render.plots import Curve, Plot
-from selfreflect.render.table import Cell, Table
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate, Floats
 from selfreflect.validate.base import MetricInfo, Value
@@ -27,7 +26,16 @@ from selfreflect.validate.statistics import (
     scipy_stats,
     spearman,
 )
-from selfreflect.validate.study import Finding, interval, make_table, values_by_metric, with_interval
+from selfreflect.validate.study import (
+    Draft,
+    Finding,
+    Layout,
+    Numbers,
+    Row,
+    each_metric,
+    interval,
+    with_interval,
+)
 
 STEPS = 10
 """Distributions are in steps of one tenth."""
@@ -59,7 +67,11 @@ _LIMITS = (
     "nothing about free text. A metric that reads only length or wording gives all statements the same "
     "value. Nothing is adjusted for the number of metrics."
 )
-_MEASURED = "The same as measured"
+_NET = Layout(
+    "Stated against true distributions, net of form", CORRELATION, _NET_NOTES, {"p": ".2g", "form": ".0%"}
+)
+_MEASURED = Layout("The same as measured", CORRELATION)
+_WITHIN = Layout(f"{_MEASURED.title}, within one true distribution", CORRELATION, _WITHIN_NOTES)
 
 
 class MultipleChoice:
@@ -130,46 +142,47 @@ class MultipleChoice:
         return distances
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
-        numbers = values_by_metric(values)
+        draft = Draft(self.name, _NET, _MEASURED, _WITHIN)
         total = self.distances.size
-        rows: list[tuple[dict[str, Cell], ...]] = []
-        says = [f"{total} statements about {len(self.items)} true distributions, without sampling error."]
-        plots: list[Plot] = []
-        for metric in metrics:
-            bad = self._badness(metric, numbers.get(metric.name, {}))
-            present = ~np.isnan(bad)
-            distances = np.where(present, self.distances, np.nan)
-            net_distances, net_bad = _net(distances), _net(bad)
-            rho, net_row = self._row(metric, net_distances, net_bad)
-            p = column_shuffle_p(_ranks(net_distances), _ranks(net_bad))
-            measured_row = self._row(metric, distances, bad)[1]
-            within_row = self._within_row(metric, distances, bad)
-            rows.append(({**net_row, "p": p, "form": _form(bad)}, measured_row, within_row))
-            if not present.any():
-                says.append(f"{metric.name} has no value for any statement.")
-                continue
-            size = f"rank correlation {with_interval(rho, CORRELATION)}"
-            of = f"{np.count_nonzero(present)} statements, net of form"
-            says.append(f"{metric.name} {RESPONSES[_direction(rho, p)]}: {size} over {of}.")
-            sign = "" if metric.better == "lower" else " (negative)"
-            labels = "total variation, net of form", f"{metric.name}{sign}, net of form"
-            curve = Curve(metric.name, tuple(_cells(net_distances)), tuple(_cells(net_bad)))
-            title = f"{metric.name}: stated against true distributions, net of form"
-            plots.append(Plot(f"choice-{metric.name}", title, *labels, (curve,), points=True))
+        extent = f"{total} statements about {len(self.items)} true distributions, without sampling error."
+        draft.says.append(extent)
+        for metric, numbers in each_metric(values, metrics):
+            self._add_metric(draft, metric, self._badness(metric, numbers))
         form = _form(self.distances) or 0
-        limits = f"{_LIMITS} Of the true distance itself {form:.0%} is form."
-        return Finding(self.name, _tables(rows), (*says, limits), tuple(plots))
+        draft.says.append(f"{_LIMITS} Of the true distance itself {form:.0%} is form.")
+        return draft.finding()
 
-    def _badness(self, metric: MetricInfo, values: Mapping[tuple[str, str], float]) -> Floats:
+    def _add_metric(self, draft: Draft, metric: MetricInfo, bad: Floats) -> None:
+        present = ~np.isnan(bad)
+        distances = np.where(present, self.distances, np.nan)
+        net_distances, net_bad = _net(distances), _net(bad)
+        rho, net_row = self._row(metric, net_distances, net_bad)
+        p = column_shuffle_p(_ranks(net_distances), _ranks(net_bad))
+        draft.add(_NET, {**net_row, "p": p, "form": _form(bad)})
+        draft.add(_MEASURED, self._row(metric, distances, bad)[1])
+        draft.add(_WITHIN, self._within_row(metric, distances, bad))
+        if not present.any():
+            draft.says.append(f"{metric.name} has no value for any statement.")
+            return
+        size = f"rank correlation {with_interval(rho, CORRELATION)}"
+        of = f"{np.count_nonzero(present)} statements, net of form"
+        draft.says.append(f"{metric.name} {RESPONSES[_direction(rho, p)]}: {size} over {of}.")
+        sign = "" if metric.better == "lower" else " (negative)"
+        labels = "total variation, net of form", f"{metric.name}{sign}, net of form"
+        curve = Curve(metric.name, tuple(_cells(net_distances)), tuple(_cells(net_bad)))
+        title = f"{metric.name}: stated against true distributions, net of form"
+        draft.plots.append(Plot(f"choice-{metric.name}", title, *labels, (curve,), points=True))
+
+    def _badness(self, metric: MetricInfo, numbers: Numbers) -> Floats:
         """How bad the metric finds each statement, in the shape of ``distances``; NaN without a value."""
         bad = []
         for item in self.items:
             for name in item.summaries:
-                value = values.get((item.id, name))
+                value = numbers.get((item.id, name))
                 bad.append(np.nan if value is None else metric.badness(value))
         return np.array(bad, dtype=np.float64).reshape(self.distances.shape)
 
-    def _row(self, metric: MetricInfo, distances: Floats, bad: Floats) -> tuple[Estimate, dict[str, Cell]]:
+    def _row(self, metric: MetricInfo, distances: Floats, bad: Floats) -> tuple[Estimate, Row]:
         """The rank correlation over all statements, and a row with both correlations."""
         truths = np.nonzero(~np.isnan(bad).reshape(len(self.items), -1))[0].tolist()
         sides = _cells(distances), _cells(bad)
@@ -177,7 +190,7 @@ class MultipleChoice:
         linear = correlation_interval(*sides, "pearson", groups=truths)
         return rank, _correlation_row(metric, rank, linear, len(truths), bad.size)
 
-    def _within_row(self, metric: MetricInfo, distances: Floats, bad: Floats) -> dict[str, Cell]:
+    def _within_row(self, metric: MetricInfo, distances: Floats, bad: Floats) -> Row:
         """Mean correlations among the statements about one true distribution."""
         of_truths = distances.reshape(len(self.items), -1), bad.reshape(len(self.items), -1)
         sides = [(_cells(x), _cells(y)) for x, y in zip(*of_truths, strict=True)]
@@ -190,19 +203,7 @@ def _mean(correlations: Sequence[float | None]) -> Estimate:
     return bounded_mean([value for value in correlations if value is not None], -1, 1)
 
 
-def _tables(rows: Sequence[tuple[dict[str, Cell], ...]]) -> tuple[Table, ...]:
-    net, by_metric, within = zip(*rows, strict=True)
-    forms = {"p": ".2g", "form": ".0%"}
-    return (
-        make_table("Stated against true distributions, net of form", net, CORRELATION, _NET_NOTES, forms),
-        make_table(_MEASURED, by_metric, CORRELATION, ()),
-        make_table(f"{_MEASURED}, within one true distribution", within, CORRELATION, _WITHIN_NOTES),
-    )
-
-
-def _correlation_row(
-    metric: MetricInfo, rank: Estimate, linear: Estimate, n: int, of: int
-) -> dict[str, Cell]:
+def _correlation_row(metric: MetricInfo, rank: Estimate, linear: Estimate, n: int, of: int) -> Row:
     return {
         "metric": metric.name,
         **interval("Spearman", rank, "Spearman low", "Spearman high"),

@@ -16,9 +16,9 @@ from selfreflect.grouping import group_indices
 from selfreflect.metric.tasks import masked_words
 from selfreflect.models.base import seed_for
 from selfreflect.render.plots import Curve, Plot
-from selfreflect.render.table import Cell
 from selfreflect.sources.items import Item
 from selfreflect.stats import FEWEST_TESTED, clear_sign, sign_flip_p
+from selfreflect.text import counted
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.edits.statements import (
     CORRELATION,
@@ -33,11 +33,13 @@ from selfreflect.validate.edits.statements import (
 )
 from selfreflect.validate.statistics import Worsening, bounded_mean, spearman
 from selfreflect.validate.study import (
+    Draft,
     Finding,
-    counted,
+    Layout,
+    Numbers,
+    Row,
+    each_metric,
     interval,
-    make_table,
-    values_by_metric,
     with_interval,
 )
 
@@ -55,6 +57,9 @@ _CHANGE_NOTES = (
     "mean change against the unshifted statement, above 0 if worse, of the mean of two statements, one with "
     "each of the two possibilities in front; of: items whose most frequent possibility has as many points",
 )
+_SHARES = dict.fromkeys(("rises at every step", "rises low", "rises high"), ".0%")
+_RESPONSE = Layout("Response to shifted percentages", CORRELATION, _RESPONSE_NOTES, _SHARES)
+_CHANGE = Layout("Change by shift", "+z.4f", _CHANGE_NOTES)
 _LIMITS = (
     "No clear response may also come from a judge that is too weak to read percentages, or too few items. A "
     "judge that likes some numbers, such as 0%, whatever they say, shows a small response in all items "
@@ -133,40 +138,31 @@ class ShiftedPercentages:
         return possibilities, rest
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
-        numbers = values_by_metric(values)
-        rows: list[dict[str, Cell]] = []
-        shift_rows: list[dict[str, Cell]] = []
-        curves: list[Curve] = []
+        draft = Draft(self.name, _RESPONSE, _CHANGE)
         extent = (
             f"Percentages were shifted in {counted(len(self.items), 'item')}. In {len(self.open)} of them a "
             "masked-out answer has a word that only the two percentages can tell."
         )
         for reason, count in sorted(self.skipped.items()):
             extent += f" {counted(count, 'item')} left out: {reason}."
-        says = [extent]
-        for metric in metrics:
-            bad = self._badness(metric, numbers.get(metric.name, {}))
+        draft.says.append(extent)
+        curves: list[Curve] = []
+        for metric, numbers in each_metric(values, metrics):
+            bad = self._badness(metric, numbers)
             row, sentence = self._response(metric, bad)
-            rows.append(row)
-            says.append(sentence)
+            draft.add(_RESPONSE, row)
+            draft.says.append(sentence)
             changes = self._changes(bad)
             for shift, change in changes.items():
-                counts = {"n": change.mean.n, "of": change.total}
-                cells = interval("change", change.mean)
-                shift_rows.append({"metric": metric.name, "shift": shift, **cells, **counts})
+                cells = {"metric": metric.name, "shift": shift, **interval("change", change.mean)}
+                draft.add(_CHANGE, {**cells, "n": change.mean.n, "of": change.total})
             curves += _dose_curve(metric.name, changes)
-        shares = dict.fromkeys(("rises at every step", "rises low", "rises high"), ".0%")
-        tables = (
-            make_table("Response to shifted percentages", rows, CORRELATION, _RESPONSE_NOTES, shares),
-            make_table("Change by shift", shift_rows, "+z.4f", _CHANGE_NOTES),
-        )
         labels = "shift in percentage points", "mean change for the worse (of its root mean square)"
-        plot = Plot("dose-response", "Response to shifted percentages", *labels, tuple(curves))
-        return Finding(self.name, tables, (*says, _LIMITS), (plot,))
+        draft.plots.append(Plot("dose-response", "Response to shifted percentages", *labels, tuple(curves)))
+        draft.says.append(_LIMITS)
+        return draft.finding()
 
-    def _badness(
-        self, metric: MetricInfo, values: Mapping[tuple[str, str], float]
-    ) -> dict[str, dict[int, float]]:
+    def _badness(self, metric: MetricInfo, numbers: Numbers) -> dict[str, dict[int, float]]:
         """By item and shift, how bad the metric finds the two statements on average; without a shift that
         lacks a value."""
         bad: dict[str, dict[int, float]] = {}
@@ -174,13 +170,11 @@ class ShiftedPercentages:
             bad[item] = {}
             for shift in shifts:
                 name, opposite = _names(shift)
-                if (item, name) in values and (item, opposite) in values:
-                    bad[item][shift] = metric.badness(fmean([values[item, name], values[item, opposite]]))
+                if (item, name) in numbers and (item, opposite) in numbers:
+                    bad[item][shift] = metric.badness(fmean([numbers[item, name], numbers[item, opposite]]))
         return bad
 
-    def _response(
-        self, metric: MetricInfo, bad: Mapping[str, Mapping[int, float]]
-    ) -> tuple[dict[str, Cell], str]:
+    def _response(self, metric: MetricInfo, bad: Mapping[str, Mapping[int, float]]) -> tuple[Row, str]:
         """A row of the first table and its sentence, over the items with at least two shifts."""
         by_item: dict[str, float] = {}
         rises = []
@@ -194,7 +188,7 @@ class ShiftedPercentages:
                     by_item[item] = correlation_of_item
         correlation = bounded_mean(list(by_item.values()), -1, 1)
         of_open = [value for item, value in by_item.items() if item in self.open]
-        row: dict[str, Cell] = {
+        row = {
             "metric": metric.name,
             **interval("rank correlation", correlation),
             "n": correlation.n,

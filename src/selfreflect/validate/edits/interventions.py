@@ -14,11 +14,9 @@ import msgspec
 from selfreflect.errors import DataError
 from selfreflect.grouping import group_indices
 from selfreflect.models.base import Generator, Message, Refusal, Reply, Request, Sampling, seed_for
-from selfreflect.render.plots import Plot
-from selfreflect.render.table import Cell, Table
 from selfreflect.sources.items import Item
 from selfreflect.stats import FEWEST_TESTED
-from selfreflect.text import normalise_question
+from selfreflect.text import counted, listed, normalise_question
 from selfreflect.validate.base import MetricInfo, Undefined, Value
 from selfreflect.validate.edits.statements import (
     FRAME,
@@ -33,22 +31,14 @@ from selfreflect.validate.edits.statements import (
     stated,
 )
 from selfreflect.validate.statistics import Worsening, bounded_mean, detectable_rate
-from selfreflect.validate.study import (
-    Finding,
-    counted,
-    dot_plot,
-    interval,
-    joined,
-    make_table,
-    values_by_metric,
-)
+from selfreflect.validate.study import Draft, Finding, Layout, each_metric, interval, worsenings
 
 BASE, QUESTION = "template", "repeat the question"
 OWN = " (own summaries)"
 MOST_WORDS = 60
 """Of a writer's sentence: a longer one would drown the edits."""
 _ORDER = (*STATEMENT_EDITS, PAD, QUESTION, *(edit + OWN for edit in TEXT_EDITS))
-_NOT_MADE = "Edits that could not be made"
+_NOT_MADE = Layout("Edits that could not be made", "d")
 Edit = Callable[[Material], str]
 """Makes the edited text of a summary."""
 
@@ -58,6 +48,8 @@ _NOTES = (
     "of: items that have the edit; several own summaries of one item count as one, by their mean",
     "intervals: 95% BCa bootstrap over items; if all items agree, the share's is exact",
 )
+_SHARES = dict.fromkeys(("worse", "worse low", "worse high"), ".0%")
+_EDITS = Layout("Interventions", "+z.4f", _NOTES, _SHARES)
 
 
 class Interventions:
@@ -149,23 +141,17 @@ class Interventions:
         return summaries
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
-        numbers = values_by_metric(values)
-        rows: list[dict[str, Cell]] = []
-        says = [self._extent()]
-        plots: list[Plot] = []
-        for metric in metrics:
-            of_metric = numbers.get(metric.name, {})
+        draft = Draft(self.name, _EDITS)
+        draft.says.append(self._extent())
+        for metric, numbers in each_metric(values, metrics):
             verdicts: dict[str, list[str]] = defaultdict(list)
             dots = []
-            for edit in _ORDER:
-                if edit not in self._pairs:
-                    continue
-                changes = self._changes(edit, metric, of_metric)
-                worse = bounded_mean(
-                    [fmean(one > 0 for one in of_item) for of_item in changes.values()], 0, 1
-                )
+            for edit in filter(self._pairs.__contains__, _ORDER):
+                changes = worsenings(metric, numbers, self._pairs[edit])
+                shares = [fmean(change > 0 for change in of_item) for of_item in changes.values()]
+                worse = bounded_mean(shares, 0, 1)
                 change = Worsening(list(map(fmean, changes.values())), self._item_count(edit))
-                row: dict[str, Cell] = {
+                row = {
                     "metric": metric.name,
                     "edit": edit,
                     **interval("worse", worse, "worse low", "worse high"),
@@ -173,50 +159,33 @@ class Interventions:
                     "n": len(changes),
                     "of": change.total,
                 }
-                rows.append(row)
+                draft.add(_EDITS, row)
                 dots.append((edit, worse))
                 verdicts[_verdict(change)].append(edit)
-            parts = [f"{verdict} {joined(edits)}" for verdict, edits in verdicts.items()]
-            says.append(f"{metric.name} {'; '.join(parts)}.")
+            parts = [f"{verdict} {listed(edits)}" for verdict, edits in verdicts.items()]
+            draft.says.append(f"{metric.name} {'; '.join(parts)}.")
             title = f"{metric.name}: how often an edit is marked down"
             label = "share of items (0.5: chance)"
-            plots += dot_plot(f"interventions-{metric.name}", title, label, dots, against=0.5)
-        forms = dict.fromkeys(("worse", "worse low", "worse high"), ".0%")
-        tables = [make_table("Interventions", rows, "+z.4f", _NOTES, forms), self._example()]
-        if self.skipped:
-            reasons: list[dict[str, Cell]] = []
-            for (edit, why), count in sorted(self.skipped.items()):
-                reasons.append({"edit": edit, "why": why, "count": count})
-            tables.append(make_table(_NOT_MADE, reasons, "d", ()))
-        return Finding(self.name, tuple(tables), (*says, *_LIMITS), tuple(plots))
-
-    def _changes(
-        self, edit: str, metric: MetricInfo, values: Mapping[tuple[str, str], float]
-    ) -> dict[str, list[float]]:
-        """By item, how much worse the metric finds each summary after an edit."""
-        changes: dict[str, list[float]] = defaultdict(list)
-        for item, name, edited_name in self._pairs[edit]:
-            before, after = values.get((item, name)), values.get((item, edited_name))
-            if before is not None and after is not None:
-                changes[item].append(metric.badness(after) - metric.badness(before))
-        return changes
+            draft.draw_dots(f"interventions-{metric.name}", title, label, dots, against=0.5)
+        # all summaries of the item with the most edits, to show what the labels mean
+        example = max(self.items, key=lambda item: len(item.summaries))
+        layout = Layout("What was made of one item", "", (example.question,))
+        draft.add(layout, *({"summary": name, "text": text} for name, text in example.summaries.items()))
+        for (edit, why), count in sorted(self.skipped.items()):
+            draft.add(_NOT_MADE, {"edit": edit, "why": why, "count": count})
+        draft.says.append(_LIMITS)
+        return draft.finding()
 
     def _item_count(self, edit: str) -> int:
         return len({item for item, _, _ in self._pairs[edit]})
-
-    def _example(self) -> Table:
-        """All summaries of the item with the most edits, to show what the labels mean."""
-        item = max(self.items, key=lambda item: len(item.summaries))
-        rows: list[dict[str, Cell]] = []
-        for name, text in item.summaries.items():
-            rows.append({"summary": name, "text": text})
-        return make_table("What was made of one item", rows, "", (item.question,))
 
     def _extent(self) -> str:
         edits = sum(map(len, self._pairs.values()))
         sentence = f"{counted(edits, 'edit')} of {counted(len(self.items), 'item')}."
         if skipped := sum(self.skipped.values()):
-            sentence += f" {counted(skipped, 'edit')} could not be made; the table “{_NOT_MADE}” says why."
+            sentence += (
+                f" {counted(skipped, 'edit')} could not be made; the table “{_NOT_MADE.title}” says why."
+            )
         rate = detectable_rate(max(map(self._item_count, self._pairs)))
         if rate is None:
             return f"{sentence} With so few items even an edit that is always noticed could be chance."
@@ -227,7 +196,7 @@ _LIMITS = (
     "Padding takes nothing away, so a metric need not mind it; one that prefers it can be gamed by length. "
     "If answers were grouped by spelling, two possibilities may mean the same: group by meaning. With few "
     "answers a metric that reads both halves may be right not to mind that a possibility is dropped: the "
-    "conditioning half may not hold it.",
+    "conditioning half may not hold it."
 )
 _VERDICTS = {1: "clearly marks down:", 0: "shows no clear response to:", -1: "clearly PREFERS:"}
 

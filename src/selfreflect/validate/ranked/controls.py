@@ -16,15 +16,18 @@ from selfreflect.render.table import Cell
 from selfreflect.report.paste_curve import PasteCurve, mean_curve
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate, mean_interval
+from selfreflect.text import counted
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.statistics import Indices, bootstrap
 from selfreflect.validate.study import (
+    Draft,
     Finding,
-    counted,
+    Layout,
+    Numbers,
+    Row,
     dot,
+    each_metric,
     interval,
-    make_table,
-    values_by_metric,
     with_interval,
 )
 
@@ -43,7 +46,7 @@ MORE_SUBSETS = {
 """Names of further subsets of as many answers; means over the subsets count."""
 ALL_PASTED = "control: all answers pasted"
 
-_VALUE, _SHARE = ".4g", "z.0%"
+_SHARE = "z.0%"
 _VALUE_NOTES = (
     "words: of the text; value: mean over items",
     "of all pasted: 100% is as good as all conditioning answers pasted as a summary, 0% as good as nothing "
@@ -64,7 +67,11 @@ _CURVE_NOTES = (
     "it tells nothing, or more than all",
     "intervals: 95% bootstrap over items, BCa",
 )
-
+_SHARES = dict.fromkeys(("of all pasted", "share low", "share high"), _SHARE)
+_VALUES = Layout("Summaries and controls", ".4g", _VALUE_NOTES, {**_SHARES, "words": ".0f"})
+_WINS = Layout("How often a summary beats a control", _SHARE, _WIN_NOTES)
+_CURVE_FORMS = {"words": ".0f", "items above": _SHARE, "as answers": ".1f", "as words": ".0f"}
+_CURVE = Layout("Against the paste curve", "+z.1f", _CURVE_NOTES, _CURVE_FORMS)
 
 ByName = Mapping[str, Mapping[str, float]]
 """One metric's values by the name of the text and the item."""
@@ -123,69 +130,57 @@ class AgainstControls:
         self.controls = [name for name in (*SILENT.values(), *PASTED, ALL_PASTED) if name in self._words]
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
-        numbers = values_by_metric(values)
-        value_rows: list[dict[str, Cell]] = []
-        win_rows: list[dict[str, Cell]] = []
-        curve_rows: list[dict[str, Cell]] = []
-        says = [f"{counted(len(self.items), 'item')} and {counted(len(self.controls), 'control')}."]
-        plots: list[Plot] = []
-        for metric in metrics:
-            values_of = self._by_name(numbers.get(metric.name, {}))
+        draft = Draft(self.name, _VALUES, _WINS)
+        draft.says.append(f"{counted(len(self.items), 'item')} and {counted(len(self.controls), 'control')}.")
+        for metric, numbers in each_metric(values, metrics):
+            values_of = self._by_name(numbers)
             shares: list[str] = []
             for name in (*self.summaries, *self.controls):
                 row, share = self._value_row(metric, name, values_of)
-                value_rows.append(row)
+                draft.add(_VALUES, row)
                 if name in self.summaries and share.mean is not None:
                     shares.append(f"{name} {with_interval(share, _SHARE)}")
             if shares:
-                says.append(f"{metric.name}, from nothing said to all answers pasted: {', '.join(shares)}.")
+                texts = ", ".join(shares)
+                draft.says.append(f"{metric.name}, from nothing said to all answers pasted: {texts}.")
             wins = [self._win_row(metric, name, values_of) for name in self.summaries]
-            win_rows += wins
-            says += _silent_winners(metric, wins)
+            draft.add(_WINS, *wins)
+            draft.says += _silent_winners(metric, wins)
             if metric.group == "information":
-                curves = self._curves(values_of)
-                rows, sentences, dots = self._against_curve(metric, curves, values_of)
-                curve_rows += rows
-                says += sentences
-                plots += _curve_plot(metric, curves, dots)
-        own_forms = dict.fromkeys(("of all pasted", "share low", "share high"), _SHARE)
-        own_forms["words"] = ".0f"
-        tables = [
-            make_table("Summaries and controls", value_rows, _VALUE, _VALUE_NOTES, own_forms),
-            make_table("How often a summary beats a control", win_rows, _SHARE, _WIN_NOTES),
-        ]
-        if curve_rows:
-            forms = {"words": ".0f", "items above": _SHARE, "as answers": ".1f", "as words": ".0f"}
-            tables.append(make_table("Against the paste curve", curve_rows, "+z.1f", _CURVE_NOTES, forms))
-        return Finding(self.name, tuple(tables), tuple(says), tuple(plots))
+                self._add_curve(draft, metric, values_of)
+        return draft.finding()
 
-    def _by_name(self, values: Mapping[tuple[str, str], float]) -> ByName:
+    def _by_name(self, numbers: Numbers) -> ByName:
         """Means over subsets; without an item of which one has no value."""
         by_name: dict[str, dict[str, float]] = {name: {} for name in self._words}
         for item in self.items:
             of_item: dict[str, list[float | None]] = {}
             for name in item.summaries:
-                of_item.setdefault(MORE_SUBSETS.get(name, name), []).append(values.get((item.id, name)))
+                of_item.setdefault(MORE_SUBSETS.get(name, name), []).append(numbers.get((item.id, name)))
             for name, of_subsets in of_item.items():
-                numbers = [value for value in of_subsets if value is not None]
-                if len(numbers) == len(of_subsets):
-                    by_name[name][item.id] = fmean(numbers)
+                values = [value for value in of_subsets if value is not None]
+                if len(values) == len(of_subsets):
+                    by_name[name][item.id] = fmean(values)
         return by_name
 
-    def _value_row(
-        self, metric: MetricInfo, name: str, values_of: ByName
-    ) -> tuple[dict[str, Cell], Estimate]:
+    def _value_row(self, metric: MetricInfo, name: str, values_of: ByName) -> tuple[Row, Estimate]:
         """One text's mean value, and its share of what all pasted answers reach."""
         words = self._words[name]
         mean = mean_interval(list(values_of[name].values()), len(words))
         nothing = dict.fromkeys(words, 0.0) if metric.group == "information" else values_of[EMPTY]
         share = _share(metric, values_of[name], values_of[ALL_PASTED], nothing)
-        row: dict[str, Cell] = {"metric": metric.name, "summary": name, "words": fmean(words.values())}
-        row |= interval("value", mean, "low", "high")
-        row |= interval("of all pasted", share, "share low", "share high")
-        return {**row, "n": mean.n, "of": mean.total}, share
+        row = {
+            "metric": metric.name,
+            "summary": name,
+            "words": fmean(words.values()),
+            **interval("value", mean, "low", "high"),
+            **interval("of all pasted", share, "share low", "share high"),
+            "n": mean.n,
+            "of": mean.total,
+        }
+        return row, share
 
-    def _win_row(self, metric: MetricInfo, name: str, values_of: ByName) -> dict[str, Cell]:
+    def _win_row(self, metric: MetricInfo, name: str, values_of: ByName) -> Row:
         row: dict[str, Cell] = {"metric": metric.name, "summary": name}
         for control in self.controls:
             wins = []
@@ -210,38 +205,47 @@ class AgainstControls:
                 curves[item.id] = PasteCurve(answers, words, bits)
         return curves
 
-    def _against_curve(
-        self, metric: MetricInfo, curves: Mapping[str, PasteCurve], values_of: ByName
-    ) -> tuple[list[dict[str, Cell]], list[str], list[Curve]]:
-        """Each kind of summary against the curves of its items: rows, sentences, and dots of a plot."""
-        rows: list[dict[str, Cell]] = []
-        sentences: list[str] = []
+    def _add_curve(self, draft: Draft, metric: MetricInfo, values_of: ByName) -> None:
+        """Compare each kind of summary with the curves of its items: rows, sentences and a plot."""
+        curves = self._curves(values_of)
         dots: list[Curve] = []
         for name in self.summaries:
             items = [item for item in curves if item in values_of[name]]
             if not items:
                 continue
-            bits = [values_of[name][item] for item in items]
             words = fmean(self._words[name][item] for item in items)
-            gains = []
-            for item in items:
-                gains.append(values_of[name][item] - curves[item].at(self._words[name][item]))
+            bits = [values_of[name][item] for item in items]
+            on_curve = [curves[item].at(self._words[name][item]) for item in items]
+            gains = [own - pasted for own, pasted in zip(bits, on_curve, strict=True)]
             total = len(self._words[name])
             mean = mean_interval(bits, total)
             gain = mean_interval(gains, total)
             curve = mean_curve([curves[item] for item in items])
             answers, equal_words = curve.equal(fmean(bits)) or (None, None)
-            row: dict[str, Cell] = {"metric": metric.name, "summary": name, "words": words}
-            row |= {"bits": mean.mean, "curve": fmean(bits) - fmean(gains)}
-            row |= interval("above the curve", gain, "low", "high")
-            row["items above"] = fmean(one > 0 for one in gains)
-            rows.append({**row, "as answers": answers, "as words": equal_words, "n": gain.n})
+            row = {
+                "metric": metric.name,
+                "summary": name,
+                "words": words,
+                "bits": mean.mean,
+                "curve": fmean(bits) - fmean(gains),
+                **interval("above the curve", gain, "low", "high"),
+                "items above": fmean(one > 0 for one in gains),
+                "as answers": answers,
+                "as words": equal_words,
+                "n": gain.n,
+            }
+            draft.add(_CURVE, row)
             sentence = curve.sentence(f"{metric.name}: {name}", words, fmean(bits))
             size = f"{with_interval(gain, '+.1f')} bits per answer"
             verdict = f"{_VERDICTS[gain.side_of(0)]}: {size} compared with raw answers in as many words."
-            sentences.append(f"{sentence} {verdict}")
+            draft.says.append(f"{sentence} {verdict}")
             dots += dot(name, words, mean)
-        return rows, sentences, dots
+        if curves:
+            pasted = mean_curve(list(curves.values()))
+            line = Curve("answers pasted", tuple(pasted.words), tuple(pasted.bits))
+            title = f"{metric.name}: summaries against answers pasted"
+            labels = "words", "bits per answer"
+            draft.plots.append(Plot(f"paste-{metric.name}", title, *labels, (line, *dots)))
 
 
 def _share(
@@ -260,12 +264,10 @@ def _share(
         gain, reachable = table[items].sum(axis=0)
         return float(gain / reachable) if reachable > 0 else None
 
-    mean = ratio(np.arange(len(table)))
-    low, high = (None, None) if mean is None else bootstrap(ratio, len(table))
-    return Estimate(mean, low, high, len(table), len(table))
+    return bootstrap(ratio, len(table))
 
 
-def _silent_winners(metric: MetricInfo, rows: Sequence[Mapping[str, Cell]]) -> Iterator[str]:
+def _silent_winners(metric: MetricInfo, rows: Sequence[Row]) -> Iterator[str]:
     """Name the texts that say nothing and that are judged at least as good as a summary."""
     cases = []
     for row in rows:
@@ -282,13 +284,3 @@ def _silent_winners(metric: MetricInfo, rows: Sequence[Mapping[str, Cell]]) -> I
 
 def _heading(control: str) -> str:
     return control.removeprefix("control: ")
-
-
-def _curve_plot(
-    metric: MetricInfo, curves: Mapping[str, PasteCurve], dots: Sequence[Curve]
-) -> Iterator[Plot]:
-    if curves:
-        mean = mean_curve(list(curves.values()))
-        line = Curve("answers pasted", tuple(mean.words), tuple(mean.bits))
-        title = f"{metric.name}: summaries against answers pasted"
-        yield Plot(f"paste-{metric.name}", title, "words", "bits per answer", (line, *dots))

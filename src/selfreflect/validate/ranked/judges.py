@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
 
 from selfreflect.errors import ConfigError
 from selfreflect.render.plots import Curve, Plot
-from selfreflect.render.table import Cell, Table
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate, mean_interval
+from selfreflect.text import counted
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.statistics import (
     FEWEST_RESAMPLED,
@@ -22,29 +23,27 @@ from selfreflect.validate.statistics import (
     kendall,
     share_by_item,
 )
-from selfreflect.validate.study import (
-    Finding,
-    counted,
-    interval,
-    listing,
-    make_table,
-    with_interval,
-)
+from selfreflect.validate.study import Draft, Finding, Layout, Row, interval, with_interval
 
 _CORRELATION = "+z.2f"
-STRATEGY_NOTE = (
+_PERCENTILE = "intervals: 95% percentile bootstrap over items"
+_STRATEGY_NOTE = (
     "Kendall's tau-b between the two judges' means of the summaries of one name (a strategy), over those "
-    "that both have values for; n: strategies; intervals: 95% percentile bootstrap over items"
+    f"that both have values for; n: strategies; {_PERCENTILE}"
 )
-SUMMARY_NOTE = "Spearman's rank correlation; n: summaries; intervals: 95% percentile bootstrap over items"
-ORDER_NOTE = (
+_SUMMARY_NOTE = f"Spearman's rank correlation; n: summaries; {_PERCENTILE}"
+_ORDER_NOTE = (
     "mean over items of the share of two summaries that both judges put in the same order; if one sees a tie "
     "the other must too; n: items; intervals: 95% BCa bootstrap over items"
 )
+# a table for each way to agree: next to each other they are too wide for a terminal
+_STRATEGIES = Layout("Agreement on the ranking of strategies", _CORRELATION, (_STRATEGY_NOTE,))
+_SUMMARIES = Layout("Agreement on single summaries", _CORRELATION, (_SUMMARY_NOTE,))
+_ORDERS = Layout("Agreement on two summaries of one item", ".1%", (_ORDER_NOTE,))
+_MEANS = Layout("Means by judge", ".4f", ("intervals: 95% BCa bootstrap over items",))
 
 Key = tuple[str, str]
 """An item and a summary."""
-ByJudge = Mapping[str, Mapping[Key, float]]
 Points = Mapping[Key, tuple[float, float]]
 """The values by two judges, of summaries that both have values for."""
 
@@ -71,43 +70,40 @@ class JudgeAgreement:
             raise ConfigError(
                 "agreement between judges needs two or more of them on the same metric; name another judge"
             )
-        strategies: list[dict[str, Cell]] = []
-        summaries: list[dict[str, Cell]] = []
-        orders: list[dict[str, Cell]] = []
-        says, plots = [], []
+        draft = Draft(self.name, _STRATEGIES, _SUMMARIES, _ORDERS, _MEANS)
         for metric in several:
             for (judge, first), (other, second) in combinations(by_metric[metric].items(), 2):
                 points: dict[Key, tuple[float, float]] = {}
                 for key in self._keys:
                     if key in first and key in second:
                         points[key] = first[key], second[key]
-                sides = [point[0] for point in points.values()], [point[1] for point in points.values()]
+                sides = [x for x, _ in points.values()], [y for _, y in points.values()]
                 tau = _strategy_agreement(points)
                 rho = correlation_interval(*sides, groups=[item for item, _ in points])
                 share = _same_order(points)
-                names = {"metric": metric, "judge": judge, "other judge": other}
-                strategies.append({**names, **interval("tau", tau), "n": tau.n})
-                summaries.append({**names, **interval("rho", rho), "n": rho.n})
-                orders.append({**names, **interval("same order", share), "n": share.n})
-                says.append(f"{metric} by {judge} and by {other}: {_verdict(share, tau)}")
+                names: Row = {"metric": metric, "judge": judge, "other judge": other}
+                draft.add(_STRATEGIES, {**names, **interval("tau", tau), "n": tau.n})
+                draft.add(_SUMMARIES, {**names, **interval("rho", rho), "n": rho.n})
+                draft.add(_ORDERS, {**names, **interval("same order", share), "n": share.n})
+                draft.says.append(f"{metric} by {judge} and by {other}: {_verdict(share, tau)}")
                 if points:
                     title = f"{metric}: the same summaries by two judges"
-                    plots.append(Plot(f"judges-{metric}", title, judge, other, _curves(points), points=True))
-        # a table for each way to agree: next to each other they are too wide for a terminal
-        tables = (
-            make_table("Agreement on the ranking of strategies", strategies, _CORRELATION, (STRATEGY_NOTE,)),
-            make_table("Agreement on single summaries", summaries, _CORRELATION, (SUMMARY_NOTE,)),
-            make_table("Agreement on two summaries of one item", orders, ".1%", (ORDER_NOTE,)),
-            self._mean_table({metric: by_metric[metric] for metric in several}),
-        )
+                    plot = Plot(f"judges-{metric}", title, judge, other, _curves(points), points=True)
+                    draft.plots.append(plot)
+            for judge, numbers in by_metric[metric].items():
+                for name in dict.fromkeys(name for _, name in self._keys):
+                    own = [value for (_, summary), value in numbers.items() if summary == name]
+                    mean = mean_interval(own, len(own))
+                    means: Row = {"metric": metric, "judge": judge, "summary": name}
+                    draft.add(_MEANS, {**means, **interval("mean", mean), "n": mean.n})
         alone = [metric.name for metric in metrics if metric.name not in several]
-        says += listing("Left out, because fewer than two judges computed them:", alone)
-        says.append(
+        draft.list_names("Left out, because fewer than two judges computed them:", alone)
+        draft.says.append(
             f"{counted(len(self.items), 'item')}. Agreement is not truth: judges of one family may share "
             "their errors. Correlations over single summaries also rise where some questions are harder for "
             "every judge; the share of pairs in the same order does not."
         )
-        return Finding(self.name, tables, tuple(says), tuple(plots))
+        return draft.finding()
 
     def _by_judge(self, values: Sequence[Value]) -> dict[str, dict[str, dict[Key, float]]]:
         """Metric -> judge -> (item, summary) -> value. A judge without any defined value is listed too."""
@@ -119,17 +115,6 @@ class JudgeAgreement:
                 if value.value is not None:
                     numbers[key] = value.value
         return by_metric
-
-    def _mean_table(self, by_metric: Mapping[str, ByJudge]) -> Table:
-        rows: list[dict[str, Cell]] = []
-        for metric, by_judge in by_metric.items():
-            for judge, numbers in by_judge.items():
-                for name in dict.fromkeys(name for _, name in self._keys):
-                    own = [value for (_, summary), value in numbers.items() if summary == name]
-                    mean = mean_interval(own, len(own))
-                    names = {"metric": metric, "judge": judge, "summary": name}
-                    rows.append({**names, **interval("mean", mean), "n": mean.n})
-        return make_table("Means by judge", rows, ".4f", ("intervals: 95% BCa bootstrap over items",))
 
 
 def _strategy_agreement(points: Points) -> Estimate:
@@ -146,9 +131,7 @@ def _strategy_agreement(points: Points) -> Estimate:
         count, first, second = cells[resample].sum(axis=0).T
         return kendall(first / count, second / count) if count.all() else None
 
-    mean = tau(np.arange(len(items), dtype=np.intp))
-    low, high = (None, None) if mean is None else bootstrap(tau, len(items))
-    return Estimate(mean, low, high, len(names), len(names))
+    return replace(bootstrap(tau, len(items)), n=len(names), total=len(names))
 
 
 def _same_order(points: Points) -> Estimate:

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from selfreflect.errors import DataError
-from selfreflect.render.table import Cell
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate
+from selfreflect.text import counted
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.statistics import FEWEST_RESAMPLED, bounded_mean, correlation_interval, somers
-from selfreflect.validate.study import (
-    Finding,
-    by_side,
-    counted,
-    dot_plot,
-    interval,
-    make_table,
-    tallied,
-    values_by_metric,
-)
+from selfreflect.validate.study import Draft, Finding, Layout, Numbers, each_metric, interval
 
-NOTES = (
-    "above 0 where longer summaries are judged better; length in words",
-    "within items: mean over items of Somers' D, how much more often the longer of two summaries is judged "
-    "better than worse; interval: 95% BCa bootstrap over items",
-    "over all: Spearman's rank correlation over all summaries; interval: 95% percentile bootstrap over "
-    "items; it mixes the length of summaries with the difficulty of questions",
+_PREFERENCES = Layout(
+    "Values against length of the summary",
+    "+z.2f",
+    (
+        "above 0 where longer summaries are judged better; length in words",
+        "within items: mean over items of Somers' D, how much more often the longer of two summaries is "
+        "judged better than worse; interval: 95% BCa bootstrap over items",
+        "over all: Spearman's rank correlation over all summaries; interval: 95% percentile bootstrap over "
+        "items; it mixes the length of summaries with the difficulty of questions",
+    ),
 )
 _VERDICTS = {
     1: "Judge the longer of two summaries of one item to be better",
@@ -54,39 +49,41 @@ class LengthStudy:
             raise DataError("no item has two summaries of different length, so there is nothing to audit")
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
-        numbers = values_by_metric(values)
+        draft = Draft(self.name, _PREFERENCES)
         total = sum(map(len, self._words.values()))
         preferences: list[tuple[str, Estimate]] = []
         sides: dict[str, int | None] = {}
-        rows: list[dict[str, Cell]] = []
-        for metric in metrics:
-            within, overall = self._preference(metric, numbers.get(metric.name, {}))
+        for metric, numbers in each_metric(values, metrics):
+            within, overall = self._preference(metric, numbers)
             preferences.append((metric.name, within))
-            sides[metric.name] = (
-                within.side_of(0) if within.n >= FEWEST_RESAMPLED else 0 if within.n else None
-            )
-            row = {"metric": metric.name, **interval("within items", within), "items": within.n}
-            row |= interval("over all", overall, "over all low", "over all high")
-            rows.append({**row, "summaries": overall.n, "undefined": total - overall.n})
-        table = make_table("Values against length of the summary", rows, "+z.2f", NOTES)
+            sides[metric.name] = 0 if within.n else None
+            if within.n >= FEWEST_RESAMPLED:
+                sides[metric.name] = within.side_of(0)
+            row = {
+                "metric": metric.name,
+                **interval("within items", within),
+                "items": within.n,
+                **interval("over all", overall, "over all low", "over all high"),
+                "summaries": overall.n,
+                "undefined": total - overall.n,
+            }
+            draft.add(_PREFERENCES, row)
         title = "Longer summaries judged better within items"
-        plots = dot_plot("length", title, "Somers' D (0: no preference)", preferences, against=0)
-        says = [tallied({"Summaries": total, "items": len(self.items)})]
+        draft.draw_dots("length", title, "Somers' D (0: no preference)", preferences, against=0)
+        draft.tally({"Summaries": total, "items": len(self.items)})
         items = max((preference.n for _, preference in preferences), default=0)
         if items < FEWEST_RESAMPLED:
             which = f"{counted(items, 'item')} with values for summaries of different length"
-            says.append(f"{which} is too small a number for any conclusion.")
+            draft.says.append(f"{which} is too small a number for any conclusion.")
         else:
-            says += by_side(sides, _VERDICTS)
-            says.append(
+            draft.give_verdicts(sides, _VERDICTS)
+            draft.says.append(
                 "A correlation alone is no bias: where the better summaries happen to be longer, a metric "
                 "that is right prefers them too. Ranked sets tell the two apart."
             )
-        return Finding(self.name, (table,), tuple(says), plots)
+        return draft.finding()
 
-    def _preference(
-        self, metric: MetricInfo, values: Mapping[tuple[str, str], float]
-    ) -> tuple[Estimate, Estimate]:
+    def _preference(self, metric: MetricInfo, numbers: Numbers) -> tuple[Estimate, Estimate]:
         """How one metric's values go with length, within items and over all summaries; above 0 if longer is
         judged better. Within an item Somers' D, because it is defined for two summaries too."""
         all_words: list[float] = []
@@ -94,9 +91,9 @@ class LengthStudy:
         items: list[str] = []
         within = []
         for item, words_by_name in self._words.items():
-            names = [name for name in words_by_name if (item, name) in values]
+            names = [name for name in words_by_name if (item, name) in numbers]
             words = [float(words_by_name[name]) for name in names]
-            goodness = [-metric.badness(values[item, name]) for name in names]
+            goodness = [-metric.badness(numbers[item, name]) for name in names]
             preference = somers(words, goodness)
             if preference is not None:
                 within.append(preference)

@@ -4,19 +4,17 @@ decide between them, and what the filler does to a metric on its own."""
 from __future__ import annotations
 
 import random
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
 from msgspec.structs import replace
 
 from selfreflect.models.base import seed_for
-from selfreflect.render.table import Cell, Table
 from selfreflect.sources.items import Item
 from selfreflect.stats import mean_interval
 from selfreflect.validate.base import MetricInfo
 from selfreflect.validate.ranked.order import Pair, Relation
-from selfreflect.validate.study import ByMetric, interval, make_table
+from selfreflect.validate.study import Layout, Numbers, Row, interval, worsenings
 
 FILLERS = (
     "Thank you for this question.",
@@ -37,6 +35,7 @@ FILLER_NOTES = (
     "padding may be owed to it",
     "intervals: 95% BCa bootstrap over items",
 )
+FILLER = Layout("What filler alone changes", "+z.4f", FILLER_NOTES)
 
 
 def pad_items(
@@ -80,7 +79,9 @@ def fill_up(text: str, words: int, rng: random.Random) -> str:
     return " ".join([text, *filler]).rstrip(",.") + "."
 
 
-def filler_table(names: Mapping[Pair, Relation], metrics: Sequence[MetricInfo], values: ByMetric) -> Table:
+def filler_rows(
+    names: Mapping[Pair, Relation], metrics: Sequence[MetricInfo], values: Mapping[str, Numbers]
+) -> Iterator[Row]:
     """How filler alone changes values: one change for each item, the mean over its padded texts of a role."""
     texts: dict[str, set[tuple[str, str, str]]] = {"worse": set(), "better": set()}
     for pair, (better, worse) in names.items():
@@ -88,18 +89,11 @@ def filler_table(names: Mapping[Pair, Relation], metrics: Sequence[MetricInfo], 
             texts["better"].add((pair.item, pair.better, better))
         if worse != pair.worse:
             texts["worse"].add((pair.item, pair.worse, worse))
-    rows: list[dict[str, Cell]] = []
     for metric in metrics:
-        numbers = values.get(metric.name, {})
-        for role, own in texts.items():
-            changes: dict[str, list[float]] = defaultdict(list)
-            for item, before, after in sorted(own):
-                old, new = numbers.get((item, before)), numbers.get((item, after))
-                if old is not None and new is not None:
-                    changes[item].append(metric.badness(new) - metric.badness(old))
-            total = len({item for item, _, _ in own})
+        for role, edits in texts.items():
+            changes = worsenings(metric, values.get(metric.name, {}), sorted(edits))
+            total = len({item for item, _, _ in edits})
             if total:
                 change = mean_interval(list(map(fmean, changes.values())), total)
-                row: dict[str, Cell] = {"metric": metric.name, "padded": role}
-                rows.append({**row, **interval("change", change), "items": change.n, "of": total})
-    return make_table("What filler alone changes", rows, "+z.4f", FILLER_NOTES)
+                cells = {"metric": metric.name, "padded": role, **interval("change", change)}
+                yield {**cells, "items": change.n, "of": total}

@@ -22,7 +22,7 @@ from selfreflect.stats import Estimate
 from selfreflect.validate.base import MetricInfo
 from selfreflect.validate.ranked.order import Pair, Relation
 from selfreflect.validate.statistics import ALPHA, bounded_mean, holm, mcnemar, share_by_item
-from selfreflect.validate.study import interval
+from selfreflect.validate.study import Numbers, Row, interval
 
 ADJUSTED_P = "p (Holm)"
 ALIKE = 1.25
@@ -104,9 +104,7 @@ class MetricResult:
         return Estimate(mean, mean - below, mean + above, n, n)
 
 
-def decide_pairs(
-    metric: MetricInfo, values: Mapping[tuple[str, str], float], names: Mapping[Pair, Relation]
-) -> MetricResult:
+def decide_pairs(metric: MetricInfo, values: Numbers, names: Mapping[Pair, Relation]) -> MetricResult:
     """Decide pairs by a metric's values; ``names`` says which summaries stand for those of a pair."""
     wins: dict[Pair, bool | None] = {}
     for pair, (better, worse) in names.items():
@@ -148,7 +146,7 @@ def paired_tests(
     return rows
 
 
-def is_clear(row: Mapping[str, Cell]) -> bool:
+def is_clear(row: Row) -> bool:
     """Whether a row of :func:`paired_tests` shows a difference."""
     p = row[ADJUSTED_P]
     return isinstance(p, float) and p <= ALPHA

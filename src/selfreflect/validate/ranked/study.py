@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 
 from msgspec.structs import replace
 
-from selfreflect.render.table import Cell, Table
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate
+from selfreflect.text import counted
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.ranked.controls import EMPTY, QUESTION
 from selfreflect.validate.ranked.order import Pair, Relation, known_order
-from selfreflect.validate.ranked.padding import filler_table, pad_items
+from selfreflect.validate.ranked.padding import FILLER, filler_rows, pad_items
 from selfreflect.validate.ranked.results import (
     ADJUSTED_P,
     ALIKE,
@@ -32,17 +32,7 @@ from selfreflect.validate.statistics import (
     detectable_rate,
     side_of_chance,
 )
-from selfreflect.validate.study import (
-    Finding,
-    by_side,
-    counted,
-    dot_plot,
-    interval,
-    listing,
-    make_table,
-    tallied,
-    values_by_metric,
-)
+from selfreflect.validate.study import Draft, Finding, Layout, Row, interval, values_by_metric
 
 _RATE, _DIFFERENCE = ".1%", "+z.1%"
 _P_FORMS = {"p": ".2g", ADJUSTED_P: ".2g"}
@@ -58,7 +48,20 @@ BALANCED = (
     "the mean of the rates among pairs whose better summary is longer and among those whose better one is "
     f"shorter; judging by length alone gives 50%; {_FEW} of either"
 )
-
+_RANKING_NOTES = (
+    "win rate: mean over items of the share of their pairs in a known order that are won",
+    TIES,
+    f"at equal length: {EQUAL}",
+    INTERVALS,
+)
+_RANKING = Layout("Metrics by win rate", _RATE, _RANKING_NOTES)
+_TEST_NOTES = (
+    "difference in win rate on the pairs that both have values for; p: exact McNemar test, a dash where both "
+    "win the same pairs",
+    "p (Holm): adjusted for all tests on pairs of the same kind",
+    INTERVALS,
+)
+_TESTS = Layout("SelfReflect against the other metrics on the same pairs", _DIFFERENCE, _TEST_NOTES, _P_FORMS)
 _AGAINST_CHANCE: dict[int | None, str] = {
     1: "prefer the better summary more often than a coin would",
     -1: "prefer the worse summary, or neither, more often than not",
@@ -111,70 +114,56 @@ class RankedSets:
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
         numbers = values_by_metric(values)
-        kinds = self.order.kinds
         names = {pair: pair.kind for pair in (*self.order.pairs, *self.control_pairs)}
         lengths = compare_lengths(self.items, names)
         in_order = frozenset(self.order.pairs)
         with_controls = [decide_pairs(metric, numbers.get(metric.name, {}), names) for metric in metrics]
         with_controls.sort(key=lambda result: _rank(result.among(in_order)))
         results = [result.among(in_order) for result in with_controls]
+        best_first = [result.metric for result in results]
         padded: list[MetricResult] = []
-        filler_tables = []
         if self.padded:
-            metrics = [result.metric for result in results]
-            padded = [decide_pairs(one, numbers.get(one.name, {}), self.padded) for one in metrics]
-            filler_tables.append(filler_table(self.padded, metrics, numbers))
-        tests: list[dict[str, Cell]] = []
-        for reference in results:
-            if reference.metric.group == "selfreflect":
-                sides = [(reference, result) for result in results if result is not reference]
-                for kind in kinds:
-                    tests += paired_tests(sides, kind)
-        tables = [
-            _ranking_table(results, lengths),
-            _pair_table(with_controls, lengths, {result.metric.name: result for result in padded}),
-            *_matching_tables(results, kinds, lengths, padded),
-            *filler_tables,
-        ]
-        if tests:
-            tables.append(_test_table(tests))
-        if len(results) > 2 or not tests:
-            tables += _clear_difference_table(results, kinds)
+            padded = [decide_pairs(one, numbers.get(one.name, {}), self.padded) for one in best_first]
+        draft = Draft(self.name)
+        draft.add(_RANKING, *_ranking_rows(results, lengths))
+        _add_pairs(draft, with_controls, lengths, padded)
+        _add_matched(draft, results, self.order.kinds, lengths, padded)
+        if self.padded:
+            draft.add(FILLER, *filler_rows(self.padded, best_first, numbers))
+        tests = _add_tests(draft, results, self.order.kinds)
         rates = [(result.metric.name, result.rate) for result in results]
-        says = [
-            self._data(),
-            *_against_chance("All pairs", rates),
-            *_better_controls(results),
-            *_preferred_controls(with_controls, self.controls),
-            self._lengths(lengths),
-        ]
+        self._say_data(draft)
+        _say_against_chance(draft, "All pairs", rates)
+        _say_better_controls(draft, results)
+        _say_preferred_controls(draft, with_controls, self.controls)
+        self._say_lengths(draft, lengths)
         alike = [(result.metric.name, result.matched_rate(lengths.alike)) for result in results]
-        says += _against_chance("Pairs of about equal length", alike)
+        _say_against_chance(draft, "Pairs of about equal length", alike)
         with_filler = [(result.metric.name, result.rate) for result in padded]
-        says += _against_chance("All pairs, padded to equal length with neutral filler", with_filler)
+        _say_against_chance(draft, "All pairs, padded to equal length with neutral filler", with_filler)
         unclear = sum(not is_clear(test) for test in tests)
         if unclear:
-            says.append(
+            draft.says.append(
                 "Comparisons with SelfReflect that show no clear difference, which is no proof of equality: "
                 f"{unclear} of {len(tests)}."
             )
-        says.append(self._power())
-        title, label = "How often the better summary wins", "win rate (0.5: chance)"
-        plots = dot_plot("ranked", title, label, rates, against=0.5)
-        return Finding(self.name, tuple(tables), tuple(says), plots)
+        draft.says.append(self._power())
+        title = "How often the better summary wins"
+        draft.draw_dots("ranked", title, "win rate (0.5: chance)", rates, against=0.5)
+        return draft.finding()
 
-    def _data(self) -> str:
+    def _say_data(self, draft: Draft) -> None:
         counts = {
             "Pairs of summaries in a known order": len(self.order.pairs),
             "items": len({pair.item for pair in self.order.pairs}),
             "pairs left out because both texts are the same": len(self.order.identical),
             "items left out because no order is known": len(self.order.without),
         }
-        return tallied(counts)
+        draft.tally(counts)
 
-    def _lengths(self, lengths: Lengths) -> str:
+    def _say_lengths(self, draft: Draft, lengths: Lengths) -> None:
         in_order = lengths.comparable.intersection(self.order.pairs)
-        return (
+        draft.says.append(
             f"The better summary is the longer one in {len(in_order & lengths.longer)} of "
             f"{counted(len(in_order), 'pair')}, the shorter one in {len(in_order & lengths.shorter)}."
         )
@@ -215,112 +204,117 @@ def _rank(result: MetricResult) -> float:
     return math.inf if result.rate.mean is None else -result.rate.mean
 
 
-def _names(metric: str, kind: Relation) -> dict[str, Cell]:
-    return {"metric": metric, "better": kind[0], "worse": kind[1]}
-
-
-def _ranking_table(results: Sequence[MetricResult], lengths: Lengths) -> Table:
-    rows: list[dict[str, Cell]] = []
+def _ranking_rows(results: Sequence[MetricResult], lengths: Lengths) -> Iterator[Row]:
     for result in results:
         alike = result.matched_rate(lengths.alike)
-        row: dict[str, Cell] = {"metric": result.metric.name, "group": result.metric.group}
-        row |= interval("win rate", result.rate)
-        row |= {"items": result.rate.n, "pairs": len(result.decided), "undefined": result.undefined}
-        row |= interval("at equal length", alike, "equal low", "equal high")
-        rows.append({**row, "equal items": alike.n})
-    note = "win rate: mean over items of the share of their pairs in a known order that are won"
-    notes = (note, TIES, f"at equal length: {EQUAL}", INTERVALS)
-    return make_table("Metrics by win rate", rows, _RATE, notes)
+        yield {
+            "metric": result.metric.name,
+            "group": result.metric.group,
+            **interval("win rate", result.rate),
+            "items": result.rate.n,
+            "pairs": len(result.decided),
+            "undefined": result.undefined,
+            **interval("at equal length", alike, "equal low", "equal high"),
+            "equal items": alike.n,
+        }
 
 
-def _pair_table(
-    results: Sequence[MetricResult], lengths: Lengths, padded: Mapping[str, MetricResult]
-) -> Table:
+def _add_pairs(
+    draft: Draft, results: Sequence[MetricResult], lengths: Lengths, padded: Sequence[MetricResult]
+) -> None:
     """``results`` include the pairs with controls. ``padded`` is empty without padding."""
-    rows: list[dict[str, Cell]] = []
+    padded_notes = [f"padded: {PADDED}"] if padded else []
+    notes = (TIES, f"at equal length: {EQUAL}", *padded_notes, INTERVALS)
+    layout = Layout("How often the better summary wins", _RATE, notes)
+    with_filler = {result.metric.name: result for result in padded}
     for all_pairs in results:
-        name = all_pairs.metric.name
+        metric = all_pairs.metric.name
         for kind in dict.fromkeys(pair.kind for pair in all_pairs.wins):
             result = all_pairs.of_kind(kind)
             alike = result.matched_rate(lengths.alike)
-            row = _names(name, kind) | {"wins": sum(result.decided.values()), "n": result.rate.n}
-            row |= interval("win rate", result.rate)
-            row |= {"undefined": result.undefined, "at equal length": alike.mean, "n equal": alike.n}
+            row: Row = {
+                "metric": metric,
+                "better": kind[0],
+                "worse": kind[1],
+                "wins": sum(result.decided.values()),
+                "n": result.rate.n,
+                **interval("win rate", result.rate),
+                "undefined": result.undefined,
+                "at equal length": alike.mean,
+                "n equal": alike.n,
+            }
             if padded:
-                with_filler = padded[name].of_kind(kind)
-                rate = with_filler.matched_rate(with_filler.wins)
-                row |= {"padded": rate.mean, "n padded": rate.n}
-            rows.append(row)
-    padded_notes = [f"padded: {PADDED}"] if padded else []
-    notes = (TIES, f"at equal length: {EQUAL}", *padded_notes, INTERVALS)
-    return make_table("How often the better summary wins", rows, _RATE, notes)
+                filled = with_filler[metric].of_kind(kind)
+                rate = filled.matched_rate(filled.wins)
+                row = {**row, "padded": rate.mean, "n padded": rate.n}
+            draft.add(layout, row)
 
 
-def _matching_tables(
+def _add_matched(
+    draft: Draft,
     results: Sequence[MetricResult],
     kinds: Sequence[Relation],
     lengths: Lengths,
     padded: Sequence[MetricResult],
-) -> Iterator[Table]:
-    """One table for each way of matching: next to each other they are too wide for a terminal."""
+) -> None:
+    """Add one table for each way of matching: next to each other they are too wide for a terminal."""
 
-    def table(
+    def add(
         way: str, note: str, metrics: Sequence[MetricResult], rate_of: Callable[[MetricResult], Estimate]
-    ) -> Table:
-        rows: list[dict[str, Cell]] = []
+    ) -> None:
+        layout = Layout(f"After matching for length: {way}", _RATE, (note, TIES, INTERVALS))
         for result in metrics:
             for kind in kinds:
                 rate = rate_of(result.of_kind(kind))
-                rows.append({**_names(result.metric.name, kind), **interval("win rate", rate), "n": rate.n})
-        return make_table(f"After matching for length: {way}", rows, _RATE, (note, TIES, INTERVALS))
+                names: Row = {"metric": result.metric.name, "better": kind[0], "worse": kind[1]}
+                draft.add(layout, {**names, **interval("win rate", rate), "n": rate.n})
 
-    yield table("equal length", EQUAL, results, lambda result: result.matched_rate(lengths.alike))
+    add("equal length", EQUAL, results, lambda result: result.matched_rate(lengths.alike))
     if padded:
-        yield table("padded to equal length", PADDED, padded, lambda own: own.matched_rate(own.wins))
+        add("padded to equal length", PADDED, padded, lambda result: result.matched_rate(result.wins))
     shorter = "the better summary is shorter"
-    yield table(shorter, SHORTER, results, lambda result: result.matched_rate(lengths.shorter))
-    yield table("balanced", BALANCED, results, lambda result: result.balanced_rate(lengths))
+    add(shorter, SHORTER, results, lambda result: result.matched_rate(lengths.shorter))
+    add("balanced", BALANCED, results, lambda result: result.balanced_rate(lengths))
 
 
-def _test_table(tests: Sequence[dict[str, Cell]]) -> Table:
-    notes = (
-        "difference in win rate on the pairs that both have values for; p: exact McNemar test, a dash where "
-        "both win the same pairs",
-        "p (Holm): adjusted for all tests on pairs of the same kind",
-        INTERVALS,
-    )
-    title = "SelfReflect against the other metrics on the same pairs"
-    return make_table(title, tests, _DIFFERENCE, notes, _P_FORMS)
-
-
-def _clear_difference_table(results: Sequence[MetricResult], kinds: Sequence[Relation]) -> Iterator[Table]:
-    """Only differences that are clear, if any: of 14 metrics there would be 91 rows for each kind of pair."""
+def _add_tests(draft: Draft, results: Sequence[MetricResult], kinds: Sequence[Relation]) -> list[Row]:
+    """Test SelfReflect against the other metrics, and all metrics against each other; of the latter show only
+    clear differences: of 14 metrics there would be 91 rows for each kind of pair. Return the former."""
+    tests: list[Row] = []
+    for reference in results:
+        if reference.metric.group == "selfreflect":
+            against = [(reference, result) for result in results if result is not reference]
+            for kind in kinds:
+                tests += paired_tests(against, kind)
+    if tests:
+        draft.add(_TESTS, *tests)
+    if tests and len(results) <= 2:
+        return tests
     sides = list(combinations(results, 2))
-    rows: list[dict[str, Cell]] = []
-    for kind in kinds:
-        rows += filter(is_clear, paired_tests(sides, kind, winner_first=True))
     notes = (
         f"of the {len(sides)} pairs of metrics on each kind of pair, those with a clear difference, the one "
         "that wins more often first; all others show none, which is no proof of equality",
         "p: exact McNemar test; p (Holm): adjusted for all tests on pairs of the same kind, that is for up "
         f"to {len(sides)}",
     )
-    if rows:
-        title = "All metrics against each other on the same pairs"
-        yield make_table(title, rows, _DIFFERENCE, notes, _P_FORMS)
+    title = "All metrics against each other on the same pairs"
+    layout = Layout(title, _DIFFERENCE, notes, _P_FORMS)
+    for kind in kinds:
+        for row in filter(is_clear, paired_tests(sides, kind, winner_first=True)):
+            draft.add(layout, row)
+    return tests
 
 
-def _against_chance(pairs: str, rates: Sequence[tuple[str, Estimate]]) -> Iterator[str]:
+def _say_against_chance(draft: Draft, pairs: str, rates: Sequence[tuple[str, Estimate]]) -> None:
     """Tell win rates from a coin: a metric that wins among all pairs only may prefer length."""
     sides: dict[str, int | None] = {}
     for name, rate in rates:
         if rate.mean is not None:
             sides[name] = side_of_chance(rate)
-    for sentence in by_side(sides, _AGAINST_CHANCE):
-        yield f"{pairs}: {sentence}"
+    draft.give_verdicts(sides, {side: f"{pairs}: {text}" for side, text in _AGAINST_CHANCE.items()})
 
 
-def _better_controls(results: Sequence[MetricResult]) -> Iterator[str]:
+def _say_better_controls(draft: Draft, results: Sequence[MetricResult]) -> None:
     """Name every metric that a control surpasses, clearly or not: it must beat all of them."""
     for control in results:
         level = control.rate.mean
@@ -331,12 +325,10 @@ def _better_controls(results: Sequence[MetricResult]) -> Iterator[str]:
             rate = result.rate.mean
             if result.metric.group != "control" and rate is not None and rate < level:
                 worse.append(f"{result.metric.name} ({rate:.0%})")
-        yield from listing(
-            f"The control {control.metric.name} ({level:.0%}) has a higher win rate than", worse
-        )
+        draft.list_names(f"The control {control.metric.name} ({level:.0%}) has a higher win rate than", worse)
 
 
-def _preferred_controls(results: Sequence[MetricResult], controls: Sequence[str]) -> Iterator[str]:
+def _say_preferred_controls(draft: Draft, results: Sequence[MetricResult], controls: Sequence[str]) -> None:
     for control in controls:
         fooled = []
         for result in results:
@@ -344,7 +336,7 @@ def _preferred_controls(results: Sequence[MetricResult], controls: Sequence[str]
             losses = wins.count(False)
             if result.metric.group != "control" and 2 * losses > len(wins):
                 fooled.append(f"{result.metric.name} ({losses} of {len(wins)})")
-        yield from listing(
+        draft.list_names(
             f"The summary '{control}' is judged at least as good as the best one more often than not by",
             fooled,
         )

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
 from selfreflect.errors import DataError
-from selfreflect.render.table import Cell, Table
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate, Floats
 from selfreflect.validate.base import MetricInfo, Value
@@ -27,16 +27,7 @@ from selfreflect.validate.statistics import (
     share_by_item,
     side_of_chance,
 )
-from selfreflect.validate.study import (
-    Finding,
-    by_side,
-    dot_plot,
-    interval,
-    make_table,
-    tallied,
-    values_by_metric,
-    with_interval,
-)
+from selfreflect.validate.study import Draft, Finding, Layout, each_metric, interval, with_interval
 
 _ALPHA = "+z.3f"
 RATER_NOTES = (
@@ -58,6 +49,9 @@ MAJORITY_NOTES = (
     "of: pairs with a majority, pairs: those of them that the metric has values for",
     "intervals: 95% BCa bootstrap over items; exact where all items agree",
 )
+_RATERS = Layout("Agreement among raters", _ALPHA, RATER_NOTES)
+_METRICS = Layout("Agreement of metrics with raters", _ALPHA, ALPHA_NOTES)
+_MAJORITY = Layout("Agreement of metrics with the majority of raters", ".1%", MAJORITY_NOTES)
 
 _VERDICTS: dict[int | None, str] = {
     None: "No value for two summaries that raters compared",
@@ -98,39 +92,38 @@ class HumanAgreement:
         self._texts = {item.id: item.summaries for item in self.items}
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
-        numbers = values_by_metric(values)
+        draft = Draft(self.name, _RATERS, _METRICS, _MAJORITY)
         raters = list(map(self._comparable, self._ratings.orders.values()))
         majority = _majority(raters)
-        alphas: list[dict[str, Cell]] = []
-        shares: list[dict[str, Cell]] = []
+        orders = alpha_estimate(order_units(raters), "interval", seed=self._seed)
+        self._add_raters(draft, orders)
+        self._tally(draft, raters, majority)
+        draft.says.append(_among_raters(orders))
         agreements: list[tuple[str, Estimate]] = []
-        for metric in metrics:
-            goodness = {key: -metric.badness(value) for key, value in numbers.get(metric.name, {}).items()}
+        for metric, numbers in each_metric(values, metrics):
+            goodness = {key: -metric.badness(value) for key, value in numbers.items()}
             own = self._comparable(summary_orders(goodness))
             with_one = alpha_estimate(paired_units(own, raters), "interval", seed=self._seed)
             everyone = order_units([*raters, own]) if own else []
             with_all = alpha_estimate(everyone, "interval", seed=self._seed)
-            row: dict[str, Cell] = {"metric": metric.name}
-            row |= interval("alpha with a rater", with_one, "95% low (a rater)", "95% high (a rater)")
-            row |= interval(
-                "alpha with all raters", with_all, "95% low (all raters)", "95% high (all raters)"
-            )
-            alphas.append(row)
-            share = _agreement(own, majority, self._seed)
+            alphas = {
+                "metric": metric.name,
+                **interval("alpha with a rater", with_one, "95% low (a rater)", "95% high (a rater)"),
+                **interval(
+                    "alpha with all raters", with_all, "95% low (all raters)", "95% high (all raters)"
+                ),
+            }
+            draft.add(_METRICS, alphas)
+            agreed = [(pair[0], own[pair] == order) for pair, order in majority.items() if pair in own]
+            share = share_by_item(agreed, seed=self._seed)
             agreements.append((metric.name, share))
-            counts = {"items": share.n, "pairs": len(own.keys() & majority.keys()), "of": len(majority)}
-            shares.append({"metric": metric.name, **interval("agrees with majority", share), **counts})
-        orders = alpha_estimate(order_units(raters), "interval", seed=self._seed)
-        tables = (
-            self._rater_table(orders),
-            make_table("Agreement of metrics with raters", alphas, _ALPHA, ALPHA_NOTES),
-            make_table("Agreement of metrics with the majority of raters", shares, ".1%", MAJORITY_NOTES),
-        )
+            counts = {"items": share.n, "pairs": len(agreed), "of": len(majority)}
+            draft.add(_MAJORITY, {"metric": metric.name, **interval("agrees with majority", share), **counts})
         sides = {name: side_of_chance(share) if share.n else None for name, share in agreements}
-        says = [self._data(raters, majority), _among_raters(orders), *by_side(sides, _VERDICTS)]
+        draft.give_verdicts(sides, _VERDICTS)
         title = "Agreement with the majority of raters"
-        plots = dot_plot("raters", title, "share of pairs (0.5: chance)", agreements, against=0.5)
-        return Finding(self.name, tables, tuple(says), plots)
+        draft.draw_dots("raters", title, "share of pairs (0.5: chance)", agreements, against=0.5)
+        return draft.finding()
 
     def _comparable(self, orders: Orders) -> Orders:
         """Leave out pairs of other items and of the same text: no metric could order these."""
@@ -142,20 +135,19 @@ class HumanAgreement:
                 comparable[pair] = order
         return comparable
 
-    def _rater_table(self, orders: Estimate) -> Table:
-        rows: list[dict[str, Cell]] = []
+    def _add_raters(self, draft: Draft, orders: Estimate) -> None:
+        """Add how far raters agree: on ratings as given, if there are any, and on the order of summaries."""
         if self._ratings.rated:
             units = rating_units(list(self._ratings.rated.values()))
             units = [unit for unit in units if unit[0] in self._texts]
             for level in LEVELS:
                 rating = alpha_estimate(units, level, seed=self._seed)
-                row: dict[str, Cell] = {"compared": "ratings as given", "level": level}
-                rows.append({**row, **interval("alpha", rating), "n items": rating.n})
-        row = {"compared": "order of two summaries", "level": "interval"}
-        rows.append({**row, **interval("alpha", orders), "n items": orders.n})
-        return make_table("Agreement among raters", rows, _ALPHA, RATER_NOTES)
+                cells = {"compared": "ratings as given", "level": level, **interval("alpha", rating)}
+                draft.add(_RATERS, {**cells, "n items": rating.n})
+        cells = {"compared": "order of two summaries", "level": "interval", **interval("alpha", orders)}
+        draft.add(_RATERS, {**cells, "n items": orders.n})
 
-    def _data(self, raters: Sequence[Orders], majority: Orders) -> str:
+    def _tally(self, draft: Draft, raters: Sequence[Orders], majority: Orders) -> None:
         pairs = set().union(*raters)
         all_pairs = set().union(*self._ratings.orders.values())
         identical = len([pair for pair in all_pairs if pair[0] in self._texts]) - len(pairs)
@@ -167,7 +159,7 @@ class HumanAgreement:
             "pairs left out because both texts are the same": identical,
             "pairs on which the raters have no majority": len(pairs) - len(majority),
         }
-        return tallied(counts)
+        draft.tally(counts)
 
 
 def _majority(raters: Sequence[Orders]) -> dict[Pair, int]:
@@ -177,12 +169,6 @@ def _majority(raters: Sequence[Orders]) -> dict[Pair, int]:
     for orders in raters:
         votes.update(orders)
     return {pair: 1 if vote > 0 else -1 for pair, vote in votes.items() if vote}
-
-
-def _agreement(own: Orders, majority: Orders, seed: int) -> Estimate:
-    """The share of pairs on which a metric's order is that of the majority: mean over items."""
-    agreed = [(pair[0], own[pair] == order) for pair, order in majority.items() if pair in own]
-    return share_by_item(agreed, seed=seed)
 
 
 def _among_raters(orders: Estimate) -> str:
@@ -234,9 +220,7 @@ def alpha_estimate(units: Units, level: Level, *, seed: int = 0) -> Estimate:
         ratings = np.concatenate([values[item] for item in items])
         return alpha(ratings, np.concatenate([sizes[item] for item in items]), level)
 
-    mean = of_items(np.arange(n))
-    low, high = (None, None) if mean is None else bootstrap(of_items, n, seed=seed)
-    return Estimate(mean, low, high, n, total)
+    return replace(bootstrap(of_items, n, seed=seed), total=total)
 
 
 def rating_units(raters: Sequence[Mapping[tuple[str, str], float]]) -> Units:

@@ -24,7 +24,7 @@ from selfreflect.render.text import printable
 from selfreflect.store.journal import Journal
 from selfreflect.validate import catalogue
 from selfreflect.validate.base import MetricInfo, Value
-from selfreflect.validate.folder import draw, open_values, to_lines, write
+from selfreflect.validate.folder import open_values, to_lines, write
 from selfreflect.validate.measure import measure, undefined_counts, undefined_table
 from selfreflect.validate.study import Finding, Study
 
@@ -85,7 +85,8 @@ def run_study(
                 "models": "; ".join(model_names) or "none",
                 "selfreflect": __version__,
             }
-            _keep(finding, made_with, out)
+            folder = write(finding, made_with, out)
+            say(f"The finding with its tables and plots is in {folder}")
     if missing:
         reasons = ", ".join(f"{count} x {metric} ({reason})" for (metric, reason), count in missing.items())
         say(f"done, with {missing.total()} of {len(values)} values undefined: {reasons}")
@@ -150,10 +151,3 @@ def _show(finding: Finding, json: bool) -> None:
         stdout.print()
     for sentence in finding.says:
         stdout.print(Text(printable(sentence) + "\n"))
-
-
-def _keep(finding: Finding, made_with: dict[str, Any], out: Path) -> None:
-    """Write the finding with its tables and plots."""
-    folder = write(finding, made_with, out)
-    draw(finding, folder)
-    say(f"The finding with its tables and plots is in {folder}")

@@ -53,8 +53,8 @@ def open_values(directory: Path) -> Iterator[Journal[Value]]:
 
 
 def write(finding: Finding, made_with: Mapping[str, Any], directory: Path) -> Path:
-    """Write the finding as JSON and Markdown and each of its tables as CSV, to a folder of its study, which
-    is returned. Tables and plots of an earlier run of the study are deleted.
+    """Write the finding as JSON and Markdown, its tables as CSV and its plots as SVG, to a folder of its
+    study, which is returned. Tables and plots of an earlier run of the study are deleted.
 
     Args:
         made_with: what a reader needs to make it again, as plain values.
@@ -67,29 +67,19 @@ def write(finding: Finding, made_with: Mapping[str, Any], directory: Path) -> Pa
         "finding.json": dump_line({**_to_plain(finding), "made_with": made_with}) + "\n",
         "finding.md": _to_page(finding, made_with),
     }
-    for name, table in zip(
-        _file_names([table.title for table in finding.tables]), finding.tables, strict=True
-    ):
+    names = _file_names([table.title for table in finding.tables])
+    for name, table in zip(names, finding.tables, strict=True):
         texts[f"{name}.csv"] = to_csv(table)
+    names = _file_names([plot.name for plot in finding.plots])
+    for name, plot in zip(names, finding.plots, strict=True):
+        texts[f"{name}.svg"] = plot_figure(name, plot)
     with store_errors(folder):
         folder.mkdir(exist_ok=True)
         for path in (*folder.glob("*.csv"), *folder.glob("*.svg")):
             path.unlink()
         for name, text in texts.items():
-            _write(folder / name, text)
+            (folder / name).write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
     return folder
-
-
-def draw(finding: Finding, folder: Path) -> None:
-    """Draw every plot as SVG.
-
-    Raises:
-        StoreError: the system refuses.
-    """
-    for name, plot in zip(_file_names([plot.name for plot in finding.plots]), finding.plots, strict=True):
-        text = plot_figure(name, plot)
-        with store_errors(folder):
-            _write(folder / f"{name}.svg", text)
 
 
 def to_lines(finding: Finding) -> Iterator[dict[str, Any]]:
@@ -118,12 +108,10 @@ def _to_plain(finding: Finding) -> dict[str, Any]:
 
 def _plain_table(table: Table) -> tuple[list[str], list[list[Cell]]]:
     """Headings, and rows as JSON can hold them: without subclasses of float, such as Approximate."""
-    rows = [list(map(_plain_cell, row)) for row in table.rows]
+    rows: list[list[Cell]] = []
+    for row in table.rows:
+        rows.append([float(cell) if isinstance(cell, float) else cell for cell in row])
     return [column.heading for column in table.columns], rows
-
-
-def _plain_cell(cell: Cell) -> Cell:
-    return float(cell) if isinstance(cell, float) else cell
 
 
 def _to_page(finding: Finding, made_with: Mapping[str, Any]) -> str:
@@ -146,7 +134,3 @@ def _file_names(titles: Sequence[str]) -> list[str]:
             unique = next(candidates)
         names[unique] = None
     return list(names)
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")

@@ -10,11 +10,11 @@ from textwrap import shorten
 
 import msgspec
 
-from selfreflect.render.table import Cell, Table
+from selfreflect.render.table import Table
 from selfreflect.sources.items import Item
 from selfreflect.store.journal import Journal
 from selfreflect.validate.base import Family, Reason, Value, digest
-from selfreflect.validate.study import Layout
+from selfreflect.validate.study import Layout, Row
 
 VALUES = "values.jsonl"
 
@@ -83,12 +83,13 @@ def undefined_counts(values: Sequence[Value]) -> Counter[tuple[str, Reason]]:
 
 def undefined_table(values: Sequence[Value]) -> Table:
     """One row for each metric and reason, with the first value as an example."""
-    rows: dict[tuple[str, Reason], dict[str, Cell]] = {}
-    counts = undefined_counts(values)
+    examples: dict[tuple[str, Reason], str] = {}
     for value in values:
         if value.undefined is not None:
-            key = value.metric, value.undefined.reason
             example = f"item {value.item}, summary {value.summary}: {value.undefined.message}"
-            row: dict[str, Cell] = {"metric": key[0], "reason": key[1], "count": counts[key]}
-            rows.setdefault(key, {**row, "example": shorten(example, 160, placeholder="…")})
-    return _UNDEFINED.table(list(rows.values()))
+            examples.setdefault((value.metric, value.undefined.reason), example)
+    rows: list[Row] = []
+    for (metric, reason), count in undefined_counts(values).items():
+        example = shorten(examples[metric, reason], 160, placeholder="…")
+        rows.append({"metric": metric, "reason": reason, "count": count, "example": example})
+    return _UNDEFINED.table(rows)

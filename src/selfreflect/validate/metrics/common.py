@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from selfreflect.metric.prompts import CannotScoreError
 from selfreflect.sources.items import Item
-from selfreflect.validate.base import Family, Undefined, Value, make_value
+from selfreflect.validate.base import Family, MetricInfo, Undefined, Value, make_value
 
 if TYPE_CHECKING:
     from selfreflect.models.judge import Judge
@@ -25,6 +25,18 @@ GROUP = 6
 reference again, so not fewer."""
 
 T = TypeVar("T")
+
+
+class JudgeMetrics:
+    """Metrics that a judge computes, and the engine that they share."""
+
+    def __init__(self, judge: Judge, metrics: Sequence[MetricInfo]) -> None:
+        from selfreflect.metric.engine.engines import engine_for  # loads torch, which no other metric needs
+
+        self.metrics = tuple(metrics)
+        self.by = judge_name(judge)
+        self.judge = judge
+        self.engine = engine_for(judge)
 
 
 def make_values(family: Family, item: Item, results: Mapping[str, Results]) -> list[Value]:

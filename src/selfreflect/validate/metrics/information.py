@@ -3,19 +3,15 @@ not."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from selfreflect.metric.engine.engines import engine_for
 from selfreflect.metric.information import measure
 from selfreflect.metric.prompts import CannotScoreError
-from selfreflect.models.judge import Judge
 from selfreflect.records import Information, NothingToTell, Reader
 from selfreflect.sources.items import Item
-from selfreflect.validate.base import MetricInfo, Undefined, Value
+from selfreflect.validate.base import Undefined, Value
 from selfreflect.validate.metrics.common import (
+    JudgeMetrics,
     Result,
     finite,
-    judge_name,
     make_values,
     no_values,
     undefined,
@@ -31,15 +27,9 @@ _WHY: dict[NothingToTell, str] = {
 }
 
 
-class UsableInformation:
+class UsableInformation(JudgeMetrics):
     """Bits per masked-out answer, see :mod:`selfreflect.metric.information`. Undefined where the conditioning
     answers tell the judge nothing, since no summary could tell it anything either."""
-
-    def __init__(self, judge: Judge, metrics: Sequence[MetricInfo]) -> None:
-        self.metrics = tuple(metrics)
-        self.by = judge_name(judge)
-        self._judge = judge
-        self._engine = engine_for(judge)
 
     def score(self, item: Item) -> list[Value]:
         """One value for each metric and summary."""
@@ -48,7 +38,7 @@ class UsableInformation:
         for info in self.metrics:
             texts_measured = item.question_record, item.answer_set, texts
             try:
-                by_text = measure(self._judge, self._engine, *texts_measured, READERS[info.name])
+                by_text = measure(self.judge, self.engine, *texts_measured, READERS[info.name])
             except CannotScoreError as error:
                 return no_values(self, item, undefined(error))
             for text in texts:
@@ -59,4 +49,4 @@ class UsableInformation:
         if information.bits is None or information.undefined is not None:
             reason = information.undefined or "unmeasured"
             return Undefined(reason=reason, message=_WHY.get(reason, information.why))
-        return finite(self._judge, information.bits)
+        return finite(self.judge, information.bits)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from selfreflect.metric import information
-from selfreflect.metric.engine.engines import Engine, engine_for
+from selfreflect.metric.engine.engines import Engine
 from selfreflect.metric.engine.logits import log_probabilities
 from selfreflect.metric.engine.tree import Prompt, build_tree
 from selfreflect.metric.prompts import CannotScoreError, encode
@@ -20,12 +20,12 @@ from selfreflect.models.base import Message
 from selfreflect.models.judge import Judge
 from selfreflect.sources.items import Item
 from selfreflect.text import common_prefix, normalise_question
-from selfreflect.validate.base import MetricInfo, Value
+from selfreflect.validate.base import Value
 from selfreflect.validate.metrics.common import (
+    JudgeMetrics,
     Result,
     finite,
     in_groups,
-    judge_name,
     make_values,
     undefined,
 )
@@ -44,7 +44,7 @@ class Query(NamedTuple):
     events: Sequence[tuple[int, Tokens]]
 
 
-class Likelihood:
+class Likelihood(JudgeMetrics):
     """Metrics from a judge's probabilities of the masked-out answers, each counted as often as it was given.
 
     ``p_true`` is the mean of |p(yes) - p_reference(yes)|, where p(yes) is renormalised over the spellings of
@@ -52,12 +52,6 @@ class Likelihood:
     logarithm is the sum over the answer's tokens, at temperature 1: long answers weigh more, and the end of
     an answer is no part of it.
     """
-
-    def __init__(self, judge: Judge, metrics: Sequence[MetricInfo]) -> None:
-        self.metrics = tuple(metrics)
-        self.by = judge_name(judge)
-        self.judge = judge
-        self.engine = engine_for(judge)
 
     def score(self, item: Item) -> list[Value]:
         """One value for each metric and summary."""

@@ -13,7 +13,6 @@ import msgspec
 
 from selfreflect.metric import distance
 from selfreflect.metric.distance import Formula
-from selfreflect.metric.engine.engines import engine_for
 from selfreflect.metric.engine.reference import Reference
 from selfreflect.metric.engine.tree import build_tree
 from selfreflect.metric.prompts import CannotScoreError, QuestionPrompts, encode, prepare, summary_prompts
@@ -23,10 +22,10 @@ from selfreflect.sources.items import Item
 from selfreflect.stats import Floats
 from selfreflect.validate.base import MetricInfo, Parts, Undefined, Value
 from selfreflect.validate.metrics.common import (
+    JudgeMetrics,
     Result,
     finite,
     in_groups,
-    judge_name,
     make_values,
     no_values,
     undefined,
@@ -46,7 +45,7 @@ Words = list[Floats]
 """For each masked word the distances of its tokens, shape (tokens, formulas)."""
 
 
-class Masked:
+class Masked(JudgeMetrics):
     """Compare what a judge fills in for masked words after a summary and after the conditioning answers.
 
     The metrics share one trip of each summary through the judge; ``all_words`` takes a second one, for the
@@ -54,10 +53,7 @@ class Masked:
     """
 
     def __init__(self, judge: Judge, metrics: Sequence[MetricInfo]) -> None:
-        self.metrics = tuple(metrics)
-        self.by = judge_name(judge)
-        self.judge = judge
-        self.engine = engine_for(judge)
+        super().__init__(judge, metrics)
         self._names = [info.name for info in metrics]
         formulas = {name if name in FORMULAS else "selfreflect" for name in self._names}
         self._columns = [name for name in FORMULAS if name in formulas]

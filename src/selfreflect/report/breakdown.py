@@ -65,7 +65,7 @@ def breakdown(run: RunRecords, name: str) -> Table:
     measures = run_measures(run)
     headings = [Column(one_line(name, 40)), Column("strategy")]
     for measure in measures:
-        headings += [Column(heading, measure.form) for heading in (measure.mean, measure.low, measure.high)]
+        headings += measure.columns
     headings += [Column("n", "d"), Column("questions", "d")]
     rows: list[tuple[Cell, ...]] = []
     estimates: list[Estimate] = []

@@ -9,6 +9,7 @@ from selfreflect.render.table import Cell, Column, Table
 from selfreflect.report.measures import INFORMATION, SELFREFLECT, Measure
 from selfreflect.report.run_records import RunRecords
 from selfreflect.stats import FEWEST_CORRELATED, Estimate, ratio_interval
+from selfreflect.text import counted
 
 Numbers = Mapping[str, Mapping[str, float]]
 """A measure by strategy and question id."""
@@ -93,7 +94,7 @@ def same_order(first: Numbers, second: Numbers) -> Estimate:
 def _agreement_sentence(judge: str, other: str, share: Estimate) -> str:
     if share.mean is None:
         return f"there are no two summaries of one question that both {judge} and {other} tell apart"
-    on = f"{share.n} question{'' if share.n == 1 else 's'}"
+    on = counted(share.n, "question")
     if share.n < FEWEST_CORRELATED:
         few = f"too few to tell whether {judge} and {other} agree"
         return f"{on}: {few}; at least {FEWEST_CORRELATED} are needed"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from selfreflect.records import Control, Information, Score
+from selfreflect.render.table import Column
 from selfreflect.report.run_records import RunRecords
 from selfreflect.report.sentences import control_text, pasted_answers
 from selfreflect.stats import Estimate, PairedEstimate, mean_interval, paired_difference, ratio_interval
@@ -70,6 +71,11 @@ class Measure:
     of_strategy: Callable[[RunRecords, str], Values]
     settings: Callable[[RunRecords, str], dict[str, str]]
     """Judge and settings of a strategy by question; values of different ones are not comparable."""
+
+    @property
+    def columns(self) -> list[Column]:
+        """The columns of a mean and of the ends of its interval."""
+        return [Column(heading, self.form) for heading in (self.mean, self.low, self.high)]
 
     def pair(self, a: Values, b: Values, ids: Collection[str]) -> PairedEstimate:
         """Estimate the difference ``b - a`` on the questions ``ids``, as far as both have values. Shares are

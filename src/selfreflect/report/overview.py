@@ -36,7 +36,8 @@ from selfreflect.report.strategy_results import (
     StrategyResult,
     sorted_results,
 )
-from selfreflect.stats import clear_sign
+from selfreflect.stats import Estimate, clear_sign
+from selfreflect.text import counted
 
 CONTROL = "control: "
 """In front of the name of a control, where tables list it below strategies."""
@@ -67,20 +68,25 @@ def overview(run: RunRecords) -> Table:
     results = sorted_results(run)
     controls = control_values(run)
     measures = run_measures(run)
+    rows = [_strategy_row(result, measures) for result in results]
+    for control in controls:
+        row = _control_row(control, measures)
+        if row["n"]:
+            rows.append(row)
+    different = any(result.common_estimate(one) for one in measures for result in results)
+    uneven = [one for one in measures if any(row.get(one.common) is not None for row in rows)]
     columns = [Column("strategy")]
     fewer = len(measures) > 1 and any(result.recovered.n != result.score.n for result in results)
     for measure in measures:
-        columns += [Column(heading, measure.form) for heading in (measure.mean, measure.low, measure.high)]
+        columns += measure.columns
         if fewer and measure is INFORMATION:
             columns.append(Column(TELLS_N, "d"))
     columns += [Column("n", "d"), Column("coverage"), Column("median words", "g"), Column("failures", "d")]
-    different = any(result.common_estimate(one) for one in measures for result in results)
-    uneven = [one for one in measures if any(_common_n(result, one) for result in results)]
     columns += [Column(measure.common, measure.form) for measure in uneven]
     if uneven:
         columns.append(Column("common n", "d"))
-    rows = [_strategy_row(result, measures, uneven, fewer) for result in results]
-    rows += filter(None, (_control_row(control, measures, fewer, len(columns)) for control in controls))
+        for row in rows:
+            row["common n"] = row.get(f"{uneven[-1].common} n")
     title = "; ".join(measure.title for measure in measures)
     if run.label:
         title += f" ({run.label})"
@@ -90,56 +96,44 @@ def overview(run: RunRecords) -> Table:
             "the strategies were scored on different questions, none in common: do not compare their means"
         )
     notes += control_notes(run, controls)
-    return Table(title, tuple(columns), tuple(rows), tuple(notes))
+    cells = [tuple(row.get(column.heading) for column in columns) for row in rows]
+    return Table(title, tuple(columns), tuple(cells), tuple(notes))
 
 
-def _common_n(result: StrategyResult, measure: Measure) -> int:
-    common = result.common_estimate(measure)
-    return common.n if common else 0
-
-
-def _strategy_row(
-    result: StrategyResult, measures: Sequence[Measure], uneven: Sequence[Measure], fewer: bool
-) -> tuple[Cell, ...]:
-    cells: list[Cell] = [result.strategy]
+def _strategy_row(result: StrategyResult, measures: Sequence[Measure]) -> dict[str, Cell]:
+    """The cells of a strategy by heading, those of columns that no table shows included."""
+    row: dict[str, Cell] = {"strategy": result.strategy, TELLS_N: result.recovered.n}
     for measure in measures:
-        estimate = result.estimate(measure)
         estimated = measure is SELFREFLECT and result.estimated > 0
-        cells += [approximate(estimate.mean, estimated), *interval_cells(estimate)]
-        if fewer and measure is INFORMATION:
-            cells.append(estimate.n)
+        row |= _estimate_cells(measure, result.estimate(measure), estimated)
+        common = result.common_estimate(measure)
+        if common:
+            row[measure.common] = approximate(common.mean, estimated)
+            row[f"{measure.common} n"] = common.n
     main = result.estimate(measures[-1])
     coverage = coverage_text(main)
     if coverage and result.missing and main.n:
         coverage += INCOMPLETE
-    cells += [main.n, coverage, result.median_words, result.failures]
-    commons = [(measure, result.common_estimate(measure)) for measure in uneven]
-    for measure, common in commons:
-        estimated = measure is SELFREFLECT and result.estimated > 0
-        cells.append(approximate(common.mean, estimated) if common else None)
-    if uneven:
-        common = commons[-1][1]
-        cells.append(common.n if common else None)
-    return tuple(cells)
+    row |= {"n": main.n, "coverage": coverage}
+    return row | {"median words": result.median_words, "failures": result.failures}
 
 
-def _control_row(
-    control: ControlValues, measures: Sequence[Measure], fewer: bool, length: int
-) -> tuple[Cell, ...] | None:
-    """The row of a control; None if nothing of it was measured."""
-    cells: list[Cell] = [CONTROL + control.name]
-    n = 0
+def _control_row(control: ControlValues, measures: Sequence[Measure]) -> dict[str, Cell]:
+    """The cells of a control by heading; ``n`` is 0 if nothing of it was measured."""
+    row: dict[str, Cell] = {"strategy": CONTROL + control.name}
+    counts = []
     for measure in measures:
-        values = control.by_measure[measure.mean]
-        estimate = values.estimate(len(control.words))
-        cells += [estimate.mean, *interval_cells(estimate)]
-        if fewer and measure is INFORMATION:
-            cells.append(estimate.n)
-        n = max(n, estimate.n)
-    if n == 0:
-        return None
-    cells += [n, None, float(median(control.words))]
-    return (*cells, *[None] * (length - len(cells)))
+        estimate = control.by_measure[measure.mean].estimate(len(control.words))
+        row |= _estimate_cells(measure, estimate)
+        if measure is INFORMATION:
+            row[TELLS_N] = estimate.n
+        counts.append(estimate.n)
+    return row | {"n": max(counts), "median words": float(median(control.words))}
+
+
+def _estimate_cells(measure: Measure, estimate: Estimate, estimated: bool = False) -> dict[str, Cell]:
+    low, high = interval_cells(estimate)
+    return {measure.mean: approximate(estimate.mean, estimated), measure.low: low, measure.high: high}
 
 
 def _overview_notes(
@@ -188,7 +182,7 @@ def _settings_note(run: RunRecords, measure: Measure) -> list[str]:
         counts = Counter(text for (text,) in by_question.values())
         parts = []
         for text, count in sorted(counts.items()):
-            parts.append(f"{text}: {count} question{'' if count == 1 else 's'}")
+            parts.append(f"{text}: {counted(count, 'question')}")
         shares = "; ".join(parts)
         return [f"NOT DIRECTLY COMPARABLE from question to question, only strategy to strategy: {shares}"]
     what = "what summaries tell was measured" if measure is INFORMATION else "scored"

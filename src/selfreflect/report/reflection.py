@@ -26,6 +26,7 @@ from selfreflect.report.question_table import QUESTION_COLUMNS, question_table
 from selfreflect.report.run_records import RunRecords
 from selfreflect.report.sentences import information_sentence
 from selfreflect.report.words import MarkKind, mark
+from selfreflect.text import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -171,7 +172,7 @@ class Reflection:
             yield outcome.strategy, text, " ".join(sentences)
 
     def __repr__(self) -> str:
-        lines = [f"Reflection({one_line(self.question, 80)!r}: {_count(len(self.answers), 'answer')})"]
+        lines = [f"Reflection({one_line(self.question, 80)!r}: {counted(len(self.answers), 'answer')})"]
         classes = [f"{one.count} x {one_line(one.text, 30)!r}" for one in self.classes[:_SHOWN_CLASSES]]
         if len(self.classes) > _SHOWN_CLASSES:
             classes.append("…")
@@ -188,9 +189,9 @@ class Reflection:
         classes = [f"<li>{one.count} × {_html(one.text)}</li>" for one in self.classes[:_SHOWN_CLASSES]]
         more = len(self.classes) - _SHOWN_CLASSES
         if more > 0:
-            classes.append(f"<li>… and {_count(more, 'other kind')}</li>")
+            classes.append(f"<li>… and {counted(more, 'other kind')}</li>")
         if classes:
-            parts.append(f"<p>{_count(len(self.answers), 'answer')}:</p><ul>{''.join(classes)}</ul>")
+            parts.append(f"<p>{counted(len(self.answers), 'answer')}:</p><ul>{''.join(classes)}</ul>")
         rows = []
         for name, text, result in self._results():
             words = _marked_words(self.information.get(name))
@@ -237,13 +238,13 @@ class Reflections(list[Reflection]):
     def __repr__(self) -> str:
         lines = list(map(repr, self[:3]))
         if len(self) > 3:
-            lines.append(f"… and {_count(len(self) - 3, 'other question')}; to_pandas() has them all")
+            lines.append(f"… and {counted(len(self) - 3, 'other question')}; to_pandas() has them all")
         return "\n".join(lines) or "[]"
 
     def _repr_html_(self) -> str:
         parts = [one._repr_html_() for one in self[:3]]
         if len(self) > 3:
-            rest = _count(len(self) - 3, "other question")
+            rest = counted(len(self) - 3, "other question")
             parts.append(f"<p>… and {rest}; <code>to_pandas()</code> has them all</p>")
         return "<hr>".join(parts)
 
@@ -273,7 +274,3 @@ def _marked_words(information: Information | None) -> str:
 def _html(text: str) -> str:
     """Untrusted text as HTML that shows it literally."""
     return escape(printable(text)).replace("\n", "<br>")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

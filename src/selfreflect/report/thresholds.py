@@ -126,7 +126,8 @@ def parse_threshold(text: str) -> Threshold:
             "a number, such as 'worse > 0'."
         )
     left, sign, right = match.groups()
-    names = _with_prefix((*COUNTS, *NUMBERS))
+    names = [*COUNTS, *NUMBERS]
+    names += [RECOVERED + name for name in names]
     for side in (left, right):
         if side not in names and (side == left or _NUMBER.fullmatch(side) is None):
             raise ConfigError(
@@ -138,7 +139,3 @@ def parse_threshold(text: str) -> Threshold:
 
 def _is_name(side: str) -> bool:
     return side.removeprefix(RECOVERED) in (*COUNTS, *NUMBERS)
-
-
-def _with_prefix(names: Sequence[str]) -> list[str]:
-    return [*names, *(RECOVERED + name for name in names)]

@@ -129,7 +129,7 @@ def _record(
         if ends[kind]:
             message = f"{ends[kind]} of {len(reply.completions)} answers {problem}"
             return Failure(question_id=question.id, stage="answers", kind=kind, message=message)
-    texts = tuple(completion.text for completion in reply.completions)
+    texts = reply.texts
     if not any(text.strip() for text in texts):
         message = f"all {len(texts)} answers are blank"
         return Failure(question_id=question.id, stage="answers", kind="no_answers", message=message)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 from statistics import NormalDist
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,9 @@ EXACT_SIGN_FLIPS = 16
 
 _BLOCK = 2**18
 """Random numbers drawn at a time, so that each temporary array takes about 2 MB."""
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -291,6 +295,11 @@ def student_quantile(probability: float, degrees: int) -> float:
         else:
             high = middle
     return high
+
+
+def defined(values: Iterable[T | None]) -> list[T]:
+    """Leave out what is None."""
+    return [value for value in values if value is not None]
 
 
 def finite_array(values: Sequence[float]) -> Floats:

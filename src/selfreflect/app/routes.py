@@ -275,7 +275,6 @@ def run(
     records, labels = services.library.open(id, judge)
     questions = list(records.questions.values())
     page = enumerate(questions[offset : offset + limit], offset)
-    models = dict.fromkeys(answers.model for answers in records.answers.values() if answers.model)
     scores = [score for (question_id, _), score in records.scores.items() if question_id in records.questions]
     return RunAnswer(
         id=id,
@@ -283,7 +282,7 @@ def run(
         judge=list(map(without_paths, judges(scores))),
         scorings=[ScoringEntry(id=name, judge=label) for name, label in labels.items()],
         scoring=judge,
-        models=list(map(without_paths, models)),
+        models=list(map(without_paths, records.models)),
         strategies=list(map(_strategy_entry, strategy_results(records))),
         total=len(questions),
         questions=[_question_entry(records, index, question) for index, question in page],

@@ -262,7 +262,7 @@ class JobProgress:
 
     def show_answers(self, reply: Reply) -> None:
         """Show answers that were just drawn, each with the number of its group."""
-        texts = [completion.text for completion in reply.completions]
+        texts = reply.texts
         groups = [self._groups.setdefault(normal_form(text), len(self._groups)) for text in texts]
         self.job.events.add("answers", texts=texts, groups=groups)
 

@@ -17,6 +17,7 @@ from selfreflect.cli.settings import option
 from selfreflect.config import Flag
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.text import name_list
+from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, has_gold, token_fields
 
 if TYPE_CHECKING:
     from selfreflect.report.run_records import RunRecords
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from selfreflect.store.run import Run
     from selfreflect.uncertainty.asking.asker import Asker
     from selfreflect.uncertainty.assess import Assessment, Method
-    from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 
 GOLD = "gold"
 """The field of a file with the right answer, unless --gold names another."""
@@ -103,7 +103,7 @@ def read_questions(
             raise DataError(
                 f"{source} holds no answers yet. Make some with: selfreflect answers --out {source}"
             )
-    if gold != GOLD and not any(question.gold for question in questions):
+    if gold != GOLD and not has_gold(questions):
         raise DataError(f"{excerpt(source)}: nothing has a right answer in a field {excerpt(gold)}")
     return questions
 
@@ -134,8 +134,6 @@ GREEDY = "greedy"
 def run_questions(run: Run | RunRecords, scoring: Run | RunRecords, gold: str) -> list[AnsweredQuestion]:
     """The questions of a run that have answers, with the right ones from the field ``gold``, and what the
     judge of ``scoring`` said of the greedy answer."""
-    from selfreflect.uncertainty.question import AnsweredQuestion, token_fields
-
     result = []
     for answers in run.answers.values():
         question = run.questions.get(answers.question_id)
@@ -161,8 +159,6 @@ def run_questions(run: Run | RunRecords, scoring: Run | RunRecords, gold: str) -
 
 def _measured_values(run: Run | RunRecords, question: str) -> dict[str, float | NoValue]:
     """What the run says of the greedy answer, by name of the estimator."""
-    from selfreflect.uncertainty.question import NoValue
-
     values: dict[str, float | NoValue] = {}
     score = run.scores.get((question, GREEDY))
     if score is not None:
@@ -190,7 +186,7 @@ def make_method(
     if options.correctness is None:
         if any(question.correct is not None for question in questions):
             names.append("human")
-        elif any(question.gold for question in questions):
+        elif has_gold(questions):
             names.append("exact")
     rule = ClassRule(options.classes or "exact", order_name(options.class_order), asker, store)
     return Method(rule, options.similarity or "jaccard", tuple(names), asker)

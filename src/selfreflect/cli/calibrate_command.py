@@ -24,6 +24,7 @@ from selfreflect.cli.console import emit, print_table, say, write_file
 from selfreflect.cli.settings import Overrides, argument, option, takes
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.text import counted, name_list
+from selfreflect.uncertainty.question import NoValue, sample_sizes
 
 if TYPE_CHECKING:
     from selfreflect.stats import Floats
@@ -144,7 +145,7 @@ def _fitted(
         x=curve.x,
         y=curve.y,
         n=len(questions),
-        samples=tuple(sorted({len(question.answers) for question in questions})),
+        samples=tuple(sample_sizes(questions)),
         questions=digests(questions),
     )
 
@@ -162,7 +163,6 @@ def _apply(
     from selfreflect.uncertainty.assess import Assessment
     from selfreflect.uncertainty.calibrator_file import read_calibrator
     from selfreflect.uncertainty.estimators import ESTIMATORS
-    from selfreflect.uncertainty.question import NoValue
 
     saved = read_calibrator(path)
     if name_list(saved.correctness) != [saved.correctness]:
@@ -173,7 +173,7 @@ def _apply(
     _refuse_unnamed_classes(saved, path, overrides.section("comparison").get("classes"))
     questions = read_questions(source, gold, column)
     saved.refuse_overlap(questions)
-    _warn_of_other_samples(saved, {len(question.answers) for question in questions})
+    _warn_of_other_samples(saved, set(sample_sizes(questions)))
     comparison = ComparisonOptions(
         classes=saved.classes,
         class_order=ClassOrder(saved.class_order),

@@ -218,12 +218,10 @@ def _reasons(result: TrainingRows) -> str:
 
 def _origin(run: RunRecords, path: Path, instruction: str) -> Origin:
     readers = sorted({one.reader for one in run.information.values()})
-    models = sorted({one.model for one in run.answers.values() if one.model})
-    judges = {one.judge for one in run.information.values()} | {one.judge for one in run.scores.values()}
     return Origin(
         run=path.resolve().name,
-        model=", ".join(models),
-        judge=run.judge or ", ".join(sorted(judges)),
+        model=", ".join(sorted(run.models)),
+        judge=run.judge or ", ".join(run.judges),
         reader=", ".join(readers),
         instruction=instruction,
     )

@@ -29,10 +29,10 @@ from selfreflect.config import Flag
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.render.table import Table
 from selfreflect.text import counted, name_list
+from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, sample_sizes
 
 if TYPE_CHECKING:
     from selfreflect.uncertainty.assess import Assessment, Method, Prediction, SizedCalibration
-    from selfreflect.uncertainty.question import AnsweredQuestion
 
 
 _MOST_NOTES = 3
@@ -258,8 +258,6 @@ def _emit(
 
 
 def _emit_questions(assessment: Assessment) -> None:
-    from selfreflect.uncertainty.question import NoValue
-
     for index, question in enumerate(assessment.questions):
         values: dict[str, float | None] = {}
         reasons = {}
@@ -303,7 +301,7 @@ def _of_greedy(assessment: Assessment) -> str | None:
 def _prediction_line(assessment: Assessment, row: Prediction) -> dict[str, Any]:
     from selfreflect.uncertainty.estimators import ESTIMATORS
 
-    sizes = sorted({len(question.answers) for question in assessment.questions})
+    sizes = sample_sizes(assessment.questions)
     line: dict[str, Any] = {"classes": assessment.method.rule.name, "samples": sizes, **asdict(row)}
     if row.audit is not None:
         line["audit"]["warning"] = row.audit.warning

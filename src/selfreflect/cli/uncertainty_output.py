@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from selfreflect.cli.console import say, write_file
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.render.text import one_line
+from selfreflect.uncertainty.question import has_gold
 
 if TYPE_CHECKING:
     from selfreflect.report.page.uncertainty_part import UncertaintyPart
@@ -119,7 +120,7 @@ def _report_part(run: RunRecords, name: str) -> UncertaintyPart | None:
     from selfreflect.uncertainty.page import uncertainty_part
 
     questions = run_questions(run, run, GOLD)
-    if not any(question.gold for question in questions):
+    if not has_gold(questions):
         return None  # right answers, but no sampled ones yet
     names = {name: None for question in questions for name in question.values}
     assessment = Assessment(questions, [*_IN_REPORT, *names], make_method(questions, ComparisonOptions()))

@@ -239,7 +239,7 @@ def within_budget(
     Returns:
         The answers, all of them blank if one is too many, and the nodes that measuring takes.
     """
-    order = [index for index, answer in enumerate(answers.masked_out) if answer.strip()]
+    order = _with_words(answers)
     random.Random(question.id).shuffle(order)
     low, high = 0, len(order) if most is None else min(most, len(order))  # that fit, and that may fit
     spent = 0
@@ -252,6 +252,11 @@ def within_budget(
         else:
             high = count - 1
     return _keep(answers, order[:low]), spent
+
+
+def _with_words(answers: AnswerSet) -> list[int]:
+    """The places of the masked-out answers that are not blank."""
+    return [index for index, answer in enumerate(answers.masked_out) if answer.strip()]
 
 
 def _keep(answers: AnswerSet, indices: Sequence[int]) -> AnswerSet:
@@ -285,7 +290,7 @@ class AnswerPrompts:
     """
 
     def __init__(self, judge: Judge, question: Question, answers: AnswerSet, reader: Reader) -> None:
-        self.places = [index for index, answer in enumerate(answers.masked_out) if answer.strip()]
+        self.places = _with_words(answers)
         """Where the held-out answers that are not blank stand among all."""
         self.answers = [answers.masked_out[index].strip() for index in self.places]
         if not self.answers:

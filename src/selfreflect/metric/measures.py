@@ -29,6 +29,7 @@ from selfreflect.records import (
     Score,
     Summary,
 )
+from selfreflect.stats import defined
 
 INFORMATION_SHARE = 0.25
 """The part of a budget of tokens that usable information may take. It needs each answer once, scores need
@@ -148,7 +149,7 @@ class Measures:
             score_of[control] = values.get(text)
         records = []
         for control, of_subsets in bits.items():
-            numbers = [one for one in of_subsets if one is not None]
+            numbers = defined(of_subsets)
             mean = fmean(numbers) if len(numbers) == len(of_subsets) else None
             records.append(replace(control, bits=mean, score=score_of[control]))
         any_told = next((one for one in information.values() if one.kind not in RETRIED), None)

@@ -78,7 +78,7 @@ def prepare(judge: Judge, question: Question, answers: AnswerSet) -> QuestionPro
         question=question,
         words=words,
         answer_count=len(answers.masked_out),
-        reference=_encode_words(judge, context, words, "the conditioning answers"),
+        reference=encode_words(judge, context, words, "the conditioning answers"),
         warnings=tuple(warnings),
     )
 
@@ -90,7 +90,7 @@ def summary_prompts(judge: Judge, question: QuestionPrompts, summary: str) -> li
         CannotScoreError: it does not fit the judge's window, or makes it split a word into other tokens.
     """
     context = summary_context(question.question.text, summary)
-    prompts = _encode_words(judge, context, question.words, "the summary")
+    prompts = encode_words(judge, context, question.words, "the summary")
     if [prompt.tasks for prompt in prompts] != question.sizes:
         raise CannotScoreError(
             "backend",
@@ -100,7 +100,8 @@ def summary_prompts(judge: Judge, question: QuestionPrompts, summary: str) -> li
     return prompts
 
 
-def _encode_words(judge: Judge, context: Context, words: Sequence[MaskedWord], what: str) -> list[Prompt]:
+def encode_words(judge: Judge, context: Context, words: Sequence[MaskedWord], what: str) -> list[Prompt]:
+    """Encode the tasks of some words, as :func:`encode` does."""
     conversations = [context.conversation(word.masked) for word in words]
     return encode(judge, conversations, [word.text for word in words], f"{what} with a masked-out task")
 

@@ -95,6 +95,11 @@ class Reply(Record, frozen=True, kw_only=True):
     def tokens(self) -> int:
         return sum(completion.tokens for completion in self.completions)
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The text of each completion."""
+        return tuple(completion.text for completion in self.completions)
+
 
 class Refusal(Record, frozen=True, kw_only=True):
     """Why a request has no reply; the stage makes it a :class:`~selfreflect.records.Failure`."""

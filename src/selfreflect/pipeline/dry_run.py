@@ -45,7 +45,7 @@ from selfreflect.pipeline.rough_time import (
     writing_seconds,
 )
 from selfreflect.pipeline.settings import check_model, check_settings, select_scoring, stage_settings
-from selfreflect.pipeline.stages import Result, StageSpec, StageTask, stage_fn
+from selfreflect.pipeline.stages import Result, StageSpec, StageTask, stage_fn, total_size
 from selfreflect.pipeline.todo import missing_answers, missing_scores, missing_summaries
 from selfreflect.prompts import Prompts, load_prompts
 from selfreflect.records import (
@@ -175,7 +175,7 @@ class DryRun:
     def scores(self) -> None:
         """Count the judge's work."""
         tasks = missing_scores(self.run, self._config.scores)
-        to_do = sum(task.size for task in tasks)
+        to_do = total_size(tasks)
         amounts = dict.fromkeys(AMOUNTS, NOTHING)
         if tasks:
             amounts["judge_tokens"] = self._judge_tokens(tasks)
@@ -280,7 +280,7 @@ class DryRun:
                 counter.prompt_tokens * price.input_per_million + completion_tokens * price.output_per_million
             )
             amounts["money"] = cost * 1e-6
-        to_do = sum(task.size for task in tasks)
+        to_do = total_size(tasks)
         self.costs.append(StageCost(stage, _model_and_place(spec), to_do, amounts, rough))
 
     def _guess_writing(self, stage: Literal["answers", "summaries"], counter: RequestCounter) -> Amount:

@@ -39,6 +39,7 @@ from selfreflect.pipeline.stages import (
     StageTask,
     count_results,
     strategy_names,
+    total_size,
 )
 from selfreflect.pipeline.todo import (
     missing_answers,
@@ -229,7 +230,7 @@ class Experiment:
         if not tasks:
             return
         spec = StageSpec(stage, self._config, self._prompts, self._options, tuple(strategies))
-        total = sum(task.size for task in tasks)
+        total = total_size(tasks)
         saved = 0
         with ExitStack() as stack:
             counter = stack.enter_context(self._progress.stage(stage, total))

@@ -139,8 +139,9 @@ def reflect_each(
         )
     source = model if generate is None else FunctionGenerator(generate, workers=workers)
     _check_models(source, judge)
+    has_summaries = any(case.summaries for case in cases)
     if strategies is None:
-        strategies = () if source is None or any(case.summaries for case in cases) else STRATEGIES
+        strategies = () if source is None or has_summaries else STRATEGIES
     named_strategies = _named(strategies, cases)
     if source is None and named_strategies:
         raise ConfigError("strategies need a model to ask: give generate=... or model=...")
@@ -151,7 +152,7 @@ def reflect_each(
     spec = StageSpec("answers", config, load_prompts(options.prompts), options, named_strategies)
     configured = ConfiguredModels(config, options, Quiet())
     models: dict[ModelStage, Any] = {}
-    if named_strategies or any(case.summaries for case in cases):
+    if named_strategies or has_summaries:
         models["scores"] = configured.judge() if isinstance(judge, str) else judge
     if source is not None:
         generator = configured.generator("answers") if isinstance(source, str) else source

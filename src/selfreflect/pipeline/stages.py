@@ -6,7 +6,7 @@ Nothing here knows the run directory. The experiment decides what is to do and s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -109,6 +109,11 @@ class StageTask(Record, frozen=True, kw_only=True):
         return len(self.strategies) + len(names) or 1
 
 
+def total_size(tasks: Iterable[StageTask]) -> int:
+    """How many strategies or summaries tasks are about."""
+    return sum(task.size for task in tasks)
+
+
 def count_results(results: Sequence[Result]) -> int:
     """How much of the sizes of their tasks results make up."""
     names: dict[str, set[str]] = {}
@@ -165,7 +170,7 @@ def _generate(
     work = _draw_answers if spec.stage == "answers" else _summarise
     for start in range(0, len(tasks), batch_size):
         batch = tasks[start : start + batch_size]
-        progress.add(WorkDone(units=sum(task.size for task in batch)))
+        progress.add(WorkDone(units=total_size(batch)))
         for result in work(spec, generator, batch):
             yield [result]
 

@@ -59,13 +59,18 @@ class Table:
     notes: tuple[str, ...] = ()
     """Sentences that explain the numbers. CSV leaves out notes and title."""
 
+    @property
+    def headings(self) -> list[str]:
+        """The headings of the columns."""
+        return [column.heading for column in self.columns]
+
 
 def to_markdown(table: Table) -> str:
     """Render as a heading, a table in GitHub's dialect, and the notes as a list."""
     lines = [
         f"### {markdown_text(table.title)}",
         "",
-        _markdown_row([markdown_text(column.heading) for column in table.columns]),
+        _markdown_row(list(map(markdown_text, table.headings))),
         _markdown_row(["---:" if column.form else "---" for column in table.columns]),
     ]
     for row in table.rows:

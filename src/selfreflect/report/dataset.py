@@ -78,18 +78,15 @@ def dataset_files(scorings: Sequence[RunRecords], title: str) -> dict[str, bytes
     """
     require_datasets()
     run = scorings[0]
-    judges = sorted(
-        {one.judge for one in run.scores.values()} | {one.judge for one in run.information.values()}
-    )
+    judges = run.judges
     for scoring in scorings[1:]:
         judges += [scoring.judge]
-    models = sorted({one.model for one in run.answers.values() if one.model})
     counts = [counted(len(run.questions), "question"), counted(len(run.answers), "answer set")]
     counts.append(counted(len(run.summaries), "summary"))
     card = _CARD.format(
         title=markdown_text(title),
         counts=", ".join(counts),
-        models=markdown_text(", ".join(models) or "of unknown origin"),
+        models=markdown_text(", ".join(sorted(run.models)) or "of unknown origin"),
         judges=markdown_text("; ".join(dict.fromkeys(judges)) or "none yet"),
     )
     tables = {"summaries": _summaries(scorings), "answers": _answers(run)}

@@ -77,15 +77,14 @@ def means_figure(
     """
     intervals = []
     for label, table in overviews.items():
-        headings = [column.heading for column in table.columns]
-        if measure.mean not in headings:
+        if measure.mean not in table.headings:
             continue
-        first = headings.index(measure.mean)
+        first = table.headings.index(measure.mean)
         for row in table.rows:
             if row[first] is None and str(row[0]).startswith(CONTROL):
                 continue
             name = short_name(str(row[0]), label if len(overviews) > 1 else "")
-            if str(row[headings.index("coverage")]).endswith(INCOMPLETE):
+            if str(row[table.headings.index("coverage")]).endswith(INCOMPLETE):
                 name += " (incomplete)"
             intervals.append(_interval(name, row[first : first + 3]))
     if measure is INFORMATION:

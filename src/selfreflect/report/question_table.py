@@ -33,12 +33,13 @@ QUESTION_COLUMNS = (
     Column("summary_words", "d"),
     Column("failure"),
 )
+QUESTION_HEADINGS = [column.heading for column in QUESTION_COLUMNS]
 
 
 def question_table(run: RunRecords) -> Table:
     """Tabulate every question and strategy; ``failure`` says why a score is missing. The questions' metadata
     follow in columns of their own."""
-    own_headings = [*(column.heading for column in QUESTION_COLUMNS), "run"]  # joined tables have that, too
+    own_headings = [*QUESTION_HEADINGS, "run"]  # joined tables have that, too
     headings = metadata_headings(run.questions.values(), own_headings)
     rows: list[tuple[Cell, ...]] = []
     for question in run.questions.values():
@@ -78,9 +79,8 @@ def joined(tables: Mapping[str, Table], of: str = "run") -> Table:
         columns |= {column.heading: column for column in table.columns}
     rows: list[tuple[Cell, ...]] = []
     for label, table in tables.items():
-        headings = [column.heading for column in table.columns]
         for row in table.rows:
-            cells = dict(zip(headings, row, strict=True))
+            cells = dict(zip(table.headings, row, strict=True))
             rows.append((label, *map(cells.get, columns)))
     first = next(iter(tables.values()))
     return Table(first.title, (Column(of), *columns.values()), tuple(rows))

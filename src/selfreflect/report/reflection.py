@@ -22,7 +22,7 @@ from selfreflect.records import (
     metadata_headings,
 )
 from selfreflect.render.text import one_line, printable
-from selfreflect.report.question_table import QUESTION_COLUMNS, question_table
+from selfreflect.report.question_table import QUESTION_HEADINGS, question_table
 from selfreflect.report.run_records import RunRecords
 from selfreflect.report.sentences import information_sentence
 from selfreflect.report.words import MarkKind, mark
@@ -145,13 +145,12 @@ class Reflection:
 
     def _rows(self) -> list[dict[str, Any]]:
         """One row per summary, without metadata; a single one with the failure if there are no summaries."""
-        headings = [column.heading for column in QUESTION_COLUMNS]
         rows = []
         for cells in question_table(self.records).rows:
-            rows.append(dict(zip(headings, cells, strict=False)))  # metadata come last
+            rows.append(dict(zip(QUESTION_HEADINGS, cells, strict=False)))  # metadata come last
         if not rows:
             failure = next((f"{one.kind}: {one.message}" for one in self.failures), None)
-            rows = [{**dict.fromkeys(headings), "failure": failure}]
+            rows = [{**dict.fromkeys(QUESTION_HEADINGS), "failure": failure}]
         for row in rows:
             for name in ("question_id", "question", "kind", "estimated_from", "summary_words"):
                 row.pop(name)
@@ -219,13 +218,7 @@ class Reflections(list[Reflection]):
             import pandas as pd
         except ImportError:
             raise MissingExtraError("A data frame of results", "pandas") from None
-        own_headings = [
-            "question",
-            "context",
-            "answers",
-            "classes",
-            *(column.heading for column in QUESTION_COLUMNS),
-        ]
+        own_headings = ["question", "context", "answers", "classes", *QUESTION_HEADINGS]
         headings = metadata_headings((one._question for one in self), own_headings)
         rows = []
         for one in self:

@@ -101,6 +101,17 @@ class RunRecords:
             outcomes.append(outcome)
         return outcomes
 
+    @property
+    def judges(self) -> list[str]:
+        """The judges of all results, each once."""
+        names = {one.judge for one in self.scores.values()}
+        return sorted(names | {one.judge for one in self.information.values()})
+
+    @property
+    def models(self) -> list[str]:
+        """The models that answered, each once."""
+        return list(dict.fromkeys(one.model for one in self.answers.values() if one.model))
+
     def strategy_scores(self, strategy: str) -> dict[str, Score]:
         """Map question ids to the strategy's scores."""
         keys = [(id_, strategy) for id_ in self.questions]

@@ -15,7 +15,7 @@ from selfreflect.render.table import Cell, Column, Table
 from selfreflect.sayself.clusters import ClusteredQuestion
 from selfreflect.sayself.prompts import asked, listed_clusters, prompts, user_message
 from selfreflect.sayself.statement import StatedBelief, parse_statement, write_statement
-from selfreflect.stats import paired_difference
+from selfreflect.stats import defined, paired_difference
 from selfreflect.store.replies import ModelReplies
 from selfreflect.uncertainty.asking.asker import Asker, Inquiry, reply_text
 from selfreflect.uncertainty.asking.prompts import quoted
@@ -45,7 +45,7 @@ class Evaluation:
     @property
     def accuracy(self) -> float | None:
         """Share of right answers, those without a confidence included; None without labels."""
-        labels = [label for label in self.correct if label is not None]
+        labels = defined(self.correct)
         return sum(labels) / len(labels) if labels else None
 
     @property

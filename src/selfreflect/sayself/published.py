@@ -15,6 +15,7 @@ from selfreflect.sayself.clusters import ClusteredQuestion
 from selfreflect.sayself.evaluation import Evaluation
 from selfreflect.sayself.prompts import asked, user_message
 from selfreflect.sayself.statement import StatedBelief, parse_confidence
+from selfreflect.stats import defined
 from selfreflect.store.replies import ModelReplies
 from selfreflect.uncertainty.asking.asker import Asker, Inquiry, reply_text
 from selfreflect.uncertainty.asking.prompts import quoted
@@ -82,7 +83,7 @@ class PublishedFigures:
 def published_figures(evaluation: Evaluation, grades: Sequence[float | None]) -> PublishedFigures:
     """Compute the figures of the published code. Only its clamping of confidences is left out: one above 10
     has no value."""
-    valid = [grade for grade in grades if grade is not None]
+    valid = defined(grades)
     confidences, paired_grades = [], []
     for statement, grade in zip(evaluation.statements, grades, strict=True):
         if grade is not None and not isinstance(statement.confidence, NoValue):

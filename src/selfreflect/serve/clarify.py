@@ -26,7 +26,7 @@ from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling, 
 from selfreflect.render.text import one_line
 from selfreflect.serve.reply import AnswerShare
 from selfreflect.serve.texts import texts
-from selfreflect.stats import Floats
+from selfreflect.stats import Floats, defined
 from selfreflect.text import fill, numbered
 from selfreflect.uncertainty.asking.parsing import parse_numbered
 from selfreflect.uncertainty.asking.prompts import described, quoted
@@ -203,7 +203,7 @@ def _legible(predicted: Reply | Refusal, hypotheses: int, options: int) -> list[
     if isinstance(predicted, Refusal):
         return []
     tables = [parse_prediction(one.text, hypotheses, options) for one in predicted.completions]
-    return [one for one in tables if one is not None]
+    return defined(tables)
 
 
 def _first_fault(replies: Sequence[Reply | Refusal]) -> str:

@@ -112,7 +112,7 @@ class Reflector:
         plan = self._plan(chat)
         session = Session(model, on_open)
         reply, drafts = await self._draw(plan, session)
-        texts = tuple(completion.text for completion in reply.completions)
+        texts = reply.texts
         classes, confidence = await self._read(plan, chat.question, texts)
         question = Question(id=id_, text=chat.question, context=chat.context)
         summaries = _named(drafts, id_)

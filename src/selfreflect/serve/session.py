@@ -81,7 +81,7 @@ class Session:
             return _usable(await self.ask(request))
         own = replace(request, n=0)
         reply = Reply(completions=())
-        while count := await more([completion.text for completion in reply.completions]):
+        while count := await more(reply.texts):
             own = replace(own, n=own.n + count, earlier=_samples(reply))
             reply = _usable(await self.ask(own))
         return reply
@@ -144,8 +144,8 @@ def answer_set(
     sampling = request.sampling
     return AnswerSet(
         question_id=question.id,
-        masked_out=tuple(one.text for one in masked_out.completions),
-        conditioning=tuple(one.text for one in conditioning.completions),
+        masked_out=masked_out.texts,
+        conditioning=conditioning.texts,
         model=model.name,
         revision=model.revision,
         temperature=sampling.temperature,

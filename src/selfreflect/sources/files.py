@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from selfreflect.errors import DataError, MissingExtraError, excerpt
 from selfreflect.records import question_id
@@ -370,6 +370,11 @@ _TYPE_NAMES = {
 def type_name(value: object) -> str:
     """Name the type of a parsed value for a message."""
     return _TYPE_NAMES.get(type(value), type(value).__name__)
+
+
+def is_text_list(value: object) -> TypeGuard[list[str]]:
+    """Whether a value of a row is a list of texts."""
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
 
 def listed(names: Iterable[str], limit: int = 12) -> str:

@@ -20,7 +20,7 @@ import msgspec
 
 from selfreflect.errors import DataError, MissingExtraError, excerpt
 from selfreflect.sources.columns import QUESTION_COLUMNS, metadata
-from selfreflect.sources.files import Content, Row, parse_rows
+from selfreflect.sources.files import Content, Row, is_text_list, parse_rows
 from selfreflect.text import counted
 
 MAX_MEMBERS = 200_000
@@ -252,7 +252,7 @@ def _lm_eval_log(name: str, samples: Iterable[Row]) -> Log:
 def _lm_eval_fields(sample: Row) -> dict[str, Any]:
     requests = sample.fields["resps"]
     repeats = requests[0] if isinstance(requests, list) and len(requests) == 1 else None
-    if not isinstance(repeats, list) or not all(isinstance(answer, str) for answer in repeats):
+    if not is_text_list(repeats):
         raise sample.error(
             "its 'resps' are not generated answers (a task of output_type generate_until has them, multiple "
             "choice has likelihoods)"

@@ -7,7 +7,7 @@ from typing import Any
 
 from selfreflect.errors import excerpt
 from selfreflect.logprobs import UNKNOWN_LOGPROB, Logprobs, Tokens, TokenValues
-from selfreflect.sources.files import Row, type_name
+from selfreflect.sources.files import Row, is_text_list, type_name
 from selfreflect.sources.item_rows import ItemRow, list_in
 
 TOKEN_COLUMNS = ("logprobs", "tokens", "self_certainty")
@@ -92,7 +92,7 @@ def _tokens(row: Row, answers: Sequence[str]) -> Tokens:
         return ()
     _require_one_each(row, "tokens", values, answers)
     for number, (texts, answer) in enumerate(zip(values, answers, strict=True), 1):
-        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        if not is_text_list(texts):
             raise row.error(f"entry {number} of the field 'tokens' must be a list of texts")
         if "".join(texts).strip() != answer.strip():
             raise row.error(f"the tokens of answer {number} do not spell it: {excerpt(''.join(texts))}")

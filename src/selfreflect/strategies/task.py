@@ -79,5 +79,5 @@ StrategyFunction: TypeAlias = Callable[[Task], Strategy]
 def draw_samples(task: Task) -> Generator[Request | Sequence[Request], list[Reply], list[str]]:
     """Draw fresh answers: ``samples = yield from draw_samples(task)``. An empty list if all are blank."""
     [reply] = yield task.sample_request()
-    samples = [completion.text for completion in reply.completions]
+    samples = list(reply.texts)
     return samples if any(sample.strip() for sample in samples) else []

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from selfreflect.errors import ConfigError, nearest
+from selfreflect.stats import defined
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.asking.verdicts import judge_answers
 from selfreflect.uncertainty.classes import last_number, normalised, threshold_of
@@ -64,7 +65,7 @@ class Correctness:
             self._judge(self._asker, questions, answers)
         if self._embed is not None:
             gold = [text for question in questions for text in question.gold]
-            self._embed.prepare([*gold, *(text for text in answers if text is not None)])
+            self._embed.prepare([*gold, *defined(answers)])
 
     def __call__(
         self, question: AnsweredQuestion, answer: str | None, judged: str | None = None

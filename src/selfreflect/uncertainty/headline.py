@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from selfreflect.stats import defined
 from selfreflect.text import counted
 from selfreflect.uncertainty.assess import Assessment, Prediction, present
 from selfreflect.uncertainty.estimators import ESTIMATORS
@@ -56,7 +57,7 @@ class Headline:
 
     def about(self) -> list[str]:
         """What the lead rests on."""
-        labels = [one for one in self._assessment.labels[self._correctness] if one is not None]
+        labels = defined(self._assessment.labels[self._correctness])
         share = sum(labels) / len(labels)
         sentences = [
             f"{share:.1%} of the judged answers to {counted(len(labels), 'question')} are correct "

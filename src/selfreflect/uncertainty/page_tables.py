@@ -11,6 +11,7 @@ from selfreflect.uncertainty.assess import Assessment, Prediction
 from selfreflect.uncertainty.estimators import ESTIMATORS
 from selfreflect.uncertainty.length_audit import LengthAudit
 from selfreflect.uncertainty.measures import Measurement, definitions
+from selfreflect.uncertainty.question import sample_sizes
 from selfreflect.uncertainty.reliability import ReliabilityBin
 from selfreflect.uncertainty.tables import range_text, row_name, undefined_notes
 
@@ -70,7 +71,7 @@ def _facts(assessment: Assessment, row: Prediction, samples: str) -> tuple[Cell,
 
 def sample_numbers(assessment: Assessment) -> str:
     """How many answers each question has."""
-    sizes = sorted({len(question.answers) for question in assessment.questions})
+    sizes = sample_sizes(assessment.questions)
     return f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -75,6 +75,16 @@ class AnsweredQuestion:
     """A person's label."""
     values: Mapping[str, float | NoValue] = field(default_factory=dict)
     """Values of estimators that were measured before, such as by the judge of a run."""
+
+
+def sample_sizes(questions: Iterable[AnsweredQuestion]) -> list[int]:
+    """The numbers of answers that questions have, each once, in order."""
+    return sorted({len(question.answers) for question in questions})
+
+
+def has_gold(questions: Iterable[AnsweredQuestion]) -> bool:
+    """Whether any question has a right answer."""
+    return any(question.gold for question in questions)
 
 
 def token_fields(records: Sequence[AnswerTokens | NoLogprobs]) -> dict[str, Any]:

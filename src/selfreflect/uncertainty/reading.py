@@ -16,12 +16,13 @@ from typing import Any, NamedTuple
 
 from selfreflect.errors import excerpt
 from selfreflect.sources.columns import item_columns
-from selfreflect.sources.files import Row, RowIds, listed, type_name
+from selfreflect.sources.files import Row, RowIds, is_text_list, listed, type_name
 from selfreflect.sources.item_rows import ItemRow, Reading, item_rows
 from selfreflect.sources.items import separated_cell
 from selfreflect.sources.row_files import read_row_file
 from selfreflect.sources.token_columns import TOKEN_COLUMNS, field_list, field_value, token_values
-from selfreflect.uncertainty.question import AnsweredQuestion
+from selfreflect.stats import defined
+from selfreflect.uncertainty.question import AnsweredQuestion, has_gold
 
 _OF_QUESTION = ("aliases", "confidence", "length", "correct")
 _RESPONSE = "response"
@@ -116,7 +117,7 @@ def _notes(items: list[ItemRow], questions: list[AnsweredQuestion], is_log: bool
     references = sorted({item.columns.reference for item in items} - {""})
     if is_log and any(field_value(item.row, "target") for item in items):
         references.append("target")
-    if references and not any(question.gold for question in questions):
+    if references and not has_gold(questions):
         option = f"--gold {shlex.quote(references[0])}"
         notes.append(f"{excerpt(references[0])} may hold the right answers; then add {option}")
     cell = separated_cell(items)
@@ -132,7 +133,7 @@ def _question(item: ItemRow, row: Row, ids: RowIds, gold: str) -> AnsweredQuesti
     if item.given_halves:
         answers = (*item.given_halves[0], *item.given_halves[1])
     else:
-        answers = tuple(answer for answer in item.answers if answer is not None)
+        answers = tuple(defined(item.answers))
     confidence = _number(row, "confidence", 0, 1)
     if not answers and confidence is None:
         raise row.error(
@@ -141,7 +142,7 @@ def _question(item: ItemRow, row: Row, ids: RowIds, gold: str) -> AnsweredQuesti
             "understood"
         )
     aliases = field_list(row, "aliases")
-    if not all(isinstance(one, list) and all(isinstance(text, str) for text in one) for one in aliases):
+    if not all(map(is_text_list, aliases)):
         raise row.error("the field 'aliases' must be a list of lists of texts")
     values = token_values(item, answers)
     return AnsweredQuestion(

@@ -14,7 +14,7 @@ from selfreflect.text import counted
 from selfreflect.uncertainty.assess import Assessment, Prediction, SizedCalibration, present
 from selfreflect.uncertainty.estimators import ESTIMATORS, Estimator
 from selfreflect.uncertainty.measures import Measurement, definitions, measure_all
-from selfreflect.uncertainty.question import NoValue
+from selfreflect.uncertainty.question import NoValue, sample_sizes
 from selfreflect.uncertainty.tally import Tally
 
 BASELINES = {"constant": "constant (base rate)", "isotonic": "isotonic", "length": "length only"}
@@ -56,7 +56,7 @@ def range_text(info: Estimator) -> str:
 
 def assessment_notes(assessment: Assessment) -> list[str]:
     """Say what the values were made of, and which are missing for which reason."""
-    sizes = sorted({len(question.answers) for question in assessment.questions})
+    sizes = sample_sizes(assessment.questions)
     samples = counted(sizes[0], "sample") if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]} samples"
     notes = [
         f"{counted(len(assessment.questions), 'question')}, {samples} each. Classes: "

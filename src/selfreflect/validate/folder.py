@@ -111,7 +111,7 @@ def _plain_table(table: Table) -> tuple[list[str], list[list[Cell]]]:
     rows: list[list[Cell]] = []
     for row in table.rows:
         rows.append([float(cell) if isinstance(cell, float) else cell for cell in row])
-    return [column.heading for column in table.columns], rows
+    return table.headings, rows
 
 
 def _to_page(finding: Finding, made_with: Mapping[str, Any]) -> str:

@@ -14,7 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from selfreflect.errors import MissingExtraError
-from selfreflect.stats import FEWEST_CORRELATED, Estimate, Floats, clear_sign, mean_interval, sign_flip_p
+from selfreflect.stats import (
+    FEWEST_CORRELATED,
+    Estimate,
+    Floats,
+    clear_sign,
+    defined,
+    mean_interval,
+    sign_flip_p,
+)
 
 Kind = Literal["spearman", "pearson"]
 Numbers = Sequence[float] | Floats
@@ -233,7 +241,7 @@ def bootstrap(statistic: Callable[[Indices], float | None], n: int, *, seed: int
         return no_interval
     rng = np.random.default_rng(seed)
     resampled = [statistic(rng.integers(0, n, n)) for _ in range(RESAMPLES)]
-    values = [value for value in resampled if value is not None]
+    values = defined(resampled)
     if len(values) < 0.95 * RESAMPLES:
         return no_interval
     low, high = np.quantile(values, [0.025, 0.975])

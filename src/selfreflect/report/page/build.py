@@ -13,7 +13,7 @@ from selfreflect.report.page.frame import render_page
 from selfreflect.report.page.judge_part import judge_part
 from selfreflect.report.page.uncertainty_part import UncertaintyPart
 from selfreflect.report.page.view import Grouping, packed, run_data
-from selfreflect.report.question_table import QUESTION_COLUMNS
+from selfreflect.report.question_table import QUESTION_HEADINGS
 from selfreflect.report.run_records import RunRecords
 from selfreflect.report.strategy_results import sorted_strategies
 from selfreflect.store.trim import PARTS
@@ -77,7 +77,7 @@ def report_page(
     index = {
         "runs": indices,
         "judges": list(judges.values()),
-        "columns": [column.heading for column in QUESTION_COLUMNS],
+        "columns": QUESTION_HEADINGS,
         "left_out": list(left_out),
         "csv": csv,
         "grouped": grouped,

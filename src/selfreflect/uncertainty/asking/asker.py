@@ -113,7 +113,7 @@ class Asker:
             return ModelReplies(**facts, failure=result.kind, message=result.message)
         return ModelReplies(
             **facts,
-            texts=tuple(completion.text for completion in result.completions),
+            texts=result.texts,
             finishes=tuple(completion.finish for completion in result.completions),
             first_tokens=result.completions[0].first_tokens,
             tokens=result.tokens,

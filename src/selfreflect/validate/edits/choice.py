@@ -13,7 +13,7 @@ from selfreflect.errors import ConfigError
 from selfreflect.models.base import seed_for
 from selfreflect.render.plots import Curve, Plot
 from selfreflect.sources.items import Item
-from selfreflect.stats import Estimate, Floats
+from selfreflect.stats import Estimate, Floats, defined
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.edits.statements import CORRELATION, RESPONSES, Possibility, Statement, apportioned
 from selfreflect.validate.statistics import (
@@ -200,7 +200,7 @@ class MultipleChoice:
 
 
 def _mean(correlations: Sequence[float | None]) -> Estimate:
-    return bounded_mean([value for value in correlations if value is not None], -1, 1)
+    return bounded_mean(defined(correlations), -1, 1)
 
 
 def _correlation_row(metric: MetricInfo, rank: Estimate, linear: Estimate, n: int, of: int) -> Row:

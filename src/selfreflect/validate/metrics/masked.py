@@ -15,7 +15,13 @@ from selfreflect.metric import distance
 from selfreflect.metric.distance import Formula
 from selfreflect.metric.engine.reference import Reference
 from selfreflect.metric.engine.tree import build_tree
-from selfreflect.metric.prompts import CannotScoreError, QuestionPrompts, encode, prepare, summary_prompts
+from selfreflect.metric.prompts import (
+    CannotScoreError,
+    QuestionPrompts,
+    encode_words,
+    prepare,
+    summary_prompts,
+)
 from selfreflect.metric.tasks import JUDGE_TEMPERATURE, masked_words, reference_context
 from selfreflect.models.judge import Judge
 from selfreflect.sources.items import Item
@@ -95,10 +101,8 @@ class Masked(JudgeMetrics):
         if not words:
             return {}
         context = reference_context(item.question, item.conditioning)
-        conversations = [context.conversation(word.masked) for word in words]
-        what = "the conditioning answers with a masked-out task"
         try:
-            reference = encode(self.judge, conversations, [word.text for word in words], what)
+            reference = encode_words(self.judge, context, words, "the conditioning answers")
         except CannotScoreError as error:
             return dict.fromkeys(item.summaries.values(), undefined(error))
         return self._distances(item, replace(task, words=words, reference=reference), ["selfreflect"])

@@ -15,7 +15,7 @@ from selfreflect.render.plots import Curve, Plot
 from selfreflect.render.table import Cell
 from selfreflect.report.paste_curve import PasteCurve, mean_curve
 from selfreflect.sources.items import Item
-from selfreflect.stats import Estimate, mean_interval
+from selfreflect.stats import Estimate, defined, mean_interval
 from selfreflect.text import counted
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.statistics import Indices, bootstrap
@@ -158,7 +158,7 @@ class AgainstControls:
             for name in item.summaries:
                 of_item.setdefault(MORE_SUBSETS.get(name, name), []).append(numbers.get((item.id, name)))
             for name, of_subsets in of_item.items():
-                values = [value for value in of_subsets if value is not None]
+                values = defined(of_subsets)
                 if len(values) == len(of_subsets):
                     by_name[name][item.id] = fmean(values)
         return by_name

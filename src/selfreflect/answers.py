@@ -130,7 +130,7 @@ def _record(
             message = f"{ends[kind]} of {len(reply.completions)} answers {problem}"
             return Failure(question_id=question.id, stage="answers", kind=kind, message=message)
     texts = reply.texts
-    if not any(text.strip() for text in texts):
+    if not any(map(str.strip, texts)):
         message = f"all {len(texts)} answers are blank"
         return Failure(question_id=question.id, stage="answers", kind="no_answers", message=message)
     half = request.n // 2

@@ -139,7 +139,7 @@ def _pieces(answer: str, texts: Sequence[str | None]) -> dict[int, str] | None:
 def _end_of_turn(answer: str, texts: Sequence[str | None]) -> str:
     """The last token if it is one of the chat format, which some servers send as text; a short answer may
     occur in it."""
-    last = next((text for text in reversed(texts) if text), "")
+    last = next(filter(None, reversed(texts)), "")
     return last if _MARKER.fullmatch(last) and not answer.endswith(last) else ""
 
 

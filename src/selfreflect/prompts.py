@@ -125,7 +125,7 @@ def check_known(path: Path | None, what: str, name: str, entries: Mapping[str, o
 def _checked_text(where: str, key: str, text: object, default: str) -> str:
     if not isinstance(text, str):
         raise ConfigError(f"{where} must be a text, not {excerpt(text)}")
-    if key == "marker" and not any(character.isalnum() for character in text):
+    if key == "marker" and not any(map(str.isalnum, text)):
         raise ConfigError(
             f"{where} needs at least one letter or digit to be distinguishable from the reasoning"
         )

@@ -387,7 +387,7 @@ class Information(_Shown, frozen=True, kw_only=True):
 
     def _words(self) -> str:
         words = []
-        for word in next((answer for answer in self.answers if answer), ()):
+        for word in next(filter(None, self.answers), ()):
             title = f"{word.told:.1f} of {word.available:.1f} bits"
             words.append((word.text, word.told / 8, title))
         return shaded_words(words)

@@ -84,6 +84,11 @@ class RunDirectory:
         return max(status.st_mtime for status in self.files.values())
 
     @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(status.st_size for status in self.files.values())
+
+    @property
     def version(self) -> tuple[tuple[str, int, int], ...]:
         """Changes with the records."""
         return tuple((name, status.st_mtime_ns, status.st_size) for name, status in self.files.items())
@@ -158,7 +163,7 @@ class Library:
             StoreError: the run is damaged, too large for a page, or contains links or special files.
         """
         directory = self.directory(id_)
-        if sum(status.st_size for status in directory.files.values()) > _MAX_OPENED:
+        if directory.size > _MAX_OPENED:
             raise StoreError(
                 f"run {directory.name!r} is too large to open here; make a page with: selfreflect report"
             )

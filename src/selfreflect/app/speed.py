@@ -112,7 +112,7 @@ class Speed:
         paces: dict[ModelStage, list[Pace]] = {"answers": [], "summaries": [], "scores": []}
         lengths = []
         for directory in self._library.listing()[:_RECENT]:
-            if sum(status.st_size for status in directory.files.values()) > _LARGEST:
+            if directory.size > _LARGEST:
                 continue
             run_paces, length, is_brief = _paces(directory.path, directory.version)
             for pace in run_paces:

@@ -61,7 +61,7 @@ def bench_command(
     # bench needs NumPy, which other commands should not wait for
     from selfreflect.bench.result import SCHEDULES
 
-    letters = [letter.strip() for letter in only.split(",")]
+    letters = list(map(str.strip, only.split(",")))
     for letter in letters:
         if letter not in SCHEDULES:
             raise ConfigError(f"--only takes some of {', '.join(SCHEDULES)}, not {letter!r}")

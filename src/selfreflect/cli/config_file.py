@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from selfreflect.config import SAMPLED_ALIKE, Config, ExecutionConfig, Flag, Placement, Price, notes_of
+from selfreflect.config.flags import fields_of
 from selfreflect.records import STAGES, Record
 
 SCHEMA_FILE = "selfreflect.schema.json"
@@ -64,7 +65,7 @@ def _following(row: SettingRow) -> SettingRow:
 
 
 def _rows(settings: type[msgspec.Struct]) -> Iterator[SettingRow]:
-    fields = {field.name: field for field in msgspec.structs.fields(settings)}
+    fields = fields_of(settings)
     for key, note in notes_of(settings).items():
         default = None if fields[key].required else fields[key].default
         values = note.range.description if note.range else ""

@@ -29,6 +29,7 @@ import typer
 from typer.core import TyperCommand
 
 from selfreflect.config import Config, Flag, flags_in_file, flags_of, load_config, read_config, read_execution
+from selfreflect.config.flags import fields_of
 from selfreflect.errors import SelfReflectError
 from selfreflect.grouping import group_indices
 from selfreflect.pipeline.options import ExecutionOptions
@@ -273,7 +274,7 @@ def takes(
         parameters: list[inspect.Parameter] = []
         for parameter in signature.parameters.values():
             if parameter.annotation is Overrides:
-                parameters += [option.parameter() for option in options.values()]
+                parameters += map(_Option.parameter, options.values())
             else:
                 parameters.append(parameter.replace(kind=_KEYWORD))
 
@@ -307,10 +308,10 @@ def _options(classes: Mapping[str, type[msgspec.Struct]], only: Collection[str] 
     options: dict[str, _Option] = {}
     for section, settings in classes.items():
         types = get_type_hints(settings)
-        defaults = {field.name: field.default for field in msgspec.structs.fields(settings)}
+        fields = fields_of(settings)
         for field, flag in flags_of(settings).items():
             if only is None or flag.name in only:
-                option = options.setdefault(flag.name, _Option(flag, types[field], defaults[field], []))
+                option = options.setdefault(flag.name, _Option(flag, types[field], fields[field].default, []))
                 option.fields.append((section, field))
     if unknown := {*(only or ())} - options.keys():
         raise ValueError(f"{', '.join(classes)} have no {', '.join(sorted(unknown))}")

@@ -86,6 +86,11 @@ def notes_of(settings: type[msgspec.Struct]) -> dict[str, Flag | Key]:
     return notes
 
 
+def fields_of(settings: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
+    """The fields of a settings class by name, with their defaults."""
+    return {field.name: field for field in msgspec.structs.fields(settings)}
+
+
 def flags_of(settings: type[msgspec.Struct]) -> dict[str, Flag]:
     """The flags of a settings class by field; fields that only TOML files set have none."""
     return {field: note for field, note in notes_of(settings).items() if isinstance(note, Flag)}
@@ -97,10 +102,10 @@ def check_values(settings: msgspec.Struct, section: str = "") -> None:
     Raises:
         ConfigError: a value is out of range; the message names the flag, and the key if there is a section.
     """
-    defaults = {field.name: field.default for field in msgspec.structs.fields(settings)}
+    fields = fields_of(type(settings))
     for field, note in notes_of(type(settings)).items():
         value = getattr(settings, field)
-        if value == defaults[field]:
+        if value == fields[field].default:
             continue
         key = f"{section}.{field}"
         name = key

@@ -8,7 +8,7 @@ from typing import Any, get_origin, get_type_hints
 
 import msgspec
 
-from selfreflect.config.flags import check_values, flags_of
+from selfreflect.config.flags import check_values, fields_of, flags_of
 from selfreflect.config.places import type_error
 from selfreflect.config.sections import (
     MEASURES,
@@ -107,7 +107,7 @@ def read_execution(path: Path) -> dict[str, Any]:
 
 def _check_keys(path: Path, name: str, table: Any, settings: type[Record]) -> None:
     """Check that a table, and the tables in it, have all keys that a settings class needs, and no others."""
-    fields = {field.name: field for field in msgspec.structs.fields(settings)}
+    fields = fields_of(settings)
     for key, value in _table(path, name, table).items():
         try:
             check_known(path, f"key in [{name}]" if name else "section", key, fields)

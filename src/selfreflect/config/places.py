@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from selfreflect.config.flags import flags_of, notes_of
+from selfreflect.config.flags import fields_of, flags_of, notes_of
 from selfreflect.config.sections import Config
 from selfreflect.errors import excerpt
 from selfreflect.records import STAGES
@@ -73,7 +73,7 @@ def _example(section: str, key: str) -> str:
     kind = type(getattr(Config(), section, None))  # prices and Ray's actors have sections in sections
     if not issubclass(kind, msgspec.Struct):
         return ""
-    fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    fields = fields_of(kind)
     if key not in fields:
         return ""
     value = fields[key].default

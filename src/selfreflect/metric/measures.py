@@ -124,7 +124,7 @@ class Measures:
             if limits is not None and limits.tokens is not None:
                 share = int(INFORMATION_SHARE * limits.tokens) if self.scores else limits.tokens
                 some, tokens = within_budget(judge, question, answers, texts, reader, share, most_answers)
-                if not tokens and any(answer.strip() for answer in answers.masked_out):
+                if not tokens and any(map(str.strip, answers.masked_out)):
                     why = f"{share} judge tokens of the budget do not suffice for a single answer"
                     raise CannotScoreError("over_budget", why)
                 answers = some

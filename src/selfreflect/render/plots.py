@@ -260,7 +260,7 @@ def _for_page(text: str) -> str:
 def _restyle(node: ElementTree.Element) -> None:
     classes = []
     for declaration in filter(None, node.attrib.pop("style", "").split(";")):
-        name, value = (part.strip() for part in declaration.split(":", 1))
+        name, value = map(str.strip, declaration.split(":", 1))
         if value in _CLASSES:
             classes.append(f"{_CLASSES[value]}-{name}")
         elif name != "font-family":

@@ -91,8 +91,7 @@ def dataset_files(scorings: Sequence[RunRecords], title: str) -> dict[str, bytes
     )
     tables = {"summaries": _summaries(scorings), "answers": _answers(run)}
     files = {"README.md": card.encode("utf-8", "backslashreplace")}
-    files |= {f"data/{name}.parquet": parquet_bytes(table) for name, table in tables.items()}
-    return files | saved_to_disk(tables)
+    return files | table_files(tables)
 
 
 def require_datasets() -> None:
@@ -103,7 +102,13 @@ def require_datasets() -> None:
         raise MissingExtraError("writing a data set", "datasets") from None
 
 
-def parquet_bytes(table: Any) -> bytes:
+def table_files(tables: Mapping[Any, Any]) -> dict[str, bytes]:
+    """The files of some Arrow tables by path in a folder, for ``load_dataset`` and ``load_from_disk``."""
+    files = {f"data/{name}.parquet": _parquet_bytes(table) for name, table in tables.items()}
+    return files | _saved_to_disk(tables)
+
+
+def _parquet_bytes(table: Any) -> bytes:
     """Write an Arrow table as parquet."""
     import pyarrow.parquet as pq
 
@@ -112,7 +117,7 @@ def parquet_bytes(table: Any) -> bytes:
     return buffer.getvalue()
 
 
-def saved_to_disk(tables: Mapping[Any, Any]) -> dict[str, bytes]:
+def _saved_to_disk(tables: Mapping[Any, Any]) -> dict[str, bytes]:
     """Return what ``DatasetDict.save_to_disk`` writes of some Arrow tables, by path in its folder."""
     import datasets
 

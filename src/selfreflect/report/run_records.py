@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from selfreflect.errors import DataError, excerpt, nearest
 from selfreflect.records import (
@@ -21,6 +21,7 @@ from selfreflect.records import (
 )
 from selfreflect.store.trim import lean
 
+T = TypeVar("T")
 Key = tuple[str, str]
 """(question id, strategy)"""
 
@@ -114,13 +115,18 @@ class RunRecords:
 
     def strategy_scores(self, strategy: str) -> dict[str, Score]:
         """Map question ids to the strategy's scores."""
-        keys = [(id_, strategy) for id_ in self.questions]
-        return {key[0]: self.scores[key] for key in keys if key in self.scores}
+        return self._by_question(self.scores, strategy)
 
     def strategy_information(self, strategy: str) -> dict[str, Information]:
         """Map question ids to what the strategy's summaries tell."""
-        keys = [(id_, strategy) for id_ in self.questions]
-        return {key[0]: self.information[key] for key in keys if key in self.information}
+        return self._by_question(self.information, strategy)
+
+    def strategy_summaries(self, strategy: str) -> dict[str, Summary]:
+        """Map question ids to the strategy's summaries."""
+        return self._by_question(self.summaries, strategy)
+
+    def _by_question(self, records: Mapping[Key, T], strategy: str) -> dict[str, T]:
+        return {id_: records[id_, strategy] for id_ in self.questions if (id_, strategy) in records}
 
     @cached_property
     def failures_by_score(self) -> dict[Key, Failure]:

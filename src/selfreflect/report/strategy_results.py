@@ -68,7 +68,7 @@ def strategy_results(run: RunRecords) -> list[StrategyResult]:
         own_information = run.strategy_information(name)
         own_scores = run.strategy_scores(name)
         bits = INFORMATION.of_strategy(run, name)
-        summaries = {id_: run.summaries[id_, name] for id_ in run.questions if (id_, name) in run.summaries}
+        summaries = run.strategy_summaries(name)
         lengths = [len(summary.text.split()) for summary in summaries.values()]
         failures = {id_ for id_, strategy in failure_keys if strategy == name}
         by_hand = summaries and not any(summary.model for summary in summaries.values())

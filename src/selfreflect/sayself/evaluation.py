@@ -119,7 +119,7 @@ def draw_answers(questions: Sequence[ClusteredQuestion], asker: Asker, n: int) -
     inquiries = [one._replace(step="samples", n=n, temperature=1.0) for one in _plain_inquiries(questions)]
     for question, reply in zip(questions, asker.ask(inquiries), strict=True):
         answers = [parse_statement(text).answer for text in reply.texts]
-        results.append(_plain(question, tuple(answer for answer in answers if answer)))
+        results.append(_plain(question, tuple(filter(None, answers))))
     return results
 
 

@@ -186,7 +186,7 @@ def read_question(data: bytes) -> ChatRequest:
         data=data,
         messages=tuple(messages),
         n=body.n or 1,
-        stop=tuple(text for text in stop if text),
+        stop=tuple(filter(None, stop)),
         seed=body.seed,
         temperature=body.temperature,
         top_p=body.top_p,

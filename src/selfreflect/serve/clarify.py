@@ -167,7 +167,7 @@ def parse_candidates(text: str) -> list[_Candidate]:
     candidates: dict[str, _Candidate] = {}
     for line in () if isinstance(lines, NoValue) else lines:
         question, *options = (one_line(part.strip(' \t*"')) for part in line.split("|"))
-        options = [option for option in options if option]
+        options = list(filter(None, options))
         distinct = set(map(normal_form, options))
         if not question or not OPTIONS[0] <= len(options) <= OPTIONS[1] or len(distinct) < len(options):
             continue

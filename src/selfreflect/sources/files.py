@@ -9,6 +9,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
@@ -257,7 +258,7 @@ def _csv_rows(content: Content) -> Iterator[Row]:
                 header = cells
                 # a data frame's index comes without a name, in front
                 names = header[1:] if len(header) > 1 and not header[0] else header
-                if not all(cell.strip() for cell in names) or len(set(names)) < len(names):
+                if not all(map(str.strip, names)) or len(set(names)) < len(names):
                     raise DataError(
                         f"{content.name}: the first line must be a header that names every column "
                         f"differently; it is {excerpt(header)}"
@@ -370,6 +371,11 @@ _TYPE_NAMES = {
 def type_name(value: object) -> str:
     """Name the type of a parsed value for a message."""
     return _TYPE_NAMES.get(type(value), type(value).__name__)
+
+
+def field_names(rows: Iterable[Row]) -> list[str]:
+    """The names of all fields of some rows, in order."""
+    return list(dict.fromkeys(chain.from_iterable(row.fields for row in rows)))
 
 
 def is_text_list(value: object) -> TypeGuard[list[str]]:

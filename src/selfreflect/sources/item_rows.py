@@ -23,7 +23,7 @@ from selfreflect.sources.columns import (
     item_columns,
     metadata,
 )
-from selfreflect.sources.files import ROWS_BETWEEN_PROGRESS, Row, listed, type_name
+from selfreflect.sources.files import ROWS_BETWEEN_PROGRESS, Row, field_names, listed, type_name
 
 Texts = tuple[str, ...]
 
@@ -154,7 +154,7 @@ def item_rows(
 
 
 def _check_assigned(rows: Sequence[Row], assigned: Mapping[str, str]) -> None:
-    names = list({name: None for row in rows for name in row.fields}) if assigned else []
+    names = field_names(rows) if assigned else []
     for role, column in assigned.items():
         if role not in ROLES:
             hint = f" Did you mean --column {column}={role}?" if column in ROLES and role in names else ""
@@ -260,8 +260,7 @@ def _texts(row: Row, name: str, reading: Reading) -> Texts:
     """A list of texts. A text can hold one: in a cell, or where answers are separated by something."""
     values = row.fields[name]
     if reading.separator and isinstance(values, str) and values.lstrip()[:1] != "[":
-        parts = [part.strip() for part in values.split(reading.separator)]
-        return tuple(part for part in parts if part)
+        return tuple(filter(None, map(str.strip, values.split(reading.separator))))
     if reading.cells and isinstance(values, str):
         values = list_in(values) if values.strip() else []
         if values is None:
@@ -355,7 +354,7 @@ def _order(row: Row, column: str, cells: bool) -> tuple[Texts, ...]:
             orders = msgspec.convert(chains, tuple[Texts, ...])
         except msgspec.ValidationError:
             continue
-        return tuple(chain for chain in orders if chain)
+        return tuple(filter(None, orders))
     raise row.error(
         'the field \'order\' must list names of summaries, best first, as in ["good", "bad"], or be a '
         "list of such lists"

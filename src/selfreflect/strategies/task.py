@@ -80,4 +80,4 @@ def draw_samples(task: Task) -> Generator[Request | Sequence[Request], list[Repl
     """Draw fresh answers: ``samples = yield from draw_samples(task)``. An empty list if all are blank."""
     [reply] = yield task.sample_request()
     samples = list(reply.texts)
-    return samples if any(sample.strip() for sample in samples) else []
+    return samples if any(map(str.strip, samples)) else []

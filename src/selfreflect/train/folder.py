@@ -10,7 +10,7 @@ from typing import Any
 
 from selfreflect.records import Question, dump_line
 from selfreflect.render.text import markdown_text
-from selfreflect.report.dataset import encodable, parquet_bytes, require_datasets, saved_to_disk
+from selfreflect.report.dataset import encodable, require_datasets, table_files
 from selfreflect.text import counted
 from selfreflect.train.rows import Kind, Row, RowOptions, TrainingRows
 from selfreflect.train.splits import SPLITS, Percentages, Split, split_questions
@@ -109,8 +109,7 @@ def training_files(
     files = {"README.md": encodable(card).encode(), "splits.json": (dump_line(record) + "\n").encode()}
     for name, rows in by_split.items():
         files[f"{name}.jsonl"] = "".join(dump_line(row) + "\n" for row in rows).encode()
-    files |= {f"data/{name}.parquet": parquet_bytes(table) for name, table in tables.items()}
-    return files | saved_to_disk(tables)
+    return files | table_files(tables)
 
 
 def _facts(kind: Kind, options: RowOptions, origin: Origin) -> dict[str, Any]:

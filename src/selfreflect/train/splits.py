@@ -22,7 +22,7 @@ def parse_percentages(text: str) -> Percentages:
     Raises:
         ConfigError: these are not three whole numbers that sum to 100.
     """
-    parts = [part.strip() for part in text.split(",")]
+    parts = list(map(str.strip, text.split(",")))
     if len(parts) == 3 and all(part.isascii() and part.isdigit() and len(part) < 4 for part in parts):
         train, dev, test = map(int, parts)
         if train + dev + test == 100:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -74,13 +74,14 @@ class Assessment:
         method.rule.prepare(questions)
         if any(name in ("eigv", "deg", "ecc", "sentence_sar", "sar") for name in table):
             prepare(similarity, (text for question in questions for text in question.answers))
-        samples = [Samples(question, method.rule, similarity, relevance) for question in questions]
+        sample = partial(Samples, rule=method.rule, similarity=similarity, relevance=relevance)
+        samples = list(map(sample, questions))
         counted: frozenset[str] = frozenset()
         names = [name for name, estimator in table.items() if estimator.needs == "model"]
         if names:
             judged = [one.judged_answer for one in samples]
             questions, counted = ask_estimates(names, questions, judged, method.rule, method.asker)
-            samples = [Samples(question, method.rule, similarity, relevance) for question in questions]
+            samples = list(map(sample, questions))
         self.questions = questions
         self.method = method
         self.samples = samples

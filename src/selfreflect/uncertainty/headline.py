@@ -53,7 +53,7 @@ class Headline:
         if area.low is None or area.low <= _CHANCE:
             verb = f"{verb}, but not clearly better than guessing"
         parts = [f"{best.estimator} {verb}: AUROC {_with_interval(area)}", self._calibration_clause()]
-        return f"{'; '.join(part for part in [*parts, self._length_clause()] if part)}."
+        return f"{'; '.join(filter(None, [*parts, self._length_clause()]))}."
 
     def about(self) -> list[str]:
         """What the lead rests on."""
@@ -75,7 +75,7 @@ class Headline:
             sentences.append(
                 "The best of several looks a little better than it is, because these questions chose it."
             )
-        return [sentence for sentence in sentences if sentence]
+        return list(filter(None, sentences))
 
     @cached_property
     def _beyond_length(self) -> Difference | None:

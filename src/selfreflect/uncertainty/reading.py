@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from selfreflect.errors import excerpt
 from selfreflect.sources.columns import item_columns
-from selfreflect.sources.files import Row, RowIds, is_text_list, listed, type_name
+from selfreflect.sources.files import Row, RowIds, field_names, is_text_list, listed, type_name
 from selfreflect.sources.item_rows import ItemRow, Reading, item_rows
 from selfreflect.sources.items import separated_cell
 from selfreflect.sources.row_files import read_row_file
@@ -76,7 +76,7 @@ def read_answered_questions(
 
 def _reserved(rows: list[Row], gold: str, assigned: Mapping[str, str]) -> set[str]:
     """The columns that are no questions, answers or ids."""
-    names = list({name: None for row in rows for name in row.fields})
+    names = field_names(rows)
     reserved = {gold, *_OF_QUESTION, *TOKEN_COLUMNS} - set(assigned.values())
     others = [name for name in names if name not in reserved and name != _RESPONSE]
     columns = item_columns(others, assigned)

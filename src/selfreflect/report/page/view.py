@@ -143,7 +143,7 @@ def _scoring_view(
     guesses: bool = True,
 ) -> dict[str, Any]:
     """Convert the part of a question's view that depends on the judge."""
-    masked = [answer.split() for answer in answers.masked_out] if answers else []
+    masked = list(map(str.split, answers.masked_out)) if answers else []
     words_by_outcome = []
     places: list[set[int]] = [set() for _ in masked]
     for outcome in outcomes:
@@ -164,7 +164,7 @@ def _scoring_view(
 
 def guesses_view(score: Score, answers: AnswerSet, answer: int) -> dict[int, list[Any]]:
     """Convert the guesses for one masked-out answer, by word index, as in a summary's ``guesses``."""
-    words = _by_place(score.words, [text.split() for text in answers.masked_out])
+    words = _by_place(score.words, list(map(str.split, answers.masked_out)))
     return {word: _tokens(distance) for (place, word), distance in words.items() if place == answer}
 
 

@@ -67,9 +67,14 @@ class Prompts(Record, frozen=True, kw_only=True):
 
 
 @cache
-def _bundled() -> Mapping[str, Mapping[str, str]]:
-    file = resources.files("selfreflect") / "data" / "prompts.toml"
+def bundled_texts(name: str) -> Mapping[str, Mapping[str, str]]:
+    """Read the texts of a TOML file in ``data/``, by table and name."""
+    file = resources.files("selfreflect") / "data" / name
     return tomllib.loads(file.read_text(encoding="utf-8"))
+
+
+def _bundled() -> Mapping[str, Mapping[str, str]]:
+    return bundled_texts("prompts.toml")
 
 
 def load_prompts(path: Path | None = None) -> Prompts:

@@ -39,14 +39,14 @@ def fenced(text: str) -> str:
     return f"{fence}\n{text}\n{fence}"
 
 
+def quoted(text: str) -> str:
+    """Quote a text as JSON on one line, so that it cannot pass for part of a prompt."""
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(text, ensure_ascii=False))
+
+
 def numbered(answers: Sequence[str]) -> str:
-    """List answers, one line ``1. "…"`` each; JSON quoting keeps an answer on one line, so that it cannot
-    pose as several."""
-    lines = []
-    for number, answer in enumerate(answers, start=1):
-        literal = json.dumps(answer, ensure_ascii=False)
-        lines.append(f"{number}. " + _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", literal))
-    return "\n".join(lines)
+    """List answers, one line ``1. "…"`` each, so that none can pose as several."""
+    return "\n".join(f"{number}. {quoted(answer)}" for number, answer in enumerate(answers, start=1))
 
 
 def answer_list(answers: Sequence[str]) -> str:

@@ -17,8 +17,8 @@ from selfreflect.sayself.prompts import asked, listed_clusters, prompts, user_me
 from selfreflect.sayself.statement import StatedBelief, parse_statement, write_statement
 from selfreflect.stats import defined, paired_difference
 from selfreflect.store.replies import ModelReplies
+from selfreflect.text import quoted
 from selfreflect.uncertainty.asking.asker import Asker, Inquiry, reply_text
-from selfreflect.uncertainty.asking.prompts import quoted
 from selfreflect.uncertainty.asking.verdicts import parse_verdict
 from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.measures import Measurement, definitions, measure_all

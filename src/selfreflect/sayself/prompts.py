@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
-from functools import cache
-from importlib import resources
 
 from selfreflect.models.base import Message
+from selfreflect.prompts import bundled_texts
 from selfreflect.sayself.clusters import ClusteredQuestion
-from selfreflect.text import fenced, fill, normalise_question
-from selfreflect.uncertainty.asking.prompts import quoted
+from selfreflect.text import fenced, fill, normalise_question, quoted
 
 
-@cache
 def prompts() -> Mapping[str, Mapping[str, str]]:
     """The texts, by what they are for."""
-    file = resources.files("selfreflect") / "data" / "sayself_prompts.toml"
-    return tomllib.loads(file.read_text(encoding="utf-8"))
+    return bundled_texts("sayself_prompts.toml")
 
 
 def asked(question: str, context: str = "") -> str:

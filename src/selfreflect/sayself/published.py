@@ -17,8 +17,8 @@ from selfreflect.sayself.prompts import asked, user_message
 from selfreflect.sayself.statement import StatedBelief, parse_confidence
 from selfreflect.stats import defined
 from selfreflect.store.replies import ModelReplies
+from selfreflect.text import quoted
 from selfreflect.uncertainty.asking.asker import Asker, Inquiry, reply_text
-from selfreflect.uncertainty.asking.prompts import quoted
 from selfreflect.uncertainty.measures import measure
 from selfreflect.uncertainty.question import NoValue
 

@@ -12,8 +12,8 @@ from selfreflect.sayself.clusters import ClusteredQuestion
 from selfreflect.sayself.prompts import asked, listed_clusters, user_message
 from selfreflect.sayself.statement import SURE, has_marker
 from selfreflect.store.replies import ModelReplies
+from selfreflect.text import quoted
 from selfreflect.uncertainty.asking.asker import Asker, Inquiry
-from selfreflect.uncertainty.asking.prompts import quoted
 
 MAX_SENTENCES = 3
 FEWEST_WORDS = 6

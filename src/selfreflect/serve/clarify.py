@@ -27,9 +27,9 @@ from selfreflect.render.text import one_line
 from selfreflect.serve.reply import AnswerShare
 from selfreflect.serve.texts import texts
 from selfreflect.stats import Floats, defined
-from selfreflect.text import fill, numbered
+from selfreflect.text import fill, numbered, quoted
 from selfreflect.uncertainty.asking.parsing import parse_numbered
-from selfreflect.uncertainty.asking.prompts import described, quoted
+from selfreflect.uncertainty.asking.prompts import described
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 
 CANDIDATES = 5

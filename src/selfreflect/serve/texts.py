@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
-from functools import cache
-from importlib import resources
+
+from selfreflect.prompts import bundled_texts
 
 
-@cache
 def texts() -> Mapping[str, Mapping[str, str]]:
     """Prompts and sentences by table and name."""
-    file = resources.files("selfreflect") / "data" / "serve_prompts.toml"
-    return tomllib.loads(file.read_text(encoding="utf-8"))
+    return bundled_texts("serve_prompts.toml")

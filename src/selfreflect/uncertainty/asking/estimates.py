@@ -11,7 +11,7 @@ from typing import NamedTuple
 from selfreflect.errors import excerpt
 from selfreflect.models.base import Message
 from selfreflect.store.replies import ModelReplies
-from selfreflect.text import fill, numbered
+from selfreflect.text import fill, numbered, quoted
 from selfreflect.uncertainty.asking.asker import Asker, Inquiry, reply_text
 from selfreflect.uncertainty.asking.parsing import (
     StatedGuess,
@@ -21,7 +21,7 @@ from selfreflect.uncertainty.asking.parsing import (
     parse_truth,
     truth_of_token,
 )
-from selfreflect.uncertainty.asking.prompts import described, prompts, quoted
+from selfreflect.uncertainty.asking.prompts import described, prompts
 from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 

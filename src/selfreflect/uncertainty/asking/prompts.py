@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
-from functools import cache
-from importlib import resources
 
-from selfreflect.text import fenced, fill, normalise_question, numbered
+from selfreflect.prompts import bundled_texts
+from selfreflect.text import fenced, fill, normalise_question, quoted
 from selfreflect.uncertainty.question import AnsweredQuestion
 
 
-@cache
 def prompts() -> Mapping[str, Mapping[str, str]]:
     """The texts of ``data/uncertainty_prompts.toml``, by estimator."""
-    file = resources.files("selfreflect") / "data" / "uncertainty_prompts.toml"
-    return tomllib.loads(file.read_text(encoding="utf-8"))
-
-
-def quoted(text: str) -> str:
-    """Quote a text as JSON on one line, so that it cannot pass for part of a prompt."""
-    return numbered([text]).removeprefix("1. ")
+    return bundled_texts("uncertainty_prompts.toml")
 
 
 def described(question: AnsweredQuestion) -> str:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from selfreflect.errors import excerpt
 from selfreflect.models.base import Message
 from selfreflect.store.replies import ModelReplies
-from selfreflect.text import fill, numbered
+from selfreflect.text import fill, numbered, quoted
 from selfreflect.uncertainty.asking.asker import Asker, Inquiry, reply_text
-from selfreflect.uncertainty.asking.prompts import described, prompts, quoted
+from selfreflect.uncertainty.asking.prompts import described, prompts
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 
 _VERDICT = re.compile(r"\W*(yes|no)\b(?!\W*(?:(?:or|and)\W+)?(?:yes|no)\b)", re.IGNORECASE)

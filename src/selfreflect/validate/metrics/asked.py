@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import hashlib
 import re
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
-from importlib import resources
 from statistics import harmonic_mean
 from typing import TypeVar
 
 from selfreflect.errors import excerpt
 from selfreflect.models.base import Generator, Message, Refusal, Reply, Request, Sampling, as_done
+from selfreflect.prompts import bundled_texts
 from selfreflect.records import dump_line
 from selfreflect.sources.items import Item
-from selfreflect.text import fill, normalise_question, numbered
+from selfreflect.text import fill, normalise_question, numbered, quoted
 from selfreflect.validate.base import MetricInfo, Undefined, Value
 from selfreflect.validate.metrics.common import Result, model_name, score_texts
 
@@ -154,11 +152,9 @@ class ClaimCheck:
         return shares
 
 
-@cache
 def prompts() -> Mapping[str, Mapping[str, str]]:
     """The texts of ``data/validate_prompts.toml``, by metric. No run configures them."""
-    file = resources.files("selfreflect") / "data" / "validate_prompts.toml"
-    return tomllib.loads(file.read_text(encoding="utf-8"))
+    return bundled_texts("validate_prompts.toml")
 
 
 def described(question: str, answers: Sequence[str]) -> dict[str, str]:
@@ -173,10 +169,6 @@ def described(question: str, answers: Sequence[str]) -> dict[str, str]:
 def filled(template: str, description: Mapping[str, str], **texts: str) -> str:
     """Put a description and further quoted texts in place of their names."""
     return fill(template, {**description, **texts}).strip()
-
-
-def quoted(text: str) -> str:
-    return numbered([text]).removeprefix("1. ")
 
 
 def name_with_prompts(generator: Generator, texts: Mapping[str, str]) -> str:

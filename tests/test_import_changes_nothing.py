@@ -127,7 +127,7 @@ def test_importing_any_module_changes_nothing(tmp_path: Path) -> None:
         input=json.dumps([list(statements), [dotted(file) for file in files], str(tmp_path)]),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=200,
         cwd=home,
         env=environment,
     )

@@ -297,7 +297,7 @@ HEAVY = "torch transformers numpy tokenizers huggingface_hub pandas pyarrow data
 
 def python(code: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=200, check=True
     )
     assert done.stderr == ""
     return done.stdout

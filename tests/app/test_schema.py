@@ -26,7 +26,7 @@ def assert_answered(case: schemathesis.Case, served: Client) -> None:
 
     checks = [not_a_server_error, status_code_conformance]
     checks += [content_type_conformance, response_schema_conformance]
-    case.call_and_validate(base_url=served.url, checks=checks, timeout=30)
+    case.call_and_validate(base_url=served.url, checks=checks, timeout=200)
 
 
 @pytest.fixture(scope="module")

@@ -549,7 +549,7 @@ def test_a_full_disk_behind_stdout_is_said() -> None:
             stderr=subprocess.PIPE,
             env=environment(),
             text=True,
-            timeout=60,
+            timeout=200,
         )
     assert done.returncode == 2
     assert "No space left" in done.stderr
@@ -578,7 +578,7 @@ def test_json_goes_to_the_pipe_while_progress_goes_to_the_terminal(
         pytest.raises(SystemExit) as left,
     ):
         application()(["score", "--items", str(items), "--judge", str(model), "--json"])
-    looking.join(60)
+    looking.join(200)
     os.close(ours)
     assert left.value.code == 0
     assert [json.loads(line)["summary"] for line in piped.getvalue().splitlines()] == ["good", "bad"]

@@ -86,7 +86,7 @@ def test_a_directory_has_one_name_for_clients(tmp_path: Path) -> None:
 
 def ask(url: str, text: str, **headers: str) -> httpx2.Response:
     body: Any = {"model": "selfreflect/mine:cities", "messages": [{"role": "user", "content": text}]}
-    return httpx2.post(f"{url}/chat/completions", json=body, headers=headers, timeout=30, trust_env=False)
+    return httpx2.post(f"{url}/chat/completions", json=body, headers=headers, timeout=200, trust_env=False)
 
 
 def test_a_process_serves_a_function_finishes_what_it_began_and_keeps_it(tmp_path: Path) -> None:
@@ -121,9 +121,9 @@ def test_a_process_serves_a_function_finishes_what_it_began_and_keeps_it(tmp_pat
             while metrics(url, key):
                 pass
             written(tmp_path / "go", "")
-            asking.join(30)
+            asking.join(200)
             assert replies[0]["selfreflect"]["num_answers"] == 4
-            assert served.wait(30) == -signal.SIGTERM
+            assert served.wait(200) == -signal.SIGTERM
         finally:
             served.kill()
     assert len(Run.load(tmp_path / "kept").answers) == 2

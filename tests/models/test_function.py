@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import json
 import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -192,14 +191,15 @@ def test_a_function_is_no_judge(workdir: Path) -> None:
         Judge.load("selfreflect_gen:generate")
 
 
-def slow(active: list[int], most: list[int]) -> Any:
+def slow(active: list[int], most: list[int], workers: int) -> Any:
     lock = threading.Lock()
+    together = threading.Barrier(workers, timeout=200)
 
     def generate(messages: Any, seed: int) -> str:
         with lock:
             active[0] += 1
             most[0] = max(most[0], active[0])
-        time.sleep(0.05)
+        together.wait()
         with lock:
             active[0] -= 1
         if seed == 5:
@@ -212,7 +212,7 @@ def slow(active: list[int], most: list[int]) -> Any:
 @pytest.mark.parametrize("workers", [1, 3])
 def test_workers_call_the_function_at_once_and_keep_the_order(workers: int) -> None:
     active, most = [0], [0]
-    generator = FunctionGenerator(slow(active, most), "mine:f", workers=workers)
+    generator = FunctionGenerator(slow(active, most, workers), "mine:f", workers=workers)
     results = generator.generate([request(n=2, seed=2 * number) for number in range(6)])
     texts = [
         [one.text for one in result.completions] if isinstance(result, Reply) else result

@@ -511,7 +511,7 @@ def test_an_interrupted_run_says_so_and_goes_on(model: Path, questions: Path, tm
         while lines(stopped) < 5 and time.monotonic() < limit:
             time.sleep(0.002)
         child.send_signal(signal.SIGINT)
-        stdout, stderr = child.communicate(timeout=60)
+        stdout, stderr = child.communicate(timeout=200)
     assert (child.returncode, stdout) == (130, "")
     assert "Interrupted" in stderr
     assert "Traceback" not in stderr

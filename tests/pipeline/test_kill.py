@@ -100,7 +100,7 @@ class Lives:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._worker.communicate(timeout=60)
+        self._worker.communicate(timeout=200)
 
 
 def content(out: Path, name: str) -> bytes:
@@ -137,7 +137,7 @@ def live(lives: Lives, out: Path, seconds: float, chance: random.Random, drawing
         )
     pid = lives.begin(out, limit)
     if when != "writing":
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 200
         while (
             when in ("working", "drawing")
             and not (when == "drawing" and content_of_partial(out))
@@ -247,7 +247,7 @@ def test_an_interrupted_run_keeps_what_has_ended_and_gives_the_same_texts_later(
 ) -> None:
     out, file = tmp_path / "interrupted", "summaries.jsonl"
     pid = lives.begin(out)
-    deadline, sizes = time.monotonic() + 60, {0}
+    deadline, sizes = time.monotonic() + 200, {0}
     while (
         len(sizes) < 3 and time.monotonic() < deadline
     ):  # while the second record is written, the first is safe

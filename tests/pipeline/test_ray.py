@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -59,8 +60,7 @@ def cluster() -> Iterator[RayExecutor]:
     """A cluster as its users start it, with the key in its environment. Its paths are short, as its sockets
     want them."""
     folder = Path(tempfile.mkdtemp(prefix="sr-", dir="/tmp"))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     command = [
         *(str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", f"--port={port}"),
         *(
@@ -86,6 +86,14 @@ def cluster() -> Iterator[RayExecutor]:
         finally:
             end(psutil.Process(head.pid))
     shutil.rmtree(folder)
+
+
+def free_port() -> int:
+    """A port that nobody is given who takes any: Linux hands out those from 32768."""
+    for port in random.sample(range(20_000, 30_000), 100):
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise AssertionError("no port is free")
 
 
 def end(process: psutil.Process) -> None:
@@ -290,7 +298,7 @@ def test_an_interrupted_cluster_of_its_own_is_gone_and_the_run_goes_on_here(
         family = psutil.Process(child.pid).children(recursive=True)
         assert any("raylet" in process.name() for process in family)
         child.send_signal(signal.SIGINT)
-        stdout, stderr = child.communicate(timeout=120)
+        stdout, stderr = child.communicate(timeout=200)
     assert (child.returncode, stdout) == (130, ""), stderr
     assert "Interrupted" in stderr
     assert "Traceback" not in stderr
@@ -370,7 +378,7 @@ def test_where_ray_ends_its_driver_what_was_done_is_kept_and_told(
         name = {"head": "gcs_server", "driver": "spawn_main"}[lost]
         [one] = [process for process in family if name in " ".join([process.name(), *process.cmdline()])]
         one.kill()
-        _, stderr = child.communicate(timeout=120)
+        _, stderr = child.communicate(timeout=200)
     assert child.returncode == 2, stderr
     assert "error: The process that drives Ray ended with status " in stderr
     assert f"{lines(made) - before} of 6 summaries saved" in stderr

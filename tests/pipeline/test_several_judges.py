@@ -135,7 +135,7 @@ def test_a_killed_second_judge_resumes_and_a_torn_line_is_cut_off(models: list[P
     assert all(data.endswith(b"\n") for data in (path.read_bytes() for path in folder.glob("*.jsonl")))
     with Run.open(out, {}):
         command = [*COMMAND, *map(str, score)]
-        second = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60)
+        second = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=200)
     assert second.returncode == 2
     assert "is writing" in second.stderr
 

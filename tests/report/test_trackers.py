@@ -75,7 +75,7 @@ def own_process(*arguments: str, folder: Path, **variables: str) -> subprocess.C
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=200,
     )
 
 

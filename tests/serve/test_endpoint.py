@@ -263,11 +263,13 @@ def test_half_a_character_in_a_text_costs_nothing() -> None:
 
 
 class Slow:
-    """A generator that draws an answer every now and then, and counts how many."""
+    """A generator that draws an answer every now and then, and counts how many. The last one waits for
+    ``go``."""
 
     name, revision = "slow", ""
 
     def __init__(self) -> None:
+        self.go = threading.Event()
         self.on_step = lambda tokens, ended: None
         self.drawn = 0
         self.stopped = threading.Event()
@@ -280,6 +282,8 @@ class Slow:
         answers = []
         try:
             for index in range(request.n):
+                if index + 1 == request.n:
+                    self.go.wait(200)
                 time.sleep(0.02)
                 self.drawn += 1
                 self.on_step(1, 1)
@@ -307,32 +311,41 @@ def test_a_client_that_goes_away_stops_the_model(stream: bool) -> None:
             )
             while slow.drawn < 3:
                 time.sleep(0.01)
-        assert slow.stopped.wait(5)
-        assert slow.drawn < 100
+        slow.go.set()
+        assert slow.stopped.wait(200)
+        assert slow.drawn < 200
         assert client.chat(model="m", n=1).status_code == 200
         assert 'outcome="cancelled"} 1.0' in client.http.get("/metrics").text
 
 
 def test_a_stream_stays_alive_while_answers_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("selfreflect.serve.routes.KEEP_ALIVE_SECONDS", 0.05)
-    with endpoint_server(generator=Slow(), num_answers=20) as client:
-        response = client.chat(stream=True)
-    assert response.text.count(": the answers are being drawn\n\n") >= 3
-    assert response.text.endswith("data: [DONE]\n\n")
+    slow = Slow()
+    with endpoint_server(generator=slow, num_answers=4) as client, client.stream() as response:
+        lines = []
+        for line in response.iter_lines():
+            lines.append(line)
+            if lines.count(": the answers are being drawn") == 3:
+                slow.go.set()
+    assert slow.go.is_set()
+    assert lines[-2:] == ["data: [DONE]", ""]
 
 
 def test_an_error_after_the_stream_has_begun_is_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("selfreflect.serve.routes.OPEN_SECONDS", 0.05)
 
+    begun = threading.Event()
+
     def script(request: Request) -> Any:
-        time.sleep(0.3)
+        begun.wait(200)
         return Refusal(kind="backend", message="it fell over")
 
-    with endpoint_server(script) as client:
-        response = client.chat(stream=True)
+    with endpoint_server(script) as client, client.stream() as response:
         assert response.status_code == 200
-        [event] = client.events()
-    assert event["error"]["type"] == "upstream_error"
+        begun.set()
+        event, done = [line[6:] for line in response.iter_lines() if line.startswith("data: ")]
+    assert json.loads(event)["error"]["type"] == "upstream_error"
+    assert done == "[DONE]"
 
 
 @pytest.mark.parametrize(("limits", "code"), [((1, 1, 9), "queue_full"), ((1, 9, 2), "client_limit")])
@@ -341,7 +354,7 @@ def test_the_queue_is_bounded_for_all_and_for_each_client(limits: tuple[int, ...
     statuses: list[int] = []
 
     def script(request: Request) -> Any:
-        release.wait(10)
+        release.wait(200)
         return by_step(request)
 
     admission = dict(zip(("running", "waiting", "per_client"), limits, strict=True))

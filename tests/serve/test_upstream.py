@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -17,6 +18,7 @@ from fault_server import (
     Action,
     Call,
     FaultServer,
+    Handler,
     answers,
     chat,
     choice,
@@ -82,13 +84,15 @@ def test_a_question_takes_one_call_for_the_answers_and_one_for_the_summary(
 
 
 def test_a_server_that_gives_one_completion_at_a_time_is_asked_at_once(upstream: FaultServer) -> None:
-    upstream.delay = 0.2
-    upstream.script = lambda call: answers(1)
+    others = threading.Barrier(7, timeout=200)
+
+    def together(handler: Handler, call: Call) -> None:
+        others.wait()
+        answers(1)(handler, call)
+
+    upstream.script = lambda call: together if 1 <= call.number <= 7 else answers(1)
     with endpoint_server(upstream=upstream.url, num_answers=8) as client:
-        began = time.monotonic()
         assert client.chat().json()["selfreflect"]["num_answers"] == 8
-    assert time.monotonic() - began < 1.5
-    assert upstream.most_under_way > 3
 
 
 def test_only_our_key_reaches_the_upstream_and_only_it(upstream: FaultServer, client: EndpointClient) -> None:
@@ -223,7 +227,7 @@ def test_a_client_that_goes_away_ends_the_calls_to_the_upstream(model: str) -> N
 
 
 def wait_until(condition: Any) -> None:
-    until = time.monotonic() + 10
+    until = time.monotonic() + 200
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.01)

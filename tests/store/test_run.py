@@ -596,7 +596,7 @@ class TestDamage:
 
 def run_python(code: str, *arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", code, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, **options)
+    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=True, **options)
 
 
 class TestLock:

@@ -41,7 +41,7 @@ class Client:
         self.url, _, in_address = address.partition("/#token=")
         token = token or in_address
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self.http = httpx2.Client(base_url=self.url, headers=headers, timeout=60, trust_env=False)
+        self.http = httpx2.Client(base_url=self.url, headers=headers, timeout=200, trust_env=False)
 
     def get(self, path: str, **options: Any) -> httpx2.Response:
         return self.http.get(path, **options)

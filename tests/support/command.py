@@ -77,7 +77,7 @@ def process(*arguments: object, cwd: Path | None = None, before: Callable[[], No
         preexec_fn=before,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=200,
     )
     return Outcome(done.returncode, done.stdout, done.stderr)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +38,16 @@ class EndpointClient:
         self.server = server
         self.url = f"{url}/v1"
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self.http = httpx2.Client(base_url=url, headers=headers, timeout=30, trust_env=False)
+        self.http = httpx2.Client(base_url=url, headers=headers, timeout=200, trust_env=False)
         self.address = ("127.0.0.1", int(url.rpartition(":")[2]))
 
     def chat(self, text: str = "What is the capital of Turkey?", **fields: Any) -> httpx2.Response:
-        body = {"model": "selfreflect/m", "messages": [{"role": "user", "content": text}], **fields}
-        return self.http.post("/v1/chat/completions", json=body)
+        return self.http.post("/v1/chat/completions", json=_chat_body(text, fields))
+
+    def stream(self, text: str = "What is the capital of Turkey?") -> AbstractContextManager[httpx2.Response]:
+        """A stream of events that is read as it comes."""
+        body = _chat_body(text, {"stream": True})
+        return self.http.stream("POST", "/v1/chat/completions", json=body)
 
     def events(self, **fields: Any) -> list[Any]:
         """The JSON of each event of a stream, which must end with ``[DONE]``."""
@@ -52,6 +56,10 @@ class EndpointClient:
         lines = [line[6:] for line in response.text.split("\n\n") if line.startswith("data: ")]
         assert lines.pop() == "[DONE]"
         return [json.loads(line) for line in lines]
+
+
+def _chat_body(text: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {"model": "selfreflect/m", "messages": [{"role": "user", "content": text}], **fields}
 
 
 @contextmanager

@@ -113,7 +113,7 @@ def endless(handler: Handler, call: Call) -> None:
 
 def silent(handler: Handler, call: Call) -> None:
     """No response at all while the server lives."""
-    handler.server.stopped.wait(60)
+    handler.server.stopped.wait(250)
     handler.drop()
 
 
@@ -134,7 +134,6 @@ class Handler(BaseHTTPRequestHandler):
             call = Call(len(self.server.calls), self.path, headers, body)
             self.server.calls.append(call)
             self.server.under_way += 1
-            self.server.most_under_way = max(self.server.most_under_way, self.server.under_way)
             action = self.server.script(call)
         try:
             time.sleep(self.server.delay)
@@ -186,7 +185,7 @@ class FaultServer(ThreadingHTTPServer):
         self.lock = threading.Lock()
         self.stopped = threading.Event()
         self.delay = delay
-        self.under_way = self.most_under_way = self.sent = 0
+        self.under_way = self.sent = 0
         self.huge_status = 200
         self.hangs_up = 0
         self.port = self.server_address[1]

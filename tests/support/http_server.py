@@ -24,5 +24,5 @@ def running(server: HttpServer, host: str = "127.0.0.1") -> Iterator[str]:
         yield f"http://{host}:{bound.getsockname()[1]}"
     finally:
         server.should_exit = True
-        thread.join(60)
+        thread.join(200)
         assert not thread.is_alive()

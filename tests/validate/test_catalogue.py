@@ -76,7 +76,7 @@ def test_reading_the_catalogue_loads_no_model_library():
     loaded = f"set('{heavy}'.split()) & set(sys.modules)"
     code = f"import sys, selfreflect.validate.catalogue; print(sorted({loaded}))"
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=200, check=True
     )
     assert done.stdout == "[]\n"
 

@@ -111,7 +111,7 @@ def test_the_endpoint_ends_streams_when_their_time_is_over() -> None:
     gate = threading.Event()
 
     def script(_: Request) -> str:
-        gate.wait(60)
+        gate.wait(200)
         return "Ankara"
 
     with ThreadPoolExecutor() as pool:

@@ -275,7 +275,7 @@ def test_several_processes_share_a_directory(tmp_path):
     for process in processes:
         process.start()
     for process in processes:
-        process.join(60)
+        process.join(200)
     assert [process.exitcode for process in processes] == [0, 0, 0]
     assert [path.suffix for path in tmp_path.iterdir()] == [".states"] * 4
 

@@ -94,7 +94,7 @@ def in_a_fresh_process(code: str, **environment: str) -> str:
         env=clean | environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=200,
         check=True,
     )
     return done.stdout.strip()

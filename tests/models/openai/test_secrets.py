@@ -242,7 +242,7 @@ main()
 """
     with FaultServer(lambda call: status(503, f"you sent {json.dumps(call.headers)}")) as server:
         call = [sys.executable, "-c", code, *command(folder / "r", secretive(server), asked)]
-        done = subprocess.run(call, env=environment(), capture_output=True, text=True, timeout=120)
+        done = subprocess.run(call, env=environment(), capture_output=True, text=True, timeout=200)
     assert "Traceback" in done.stderr
     assert "ZeroDivisionError" in done.stderr
     assert "DEBUG" in done.stderr

@@ -51,7 +51,7 @@ def test_a_confidence_comes_with_its_kind_or_not_at_all() -> None:
     assert reader.confidence("none", "Who?", ANSWERS)[:2] == (None, None)
     alone = reader.confidence("split_half", "Who?", ("Ann",))
     assert (alone.value, alone.kind) == (None, None)
-    assert "2 are needed" in alone.notes[0]
+    assert "1 of at least 2 samples" in alone.notes[0]
 
 
 def test_a_calibrator_speaks_for_its_own_estimator_and_new_questions(tmp_path: Path) -> None:

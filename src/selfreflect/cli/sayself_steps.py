@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import resources
@@ -193,7 +194,7 @@ def variant_names(text: str) -> list[Variant]:
 def make_data(out: Path, variants: Sequence[Variant], select: str | None) -> None:
     """Write the examples of each variant, and which part each question belongs to."""
     from selfreflect.sayself.examples import PARTS, WITH_EXAMPLES, make_examples, part_of
-    from selfreflect.sayself.workspace import SplitQuestion, Workspace, by_part
+    from selfreflect.sayself.workspace import SplitQuestion, Workspace
 
     workspace = Workspace(out)
     clusters = workspace.clusters()
@@ -203,19 +204,18 @@ def make_data(out: Path, variants: Sequence[Variant], select: str | None) -> Non
     parts = {question.id: part_of(question.question) for question in clusters}
     splits = [SplitQuestion(question_id=name, part=part) for name, part in parts.items()]
     workspace.write("splits.jsonl", splits)
-    sizes = by_part(parts, clusters)
+    sizes = Counter(parts.values())
     say("Questions: " + ", ".join(f"{sizes[part]} {part}" for part in PARTS) + f". Answers: {choice}.")
     rationales = workspace.rationales() if "full" in variants else None
     for variant in variants:
-        dropped: dict[str, int] = {}
+        dropped: Counter[str] = Counter()
         counts = []
         for part in WITH_EXAMPLES:
             questions = [question for question in clusters if parts[question.id] == part]
             rows, missing = make_examples(questions, rationales, variant, choice)
             workspace.write(f"data/{variant}/{part}.jsonl", rows)
             counts.append(f"{len(rows)} {part}")
-            for reason, count in missing.items():
-                dropped[reason] = dropped.get(reason, 0) + count
+            dropped += missing
         left_out = "".join(f"; {count} left out: {reason}" for reason, count in dropped.items())
         say(f"{variant}: {', '.join(counts)} examples{left_out}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -187,11 +187,3 @@ class Workspace:
         if not path.exists():
             raise DataError(f"{path} is missing. Make it with: selfreflect sayself {step} --out {self.run}")
         return list(Journal(path, kind, key).records.values())
-
-
-def by_part(parts: Mapping[str, Part], questions: Sequence[ClusteredQuestion]) -> Mapping[Part, int]:
-    """How many questions each part has."""
-    counts: dict[Part, int] = dict.fromkeys(PARTS, 0)
-    for question in questions:
-        counts[parts[question.id]] += 1
-    return counts

@@ -33,7 +33,7 @@ from selfreflect.pipeline.options import ExecutionOptions
 from selfreflect.web.access import Access
 from selfreflect.web.guard import Guard
 from selfreflect.web.paths import without_paths
-from selfreflect.web.server import HttpServer
+from selfreflect.web.server import HttpServer, log_to_stderr
 
 _REPORT_FILES = ("style.css", "dom.js", "bits.js", "agreement.js", "question.js", "csv.js", "rows.js")
 """Files that the page shares with the report page."""
@@ -148,7 +148,7 @@ def serve(
     allowed: Access,
 ) -> None:
     """Serve until SIGINT or SIGTERM, which also stop the running job."""
-    _log_to_stderr()
+    log_to_stderr(logging.getLogger("selfreflect.app"))
     library = Library(root)
     checks = Preflight(models, options, Speed(library))
     queue = JobQueue(JobRunner(library, models, options, checks))
@@ -169,13 +169,3 @@ class AppServer(HttpServer):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._queue.close()
         await super().shutdown(sockets)
-
-
-def _log_to_stderr() -> None:
-    log = logging.getLogger("selfreflect.app")
-    if not log.handlers:
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
-        log.addHandler(handler)
-        log.setLevel(logging.INFO)
-        log.propagate = False

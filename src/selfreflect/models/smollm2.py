@@ -54,16 +54,8 @@ def model_directory(progress: Callable[[str], None] | None = None) -> Path:
     Raises:
         BackendError: the model cannot be fetched, verified, converted or stored; the message says what to do.
     """
-    return prepare(_target(), SMOLLM2, progress)
-
-
-def is_downloaded() -> bool:
-    """Whether :func:`model_directory` would return at once."""
-    return is_ready(_target())
-
-
-def _target() -> Path:
-    return cache_directory() / f"smollm2-135m-instruct-{REVISION}"
+    target = cache_directory() / f"smollm2-135m-instruct-{REVISION}"
+    return prepare(target, SMOLLM2, progress)
 
 
 def prepare(target: Path, source: Source, progress: Callable[[str], None] | None = None) -> Path:

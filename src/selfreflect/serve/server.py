@@ -21,7 +21,7 @@ from selfreflect.serve.relay import CLIENT_CLOSED
 from selfreflect.serve.routes import ServeServices, routes
 from selfreflect.web.access import Access
 from selfreflect.web.guard import Guard, Policy
-from selfreflect.web.server import HttpServer
+from selfreflect.web.server import HttpServer, log_to_stderr
 
 MAX_BODY = 10_000_000
 """Bytes of a request's body."""
@@ -92,7 +92,7 @@ def _failure(_: Request, error: Any) -> JSONResponse:
 
 def serve(bound: socket.socket, services: ServeServices, allowed: Access) -> None:
     """Serve until SIGINT or SIGTERM. Requests under way may end within some seconds."""
-    _log_to_stderr()
+    log_to_stderr(log)
     EndpointServer(services, allowed).run([bound])
 
 
@@ -108,12 +108,3 @@ class EndpointServer(HttpServer):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
         await self._services.close()
-
-
-def _log_to_stderr() -> None:
-    if not log.handlers:
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
-        log.addHandler(handler)
-        log.setLevel(logging.INFO)
-        log.propagate = False

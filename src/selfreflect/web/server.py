@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import socket
 from contextlib import suppress
@@ -66,6 +67,16 @@ class HttpServer(uvicorn.Server):
             connection.transport.abort()  # close() would wait until the client has read everything
         for task in self.server_state.tasks:
             task.cancel()
+
+
+def log_to_stderr(log: logging.Logger) -> None:
+    """Show the lines of a log with their time, unless the program that runs the server takes them."""
+    if not log.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
+        log.propagate = False
 
 
 def _quiet(app: ASGIApp) -> ASGIApp:

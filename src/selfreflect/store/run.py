@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeGuard
@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeGuard
 from msgspec.structs import replace
 
 from selfreflect.atomic import sync_directory, write_bytes
-from selfreflect.errors import MissingExtraError, StoreError, excerpt
+from selfreflect.errors import StoreError, excerpt
 from selfreflect.records import (
     RETRIED,
-    STAGES,
     AnswerSample,
     AnswerSet,
     Controls,
@@ -36,7 +35,6 @@ from selfreflect.records import (
     Stage,
     Summary,
     dump_line,
-    metadata_headings,
 )
 from selfreflect.store.journal import Journal, lock, store_errors
 from selfreflect.store.layout import (
@@ -66,12 +64,6 @@ from selfreflect.store.partial import PartialAnswers
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_COLUMNS = (
-    "question_id question kind strategy summary score stderr token_tasks judge failure failure_message "
-    "bits bits_available recovered reader scoring"
-)
-"""Of the data frame."""
 
 
 class Run:
@@ -367,53 +359,16 @@ class Run:
         Raises:
             MissingExtraError: pandas is not installed.
         """
-        try:
-            import pandas as pd
-        except ImportError:
-            raise MissingExtraError("A data frame of the scores", "pandas") from None
+        from selfreflect.store.frame import data_frame, result_rows
+
         selected = self.scoring
         rows = []
         for name in self.scorings:
             self.select_scoring(name)
-            rows += [(*row, name) for row in self._rows()]
+            results = (self.summaries, self.scores, self.information, self.failures)
+            rows += [(*row, name) for row in result_rows(self.questions, *results)]
         self.select_scoring(selected)
-        headings = metadata_headings(self.questions.values(), _COLUMNS.split())
-        for at, row in enumerate(rows):
-            values = self.questions[row[0]].metadata
-            rows[at] = (*row, *map(values.get, headings))
-        frame = pd.DataFrame(rows, columns=[*_COLUMNS.split(), *headings.values()], dtype=object)
-        numbers = ("score", "stderr", "bits", "bits_available", "recovered")
-        return frame.astype({**dict.fromkeys(numbers, "Float64"), "token_tasks": "Int64"})
-
-    def _rows(self) -> Iterator[tuple[Any, ...]]:
-        """Rows of the data frame. The failure of a whole question is repeated for each of its strategies."""
-        failures: dict[tuple[str, str], Failure] = {}
-        for failure in sorted(self.failures, key=lambda failure: STAGES.index(failure.stage)):
-            name = failure.name if failure.stage in ("summaries", "scores") else ""
-            failures.setdefault((failure.question_id, name), failure)
-        strategies = dict.fromkeys(
-            name for _, name in (*self.summaries, *self.scores, *self.information, *failures) if name
-        )
-        for key, question in self.questions.items():
-            for strategy in strategies:
-                summary = self.summaries.get((key, strategy))
-                score = self.scores.get((key, strategy))
-                row = (key, question.text, question.kind, strategy, summary and summary.text)
-                reason = failures.get((key, "")) or failures.get((key, strategy))
-                outcome: tuple[Any, ...] = (None,) * 4
-                if score is not None:
-                    outcome = (score.value, score.stderr, score.token_tasks, score.judge)
-                    reason = None
-                information = self.information.get((key, strategy))
-                bits: tuple[Any, ...] = (None,) * 4
-                if information is not None:
-                    bits = (
-                        information.bits,
-                        information.bits_available,
-                        information.recovered,
-                        information.reader,
-                    )
-                yield *row, *outcome, reason and reason.kind, reason and reason.message, *bits
+        return data_frame(rows, self.questions)
 
     def _folder(self, scoring: str) -> Path:
         return self.path / scoring_folder(scoring)

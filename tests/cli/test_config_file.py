@@ -29,7 +29,7 @@ def test_the_template_reads_back_as_the_defaults(tmp_path: Path) -> None:
 def test_every_key_is_in_the_template_and_has_a_value_that_works(tmp_path: Path) -> None:
     text = re.sub(r"^# (?=\w+ = |\[)", "", template(), flags=re.MULTILINE)
     tables = tomllib.loads(text)
-    for stage in (*STAGES, "execution"):
+    for stage in (*STAGES, "execution", "serve"):
         assert tables[stage].keys() == set(getattr(Config(), stage).__struct_fields__), stage
     assert [*tables["ray"]] == ["answers", "summaries", "scores"]
     VALIDATOR.validate(tables)
@@ -61,7 +61,7 @@ def test_the_schema_accepts_the_template_and_refuses_mistakes() -> None:
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_the_schema_agrees_with_the_ranges(data: st.DataObject) -> None:
-    stage = data.draw(st.sampled_from([*STAGES, "execution"]))
+    stage = data.draw(st.sampled_from([*STAGES, "execution", "serve"]))
     kind = type(getattr(Config(), stage))
     numbers = [key for key, note in notes_of(kind).items() if note.range is not None]
     if not numbers:

@@ -32,10 +32,10 @@ def cities(messages, n):
     [
         ("--keep-texts", "--keep-texts needs --out"),
         ("--at-least 30", "more than --num-answers 10"),
-        ("--num-answers 1", "--num-answers must be from 2 to 200"),
+        ("--num-answers 1", "--num-answers (serve.num_answers) must be from 2 to 200"),
         ("--measures information", "--measures needs a judge"),
         ("--when-unsure ask --confidence none", "needs a confidence"),
-        ("--below 2", "--below must be in (0, 1]"),
+        ("--below 2", "--below (serve.below) must be in (0, 1]"),
         ("--classes judge", "asks a model"),
         ("--host 0.0.0.0", "Add --allow-remote"),
         ("--calibrator nothing.json", "cannot be read"),
@@ -91,10 +91,11 @@ def ask(url: str, text: str, **headers: str) -> httpx2.Response:
 
 def test_a_process_serves_a_function_finishes_what_it_began_and_keeps_it(tmp_path: Path) -> None:
     written(tmp_path / "mine.py", MODEL)
-    written(tmp_path / "settings.toml", '[summaries]\nstrategies = ["greedy"]\n')
-    command = (
-        "serve --model mine:cities --port 0 --num-answers 4 --out kept --keep-texts --config settings.toml"
+    written(
+        tmp_path / "settings.toml",
+        '[summaries]\nstrategies = ["greedy"]\n[serve]\nnum_answers = 4\nout = "kept"\n',
     )
+    command = "serve --model mine:cities --port 0 --keep-texts --config settings.toml"
     with subprocess.Popen(
         [*COMMAND, *command.split()],
         cwd=tmp_path,

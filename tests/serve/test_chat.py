@@ -136,6 +136,7 @@ BAD = {
     "surrogate": b'{"model": "selfreflect/m", "messages": [{"role": "user", "content": "\\ud800"}]}',
     "no model": b'{"messages": []}',
     "no messages": b'{"model": "selfreflect/m"}',
+    "no turns": b'{"model": "selfreflect/m", "messages": []}',
     "nan": b'{"model": "selfreflect/m", "messages": [{"role": "user", "content": "x"}], "temperature": NaN}',
     "n": body(n=0),
     "many": body(n=1000),

@@ -32,6 +32,7 @@ from fault_server import (
 from served import KEY, QUICK, forget
 
 from selfreflect.serve import remote
+from selfreflect.serve.reply import TokenPrice
 
 TOKEN = "the-token-of-the-endpoint"
 EVENTS = b'data: {"choices": [{"delta": {"content": "Hi"}}]}\n\ndata: [DONE]\n\n'
@@ -81,6 +82,13 @@ def test_a_question_takes_one_call_for_the_answers_and_one_for_the_summary(
     drawing, summarizing = upstream.calls
     assert (drawing.body["model"], drawing.n, summarizing.n) == ("m", 4, 1)
     assert drawing.body["messages"] == [{"role": "user", "content": "What is the capital of Turkey?"}]
+
+
+def test_what_a_question_cost_is_in_money_where_the_model_has_a_price(upstream: FaultServer) -> None:
+    prices = {"openai:m": TokenPrice(prompt=1.0, completion=10.0), "openai:other": TokenPrice(0.0, 0.0)}
+    with endpoint_server(upstream=upstream.url, prices=prices) as client:
+        assert client.chat().json()["selfreflect"]["cost"]["money"] == pytest.approx(50e-6 + 100e-6)
+        assert client.chat(model="selfreflect/free").json()["selfreflect"]["cost"]["money"] is None
 
 
 def test_a_server_that_gives_one_completion_at_a_time_is_asked_at_once(upstream: FaultServer) -> None:

@@ -65,7 +65,7 @@ def _check(path: Path) -> None:
     check_strategies(config.summaries.strategies)
     defaults = Config()
     count = 0
-    for section in (*STAGES, "execution"):
+    for section in (*STAGES, "execution", "serve"):
         earlier = defaults.section(section)
         for key, value in config.section(section).items():
             if value != earlier[key]:

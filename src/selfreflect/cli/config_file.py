@@ -10,7 +10,16 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from selfreflect.config import SAMPLED_ALIKE, Config, ExecutionConfig, Flag, Placement, Price, notes_of
+from selfreflect.config import (
+    SAMPLED_ALIKE,
+    Config,
+    ExecutionConfig,
+    Flag,
+    Placement,
+    Price,
+    ServeConfig,
+    notes_of,
+)
 from selfreflect.config.flags import fields_of
 from selfreflect.records import STAGES, Record
 
@@ -23,8 +32,8 @@ HEADER = f"""\
 #   selfreflect config --schema > {SCHEMA_FILE}
 """
 PRICES = {
-    "openai:gpt-4o-mini": "What a model costs, in any currency, for --dry-run: a table for each model, "
-    "by the name that --model takes."
+    "openai:gpt-4o-mini": "What a model costs, in any currency, for --dry-run and serve: a table for each "
+    "model, by the name that --model takes."
 }
 
 
@@ -52,6 +61,7 @@ def sections() -> dict[str, list[SettingRow]]:
     for name in config.ray.__struct_fields__:
         tables[f"ray.{name}"] = list(_rows(Placement))
     tables["execution"] = list(_rows(ExecutionConfig))
+    tables["serve"] = list(_rows(ServeConfig))
     for model in PRICES:
         tables[f'prices."{model}"'] = list(_rows(Price))
     return tables
@@ -101,7 +111,7 @@ def schema() -> dict[str, Any]:
     """The JSON schema of a settings file, with help, ranges and choices."""
     document: dict[str, Any] = msgspec.json.schema(Config)
     classes: list[type[Record]] = [type(getattr(Config(), stage)) for stage in STAGES]
-    classes += [Placement, ExecutionConfig, Price]
+    classes += [Placement, ExecutionConfig, ServeConfig, Price]
     for settings in classes:
         properties = document["$defs"][settings.__name__]["properties"]
         for key, note in notes_of(settings).items():

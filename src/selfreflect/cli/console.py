@@ -56,7 +56,10 @@ def say_next_step(path: Path, records: Run | RunRecords) -> None:
         say(f"Summarise them, with one short summary each: {command} --strategies basic --summary-tokens 256")
         say(f"With all the usual strategies, some of which reason at length: {command}")
     elif not (records.scores or records.information):
-        say(f"Score the summaries: selfreflect score --out {directory}")
+        if getattr(records, "awaits_scores", True):
+            say(f"Score the summaries: selfreflect score --out {directory}")
+        else:
+            say(f"See how far the answers agree: selfreflect uncertainty {directory}")
     else:
         say_report([path])
 

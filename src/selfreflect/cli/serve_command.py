@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
-from msgspec import Struct
 from msgspec.structs import replace
 
 from selfreflect.cli import hosting
 from selfreflect.cli.console import say
 from selfreflect.cli.settings import Overrides, option, takes
-from selfreflect.config import Config, Flag, sampling_of
-from selfreflect.config.flags import POSITIVE, SHARE, Range, check_values
+from selfreflect.config import Config, ServeConfig, sampling_of
 from selfreflect.errors import ConfigError
 from selfreflect.models.base import Sampling
 from selfreflect.models.spec import ModelSpec, load_generator, load_judge
@@ -32,71 +29,6 @@ if TYPE_CHECKING:
     from selfreflect.serve.routes import ServeServices
 
 TOKEN = "SELFREFLECT_SERVE_TOKEN"
-
-WhenUnsure = StrEnum("WhenUnsure", ["abstain", "hedge", "ask"])
-_ANSWERS = Range("from 2 to 200", lambda value: 2 <= value <= 200)
-
-
-class ServeOptions(Struct, frozen=True, kw_only=True):
-    """What a question gets that says nothing else."""
-
-    num_answers: Annotated[
-        int,
-        Flag(
-            "--num-answers N", "Answers to draw for each question; with --at-least, at most.", range=_ANSWERS
-        ),
-    ] = 10
-    at_least: Annotated[
-        int | None,
-        Flag(
-            "--at-least N",
-            "Stop drawing once the likeliest answer is certain, after N at least.",
-            range=POSITIVE,
-        ),
-    ] = None
-    classes: Annotated[
-        str | None,
-        Flag(
-            "--classes RULE",
-            "What makes two answers the same: exact (but for case, punctuation and articles), numeric, "
-            "jaccard, rouge or embedding, the last three with a threshold, as in jaccard:0.6; or nli:MODEL.",
-            default="exact, or the calibrator's",
-        ),
-    ] = None
-    confidence: Annotated[
-        str | None,
-        Flag(
-            "--confidence KIND",
-            "Which confidence comes back: modal_share (how many of the answers agree), split_half (the same, "
-            "not inflated by few answers), the calibrator's estimator, or none.",
-            default="modal_share, or the calibrator's",
-        ),
-    ] = None
-    calibrator: Annotated[
-        Path | None,
-        Flag("--calibrator FILE", "Calibrate the confidence, with a file of `selfreflect calibrate --save`."),
-    ] = None
-    when_unsure: Annotated[
-        WhenUnsure | None,
-        Flag(
-            "--when-unsure",
-            "What to say if the confidence is below --below: that it does not know (abstain), how sure it is "
-            "and then the summary (hedge), or the question that tells the answers apart best (ask).",
-        ),
-    ] = None
-    below: Annotated[
-        float, Flag("--below P", "Confidence under which --when-unsure takes effect.", range=SHARE)
-    ] = 0.4
-    footer: Annotated[
-        bool,
-        Flag("--footer", "End each text with a line on the confidence, for clients that show only text."),
-    ] = False
-    out: Annotated[
-        Path | None, Flag("--out DIR", "Keep what is answered as a run directory, without texts.")
-    ] = None
-    keep_texts: Annotated[
-        bool, Flag("--keep-texts", "Keep questions, answers and summaries in --out too.")
-    ] = False
 
 
 @takes(
@@ -115,7 +47,7 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
         "--judge": None,
         "--max-connections": 64,
     },
-    others={"serve": ServeOptions},
+    others={"serve": ServeConfig},
     config_file=True,
     execution=(
         *("--prompts", "--device", "--batch-size", "--trust-remote-code", "--max-connections", "--timeout"),
@@ -149,15 +81,14 @@ def serve_command(
     with hosting.web_stack("The endpoint", "serve"):
         from selfreflect.serve.server import serve
         from selfreflect.web.access import LOCAL, access, listen
-    options = ServeOptions(**overrides.section("serve"))
-    check_values(options)
+    config = overrides.config()
     token = hosting.token_of(TOKEN, host, allow_remote)
     printed = ""
     if token is None and host not in LOCAL:
         token = hosting.new_token()
         printed = f" with the API key {token}"
     bound = listen(host, port)
-    services, names = _services(model, base_url, options, overrides)
+    services, names = _services(model, base_url, config, overrides)
     try:
         say(f"The endpoint is at http://{host}:{bound.getsockname()[1]}/v1{printed}. Stop with Ctrl-C.")
         say(f"Models: {', '.join(names)}")
@@ -169,7 +100,7 @@ def serve_command(
 
 
 def _services(
-    models: Sequence[str], base_url: str | None, options: ServeOptions, overrides: Overrides
+    models: Sequence[str], base_url: str | None, config: Config, overrides: Overrides
 ) -> tuple[ServeServices, list[str]]:
     """Load everything that a setting names, and the names of models to print."""
     from selfreflect.serve.admission import Admission
@@ -179,11 +110,11 @@ def _services(
     from selfreflect.serve.reflector import Reflector
     from selfreflect.serve.routes import ServeServices
 
+    options = config.serve
     if options.keep_texts and options.out is None:
         raise ConfigError("--keep-texts needs --out DIR")
     if options.at_least is not None and options.at_least > options.num_answers:
         raise ConfigError(f"--at-least {options.at_least} is more than --num-answers {options.num_answers}")
-    config = overrides.config()
     names = list(models)
     if overrides.sets("answers", "model") and not names:
         names = [config.answers.model]
@@ -192,9 +123,9 @@ def _services(
         names = ["smollm2"]
     config = overrides.config({"answers": sampling_of(names[0]) if len(names) == 1 else {}})
     reader = _reader(options)
-    settings = _settings(config, options, overrides, reader.kinds)
+    settings = _settings(config, overrides, reader.kinds)
     with ExitStack() as stack:  # before the models, which take their time to load
-        archive = Archive(options.out, texts=options.keep_texts) if options.out is not None else None
+        archive = Archive(Path(options.out), texts=options.keep_texts) if options.out is not None else None
         if archive is not None:
             stack.callback(archive.close)
         judge = _judge(config, overrides) if overrides.sets("scores", "judge") else {}
@@ -208,14 +139,14 @@ def _services(
     return services, addresses or [f"selfreflect/NAME for every model NAME of {base_url}"]
 
 
-def _reader(options: ServeOptions) -> BeliefReader:
+def _reader(options: ServeConfig) -> BeliefReader:
     """Classes and confidence. Raises ConfigError if the calibrator was fitted with other classes."""
     from selfreflect.serve.belief import BeliefReader, load_calibrator
     from selfreflect.uncertainty.classes import ClassRule
 
     if options.calibrator is None:
         return BeliefReader(ClassRule(options.classes or "exact"))
-    calibrator = load_calibrator(options.calibrator)
+    calibrator = load_calibrator(Path(options.calibrator))
     saved = calibrator.saved
     if options.classes not in (None, saved.classes):
         raise ConfigError(
@@ -224,12 +155,12 @@ def _reader(options: ServeOptions) -> BeliefReader:
     return BeliefReader(ClassRule(saved.classes, saved.class_order), calibrator)
 
 
-def _settings(
-    config: Config, options: ServeOptions, overrides: Overrides, kinds: Sequence[str]
-) -> ServeSettings:
+def _settings(config: Config, overrides: Overrides, kinds: Sequence[str]) -> ServeSettings:
     from selfreflect.serve.reflector import ServeSettings
+    from selfreflect.serve.reply import TokenPrice
     from selfreflect.serve.unsure import UnsurePolicy
 
+    options = config.serve
     confidence = options.confidence or kinds[0]
     if confidence not in kinds:
         raise ConfigError(f"--confidence: no confidence {confidence!r}. Known: {', '.join(kinds)}")
@@ -255,6 +186,10 @@ def _settings(
         measures=measures,
         unsure=unsure,
         footer=options.footer,
+        prices={
+            name: TokenPrice(price.input_per_million, price.output_per_million)
+            for name, price in config.prices.items()
+        },
     )
 
 

@@ -20,6 +20,7 @@ from selfreflect.config.sections import (
     ScoresConfig,
     sampling_of,
 )
+from selfreflect.config.serving import ServeConfig
 
 __all__ = [
     "POSITIVE",
@@ -33,6 +34,7 @@ __all__ = [
     "Price",
     "Range",
     "ScoresConfig",
+    "ServeConfig",
     "check_values",
     "flags_in_file",
     "flags_of",

@@ -139,7 +139,7 @@ def _right_places(keys: Iterable[str]) -> str:
     lines = []
     for key in keys:
         places = []
-        for section in (*STAGES, "execution"):
+        for section in (*STAGES, "execution", "serve"):
             for field, flag in flags_of(type(getattr(Config(), section))).items():
                 if key in (field, flag.name, flag.name.removeprefix("--").replace("-", "_")):
                     places.append(f"[{section}] {field}")
@@ -152,6 +152,7 @@ def _check(config: Config) -> None:
     for stage in STAGES:
         check_values(getattr(config, stage), stage)
     config.execution.check("execution")
+    check_values(config.serve, "serve")
     for name in RayConfig.__struct_fields__:
         check_values(getattr(config.ray, name), f"ray.{name}")
     for model, price in config.prices.items():

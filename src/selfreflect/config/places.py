@@ -106,7 +106,7 @@ def flags_in_file(message: str, path: Path, command_line: Mapping[str, Any]) -> 
     except (OSError, ValueError, RecursionError):  # which the message is about
         return message
     lines = []
-    for section in (*STAGES, "execution"):
+    for section in (*STAGES, "execution", "serve"):
         for key, flag in flags_of(type(getattr(Config(), section))).items():
             table = file.get(section)
             is_set = isinstance(table, dict) and key in table and key not in command_line.get(section, {})

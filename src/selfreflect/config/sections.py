@@ -19,6 +19,7 @@ from selfreflect.config.flags import (
     Key,
     check_values,
 )
+from selfreflect.config.serving import ServeConfig
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.metric.sampling.limits import Limits
 from selfreflect.models.base import Sampling
@@ -360,14 +361,14 @@ class ExecutionConfig(Record, frozen=True, kw_only=True):
 
 
 class Price(Record, frozen=True, kw_only=True):
-    """What a model costs, in any currency; ``--dry-run`` uses it."""
+    """What a model costs, in any currency; ``--dry-run`` and ``serve`` use it."""
 
     input_per_million: Annotated[float, Key("Of a million prompt tokens.", ZERO_OR_MORE, 0.15)]
     output_per_million: Annotated[float, Key("Of a million completion tokens.", ZERO_OR_MORE, 0.6)]
 
 
 class Config(Record, frozen=True, kw_only=True):
-    """One section per stage, then actors, execution and prices.
+    """One section per stage, then actors, execution, the endpoint and prices.
 
     A run directory keeps the sections of the stages it was made with, and refuses others.
     """
@@ -378,6 +379,7 @@ class Config(Record, frozen=True, kw_only=True):
     scores: ScoresConfig = ScoresConfig()
     ray: RayConfig = RayConfig()
     execution: ExecutionConfig = ExecutionConfig()
+    serve: ServeConfig = ServeConfig()
     prices: dict[str, Price] = msgspec.field(default_factory=dict)
     """By the name of the model, as ``--model`` takes it."""
 

@@ -37,6 +37,9 @@ def findings(run: RunRecords) -> list[str]:
     results = sorted_results(run)
     measure = main_measure(run, results)
     ranking = [one for one in results if one.estimate(measure).mean is not None]
+    if not ranking and not run.awaits_scores:
+        answered = counted(len(run.questions), "question")
+        return [f"The endpoint answered {answered}; no judge measured its summaries."]
     if not ranking:
         return ["Nothing has been measured yet." if not run.information else "No share could be computed."]
     whole = [one for one in ranking if not one.missing] or ranking

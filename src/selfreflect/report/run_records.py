@@ -62,6 +62,12 @@ class RunRecords:
     manifest: Mapping[str, Any] = field(default_factory=dict)
     """What the run was made with, as plain values."""
 
+    @property
+    def awaits_scores(self) -> bool:
+        """Whether every summary is to be scored. What the endpoint answered is not, until `score` begins."""
+        config = self.manifest.get("config", {})
+        return "serve" not in config or "scores" in config
+
     def question(self, query: str) -> Question:
         """Look up a question by its id, its text, or a part of its text that no other question has.
 

@@ -72,7 +72,9 @@ def strategy_results(run: RunRecords) -> list[StrategyResult]:
         lengths = [len(summary.text.split()) for summary in summaries.values()]
         failures = {id_ for id_, strategy in failure_keys if strategy == name}
         by_hand = summaries and not any(summary.model for summary in summaries.values())
-        due = (summaries if by_hand else run.questions).keys()  # not every item has a summary of every name
+        due = set(summaries if by_hand else run.questions)  # not every item has a summary of every name
+        if not run.awaits_scores:
+            due &= own_scores.keys() | own_information.keys() | failures
         result = StrategyResult(
             strategy=name,
             score=scores[name][0],

@@ -34,6 +34,10 @@ KINDS = tuple(
 FEW = 30
 """Answers that are sorted at once by a quick rule."""
 
+VERDICTS = 20_000
+"""Pairs of answers of which is remembered whether they mean the same: those of a question with 200 different
+answers."""
+
 T = TypeVar("T")
 
 
@@ -109,6 +113,7 @@ class BeliefReader:
     def labels(self, question: str, answers: Sequence[str]) -> list[int]:
         """The class of each answer, numbered in the order of first answers."""
         labels: list[int] = self.rule(AnsweredQuestion(id="", text=question, answers=tuple(answers))).tolist()
+        self.rule.forget(VERDICTS)
         return labels
 
     def classes(self, question: str, answers: tuple[str, ...]) -> Classes:

@@ -175,7 +175,10 @@ def read_question(data: bytes) -> ChatRequest:
             messages.append(message)
         else:
             reason = reason or message
-    if not reason and (not messages or messages[-1].role != "user"):
+    if not reason and not messages:
+        message = "messages is empty: the last one, from the user, is the question"
+        raise ChatError(400, message, param="messages", code="no_messages")
+    if not reason and messages[-1].role != "user":
         reason = "messages.last"
     if reason:
         own = _without_ours(fields, turns, common["model"])

@@ -20,7 +20,7 @@ from selfreflect.serve.belief import BeliefReader, Classes, ConfidenceReading
 from selfreflect.serve.chat import ChatRequest
 from selfreflect.serve.conversation import ConversationTask
 from selfreflect.serve.faults import ChatError
-from selfreflect.serve.reply import Belief, ChatChoice
+from selfreflect.serve.reply import Belief, ChatChoice, TokenPrice
 from selfreflect.serve.session import ServedModel, Session, answer_set, halves_of, held_out
 from selfreflect.serve.stopping import StoppingRule
 from selfreflect.serve.unsure import AGREEMENTS, Confidence, UnsurePolicy, Wording
@@ -51,6 +51,8 @@ class ServeSettings:
     measures: tuple[str, ...] = ()
     unsure: UnsurePolicy | None = None
     footer: bool = False
+    prices: Mapping[str, TokenPrice] = field(default_factory=dict)
+    """By the name of a generator."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +112,7 @@ class Reflector:
             ChatError: an option of the request is unknown, or the model or a strategy failed.
         """
         plan = self._plan(chat)
-        session = Session(model, on_open)
+        session = Session(model, on_open, self.settings.prices.get(model.generator.name))
         reply, drafts = await self._draw(plan, session)
         texts = reply.texts
         classes, confidence = await self._read(plan, chat.question, texts)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -28,6 +28,13 @@ class AnswerShare(msgspec.Struct, frozen=True, kw_only=True):
     share: Share
 
 
+class TokenPrice(NamedTuple):
+    """What a million tokens cost."""
+
+    prompt: float
+    completion: float
+
+
 class Spending(msgspec.Struct, frozen=True, kw_only=True):
     """What one request spent."""
 
@@ -37,14 +44,8 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True):
     """0 where the model does not count them, like ``completion_tokens``."""
     completion_tokens: Count
     seconds: float
-
-    def __add__(self, other: Spending) -> Spending:
-        return Spending(
-            completions=self.completions + other.completions,
-            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
-            completion_tokens=self.completion_tokens + other.completion_tokens,
-            seconds=self.seconds + other.seconds,
-        )
+    money: float | None = None
+    """In the currency of the model's price; None without a price, or if no prompt tokens are counted."""
 
 
 class Belief(msgspec.Struct, frozen=True, kw_only=True):

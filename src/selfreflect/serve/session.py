@@ -15,7 +15,7 @@ from selfreflect.records import AnswerSet, Failure, Question, Summary, halves
 from selfreflect.serve.clarify import Clarification, NoClarification, clarify
 from selfreflect.serve.conversation import ConversationTask
 from selfreflect.serve.faults import failed
-from selfreflect.serve.reply import AnswerShare, Spending
+from selfreflect.serve.reply import AnswerShare, Spending, TokenPrice
 from selfreflect.strategies.driver import UNUSABLE, StrategyRun
 from selfreflect.strategies.task import StrategyFunction
 from selfreflect.uncertainty.question import AnsweredQuestion
@@ -37,23 +37,35 @@ class Session:
     """Asks one model on behalf of one question.
 
     Args:
-        opened: called as soon as the model has said anything.
+        on_open: called as soon as the model has said anything.
+        price: of the model's tokens.
     """
 
-    def __init__(self, model: ServedModel, on_open: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        model: ServedModel,
+        on_open: Callable[[], None] = lambda: None,
+        price: TokenPrice | None = None,
+    ) -> None:
         self.model = model
         self._opened = on_open
+        self._price = price
         self._began = time.perf_counter()
         self._completions = self._prompt_tokens = self._completion_tokens = 0
 
     @property
     def spending(self) -> Spending:
         """What was spent so far."""
+        money = None
+        if self._price is not None and self._prompt_tokens:
+            paid = self._prompt_tokens * self._price.prompt + self._completion_tokens * self._price.completion
+            money = round(paid * 1e-6, 9)
         return Spending(
             completions=self._completions,
             prompt_tokens=self._prompt_tokens,
             completion_tokens=self._completion_tokens,
             seconds=round(time.perf_counter() - self._began, 6),
+            money=money,
         )
 
     async def ask(self, request: Request) -> Reply | Refusal:

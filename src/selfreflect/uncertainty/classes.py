@@ -110,6 +110,13 @@ class ClassRule:
             groups = [(question, _spellings(question, self._by_key(question))) for question in questions]
             self._relation.prepare(groups)
 
+    def forget(self, kept: int) -> None:
+        """Forget all but the latest verdicts of a model on pairs of answers, and texts that are many more."""
+        if normalised.cache_info().currsize > kept:
+            normalised.cache_clear()
+        if self._relation is not None:
+            self._relation.forget(kept)
+
     def __call__(self, question: AnsweredQuestion) -> Labels:
         """Sort the answers of a question."""
         labels = self._by_key(question)

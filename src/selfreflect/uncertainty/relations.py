@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from itertools import combinations
+from itertools import combinations, islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -42,6 +42,9 @@ class Relation(Protocol):
     def __call__(self, group: Group) -> NDArray[np.bool_]:
         """Compare n answers: a symmetric matrix, shape (n, n), true on its diagonal."""
 
+    def forget(self, kept: int) -> None:
+        """Forget all but the latest verdicts on pairs, in a program that runs for weeks."""
+
 
 class Close:
     """Answers match whose similarity reaches a threshold."""
@@ -60,20 +63,24 @@ class Close:
         related: NDArray[np.bool_] = self._similarity(texts) >= self._threshold
         return related
 
+    def forget(self, kept: int) -> None:
+        """Keep nothing."""
+
 
 class Verdicts:
     """Answers match if a model says so. Each pair is decided once, in the order of the answers."""
 
     def __init__(self) -> None:
         self.undecided = 0
-        self._same: dict[tuple[str, str, str, str], bool] = {}
+        self._same: dict[tuple[str, str, str], bool] = {}
 
     def prepare(self, groups: Sequence[Group]) -> None:
         """Decide all pairs that are new, as one batch."""
         new = {}
         for question, texts in groups:
+            asked = _digest_of(question)
             for one, other in combinations(texts, 2):
-                key = _key(question, one, other)
+                key = (asked, one, other)
                 if key not in self._same:
                     new[key] = (question, one, other)
         if not new:
@@ -85,10 +92,15 @@ class Verdicts:
     def __call__(self, group: Group) -> NDArray[np.bool_]:
         self.prepare([group])
         question, texts = group
+        asked = _digest_of(question)
         related = np.eye(len(texts), dtype=bool)
         for (row, one), (column, other) in combinations(enumerate(texts), 2):
-            related[row, column] = related[column, row] = self._same[_key(question, one, other)]
+            related[row, column] = related[column, row] = self._same[asked, one, other]
         return related
+
+    def forget(self, kept: int) -> None:
+        """Forget all but the latest verdicts; a forgotten pair is decided anew."""
+        _keep_latest(self._same, kept)
 
     def decide(self, pairs: Sequence[tuple[AnsweredQuestion, str, str]]) -> list[bool | None]:
         """Say of pairs of answers whether they mean the same; None where the model does not say.
@@ -133,6 +145,11 @@ class Entailment(Verdicts):
         self._store = store
         self._own: dict[str, ModelReplies] = {}
 
+    def forget(self, kept: int) -> None:
+        """Forget all but the latest verdicts that are not in the store, too."""
+        super().forget(kept)
+        _keep_latest(self._own, kept)
+
     def decide(self, pairs: Sequence[tuple[AnsweredQuestion, str, str]]) -> list[bool | None]:
         both = []
         for question, one, other in pairs:
@@ -176,5 +193,11 @@ class Entailment(Verdicts):
         return ModelReplies(**facts, texts=(_ENTAILED if verdict else _OTHER,), finishes=("stop",))
 
 
-def _key(question: AnsweredQuestion, one: str, other: str) -> tuple[str, str, str, str]:
-    return question.text, question.context, one, other
+def _digest_of(question: AnsweredQuestion) -> str:
+    """Stands for the texts of a question, which may be long."""
+    return hashlib.sha256(dump_line([question.text, question.context]).encode()).hexdigest()
+
+
+def _keep_latest(verdicts: dict[Any, Any], kept: int) -> None:
+    for key in list(islice(verdicts, max(0, len(verdicts) - kept))):
+        del verdicts[key]

@@ -1,0 +1,83 @@
+"""Settings of the endpoint, ``selfreflect serve``."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from selfreflect.config.flags import POSITIVE, SHARE, Flag, Range
+from selfreflect.records import Record
+
+WhenUnsure = StrEnum("WhenUnsure", ["abstain", "hedge", "ask"])
+_ANSWERS = Range("from 2 to 200", lambda value: 2 <= value <= 200, {"minimum": 2, "maximum": 200})
+
+
+class ServeConfig(Record, frozen=True, kw_only=True):
+    """What the endpoint does with a question that says nothing else."""
+
+    num_answers: Annotated[
+        int,
+        Flag(
+            "--num-answers N", "Answers to draw for each question; with --at-least, at most.", range=_ANSWERS
+        ),
+    ] = 10
+    at_least: Annotated[
+        int | None,
+        Flag(
+            "--at-least N",
+            "Stop drawing once the likeliest answer is certain, after N at least.",
+            range=POSITIVE,
+            example=3,
+        ),
+    ] = None
+    classes: Annotated[
+        str | None,
+        Flag(
+            "--classes RULE",
+            "What makes two answers the same: exact (but for case, punctuation and articles), numeric, "
+            "jaccard, rouge or embedding, the last three with a threshold, as in jaccard:0.6; or nli:MODEL.",
+            default="exact, or the calibrator's",
+            example="jaccard:0.6",
+        ),
+    ] = None
+    confidence: Annotated[
+        str | None,
+        Flag(
+            "--confidence KIND",
+            "Which confidence comes back: modal_share (how many of the answers agree), split_half (the same, "
+            "not inflated by few answers), the calibrator's estimator, or none.",
+            default="modal_share, or the calibrator's",
+            example="split_half",
+        ),
+    ] = None
+    calibrator: Annotated[
+        str | None,
+        Flag(
+            "--calibrator FILE",
+            "Calibrate the confidence, with a file of `selfreflect calibrate --save`.",
+            example="calibrator.json",
+        ),
+    ] = None
+    when_unsure: Annotated[
+        WhenUnsure | None,
+        Flag(
+            "--when-unsure",
+            "What to say if the confidence is below --below: that it does not know (abstain), how sure it is "
+            "and then the summary (hedge), or the question that tells the answers apart best (ask).",
+            example="hedge",
+        ),
+    ] = None
+    below: Annotated[
+        float, Flag("--below P", "Confidence under which --when-unsure takes effect.", range=SHARE)
+    ] = 0.4
+    footer: Annotated[
+        bool,
+        Flag("--footer", "End each text with a line on the confidence, for clients that show only text."),
+    ] = False
+    out: Annotated[
+        str | None,
+        Flag("--out DIR", "Keep what is answered as a run directory, without texts.", example="runs/served"),
+    ] = None
+    keep_texts: Annotated[
+        bool, Flag("--keep-texts", "Keep questions, answers and summaries in --out too.")
+    ] = False

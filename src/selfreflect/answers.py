@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
@@ -124,30 +123,34 @@ def _record(
 ) -> AnswerSet | Failure:
     if isinstance(reply, Refusal):
         return Failure(question_id=question.id, stage="answers", kind=reply.kind, message=reply.message)
-    ends = Counter(completion.finish for completion in reply.completions)
     for kind, problem in _UNUSABLE.items():
-        if ends[kind]:
-            message = f"{ends[kind]} of {len(reply.completions)} answers {problem}"
+        if count := reply.ends[kind]:
+            message = f"{count} of {len(reply.completions)} answers {problem}"
             return Failure(question_id=question.id, stage="answers", kind=kind, message=message)
-    texts = reply.texts
-    if not any(map(str.strip, texts)):
-        message = f"all {len(texts)} answers are blank"
+    if not any(map(str.strip, reply.texts)):
+        message = f"all {len(reply.texts)} answers are blank"
         return Failure(question_id=question.id, stage="answers", kind="no_answers", message=message)
-    half = request.n // 2
+    return answer_set(question, request, reply, generator, request.n // 2, seed)
+
+
+def answer_set(
+    question: Question, request: Request, reply: Reply, generator: Generator, half: int, seed: int = 0
+) -> AnswerSet:
+    """The record of sampled answers, of which the first ``half`` are masked."""
+    sampling = request.sampling
+    logprobs = [one.logprobs or "not_returned" for one in reply.completions] if request.logprobs else ()
     return AnswerSet(
         question_id=question.id,
-        masked_out=texts[:half],
-        conditioning=texts[half:],
+        masked_out=reply.texts[:half],
+        conditioning=reply.texts[half:],
         model=generator.name,
         revision=generator.revision,
-        temperature=request.sampling.temperature,
-        top_p=request.sampling.top_p,
-        max_new_tokens=request.sampling.max_new_tokens,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        max_new_tokens=sampling.max_new_tokens,
         seed=seed,
-        truncated=ends["length"],
-        refused=ends["refused"],
+        truncated=reply.ends["length"],
+        refused=reply.ends["refused"],
         tokens=reply.tokens,
-        logprobs=tuple(one.logprobs or "not_returned" for one in reply.completions)
-        if request.logprobs
-        else (),
+        logprobs=tuple(logprobs),
     )

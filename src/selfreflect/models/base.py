@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, Protocol
 
@@ -94,6 +95,11 @@ class Reply(Record, frozen=True, kw_only=True):
     @property
     def tokens(self) -> int:
         return sum(completion.tokens for completion in self.completions)
+
+    @property
+    def ends(self) -> Counter[str]:
+        """How many completions ended in each way."""
+        return Counter[str](completion.finish for completion in self.completions)
 
     @property
     def texts(self) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from selfreflect.answers import answer_set
 from selfreflect.errors import excerpt, nearest
 from selfreflect.models.base import Reply, Request, Sampling
 from selfreflect.models.openai.client import together
@@ -21,7 +22,7 @@ from selfreflect.serve.chat import ChatRequest
 from selfreflect.serve.conversation import ConversationTask
 from selfreflect.serve.faults import ChatError
 from selfreflect.serve.reply import Belief, ChatChoice, TokenPrice
-from selfreflect.serve.session import ServedModel, Session, answer_set, halves_of, held_out
+from selfreflect.serve.session import ServedModel, Session, held_out
 from selfreflect.serve.stopping import StoppingRule
 from selfreflect.serve.unsure import AGREEMENTS, Confidence, UnsurePolicy, Wording
 from selfreflect.strategies import STRATEGIES, StrategyFunction, load_strategy
@@ -274,10 +275,11 @@ class Reflector:
         generator = session.model.generator
         request = plan.tasks[0].sample_request()
         if not plan.measures:
-            first, second = halves_of(reply)
-            return answer_set(question, generator, request, first, second), ()
+            half = len(reply.completions) // 2
+            return answer_set(question, request, reply, generator, half), ()
         further = await session.draw(held_out(plan.tasks[0], len(reply.completions)))
-        answers = answer_set(question, generator, request, further, reply)
+        both = replace(reply, completions=further.completions + reply.completions)
+        answers = answer_set(question, request, both, generator, len(further.completions))
         results: list[Measured] = []
         async with self._judge_is_free:
             for name in plan.measures:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from msgspec.structs import replace
 
 from selfreflect.models.base import Generator, Refusal, Reply, Request, Sample, seed_for
-from selfreflect.records import AnswerSet, Failure, Question, Summary, halves
+from selfreflect.records import Failure, Summary
 from selfreflect.serve.clarify import Clarification, NoClarification, clarify
 from selfreflect.serve.conversation import ConversationTask
 from selfreflect.serve.faults import failed
@@ -141,34 +140,6 @@ def held_out(task: ConversationTask, number: int) -> Request:
     return replace(task.sample_request(), n=number, seed=seed)
 
 
-def halves_of(reply: Reply) -> tuple[Reply, Reply]:
-    """Split answers in order, as run directories keep them."""
-    first, second = halves(reply.completions)
-    return replace(reply, completions=first), replace(reply, completions=second)
-
-
-def answer_set(
-    question: Question, model: Generator, request: Request, masked_out: Reply, conditioning: Reply
-) -> AnswerSet:
-    """The record of drawn answers."""
-    completions = masked_out.completions + conditioning.completions
-    ends = Counter(completion.finish for completion in completions)
-    sampling = request.sampling
-    return AnswerSet(
-        question_id=question.id,
-        masked_out=masked_out.texts,
-        conditioning=conditioning.texts,
-        model=model.name,
-        revision=model.revision,
-        temperature=sampling.temperature,
-        top_p=sampling.top_p,
-        max_new_tokens=sampling.max_new_tokens,
-        truncated=ends["length"],
-        refused=ends["refused"],
-        tokens=sum(one.tokens for one in completions),
-    )
-
-
 def _samples(reply: Reply) -> tuple[Sample, ...]:
     return tuple(Sample(index=index, completion=one) for index, one in enumerate(reply.completions))
 
@@ -177,10 +148,9 @@ def _usable(reply: Reply | Refusal) -> Reply:
     """A reply with answers. Dropping those that did not end would change the distribution."""
     if isinstance(reply, Refusal):
         raise failed(reply.kind, reply.message)
-    ends: Counter[str] = Counter(completion.finish for completion in reply.completions)
     for kind, reason in UNUSABLE.items():
-        if ends[kind]:
-            raise failed(kind, f"{ends[kind]} of {len(reply.completions)} answers {reason}")
-    if not any(completion.text.strip() for completion in reply.completions):
+        if count := reply.ends[kind]:
+            raise failed(kind, f"{count} of {len(reply.completions)} answers {reason}")
+    if not any(map(str.strip, reply.texts)):
         raise failed("no_answers", f"all {len(reply.completions)} answers are blank")
     return reply

@@ -3,6 +3,7 @@ themselves, pasted?"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
@@ -15,7 +16,7 @@ from selfreflect.render.plots import Curve, Plot
 from selfreflect.render.table import Cell
 from selfreflect.report.paste_curve import PasteCurve, mean_curve
 from selfreflect.sources.items import Item
-from selfreflect.stats import Estimate, defined, mean_interval
+from selfreflect.stats import Estimate, mean_interval
 from selfreflect.text import counted
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.statistics import Indices, bootstrap
@@ -119,14 +120,14 @@ class AgainstControls:
         for item in usable:
             summaries = {**item.summaries, **control_texts(item)}
             self.items.append(replace(item, summaries=summaries, order=()))
-        self._words: dict[str, dict[str, float]] = {}
-        """By name and item."""
+        self._names: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+        """By kind of text and item, the names of its texts: one for each subset of pasted answers."""
+        words: dict[tuple[str, str], float] = {}
         for item in self.items:
-            lengths: dict[str, list[int]] = {}
             for name, text in item.summaries.items():
-                lengths.setdefault(MORE_SUBSETS.get(name, name), []).append(len(text.split()))
-            for name, of_subsets in lengths.items():
-                self._words.setdefault(name, {})[item.id] = fmean(of_subsets)
+                self._names[MORE_SUBSETS.get(name, name)][item.id].append(name)
+                words[item.id, name] = len(text.split())
+        self._words = self._by_name(words)
         self.controls = [name for name in (*SILENT.values(), *PASTED, ALL_PASTED) if name in self._words]
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
@@ -152,15 +153,12 @@ class AgainstControls:
 
     def _by_name(self, numbers: Numbers) -> ByName:
         """Means over subsets; without an item of which one has no value."""
-        by_name: dict[str, dict[str, float]] = {name: {} for name in self._words}
-        for item in self.items:
-            of_item: dict[str, list[float | None]] = {}
-            for name in item.summaries:
-                of_item.setdefault(MORE_SUBSETS.get(name, name), []).append(numbers.get((item.id, name)))
-            for name, of_subsets in of_item.items():
-                values = defined(of_subsets)
-                if len(values) == len(of_subsets):
-                    by_name[name][item.id] = fmean(values)
+        by_name: dict[str, dict[str, float]] = {name: {} for name in self._names}
+        for name, by_item in self._names.items():
+            for item, texts in by_item.items():
+                values = [numbers[item, text] for text in texts if (item, text) in numbers]
+                if len(values) == len(texts):
+                    by_name[name][item] = fmean(values)
         return by_name
 
     def _value_row(self, metric: MetricInfo, name: str, values_of: ByName) -> tuple[Row, Estimate]:

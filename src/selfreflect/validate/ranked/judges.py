@@ -15,6 +15,7 @@ from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate, mean_interval
 from selfreflect.text import counted
 from selfreflect.validate.base import MetricInfo, Value
+from selfreflect.validate.raters.ratings import summary_orders
 from selfreflect.validate.statistics import (
     FEWEST_RESAMPLED,
     Indices,
@@ -120,8 +121,11 @@ class JudgeAgreement:
 def _strategy_agreement(points: Points) -> Estimate:
     """Tau of the two judges' means of each name. Both means are over the same items, and items are what is
     resampled."""
-    items = {item: row for row, item in enumerate(dict.fromkeys(item for item, _ in points))}
-    names = {name: column for column, name in enumerate(dict.fromkeys(name for _, name in points))}
+    items: dict[str, int] = {}
+    names: dict[str, int] = {}
+    for item, name in points:
+        items.setdefault(item, len(items))
+        names.setdefault(name, len(names))
     # present or not, and the values by both judges: (items, names, 3), 0 without a value
     cells = np.zeros((len(items), len(names), 3))
     for (item, name), (x, y) in points.items():
@@ -136,14 +140,8 @@ def _strategy_agreement(points: Points) -> Estimate:
 
 def _same_order(points: Points) -> Estimate:
     """The share of two summaries of one item that both judges put in the same order."""
-    by_item: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for (item, _), point in points.items():
-        by_item[item].append(point)
-    agreed: list[tuple[str, bool]] = []
-    for item, own in by_item.items():
-        for (x, y), (u, v) in combinations(own, 2):
-            agreed.append((item, bool(np.sign(x - u) == np.sign(y - v))))
-    return share_by_item(agreed)
+    first, second = (summary_orders({key: point[side] for key, point in points.items()}) for side in (0, 1))
+    return share_by_item((pair[0], order == second[pair]) for pair, order in first.items())
 
 
 def _curves(points: Points) -> tuple[Curve, ...]:

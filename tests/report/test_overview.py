@@ -9,15 +9,7 @@ from rich.text import Text
 
 from selfreflect.cli.show import grouped_answers, score_text, worst_words
 from selfreflect.errors import DataError
-from selfreflect.records import (
-    AnswerSet,
-    FailureKind,
-    Information,
-    Question,
-    Sampled,
-    Summary,
-    WordDistance,
-)
+from selfreflect.records import AnswerSet, FailureKind, Information, Question, Sampled, Summary, WordDistance
 from selfreflect.render.table import to_csv, to_markdown, to_rich
 from selfreflect.report.comparison import Contender, compare, comparison, contenders
 from selfreflect.report.failures import REMEDIES, failure_table

@@ -25,17 +25,8 @@ from selfreflect.report.measures import (
     run_measures,
 )
 from selfreflect.report.run_records import RunRecords
-from selfreflect.report.sentences import (
-    HEDGES,
-    OTHER_JUDGE,
-    OTHER_READER,
-    answers_text,
-    pasted_answers,
-)
-from selfreflect.report.strategy_results import (
-    StrategyResult,
-    sorted_results,
-)
+from selfreflect.report.sentences import HEDGES, OTHER_JUDGE, OTHER_READER, answers_text, pasted_answers
+from selfreflect.report.strategy_results import StrategyResult, sorted_results
 from selfreflect.stats import Estimate, clear_sign
 from selfreflect.text import counted
 

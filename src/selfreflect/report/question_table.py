@@ -7,10 +7,7 @@ from collections.abc import Mapping
 from selfreflect.records import metadata_headings
 from selfreflect.render.table import Cell, Column, Table
 from selfreflect.report.estimates import approximate, estimated_from
-from selfreflect.report.measures import (
-    INFORMATION,
-    SELFREFLECT,
-)
+from selfreflect.report.measures import INFORMATION, SELFREFLECT
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
 
 QUESTION_COLUMNS = (

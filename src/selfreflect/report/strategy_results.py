@@ -8,12 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from selfreflect.records import NothingToTell
-from selfreflect.report.measures import (
-    INFORMATION,
-    SELFREFLECT,
-    Measure,
-    run_measures,
-)
+from selfreflect.report.measures import INFORMATION, SELFREFLECT, Measure, run_measures
 from selfreflect.report.run_records import RunRecords
 from selfreflect.stats import Estimate
 

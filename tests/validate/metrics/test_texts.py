@@ -18,14 +18,7 @@ from selfreflect.errors import BackendError, MissingExtraError
 from selfreflect.models import embedder as embedding
 from selfreflect.sources.items import Item
 from selfreflect.validate.catalogue import EMBEDDED, LENGTH, OVERLAP
-from selfreflect.validate.metrics.texts import (
-    Embedded,
-    Length,
-    Overlap,
-    WordTokenizer,
-    sentences,
-    transport,
-)
+from selfreflect.validate.metrics.texts import Embedded, Length, Overlap, WordTokenizer, sentences, transport
 
 SIZES = st.integers(1, 6)
 COSTS = st.tuples(SIZES, SIZES).flatmap(lambda shape: arrays.arrays(float, shape, elements=st.floats(0, 2)))

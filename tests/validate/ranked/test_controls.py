@@ -10,13 +10,7 @@ from selfreflect.errors import DataError
 from selfreflect.metric import information
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import MetricInfo
-from selfreflect.validate.ranked.controls import (
-    ALL_PASTED,
-    EMPTY,
-    NONSENSE,
-    QUESTION,
-    AgainstControls,
-)
+from selfreflect.validate.ranked.controls import ALL_PASTED, EMPTY, NONSENSE, QUESTION, AgainstControls
 from selfreflect.validate.study import Finding
 
 BITS = MetricInfo(name="information", better="higher", group="information", about="")

@@ -27,11 +27,7 @@ from selfreflect.validate.ranked.results import (
     is_clear,
     paired_tests,
 )
-from selfreflect.validate.statistics import (
-    detectable_difference,
-    detectable_rate,
-    side_of_chance,
-)
+from selfreflect.validate.statistics import detectable_difference, detectable_rate, side_of_chance
 from selfreflect.validate.study import Draft, Finding, Layout, Row, interval, values_by_metric
 
 _RATE, _DIFFERENCE = ".1%", "+z.1%"

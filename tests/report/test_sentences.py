@@ -11,7 +11,7 @@ from selfreflect.report.sentences import (
     controls_caution,
     information_sentence,
     place,
-    place_sentence,
+    place_text,
     share_sentence,
 )
 
@@ -39,7 +39,7 @@ def test_one_answer_and_many_are_counted_in_the_right_number():
 
 
 def test_the_blind_reader_is_named():
-    text = information_sentence(information(reader="blind"), 8, "greedy")
+    text = share_sentence(0.56, (0.41, 0.71), 8, "blind", "greedy")
     assert text.startswith(
         "greedy tells 56 % of what eight sampled answers would, to a judge that does not see"
     )
@@ -104,23 +104,23 @@ def test_texts_that_say_nothing_and_tell_as_much_are_a_caution():
 
 
 def test_a_score_between_its_anchors_has_a_place():
-    assert place_sentence(0.0749, 0.0860, 0.0680, 10) == (
-        "0.0749: 62 % of the way from the empty summary (0.0860) to ten pasted answers (0.0680)"
+    assert place_text(0.0749, 0.0860, 0.0680, 10) == (
+        "62 % of the way from the empty summary (0.0860) to ten pasted answers (0.0680)"
     )
 
 
 def test_scores_outside_their_anchors_are_said_to_be_outside():
-    assert place_sentence(0.09, 0.086, 0.068, 10) == (
-        "0.0900: worse than the empty summary (0.0860); ten pasted answers: 0.0680"
+    assert place_text(0.09, 0.086, 0.068, 10) == (
+        "worse than the empty summary (0.0860); ten pasted answers: 0.0680"
     )
-    assert place_sentence(0.06, 0.086, 0.068, 1) == (
-        "0.0600: better than one pasted answer (0.0680); the empty summary: 0.0860"
+    assert place_text(0.06, 0.086, 0.068, 1) == (
+        "better than one pasted answer (0.0680); the empty summary: 0.0860"
     )
 
 
 def test_anchors_in_the_wrong_order_give_no_place():
     assert place(0.07, 0.068, 0.086) is None
-    assert "the empty summary does not score worse" in place_sentence(0.07, 0.068, 0.086, 10)
+    assert "the empty summary does not score worse" in place_text(0.07, 0.068, 0.086, 10)
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))

@@ -41,17 +41,14 @@ def sampling_warning(check: SamplingCheck) -> str:
     )
 
 
-def information_sentence(information: Information, answers: int | None, subject: str = "This summary") -> str:
+def information_sentence(information: Information, answers: int | None) -> str:
     """Say what a summary tells, or why nobody can say.
 
     Args:
         answers: number of conditioning answers; None if it is not known.
-        subject: the summary's name at the start of the sentence.
     """
     if information.recovered is not None:
-        return share_sentence(
-            information.recovered, information.interval, answers, information.reader, subject
-        )
+        return share_sentence(information.recovered, information.interval, answers, information.reader)
     sampled = answers_text(answers)
     if information.undefined == "known":
         way_out = OTHER_READER if information.reader == "informed" else OTHER_JUDGE
@@ -64,7 +61,7 @@ def information_sentence(information: Information, answers: int | None, subject:
             f"Too few answers ({sampled}), or too different ones, to say what a summary tells of them. "
             "Draw more answers, or shorter ones."
         )
-    return f"What {subject[:1].lower()}{subject[1:]} tells was not measured: {information.why.rstrip('.')}."
+    return f"What this summary tells was not measured: {information.why.rstrip('.')}."
 
 
 def share_sentence(
@@ -79,6 +76,7 @@ def share_sentence(
     Args:
         answers: number of conditioning answers; None if it differs between the questions of a run.
         reader: a blind one is named.
+        subject: the summary's name at the start of the sentence.
     """
     sampled = answers_text(answers)
     between = "" if interval is None else f"95 % interval: {percent_range(*interval)}"
@@ -168,19 +166,14 @@ def place(score: float, empty: float, pasted: float) -> float | None:
     return (empty - score) / (empty - pasted)
 
 
-def place_sentence(score: float, empty: float, pasted: float, answers: int) -> str:
-    """Say a score and where it stands between two anchors on the same question.
+def place_text(score: float, empty: float, pasted: float, answers: int) -> str:
+    """Say where a score stands between two anchors on the same question.
 
     Args:
         empty: score of the empty summary.
         pasted: score of all conditioning answers, pasted as a summary.
         answers: number of the conditioning answers.
     """
-    return f"{score:.4f}: {place_text(score, empty, pasted, answers)}"
-
-
-def place_text(score: float, empty: float, pasted: float, answers: int) -> str:
-    """Say where a score stands; see :func:`place_sentence`."""
     share = place(score, empty, pasted)
     raw = answers_text(answers, "pasted")
     if share is None:

@@ -188,12 +188,7 @@ def _sides(x: Numbers, y: Numbers) -> tuple[Floats, Floats]:
 
 
 def correlation_interval(
-    x: Numbers,
-    y: Numbers,
-    kind: Kind = "spearman",
-    *,
-    groups: Sequence[Hashable] | None = None,
-    seed: int = 0,
+    x: Numbers, y: Numbers, kind: Kind = "spearman", *, groups: Sequence[Hashable] | None = None
 ) -> Estimate:
     """A correlation with its 95% bootstrap interval, see :func:`bootstrap`.
 
@@ -220,7 +215,7 @@ def correlation_interval(
         points = np.concatenate([members[group] for group in resample])
         return pearson(a[points], b[points])
 
-    interval = bootstrap(resampled, len(members), seed=seed)
+    interval = bootstrap(resampled, len(members))
     return Estimate(mean, interval.low, interval.high, len(a), len(a))
 
 
@@ -269,7 +264,7 @@ def interaction(table: Floats, *, columns: bool = True) -> Floats:
     return rest
 
 
-def column_shuffle_p(x: Floats, y: Floats, *, seed: int = 0) -> float | None:
+def column_shuffle_p(x: Floats, y: Floats) -> float | None:
     """Two-sided p of the correlation of x and y when the columns of y change places within their table.
 
     Unlike a bootstrap over rows it allows for what cells of one column have in common. The observed order
@@ -282,7 +277,7 @@ def column_shuffle_p(x: Floats, y: Floats, *, seed: int = 0) -> float | None:
     observed = _table_correlation(x, y)
     if observed is None:
         return None
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     as_far = 1
     for _ in range(RESAMPLES):
         shuffled = np.stack([table[:, rng.permutation(table.shape[1])] for table in y])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from selfreflect.errors import DataError, excerpt, nearest
@@ -33,7 +34,7 @@ def by_value(run: RunRecords, name: str) -> dict[str, RunRecords]:
     for id_, question in run.questions.items():
         groups.setdefault(_value(question, name), {})[id_] = question
     if groups.keys() <= {MISSING}:
-        columns = list({key: None for question in run.questions.values() for key in question.metadata})
+        columns = list(dict.fromkeys(chain.from_iterable(one.metadata for one in run.questions.values())))
         if any(question.kind for question in run.questions.values()):
             columns.append("kind")
         names = ", ".join(map(excerpt, columns[:20])) or "none"
@@ -46,7 +47,7 @@ def by_value(run: RunRecords, name: str) -> dict[str, RunRecords]:
     divided = {value: replace(run, questions=groups[value]) for value in first}
     rest = ranking[len(first) :]
     if rest:
-        questions = {id_: one for value in rest for id_, one in groups[value].items()}
+        questions = dict(chain.from_iterable(groups[value].items() for value in rest))
         divided[f"({len(rest)} other values)"] = replace(run, questions=questions)
     return divided
 

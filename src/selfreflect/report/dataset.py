@@ -190,11 +190,7 @@ def _values(question: Question, headings: Mapping[str, str]) -> dict[str, Scalar
     return {heading: question.metadata.get(name) for name, heading in headings.items()}
 
 
-def _table(
-    columns: Sequence[Column],
-    rows: Sequence[dict[str, Any]],
-    untyped: Sequence[str],
-) -> Any:
+def _table(columns: Sequence[Column], rows: Sequence[dict[str, Any]], untyped: Sequence[str]) -> Any:
     """Rows as an Arrow table; a column of metadata gets the narrowest type that holds all its values."""
     import pyarrow as pa
 

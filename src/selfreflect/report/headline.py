@@ -7,9 +7,9 @@ from math import isclose
 
 from selfreflect.records import Reader
 from selfreflect.report.comparison import Contender, compare
-from selfreflect.report.measures import INFORMATION, Measure, control_values, run_measures
+from selfreflect.report.measures import INFORMATION, Measure, conditioning_count, control_values, run_measures
 from selfreflect.report.run_records import RunRecords
-from selfreflect.report.sentences import pasted_answers, percent, sampling_warning, share_sentence
+from selfreflect.report.sentences import percent, sampling_warning, share_sentence
 from selfreflect.report.strategy_results import StrategyResult, main_measure, sorted_results
 from selfreflect.stats import FEWEST_TESTED, clear_sign
 from selfreflect.text import counted, listed
@@ -85,10 +85,8 @@ def _result_sentence(
     if strategies > len(leaders):
         subject = f"Of {strategies} {complete}strategies, {subject}"
     if measure is INFORMATION:
-        counts = {pasted_answers(run.controls[id_]) for id_ in run.questions if id_ in run.controls}
-        answers = counts.pop() if len(counts) == 1 else None
         reader: Reader = "blind" if set(best.readers) == {"blind"} else "informed"
-        sentence = share_sentence(estimate.mean, interval, answers, reader, subject)
+        sentence = share_sentence(estimate.mean, interval, conditioning_count(run), reader, subject)
         if len(leaders) > 1:
             sentence = sentence.replace(f"{subject} tells", f"{subject} tell equally much:", 1)
         elif strategies > 1 and estimate.mean > 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import combinations
+from itertools import chain, combinations
 
 from selfreflect.render.table import Cell, Column, Table
 from selfreflect.report.measures import INFORMATION, SELFREFLECT, Measure
@@ -21,10 +21,10 @@ def page_judges(runs: Sequence[Sequence[RunRecords]]) -> dict[str, list[int]]:
     A run that a judge has not scored takes part with its first scoring, whose label says so.
     """
     judges: dict[str, list[int]] = {}
-    for name in [scoring.judge for of_run in runs for scoring in of_run]:
-        places = [_place(of_run, name) for of_run in runs]
+    for scoring in chain.from_iterable(runs):
+        places = [_place(of_run, scoring.judge) for of_run in runs]
         if places not in judges.values():  # two runs with one judge each are shown once
-            judges[name] = places
+            judges[scoring.judge] = places
     return judges
 
 
@@ -57,7 +57,7 @@ def judge_tables(runs: Sequence[RunRecords]) -> list[Table]:
 
 
 def _judge_table(judged: Mapping[str, tuple[RunRecords, Numbers]], measure: Measure) -> Table:
-    strategies = dict.fromkeys(name for run, _ in judged.values() for name in run.strategies)
+    strategies = dict.fromkeys(chain.from_iterable(run.strategies for run, _ in judged.values()))
     rows: list[tuple[Cell, ...]] = []
     for name in strategies:
         means = []

@@ -180,6 +180,12 @@ def run_measures(run: RunRecords) -> list[Measure]:
     return measures
 
 
+def conditioning_count(run: RunRecords) -> int | None:
+    """Count the conditioning answers of a question, by the controls; None if questions differ."""
+    counts = {pasted_answers(run.controls[id_]) for id_ in run.questions if id_ in run.controls}
+    return counts.pop() if len(counts) == 1 else None
+
+
 @dataclass(frozen=True)
 class ControlValues:
     """One control over all questions."""

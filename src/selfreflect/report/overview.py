@@ -21,11 +21,12 @@ from selfreflect.report.measures import (
     SELFREFLECT,
     ControlValues,
     Measure,
+    conditioning_count,
     control_values,
     run_measures,
 )
 from selfreflect.report.run_records import RunRecords
-from selfreflect.report.sentences import HEDGES, OTHER_JUDGE, OTHER_READER, answers_text, pasted_answers
+from selfreflect.report.sentences import HEDGES, OTHER_JUDGE, OTHER_READER, answers_text
 from selfreflect.report.strategy_results import StrategyResult, sorted_results
 from selfreflect.stats import Estimate, clear_sign
 from selfreflect.text import counted
@@ -64,8 +65,11 @@ def overview(run: RunRecords) -> Table:
         row = _control_row(control, measures)
         if row["n"]:
             rows.append(row)
-    different = any(result.common_estimate(one) for one in measures for result in results)
-    uneven = [one for one in measures if any(row.get(one.common) is not None for row in rows)]
+    different = any(result.common or result.common_recovered for result in results)
+    uneven = []
+    for measure in measures:
+        if any(row.get(measure.common) is not None for row in rows):
+            uneven.append(measure)
     columns = [Column("strategy")]
     fewer = len(measures) > 1 and any(result.recovered.n != result.score.n for result in results)
     for measure in measures:
@@ -87,7 +91,8 @@ def overview(run: RunRecords) -> Table:
             "the strategies were scored on different questions, none in common: do not compare their means"
         )
     notes += control_notes(run, controls)
-    cells = [tuple(row.get(column.heading) for column in columns) for row in rows]
+    headings = [column.heading for column in columns]
+    cells = [tuple(map(row.get, headings)) for row in rows]
     return Table(title, tuple(columns), tuple(cells), tuple(notes))
 
 
@@ -182,9 +187,8 @@ def _settings_note(run: RunRecords, measure: Measure) -> list[str]:
 
 def _information_notes(run: RunRecords, results: Sequence[StrategyResult]) -> list[str]:
     """Explain the share, its reader, and the questions without one."""
-    counts = {pasted_answers(run.controls[id_]) for id_ in run.questions if id_ in run.controls}
-    answers = answers_text(counts.pop() if len(counts) == 1 else None)
-    readers = {reader for result in results for reader in result.readers}
+    answers = answers_text(conditioning_count(run))
+    readers = set(chain.from_iterable(result.readers for result in results))
     notes = [
         f"tells: how far a summary helps the judge to predict fresh answers; 100% is what {answers} would"
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from markupsafe import Markup
 
@@ -168,7 +169,8 @@ def _run_counts(runs: Sequence[RunRecords]) -> list[tuple[str, str]]:
         answers += sum(len(run.answers[id_].answers) for id_ in run.questions if id_ in run.answers)
         scores += sum(len(run.strategy_scores(name)) for name in run.strategies)
         measurements += sum(len(run.strategy_information(name)) for name in run.strategies)
-    days = sorted(str(time)[:10] for run in runs for time in run.manifest.get("finished", {}).values())
+    times = chain.from_iterable(run.manifest.get("finished", {}).values() for run in runs)
+    days = sorted(str(time)[:10] for time in times)
     return [
         *([("date", days[-1])] if days else []),
         ("questions", f"{len(questions):,}"),

@@ -15,7 +15,7 @@ from studies import HIGHER, LOWER, measured, rows
 
 from selfreflect.errors import DataError
 from selfreflect.grouping import group_indices, normal_form
-from selfreflect.models.base import Refusal
+from selfreflect.models.base import Completion, Refusal, Reply
 from selfreflect.render.table import Table, to_csv, to_markdown
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import MetricInfo, Undefined, Value
@@ -446,10 +446,20 @@ def test_a_writer_gives_the_sentence_and_the_edits_stay_the_same():
     assert BASE not in made(study, 1)
     assert len(writer.batches) == 1
     assert all("Becquerel" not in request.messages[-1].content for request in writer.requests)
+    # another wording would be another summary, so that stored values of it were worth nothing
+    assert [request.sampling.temperature for request in writer.requests] == [0, 0]
+
+
+def test_a_sentence_of_the_writer_that_is_cut_off_is_no_statement():
+    text = f"I believe that it is {LIST}, or perh"
+    writer = Scripted([Reply(completions=(Completion(text=text, finish="length", tokens=9),))])
+    [found] = write_frames([CAPITAL], writer).values()
+    assert isinstance(found, Undefined)
+    assert found.reason == "cut_off"
 
 
 @pytest.mark.parametrize("reply", [f"{LIST} or {LIST}", "", Refusal(kind="backend", message="down")])
 def test_a_writer_that_fails_is_a_typed_failure(reply: str | Refusal):
-    [found] = write_frames([CAPITAL], Scripted([reply]), 0).values()
+    [found] = write_frames([CAPITAL], Scripted([reply])).values()
     assert isinstance(found, Undefined)
     assert found.reason == ("backend" if isinstance(reply, Refusal) else "unparsed")

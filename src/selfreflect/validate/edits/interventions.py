@@ -13,7 +13,7 @@ import msgspec
 
 from selfreflect.errors import DataError
 from selfreflect.grouping import group_indices
-from selfreflect.models.base import Generator, Message, Refusal, Reply, Request, Sampling, seed_for
+from selfreflect.models.base import Generator, seed_for
 from selfreflect.sources.items import Item
 from selfreflect.stats import FEWEST_TESTED
 from selfreflect.text import counted, listed, normalise_question
@@ -30,6 +30,7 @@ from selfreflect.validate.edits.statements import (
     other_possibilities,
     stated,
 )
+from selfreflect.validate.metrics.asked import ask
 from selfreflect.validate.statistics import Worsening, bounded_mean, detectable_rate
 from selfreflect.validate.study import Draft, Finding, Layout, each_metric, interval, worsenings
 
@@ -79,7 +80,7 @@ class Interventions:
         self._frames: dict[str, str | Undefined] = {}
         if writer is not None:
             stating = [item for item in items if self._statements[item.id]]
-            self._frames = write_frames(stating, writer, seed)
+            self._frames = write_frames(stating, writer)
         self._pairs: dict[str, list[tuple[str, str, str]]] = defaultdict(list)
         """By edit: an item, and the names of its summaries before and after."""
         self.skipped: Counter[tuple[str, str]] = Counter()
@@ -207,34 +208,27 @@ def _verdict(change: Worsening) -> str:
     return _VERDICTS[change.direction]
 
 
-def write_frames(items: Sequence[Item], writer: Generator, seed: int) -> dict[str, str | Undefined]:
+def write_frames(items: Sequence[Item], writer: Generator) -> dict[str, str | Undefined]:
     """Ask a model for a sentence around each item's statement: by item, the sentence or why there is none.
 
     The list of possibilities stays the template's, marked by :data:`LIST`, so that edits stay controlled.
     """
-    requests = []
+    prompts = []
     for item in items:
-        prompt = (
+        prompts.append(
             f"{normalise_question(item.question)}\n\n"
             f'Somebody answers this question with "{FRAME}", where {LIST} stands for a list of possible '
             "answers that you do not see. Write that reply in your own words, in one sentence that suits the "
             f"question. Keep {LIST} exactly as it is, once, and name no answer yourself. Reply with the "
             "sentence only."
         )
-        request = Request(
-            messages=(Message(role="user", content=prompt),),
-            sampling=Sampling(max_new_tokens=256),
-            seed=seed_for(seed, item.id, "writer"),
-        )
-        requests.append(request)
-    replies = writer.generate(requests)
-    return {item.id: _frame(reply) for item, reply in zip(items, replies, strict=True)}
+    # greedily: another wording would make stored values worthless
+    frames = ask(writer, prompts, 256, _parse_frame)
+    return {item.id: frame for item, frame in zip(items, frames, strict=True)}
 
 
-def _frame(reply: Reply | Refusal) -> str | Undefined:
-    if isinstance(reply, Refusal):
-        return Undefined(reason=reply.kind, message=reply.message)
-    text = reply.text.strip()
+def _parse_frame(reply: str) -> str | Undefined:
+    text = reply.strip()
     if text.count(LIST) != 1:
         return Undefined(reason="unparsed", message=f"the writer's reply does not hold {LIST} once")
     if len(text.split()) > MOST_WORDS:

@@ -195,10 +195,13 @@ def report(tally: Tally) -> None:
     cost = 1000 * tally.busy / len(tally.seconds["endpoint"])
     print(f"Processor time of the endpoint: {cost:.1f} ms for each question.")
     minutes, memory = np.array(tally.memory).T
+    print("\n| minute | resident memory |\n| --- | --- |")
+    for minute in range(int(minutes[-1]) + 1):
+        print(f"| {minute} | {memory[np.searchsorted(minutes, minute)]:.0f} MB |")
     later = minutes >= minutes[-1] / 2
     slope = float(np.polyfit(minutes[later], memory[later], 1)[0])
     print(
-        f"Resident memory: {memory[0]:.0f} MB at the start, {memory[later][0]:.0f} MB half-way, "
+        f"\nResident memory: {memory[0]:.0f} MB at the start, {memory[later][0]:.0f} MB half-way, "
         f"{memory[-1]:.0f} MB at the end, {slope:+.2f} MB a minute in the second half."
     )
 

@@ -186,6 +186,16 @@ def test_what_a_local_model_cannot_do_is_said(client: EndpointClient) -> None:
     assert error(client.chat(model="m", tools=[{"type": "function"}]), 400)["code"] == "unsupported"
 
 
+def test_tools_can_be_ignored_for_pages_that_offer_some_with_every_question() -> None:
+    tools = [{"type": "function", "function": {"name": "search"}}]
+    with endpoint_server(by_step, ignore_tools=True) as client:
+        belief = client.chat(tools=tools, tool_choice="auto").json()["selfreflect"]
+        assert belief["notes"] == ["the tools that came with the question were ignored (--ignore-tools)"]
+        assert client.chat().json()["selfreflect"]["notes"] == []
+        assert error(client.chat(tools=tools, tool_choice="required"), 400)["param"] == "tool_choice"
+        assert client.chat(model="m", tools=tools).status_code == 200
+
+
 def test_a_footer_is_for_clients_that_show_only_text() -> None:
     with endpoint_server(by_step, footer=True) as client:
         body = client.chat().json()

@@ -186,6 +186,7 @@ def _settings(config: Config, overrides: Overrides, kinds: Sequence[str]) -> Ser
         measures=measures,
         unsure=unsure,
         footer=options.footer,
+        ignore_tools=options.ignore_tools,
         prices={
             name: TokenPrice(price.input_per_million, price.output_per_million)
             for name, price in config.prices.items()

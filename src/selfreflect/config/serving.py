@@ -74,6 +74,14 @@ class ServeConfig(Record, frozen=True, kw_only=True):
         bool,
         Flag("--footer", "End each text with a line on the confidence, for clients that show only text."),
     ] = False
+    ignore_tools: Annotated[
+        bool,
+        Flag(
+            "--ignore-tools",
+            "Answer questions that come with tools as if there were none, for chat pages that offer tools "
+            "with every question.",
+        ),
+    ] = False
     out: Annotated[
         str | None,
         Flag("--out DIR", "Keep what is answered as a run directory, without texts.", example="runs/served"),

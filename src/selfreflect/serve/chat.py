@@ -120,6 +120,8 @@ class ChatRequest:
     top_p: float | None = None
     max_tokens: int | None = None
     options: ChatOptions = _DEFAULTS
+    lacks_tools: bool = False
+    """Whether tools came with the question that the model does not see."""
 
     @property
     def requested_model(self) -> str:
@@ -139,8 +141,11 @@ class ChatRequest:
         return "\n\n".join(turns)
 
 
-def read_chat(data: bytes) -> ChatRequest:
+def read_chat(data: bytes, ignore_tools: bool = False) -> ChatRequest:
     """Read the body of a request. One to a model itself is not read further.
+
+    Args:
+        ignore_tools: whether a question stays one if tools come with it, which the model then does not see.
 
     Raises:
         ChatError: status 400: it is no JSON object, has no model, or a field of a question is wrong.
@@ -154,11 +159,11 @@ def read_chat(data: bytes) -> ChatRequest:
             reflects=False,
             passthrough="model",
         )
-    return read_question(data)
+    return read_question(data, ignore_tools)
 
 
-def read_question(data: bytes) -> ChatRequest:
-    """Read a request in full, whichever model it names. Raises as :func:`read_chat`."""
+def read_question(data: bytes, ignore_tools: bool = False) -> ChatRequest:
+    """Read a request in full, whichever model it names. Arguments and errors as of :func:`read_chat`."""
     fields, envelope = _decode(data, _Fields), _decode(data, _Envelope)
     common: dict[str, Any] = {
         "model": envelope.model.removeprefix(PREFIX),
@@ -167,7 +172,9 @@ def read_question(data: bytes) -> ChatRequest:
         "include_usage": bool(envelope.stream_options and envelope.stream_options.include_usage),
     }
     turns = _decode(bytes(fields.get("messages", Raw(b"null"))), _Turns, "messages")
-    reason = _unusual_field(fields)
+    lacks_tools = ignore_tools and bytes(fields.get("tools", Raw(b"null"))) not in _EMPTY
+    plain = {name: value for name, value in fields.items() if name != "tools"} if lacks_tools else fields
+    reason = _unusual_field(plain)
     messages: list[Message] = []
     for turn in turns:
         message = _message(turn)
@@ -195,6 +202,7 @@ def read_question(data: bytes) -> ChatRequest:
         top_p=body.top_p,
         max_tokens=body.max_completion_tokens or body.max_tokens,
         options=body.selfreflect or _DEFAULTS,
+        lacks_tools=lacks_tools,
         **common,
     )
 

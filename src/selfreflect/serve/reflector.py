@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from selfreflect.metric.measures import Measured, Measures
 
 
+_NO_TOOLS = "the tools that came with the question were ignored (--ignore-tools)"
+
+
 @dataclass(frozen=True, kw_only=True)
 class ServeSettings:
     """What holds where a request says nothing else."""
@@ -52,6 +55,7 @@ class ServeSettings:
     measures: tuple[str, ...] = ()
     unsure: UnsurePolicy | None = None
     footer: bool = False
+    ignore_tools: bool = False
     prices: Mapping[str, TokenPrice] = field(default_factory=dict)
     """By the name of a generator."""
 
@@ -123,7 +127,13 @@ class Reflector:
         texts_ = [cut_at(summary.text, chat.stop) for summary in summaries]
         wordings = await self._word(session, question, confidence, classes, texts_)
         score, recovered, reasons = _values(results)
-        notes = (_cut_off(reply), *confidence.notes, *reasons, wordings[0].note)
+        notes = (
+            _NO_TOOLS if chat.lacks_tools else "",
+            _cut_off(reply),
+            *confidence.notes,
+            *reasons,
+            wordings[0].note,
+        )
         belief = Belief(
             id=id_,
             model=model.name,

@@ -92,14 +92,15 @@ class _Response:
 async def chat_completions(request: Request) -> Response:
     """Answer a conversation. With the model ``selfreflect/NAME``: from the distribution of the answers."""
     services: ServeServices = request.app.state.services
-    chat = read_chat(await request.body())
+    ignore_tools = services.reflector.settings.ignore_tools
+    chat = read_chat(await request.body(), ignore_tools)
     model = services.models.find(chat.model)
     client = request.client.host if request.client else ""
     if chat.passthrough and isinstance(model, RemoteModel):
         services.metrics.responses.labels("passthrough").inc()
         return await relay(request, chat, model, services.admission.place(client))
     if not chat.reflects:
-        chat = read_question(chat.data)
+        chat = read_question(chat.data, ignore_tools)
     if chat.passthrough:
         message = (
             f"{chat.passthrough}: the model {chat.model!r} runs in the server's own process and takes plain "

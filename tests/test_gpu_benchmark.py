@@ -84,10 +84,15 @@ def test_missing_packages_come_from_the_wheels_of_the_kit(gpu, tmp_path, monkeyp
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_without_a_gpu_it_names_smoke_and_that_works(gpu, tmp_path, monkeypatch) -> None:
+def test_without_a_gpu_it_names_smoke(gpu, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(sys, "argv", [str(SCRIPT), "--out", str(tmp_path / "none.json")])
     with pytest.raises(SystemExit, match=r"sees no CUDA GPU(.|\n)*gpu.py --smoke"):
         gpu.main()
+
+
+@pytest.mark.slow  # .ci/run calls the same, with all parts
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_smoke_works_without_a_gpu(tmp_path) -> None:
     out = tmp_path / "gpu.json"
     done = subprocess.run(
         [sys.executable, SCRIPT, "--smoke", "--only", "card", "--out", out], capture_output=True, text=True

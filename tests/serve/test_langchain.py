@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from endpoint import EndpointClient, endpoint_server
-from langchain_core.messages import AIMessage, HumanMessage
-from langchain_openai import ChatOpenAI
+
+if TYPE_CHECKING:  # its libraries are many: only the process that gets this file imports them
+    from langchain_openai import ChatOpenAI
 
 QUESTION = "What is the capital of Turkey?"
 
@@ -21,7 +22,15 @@ def served() -> Iterator[EndpointClient]:
 
 
 def model(served: EndpointClient, **options: Any) -> ChatOpenAI:
+    from langchain_openai import ChatOpenAI
+
     return ChatOpenAI(model="selfreflect/m", base_url=served.url, api_key="none", max_retries=0, **options)  # type: ignore[call-arg]
+
+
+def human(text: str) -> Any:
+    from langchain_core.messages import HumanMessage
+
+    return HumanMessage(text)
 
 
 def looked_up(served: EndpointClient, message: Any) -> Any:
@@ -61,8 +70,8 @@ def test_several_questions_at_once(served: EndpointClient) -> None:
 
 def test_usage_of_several_questions_adds_up(served: EndpointClient) -> None:
     """It adds all fields of the usage: floats would warn, and objects raise."""
-    result = model(served).generate([[HumanMessage(QUESTION)]] * 3)
-    [single] = [model(served).generate([[HumanMessage(QUESTION)]]).llm_output]
+    result = model(served).generate([[human(QUESTION)]] * 3)
+    [single] = [model(served).generate([[human(QUESTION)]]).llm_output]
     assert result.llm_output is not None
     assert single is not None
     assert result.llm_output["token_usage"]["total_tokens"] == 3 * single["token_usage"]["total_tokens"]
@@ -71,6 +80,6 @@ def test_usage_of_several_questions_adds_up(served: EndpointClient) -> None:
 def test_a_conversation_goes_on(served: EndpointClient) -> None:
     chat = model(served, extra_body={"selfreflect": {"num_answers": 8}})
     first = chat.invoke(QUESTION)
-    second = chat.invoke([HumanMessage(QUESTION), first, HumanMessage("Are you sure?")])
-    assert isinstance(second, AIMessage)
+    second = chat.invoke([human(QUESTION), first, human("Are you sure?")])
+    assert second.type == "ai"
     assert looked_up(served, second)["num_answers"] == 8

@@ -14,11 +14,11 @@ from tiny_chat import single_threaded
 from selfreflect.models.local import products
 from selfreflect.models.local.products import Product, StepLibrary, packed_weights, step_library
 
-pytestmark = pytest.mark.skipif(isinstance(step_library(), str), reason=str(step_library()))
-
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread() -> Iterator[None]:
+    if isinstance(step_library(), str):
+        pytest.skip(str(step_library()))
     with single_threaded(), torch.inference_mode():
         yield
 

@@ -217,9 +217,9 @@ def test_ascii_texts_have_the_words_that_rouge_score_gives_them(text):
     assert WordTokenizer().tokenize(text) == DefaultTokenizer(use_stemmer=False).tokenize(text)
 
 
-@pytest.mark.parametrize("family", [Overlap(OVERLAP), Length(LENGTH)])
-def test_odd_texts_have_values_too(family):
-    found = family.score(two_halves(["hen", *PAYLOADS[:-1]], *PAYLOADS[:-1]))
+@pytest.mark.parametrize(("make", "metrics"), [(Overlap, OVERLAP), (Length, LENGTH)])
+def test_odd_texts_have_values_too(make, metrics):
+    found = make(metrics).score(two_halves(["hen", *PAYLOADS[:-1]], *PAYLOADS[:-1]))
     assert [value.summary for value in found] == [f"s{number}" for number in range(len(PAYLOADS) - 1)]
     assert all(value.value is not None for value in found)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +20,7 @@ from selfreflect.config import Config
 from selfreflect.errors import ConfigError
 from selfreflect.pipeline.models import ConfiguredModels, load_measures
 from selfreflect.pipeline.stages import StageTask, score_tasks
-from selfreflect.records import AnswerSet, Controls, Failure, Information, Question, Score, Summary
+from selfreflect.records import Controls, Failure, Information, Score
 from selfreflect.render.table import Cell, Column, Table
 from selfreflect.render.text import one_line
 from selfreflect.report.run_records import RunRecords
@@ -213,39 +215,11 @@ def _told_words(information: Information) -> list[dict[str, Any]]:
 
 def item_run(label: str, config: Config, items: Sequence[Item], results: Sequence[Measured]) -> RunRecords:
     """The results as those of a run, which tables and trackers take."""
-    questions: dict[str, Question] = {}
-    answers: dict[str, AnswerSet] = {}
-    summaries: dict[tuple[str, str], Summary] = {}
-    for item in items:
-        questions[item.id] = item.question_record
-        answers[item.id] = item.answer_set
-        for summary in item.summary_records:
-            summaries[item.id, summary.name] = summary
-    scores: dict[tuple[str, str], Score] = {}
-    information: dict[tuple[str, str], Information] = {}
-    controls: dict[str, Controls] = {}
-    failures: list[Failure] = []
-    for result in results:
-        if isinstance(result, Score):
-            scores[result.question_id, result.summary] = result
-        elif isinstance(result, Information):
-            information[result.question_id, result.summary] = result
-        elif isinstance(result, Controls):
-            controls[result.question_id] = result
-        else:
-            failures.append(result)
-    return RunRecords(
-        label=label,
-        strategies=list(dict.fromkeys(name for _, name in summaries)),
-        questions=questions,
-        answers=answers,
-        summaries=summaries,
-        scores=scores,
-        failures=failures,
-        information=information,
-        controls=controls,
-        manifest={"config": {"scores": config.section("scores")}},
-    )
+    from selfreflect.pipeline.records import memory_records
+
+    of_items = chain.from_iterable(item.records for item in items)
+    records = memory_records(label, chain(of_items, results))
+    return replace(records, manifest={"config": {"scores": config.section("scores")}})
 
 
 def _item_table(records: RunRecords) -> Table:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -20,12 +19,12 @@ from selfreflect.models.base import Generator
 from selfreflect.models.function import FunctionGenerator, TextFunction
 from selfreflect.pipeline.models import ConfiguredModels
 from selfreflect.pipeline.options import ExecutionOptions, Quiet
+from selfreflect.pipeline.records import memory_records
 from selfreflect.pipeline.reflect_cases import Case, is_frame, make_cases
 from selfreflect.pipeline.stages import ModelStage, StageFn, StageSpec, StageTask, stage_fn, strategy_names
 from selfreflect.prompts import load_prompts
-from selfreflect.records import AnswerSample, AnswerSet, Controls, Failure, Information, Score, Stage, Summary
+from selfreflect.records import AnswerSample, AnswerSet, Failure, Stage, Summary
 from selfreflect.report.reflection import Reflection, Reflections
-from selfreflect.report.run_records import RunRecords
 from selfreflect.strategies import load_strategy
 from selfreflect.strategies.driver import Named
 
@@ -169,46 +168,25 @@ class _Draft:
     case: Case
     answers: AnswerSet | None
     summaries: list[Summary]
-    failures: list[Failure] = field(default_factory=list)
-    scores: list[Score] = field(default_factory=list)
-    information: list[Information] = field(default_factory=list)
-    controls: dict[str, Controls] = field(default_factory=dict)
+    results: list[Any] = field(default_factory=list)
+    """What came of the measures, and failures."""
 
     def add(self, result: Any) -> None:
         if isinstance(result, AnswerSet):
             self.answers = result
-            return
-        if isinstance(result, Controls):
-            self.controls[result.question_id] = result
-            return
-        lists: dict[type, list[Any]] = {
-            Summary: self.summaries,
-            Score: self.scores,
-            Information: self.information,
-            Failure: self.failures,
-        }
-        lists[type(result)].append(result)
+        elif isinstance(result, Summary):
+            self.summaries.append(result)
+        else:
+            self.results.append(result)
 
     def reflection(self, strategies: Sequence[str]) -> Reflection:
-        question = self.case.question
-        information = {(question.id, one.summary): one for one in self.information}
-        scores = {}
-        for score in self.scores:
-            key = (question.id, score.summary)
-            scores[key] = with_information(score, information[key]) if key in information else score
+        own = [self.case.question, *filter(None, [self.answers]), *self.summaries, *self.results]
+        records = memory_records("reflect", own)
+        scores = dict(records.scores)
+        for key in scores.keys() & records.information.keys():
+            scores[key] = with_information(scores[key], records.information[key])
         names = [*(summary.name for summary in self.case.summaries), *strategies]
-        records = RunRecords(
-            label="reflect",
-            strategies=names,
-            questions={question.id: question},
-            answers={question.id: self.answers} if self.answers else {},
-            summaries={(question.id, summary.name): summary for summary in self.summaries},
-            scores=scores,
-            failures=self.failures,
-            information=information,
-            controls=self.controls,
-        )
-        return Reflection(records)
+        return Reflection(replace(records, strategies=names, scores=scores))
 
 
 class _Reflector:
@@ -223,7 +201,7 @@ class _Reflector:
         self._batch_size = batch_size
         self._work: dict[ModelStage, StageFn] = {}
         for stage, model in models.items():
-            self._work[stage] = stage_fn(dataclasses.replace(spec, stage=stage), model, Quiet())
+            self._work[stage] = stage_fn(replace(spec, stage=stage), model, Quiet())
 
     def run(self, cases: Sequence[Case]) -> Iterator[Reflection]:
         """Yield the result of each question. If a model gives up, the questions that are left fail."""

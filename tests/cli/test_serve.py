@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -117,10 +118,10 @@ def test_a_process_serves_a_function_finishes_what_it_began_and_keeps_it(tmp_pat
             asking = threading.Thread(target=lambda: replies.append(ask(url, "slow", **key).json()))
             asking.start()
             while "selfreflect_running 1.0" not in metrics(url, key):
-                pass
+                time.sleep(0.02)
             served.send_signal(signal.SIGTERM)
             while metrics(url, key):
-                pass
+                time.sleep(0.02)
             written(tmp_path / "go", "")
             asking.join(200)
             assert replies[0]["selfreflect"]["num_answers"] == 4

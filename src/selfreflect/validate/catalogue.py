@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from selfreflect.errors import ConfigError, excerpt, nearest
@@ -173,8 +174,7 @@ def _computable(group: str, models: set[str]) -> set[str]:
         if models.issuperset(info.needs) and all(map(find_spec, _PACKAGES.get(info.name, ()))):
             computable.add(info.name)
     if not computable:
-        needs = dict.fromkeys(need for info in in_group for need in info.needs if need not in models)
-        raise ConfigError(
-            f"none of the {group} can be computed: give {' or '.join(_OPTIONS[need] for need in needs)}"
-        )
+        needs = dict.fromkeys(chain.from_iterable(info.needs for info in in_group))
+        options = [_OPTIONS[need] for need in needs if need not in models]
+        raise ConfigError(f"none of the {group} can be computed: give {' or '.join(options)}")
     return computable

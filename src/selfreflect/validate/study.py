@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Protocol
 
 from selfreflect.errors import ConfigError, excerpt
@@ -43,6 +44,11 @@ class Finding:
     tables: tuple[Table, ...]
     says: tuple[str, ...]
     plots: tuple[Plot, ...] = ()
+
+
+def summary_names(items: Iterable[Item]) -> list[str]:
+    """List the names of all summaries, in the order of the items."""
+    return list(dict.fromkeys(chain.from_iterable(item.summaries for item in items)))
 
 
 Numbers = Mapping[tuple[str, str], float]

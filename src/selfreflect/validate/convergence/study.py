@@ -11,7 +11,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import chain, combinations
 from statistics import fmean
 
 import msgspec
@@ -38,7 +38,7 @@ from selfreflect.validate.convergence.resampling import (
     spreads,
     stable_from,
 )
-from selfreflect.validate.study import Draft, Finding, Layout, Row, interval, with_interval
+from selfreflect.validate.study import Draft, Finding, Layout, Row, interval, summary_names, with_interval
 
 MAIN = "selfreflect"
 """The metric whose values have parts."""
@@ -88,7 +88,7 @@ class Convergence:
 
     def __init__(self, items: Sequence[Item], seed: int = 0, rescored: int = RESCORED) -> None:
         self._seed = seed
-        self._strategies = tuple(dict.fromkeys(name for item in items for name in item.summaries))
+        self._strategies = tuple(summary_names(items))
         self._complete = [item for item in items if len(item.summaries) == len(self._strategies)]
         if len(self._strategies) < 2 or len(self._complete) < 2:
             raise DataError(
@@ -284,7 +284,7 @@ def _other_orders(item: Item, seed: int) -> list[tuple[str, ...]]:
 
 
 def _ranking_rows(rankings: Sequence[Ranking], steps: Mapping[str, Sequence[Step]]) -> Iterator[Row]:
-    counts = sorted({step.count for of_metric in steps.values() for step in of_metric})
+    counts = sorted({step.count for step in chain.from_iterable(steps.values())})
     for ranking in rankings:
         same = {step.count: step.same for step in steps[ranking.metric.name]}
         yield {

@@ -29,17 +29,14 @@ from selfreflect.validate.study import (
     dot,
     each_metric,
     interval,
+    summary_names,
     with_interval,
 )
 
 EMPTY, QUESTION, NONSENSE = "control: empty", "control: question repeated", "control: nonsense"
 SILENT = {"empty": EMPTY, "question": QUESTION, "nonsense": NONSENSE}
 """Controls that say nothing about the answers, by the name of the record."""
-PASTED = {
-    "control: 1 answer pasted": 1,
-    "control: 2 answers pasted": 2,
-    "control: 5 answers pasted": 5,
-}
+PASTED = {"control: 1 answer pasted": 1, "control: 2 answers pasted": 2, "control: 5 answers pasted": 5}
 """Names and numbers of conditioning answers, pasted as a summary."""
 MORE_SUBSETS = {
     f"{name}, subset {number}": name for name in PASTED for number in range(2, information.SUBSETS + 1)
@@ -109,11 +106,8 @@ class AgainstControls:
         usable = [item for item in items if any(map(str.strip, item.conditioning))]
         if not usable:
             raise DataError(f"none of the {len(items)} items has a conditioning answer with words in it")
-        own: dict[str, None] = {}
-        for item in usable:
-            own |= dict.fromkeys(item.summaries)
-        self.summaries = list(own)
-        clashes = own.keys() & {*SILENT.values(), *PASTED, *MORE_SUBSETS, ALL_PASTED}
+        self.summaries = summary_names(usable)
+        clashes = {*SILENT.values(), *PASTED, *MORE_SUBSETS, ALL_PASTED}.intersection(self.summaries)
         if clashes:
             raise DataError(f"the summary name {excerpt(min(clashes))} is that of a control")
         self.items: list[Item] = []

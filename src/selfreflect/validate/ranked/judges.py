@@ -24,7 +24,7 @@ from selfreflect.validate.statistics import (
     kendall,
     share_by_item,
 )
-from selfreflect.validate.study import Draft, Finding, Layout, Row, interval, with_interval
+from selfreflect.validate.study import Draft, Finding, Layout, Row, interval, summary_names, with_interval
 
 _CORRELATION = "+z.2f"
 _PERCENTILE = "intervals: 95% percentile bootstrap over items"
@@ -92,7 +92,7 @@ class JudgeAgreement:
                     plot = Plot(f"judges-{metric}", title, judge, other, _curves(points), points=True)
                     draft.plots.append(plot)
             for judge, numbers in by_metric[metric].items():
-                for name in dict.fromkeys(name for _, name in self._keys):
+                for name in summary_names(self.items):
                     own = [value for (_, summary), value in numbers.items() if summary == name]
                     mean = mean_interval(own, len(own))
                     means: Row = {"metric": metric, "judge": judge, "summary": name}

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from selfreflect.errors import ConfigError, DataError, SelfReflectError, excerpt, nearest
 from selfreflect.sources.files import listed
 from selfreflect.sources.items import Item
+from selfreflect.validate.study import summary_names
 
 GOOD, MID, BAD = "good", "mid", "bad"
 
@@ -82,15 +83,14 @@ def known_order(items: Sequence[Item], order: str | None = None) -> KnownOrder:
 
 def _parse_order(order: str, items: Sequence[Item]) -> list[Relation]:
     where = f"the order {excerpt(order)}"
-    chains = [[name.strip() for name in chain.split(">")] for chain in order.split(",")]
+    chains = []
+    for chain in order.split(","):
+        chains.append(list(map(str.strip, chain.split(">"))))
     if any("" in chain for chain in chains):
         raise ConfigError(
             f"{where} has a blank name; write chains from best to worst, as in 'good>mid>bad, good>other'"
         )
-    names: dict[str, None] = {}
-    for item in items:
-        names |= dict.fromkeys(item.summaries)
-    return _relations(chains, list(names), where, ConfigError)
+    return _relations(chains, summary_names(items), where, ConfigError)
 
 
 def _item_relations(item: Item, for_all: list[Relation] | None) -> list[Relation]:

@@ -28,7 +28,7 @@ from selfreflect.validate.ranked.results import (
     paired_tests,
 )
 from selfreflect.validate.statistics import detectable_difference, detectable_rate, side_of_chance
-from selfreflect.validate.study import Draft, Finding, Layout, Row, interval, values_by_metric
+from selfreflect.validate.study import Draft, Finding, Layout, Row, interval, summary_names, values_by_metric
 
 _RATE, _DIFFERENCE = ".1%", "+z.1%"
 _P_FORMS = {"p": ".2g", ADJUSTED_P: ".2g"}
@@ -95,9 +95,7 @@ class RankedSets:
         self.padded: dict[Pair, Relation] = {}
         if pad:
             usable, self.padded = pad_items(usable, self.order.pairs, seed)
-        names: set[str] = set()
-        for item in usable:
-            names.update(item.summaries)
+        names = summary_names(usable)
         self.controls = tuple(_unused(name, names) for name in (QUESTION, EMPTY)) if controls else ()
         self.items: list[Item] = []
         self.control_pairs: list[Pair] = []
@@ -178,7 +176,7 @@ class RankedSets:
         )
 
 
-def _unused(name: str, names: set[str]) -> str:
+def _unused(name: str, names: Sequence[str]) -> str:
     while name in names:
         name += "*"
     return name

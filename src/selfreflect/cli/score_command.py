@@ -19,7 +19,7 @@ from selfreflect.cli.tracking import check_tracker, log_result
 from selfreflect.config import Config
 from selfreflect.errors import ConfigError
 from selfreflect.pipeline.models import ConfiguredModels, load_measures
-from selfreflect.pipeline.stages import StageTask, score_tasks
+from selfreflect.pipeline.stages import measuring_task, score_tasks
 from selfreflect.records import Controls, Failure, Information, Score
 from selfreflect.render.table import Cell, Column, Table
 from selfreflect.render.text import one_line
@@ -109,14 +109,7 @@ def _score(
     results: list[Measured] = []
     with watcher.stage("scores", sum(len(item.summaries) for item in items)) as counter:
         for item in items:
-            summaries = tuple(item.summary_records)
-            task = StageTask(
-                question=item.question_record,
-                answers=item.answer_set,
-                summaries=summaries,
-                uninformed=summaries,
-                controls=True,
-            )
+            task = measuring_task(item.question_record, item.answer_set, item.summary_records)
             [of_item] = score_tasks(measures, judge, watcher, [task])
             results += of_item
             if json:

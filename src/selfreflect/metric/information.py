@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from selfreflect.metric.engine.logits import log_probabilities
 from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
-from selfreflect.metric.prompts import CannotScoreError, encode
+from selfreflect.metric.prompts import CannotScoreError, encode, encode_each
 from selfreflect.metric.tasks import SYSTEM
 from selfreflect.models.base import Message
 from selfreflect.records import (
@@ -163,13 +163,8 @@ def measure(
         CannotScoreError: there is no masked-out or no conditioning answer, or they do not fit the window.
     """
     prompts = AnswerPrompts(judge, question, answers, reader)
-    results: dict[str, Information] = {}
-    contexts = {}
-    for text in dict.fromkeys(summaries):
-        try:
-            contexts[text] = prompts.context(text)
-        except CannotScoreError as error:
-            results[text] = unmeasured(judge, question, reader, error)
+    contexts, errors = encode_each(summaries, prompts.context)
+    results = {text: unmeasured(judge, question, reader, error) for text, error in errors.items()}
     logs: list[list[Bits]] = []
     for tree in prompts.trees(list(contexts.values())):
         [states] = engine.states([tree])
@@ -211,13 +206,8 @@ def nodes(
         CannotScoreError: as in :func:`measure`.
     """
     prompts = AnswerPrompts(judge, question, answers, reader)
-    contexts = []
-    for text in dict.fromkeys(summaries):
-        try:
-            contexts.append(prompts.context(text))
-        except CannotScoreError:
-            continue
-    return sum(tree.computed_tokens for tree in prompts.trees(contexts))
+    contexts, _ = encode_each(summaries, prompts.context)
+    return sum(tree.computed_tokens for tree in prompts.trees(list(contexts.values())))
 
 
 def within_budget(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -98,6 +98,20 @@ def summary_prompts(judge: Judge, question: QuestionPrompts, summary: str) -> li
             "cannot be compared",
         )
     return prompts
+
+
+def encode_each(
+    texts: Iterable[str], encode_one: Callable[[str], list[Prompt]]
+) -> tuple[dict[str, list[Prompt]], dict[str, CannotScoreError]]:
+    """The prompts after each text, and why some texts have none."""
+    prompts: dict[str, list[Prompt]] = {}
+    errors: dict[str, CannotScoreError] = {}
+    for text in dict.fromkeys(texts):
+        try:
+            prompts[text] = encode_one(text)
+        except CannotScoreError as error:
+            errors[text] = error
+    return prompts, errors
 
 
 def encode_words(judge: Judge, context: Context, words: Sequence[MaskedWord], what: str) -> list[Prompt]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,13 @@ from selfreflect.metric.information import (
     with_information,
 )
 from selfreflect.metric.inputs import checked_number, checked_question, checked_texts, named_texts
-from selfreflect.metric.prompts import CannotScoreError, QuestionPrompts, prepare, summary_prompts
+from selfreflect.metric.prompts import (
+    CannotScoreError,
+    QuestionPrompts,
+    encode_each,
+    prepare,
+    summary_prompts,
+)
 from selfreflect.metric.sampling.limits import Limits
 from selfreflect.metric.tasks import JUDGE_TEMPERATURE
 from selfreflect.models.judge import Judge
@@ -229,14 +236,8 @@ class SelfReflect:
         self, prompts: QuestionPrompts, texts: Sequence[str]
     ) -> tuple[dict[str, list[Prompt]], Outcomes]:
         """The prompts after each text, and why some have none."""
-        contexts: dict[str, list[Prompt]] = {}
-        failures: Outcomes = {}
-        for text in dict.fromkeys(texts):
-            try:
-                contexts[text] = summary_prompts(self.judge, prompts, text)
-            except CannotScoreError as error:
-                failures[text] = error.failure(prompts.question)
-        return contexts, failures
+        contexts, errors = encode_each(texts, partial(summary_prompts, self.judge, prompts))
+        return contexts, {text: error.failure(prompts.question) for text, error in errors.items()}
 
     def _score_some_words(
         self, prompts: QuestionPrompts, summaries: Sequence[Summary], limits: Limits, earlier: Sequence[Score]

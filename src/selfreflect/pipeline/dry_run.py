@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -22,7 +23,7 @@ from selfreflect.metric.information import (
     pasted,
 )
 from selfreflect.metric.measures import anchors
-from selfreflect.metric.prompts import CannotScoreError, prepare, summary_prompts
+from selfreflect.metric.prompts import CannotScoreError, encode_each, prepare, summary_prompts
 from selfreflect.metric.tasks import reference_context, summary_context
 from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.models.spec import kind_of
@@ -411,11 +412,8 @@ def tree_nodes(judge: Judge, question: Question, answers: AnswerSet, summaries: 
     except CannotScoreError:
         return []
     contexts = [task.reference]
-    for text in summaries:
-        try:
-            prompts = summary_prompts(judge, task, text)
-        except CannotScoreError:
-            continue
+    encoded, _ = encode_each(summaries, partial(summary_prompts, judge, task))
+    for prompts in encoded.values():
         if prompts not in contexts:
             contexts.append(prompts)
     return [build_tree(prompts).computed_tokens for prompts in contexts]

@@ -21,7 +21,15 @@ from selfreflect.pipeline.models import ConfiguredModels
 from selfreflect.pipeline.options import ExecutionOptions, Quiet
 from selfreflect.pipeline.records import memory_records
 from selfreflect.pipeline.reflect_cases import Case, is_frame, make_cases
-from selfreflect.pipeline.stages import ModelStage, StageFn, StageSpec, StageTask, stage_fn, strategy_names
+from selfreflect.pipeline.stages import (
+    ModelStage,
+    StageFn,
+    StageSpec,
+    StageTask,
+    measuring_task,
+    stage_fn,
+    strategy_names,
+)
 from selfreflect.prompts import load_prompts
 from selfreflect.records import AnswerSample, AnswerSet, Failure, Stage, Summary
 from selfreflect.report.reflection import Reflection, Reflections
@@ -238,14 +246,7 @@ class _Reflector:
 
     def _score(self, draft: _Draft) -> None:
         if draft.answers is not None and draft.summaries:
-            texts = tuple(draft.summaries)
-            task = StageTask(
-                question=draft.case.question,
-                answers=draft.answers,
-                summaries=texts,
-                uninformed=texts,
-                controls=True,
-            )
+            task = measuring_task(draft.case.question, draft.answers, draft.summaries)
             self._run("scores", [draft], lambda _: task)
 
     def _run(self, stage: ModelStage, drafts: Sequence[_Draft], task: Callable[[_Draft], StageTask]) -> None:

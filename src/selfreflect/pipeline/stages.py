@@ -109,6 +109,12 @@ class StageTask(Record, frozen=True, kw_only=True):
         return len(self.strategies) + len(names) or 1
 
 
+def measuring_task(question: Question, answers: AnswerSet, summaries: Sequence[Summary]) -> StageTask:
+    """Everything that is wanted of a question which nothing is measured of yet."""
+    texts = tuple(summaries)
+    return StageTask(question=question, answers=answers, summaries=texts, uninformed=texts, controls=True)
+
+
 def total_size(tasks: Iterable[StageTask]) -> int:
     """How many strategies or summaries tasks are about."""
     return sum(task.size for task in tasks)

@@ -140,12 +140,7 @@ def url(host: str, port: int, token: str | None) -> str:
 
 
 def serve(
-    bound: socket.socket,
-    root: Path,
-    *,
-    models: ModelChoices,
-    options: ExecutionOptions,
-    allowed: Access,
+    bound: socket.socket, root: Path, *, models: ModelChoices, options: ExecutionOptions, allowed: Access
 ) -> None:
     """Serve until SIGINT or SIGTERM, which also stop the running job."""
     log_to_stderr(logging.getLogger("selfreflect.app"))

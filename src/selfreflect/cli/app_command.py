@@ -38,8 +38,7 @@ def app_command(
         "--base-url URL", "Let people use any model of this server, as openai:NAME. [default: none]"
     ),
     config: Path | None = option(
-        "--config FILE",
-        "Show what questions cost, by [prices.MODEL] in this TOML file. [default: none]",
+        "--config FILE", "Show what questions cost, by [prices.MODEL] in this TOML file. [default: none]"
     ),
     host: str = hosting.HOST,
     port: int = hosting.port(8765),

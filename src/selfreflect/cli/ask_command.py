@@ -118,14 +118,7 @@ def _emit_question(records: RunRecords, id_: str) -> None:
         summaries.append(line)
     answers = [{"text": text, "count": count} for text, count in grouped_answers(records, id_)]
     question = records.questions[id_]
-    emit(
-        {
-            "question": question.text,
-            "context": question.context,
-            "answers": answers,
-            "summaries": summaries,
-        }
-    )
+    emit({"question": question.text, "context": question.context, "answers": answers, "summaries": summaries})
 
 
 def demo_command(

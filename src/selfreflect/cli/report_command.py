@@ -11,15 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from selfreflect.cli import settings as o
-from selfreflect.cli.console import (
-    emit,
-    make_folder,
-    print_table,
-    say,
-    say_next_step,
-    say_report,
-    write_file,
-)
+from selfreflect.cli.console import emit, make_folder, print_table, say, say_next_step, say_report, write_file
 from selfreflect.cli.settings import option
 from selfreflect.cli.show import print_question, show_results
 from selfreflect.cli.tracking import log_runs
@@ -44,8 +36,7 @@ FIRST_JUDGE = option(
     "can be chosen. [default: all]",
 )
 BY = option(
-    "--by COLUMN",
-    "Break the results down by a column of the question file, such as topic, or by kind.",
+    "--by COLUMN", "Break the results down by a column of the question file, such as topic, or by kind."
 )
 THRESHOLD = 3
 """Exit status if a condition of --fail-if holds; 1 means recorded failures, and 2 an error."""

@@ -93,13 +93,7 @@ def score_command(
 
 
 def _score(
-    items: Sequence[Item],
-    label: str,
-    overrides: Overrides,
-    *,
-    words: bool,
-    log: str | None,
-    json: bool,
+    items: Sequence[Item], label: str, overrides: Overrides, *, words: bool, log: str | None, json: bool
 ) -> None:
     """Score items as they come, and exit."""
     config, options = overrides.config(), overrides.execution

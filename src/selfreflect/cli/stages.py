@@ -15,16 +15,7 @@ from msgspec.structs import replace
 from rich.text import Text
 
 from selfreflect.cli import settings as o
-from selfreflect.cli.console import (
-    agree,
-    can_ask,
-    context_line,
-    emit,
-    exit_with,
-    say,
-    say_next_step,
-    stdout,
-)
+from selfreflect.cli.console import agree, can_ask, context_line, emit, exit_with, say, say_next_step, stdout
 from selfreflect.cli.progress import Watcher
 from selfreflect.cli.settings import GENERATING, JUDGING, Overrides, option, takes
 from selfreflect.config import Config
@@ -156,12 +147,7 @@ def answers_command(
 
 @takes("summaries", config_file=True, execution=GENERATING)
 def summarize_command(
-    *,
-    out: o.Out,
-    overrides: Overrides,
-    yes: o.Yes = False,
-    dry_run: o.DryRun = False,
-    json: o.Json = False,
+    *, out: o.Out, overrides: Overrides, yes: o.Yes = False, dry_run: o.DryRun = False, json: o.Json = False
 ) -> None:
     """Let the model summarise its own belief.
 

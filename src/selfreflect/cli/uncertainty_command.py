@@ -13,14 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from msgspec import Struct
 
 from selfreflect.cli import settings as o
-from selfreflect.cli.answered import (
-    GOLD,
-    ComparisonOptions,
-    Gold,
-    labelled,
-    make_method,
-    read_questions,
-)
+from selfreflect.cli.answered import GOLD, ComparisonOptions, Gold, labelled, make_method, read_questions
 from selfreflect.cli.asking import ASKING, Asked, AskOptions, asking, open_asker, open_store
 from selfreflect.cli.console import emit, print_table, say
 from selfreflect.cli.settings import Overrides, argument, option, takes

@@ -118,8 +118,7 @@ class StudyOptions(Struct, frozen=True, kw_only=True):
     pad: Annotated[
         bool,
         Flag(
-            "--pad",
-            "Also measure the shorter of two ranked summaries, padded with filler to the longer one.",
+            "--pad", "Also measure the shorter of two ranked summaries, padded with filler to the longer one."
         ),
     ] = False
     groups: Annotated[

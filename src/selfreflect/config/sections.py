@@ -155,8 +155,7 @@ class SummariesConfig(Record, frozen=True, kw_only=True):
     revision: Annotated[str | None, REVISION] = None
     base_url: Annotated[str | None, BASE_URL] = None
     num_samples: Annotated[
-        int,
-        Flag("--num-samples N", "Fresh answers that sampling strategies draw per question.", range=DRAWS),
+        int, Flag("--num-samples N", "Fresh answers that sampling strategies draw per question.", range=DRAWS)
     ] = 50
     sample_temperature: Annotated[float, TEMPERATURE] = 1.0
     sample_top_p: Annotated[float, TOP_P] = 1.0

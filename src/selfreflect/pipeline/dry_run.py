@@ -41,10 +41,7 @@ from selfreflect.pipeline.counting import (
 from selfreflect.pipeline.models import ConfiguredModels, stage_model
 from selfreflect.pipeline.options import ExecutionOptions, Progress, Quiet
 from selfreflect.pipeline.questions import new_questions
-from selfreflect.pipeline.rough_time import (
-    reading_seconds,
-    writing_seconds,
-)
+from selfreflect.pipeline.rough_time import reading_seconds, writing_seconds
 from selfreflect.pipeline.settings import check_model, check_settings, select_scoring, stage_settings
 from selfreflect.pipeline.stages import Result, StageSpec, StageTask, stage_fn, total_size
 from selfreflect.pipeline.todo import missing_answers, missing_scores, missing_summaries

@@ -94,11 +94,7 @@ def load_measures(judge: Judge, config: Config, options: ExecutionOptions, progr
     if scores.controls and scores.limits is not None:
         progress.note("no controls are measured under --budget, --se or --race")
     metric = SelfReflect(
-        judge,
-        limits=scores.limits,
-        guesses=options.guesses,
-        cache=options.cache,
-        warn=progress.note,
+        judge, limits=scores.limits, guesses=options.guesses, cache=options.cache, warn=progress.note
     )
     reader: Any = scores.reader  # load_config has checked it
     return Measures(

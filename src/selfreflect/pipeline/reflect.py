@@ -239,9 +239,7 @@ class _Reflector:
             answered = [draft for draft in drafts if draft.answers is not None]
             names = tuple(self.names)
             self._run(
-                "summaries",
-                answered,
-                lambda draft: StageTask(question=draft.case.question, strategies=names),
+                "summaries", answered, lambda draft: StageTask(question=draft.case.question, strategies=names)
             )
 
     def _score(self, draft: _Draft) -> None:

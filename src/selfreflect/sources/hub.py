@@ -59,10 +59,7 @@ HUB_SETS: dict[str, HubSet] = {
         "cais/mmlu", "all", "test", Columns("question", "answer", "subject"), ("choices",), multiple_choice
     ),
     "truthful_qa": HubSet(
-        "truthfulqa/truthful_qa",
-        "generation",
-        "validation",
-        Columns("question", "best_answer", "category"),
+        "truthfulqa/truthful_qa", "generation", "validation", Columns("question", "best_answer", "category")
     ),
 }
 

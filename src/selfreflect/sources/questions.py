@@ -13,13 +13,7 @@ from typing import Any, NamedTuple
 from selfreflect.errors import ConfigError, DataError, excerpt, nearest
 from selfreflect.models.base import seed_for
 from selfreflect.records import Question, Record
-from selfreflect.sources.columns import (
-    CONTEXT_COLUMN,
-    GOLD_COLUMNS,
-    KIND_COLUMNS,
-    QUESTION_COLUMNS,
-    metadata,
-)
+from selfreflect.sources.columns import CONTEXT_COLUMN, GOLD_COLUMNS, KIND_COLUMNS, QUESTION_COLUMNS, metadata
 from selfreflect.sources.files import (
     PARSERS,
     Content,

@@ -6,15 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from selfreflect.errors import MissingExtraError
-from selfreflect.records import (
-    STAGES,
-    Failure,
-    Information,
-    Question,
-    Score,
-    Summary,
-    metadata_headings,
-)
+from selfreflect.records import STAGES, Failure, Information, Question, Score, Summary, metadata_headings
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,15 +18,7 @@ from msgspec.structs import replace
 
 from selfreflect.atomic import sync_directory
 from selfreflect.errors import StoreError
-from selfreflect.records import (
-    Information,
-    Question,
-    Record,
-    SamplingCheck,
-    Score,
-    dump_line,
-    from_plain,
-)
+from selfreflect.records import Information, Question, Record, SamplingCheck, Score, dump_line, from_plain
 from selfreflect.sources.questions import Shard, parse_shard
 from selfreflect.store.journal import store_errors
 from selfreflect.store.layout import all_journals, is_of_scoring, scoring_folder

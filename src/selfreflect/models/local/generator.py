@@ -182,10 +182,7 @@ class HFGenerator(TokenGenerator):
 
     @classmethod
     def load(
-        cls,
-        model: str | ModelSpec = "smollm2",
-        progress: Callable[[str], None] | None = None,
-        **fields: Any,
+        cls, model: str | ModelSpec = "smollm2", progress: Callable[[str], None] | None = None, **fields: Any
     ) -> HFGenerator:
         """Load a model by alias (``smollm2``), hub name or local directory.
 

@@ -63,10 +63,7 @@ def _count_by_configuration(source: ModelSource) -> int | None:
 
     try:
         config = transformers.AutoConfig.from_pretrained(
-            source.path,
-            revision=source.requested_revision,
-            local_files_only=True,
-            trust_remote_code=False,
+            source.path, revision=source.requested_revision, local_files_only=True, trust_remote_code=False
         )
         with torch.device("meta"):
             skeleton = transformers.AutoModelForCausalLM.from_config(config)

@@ -35,7 +35,7 @@ from selfreflect.train.hedging import LEADS, hedged, phrase_for
 from selfreflect.train.presets import PRESETS
 from selfreflect.train.rows import HEDGE_INSTRUCTION, student_prompt
 from selfreflect.train.splits import split_of
-from selfreflect.train.trainers import fine_tune
+from selfreflect.train.trainers import AdapterTraining
 from selfreflect.uncertainty.hedges import PHRASES
 from selfreflect.uncertainty.measures import faithfulness
 
@@ -47,6 +47,8 @@ ROWS = 400
 """Random ones of the data set, the same in every arm."""
 SEEN = 40
 """Training questions that are asked again."""
+MEASURED = 40
+"""Test questions of which a judge measures what a text tells, with five of their answers in each half."""
 MAX_WORDS = 6
 DRAWS = 4
 PRESET = replace(PRESETS["cpu"], epochs=1, max_length=256, save_steps=10_000)
@@ -80,7 +82,8 @@ def prepare(out: Path, parts: dict[str, list[Item]]) -> None:
         source = out / f"{name}.jsonl"
         source.write_text("".join(json.dumps(item) + "\n" for item in items), "utf-8")
         if not (out / name).exists():
-            command("import", "--items", source, "--out", out / name)
+            few = ("--limit", MEASURED, "--num-answers", 5) if name == "test" else ()
+            command("import", "--items", source, "--out", out / name, *few)
     options = ("--max-words", MAX_WORDS, "--split", "100,0,0")
     if not (out / "data").exists():
         command("dataset", "hedge", out / "train", *options, "--output", out / "data")
@@ -119,7 +122,7 @@ def run_arm(out: Path, arm: str, parts: dict[str, list[Item]]) -> None:
     shutil.rmtree(model, ignore_errors=True)
     rows = rows_of(out, arm) if arm != "base" else []
     if rows:
-        fine_tune("smollm2", rows, model, PRESET, int(arm[-1]))
+        AdapterTraining("smollm2", model, PRESET, int(arm[-1])).fine_tune(rows)
     trained = time.time()
     generator = HFGenerator.load(str(model) if rows else "smollm2", device="cpu")
     texts = draw(generator, [*parts["train"][:SEEN], *parts["test"]])
@@ -215,9 +218,7 @@ def print_tables(out: Path, parts: dict[str, list[Item]]) -> None:
         ("questions trained on, held-out samples", parts["train"][:SEEN], TAUGHT),
     ):
         print(f"\n**Stated shares against samples: {title}**\n")
-        print(
-            "| arm | distance [95 %] | cMFG | rank correlation [95 %] | in the form, % | true share | stated |"
-        )
+        print("| arm | distance [95 %] | cMFG | rank correlation [95 %] | hedges, % | true share | stated |")
         print("|" + " --- |" * 7)
         errors: dict[str, list[dict[str, float]]] = {}
         for arm, record in records.items():
@@ -280,7 +281,7 @@ def main() -> None:
         if not (options.out / "arms" / f"{arm}.json").exists():
             print(f"{time.strftime('%H:%M:%S')} {arm}", flush=True)
             run_arm(options.out, arm, parts)
-            measure(options.out)
+    measure(options.out)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 from selfreflect.errors import ConfigError, SelfReflectError, nearest
 from selfreflect.train.data import Method, read_rows
 from selfreflect.train.presets import PRESETS, TrainingPreset
+from selfreflect.train.trainers import AdapterTraining
 
 Rows = list[dict[str, Any]]
 
@@ -58,20 +59,25 @@ def chosen_preset(arguments: argparse.Namespace) -> TrainingPreset:
 def run(
     method: Method,
     arguments: argparse.Namespace,
-    plan: Callable[[TrainingPreset, Path, int], dict[str, Any]],
-    train: Callable[[TrainingPreset, Rows], object],
+    settings: Callable[[TrainingPreset, Rows], dict[str, Any]],
+    train: Callable[[AdapterTraining, Rows], object],
 ) -> int:
-    """Read the data, then print the plan or train; an error becomes a sentence and exit status 2."""
+    """Read the data, then print the plan or train; an error becomes a sentence and exit status 2.
+
+    Args:
+        settings: makes the arguments of TRL's trainer, for the plan.
+    """
     try:
         preset = chosen_preset(arguments)
         rows = read_rows(arguments.data, method)
+        plan = settings(preset, rows)
         if arguments.dry_run:
             lora = {"rank": preset.lora_rank, "alpha": preset.lora_alpha, "modules": "all linear layers"}
-            settings = plan(preset, arguments.out, arguments.seed)
-            facts = {"model": preset.model, "rows": len(rows), "LoRA": lora, "trainer": settings}
+            facts = {"model": preset.model, "rows": len(rows), "LoRA": lora, "trainer": plan}
             print(json.dumps({"method": method, **facts}, indent=1))
             return 0
-        train(preset, rows)
+        options = {"adapter": arguments.adapter, "resume": arguments.resume}
+        train(AdapterTraining(preset.model, arguments.out, preset, arguments.seed, **options), rows)
     except SelfReflectError as error:
         print(error, file=sys.stderr)
         return 2

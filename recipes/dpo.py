@@ -7,24 +7,16 @@ import sys
 from common import Rows, parser, run
 
 from selfreflect.train.presets import TrainingPreset, preference_arguments
-from selfreflect.train.trainers import prefer
+from selfreflect.train.trainers import AdapterTraining
 
 
 def main() -> int:
     arguments = parser(__doc__).parse_args()
 
-    def train(preset: TrainingPreset, rows: Rows) -> None:
-        prefer(
-            preset.model,
-            rows,
-            arguments.out,
-            preset,
-            arguments.seed,
-            adapter=arguments.adapter,
-            resume=arguments.resume,
-        )
+    def settings(preset: TrainingPreset, _: Rows) -> dict[str, object]:
+        return preference_arguments(preset, arguments.out, arguments.seed)
 
-    return run("dpo", arguments, preference_arguments, train)
+    return run("dpo", arguments, settings, AdapterTraining.prefer)
 
 
 if __name__ == "__main__":

@@ -10,16 +10,17 @@ import argparse
 import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from common import Rows, parser, run
 
+from selfreflect.errors import ConfigError, excerpt
+from selfreflect.models.spec import ModelSpec
 from selfreflect.train import rewards
 from selfreflect.train.data import data_facts
 from selfreflect.train.presets import TrainingPreset, reinforcement_arguments
 from selfreflect.train.rewards.base import Reward
-from selfreflect.train.trainers import reinforce
+from selfreflect.train.trainers import AdapterTraining
 
 JUDGED: dict[str, Callable[..., Reward]] = {
     "information": rewards.InformationReward,
@@ -44,8 +45,12 @@ def chosen_reward(arguments: argparse.Namespace, preset: TrainingPreset, rows: R
     settings |= {"device": arguments.judge_device} if arguments.judge_device else {}
     settings |= {"base_url": arguments.judge_url} if arguments.judge_url else {}
     facts = data_facts(arguments.data) if arguments.data.is_dir() else {}
-    if facts.get("judge", judge) != judge:
-        print(f"Note: the run's summaries were scored by {facts['judge']}, not by {judge}.", file=sys.stderr)
+    scorer = facts.get("judge") or judge
+    if ModelSpec(scorer).bare_name != ModelSpec(judge).bare_name and not arguments.other_judge:
+        raise ConfigError(
+            f"the run's summaries were scored by {excerpt(scorer)}, not by {excerpt(judge)}, so rewards "
+            "cannot be compared with its scores. Give --judge, or --other-judge if that is what you want."
+        )
     if arguments.reward == "information":
         # a judge that gave the answers itself knows them, unless it had a context
         own = facts.get("model") == judge and not any(row.get("context") for row in rows)
@@ -58,6 +63,7 @@ def options() -> argparse.ArgumentParser:
     made = parser(__doc__)
     made.add_argument("--reward", choices=[*JUDGED, *STATED], default="information")
     made.add_argument("--judge", help="default: the preset's")
+    made.add_argument("--other-judge", action="store_true", help="another one than scored the run is meant")
     made.add_argument("--judge-device", help="such as cuda:1")
     made.add_argument("--judge-url", help="address of a judge vllm+http:NAME")
     made.add_argument("--reader", choices=["informed", "blind"], help="of information")
@@ -68,24 +74,14 @@ def options() -> argparse.ArgumentParser:
 def main() -> int:
     arguments = options().parse_args()
 
-    def plan(preset: TrainingPreset, output: Path, seed: int) -> dict[str, Any]:
-        kinds = JUDGED | STATED
-        scaling = getattr(kinds[arguments.reward], "func", kinds[arguments.reward]).scaling
-        return reinforcement_arguments(preset, output, seed, scaling)
+    def settings(preset: TrainingPreset, rows: Rows) -> dict[str, Any]:
+        scaling = chosen_reward(arguments, preset, rows).scaling
+        return reinforcement_arguments(preset, arguments.out, arguments.seed, scaling)
 
-    def train(preset: TrainingPreset, rows: Rows) -> None:
-        reinforce(
-            preset.model,
-            rows,
-            chosen_reward(arguments, preset, rows),
-            arguments.out,
-            preset,
-            arguments.seed,
-            adapter=arguments.adapter,
-            resume=arguments.resume,
-        )
+    def train(training: AdapterTraining, rows: Rows) -> None:
+        training.reinforce(rows, chosen_reward(arguments, training.preset, rows))
 
-    return run("grpo", arguments, plan, train)
+    return run("grpo", arguments, settings, train)
 
 
 if __name__ == "__main__":

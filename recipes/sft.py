@@ -7,24 +7,16 @@ import sys
 from common import Rows, parser, run
 
 from selfreflect.train.presets import TrainingPreset, supervised_arguments
-from selfreflect.train.trainers import fine_tune
+from selfreflect.train.trainers import AdapterTraining
 
 
 def main() -> int:
     arguments = parser(__doc__).parse_args()
 
-    def train(preset: TrainingPreset, rows: Rows) -> None:
-        fine_tune(
-            preset.model,
-            rows,
-            arguments.out,
-            preset,
-            arguments.seed,
-            adapter=arguments.adapter,
-            resume=arguments.resume,
-        )
+    def settings(preset: TrainingPreset, _: Rows) -> dict[str, object]:
+        return supervised_arguments(preset, arguments.out, arguments.seed)
 
-    return run("sft", arguments, supervised_arguments, train)
+    return run("sft", arguments, settings, AdapterTraining.fine_tune)
 
 
 if __name__ == "__main__":

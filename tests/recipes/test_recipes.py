@@ -27,7 +27,7 @@ ROW = {
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     (tmp_path / "train.jsonl").write_text(json.dumps(ROW) + "\n")
-    (tmp_path / "splits.json").write_text(json.dumps({"model": "smollm2", "judge": "another"}))
+    (tmp_path / "splits.json").write_text(json.dumps({"model": "smollm2"}))
     return tmp_path
 
 
@@ -78,9 +78,7 @@ def test_each_reward_says_how_it_is_scaled(
     }
 
 
-def test_the_reader_and_the_judge_of_the_data_are_looked_at(
-    data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_reader_follows_from_judge_and_contexts(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = recipe("grpo", monkeypatch)
     options = names["options"]()
     readers = {}
@@ -90,7 +88,18 @@ def test_the_reader_and_the_judge_of_the_data_are_looked_at(
         assert isinstance(reward, InformationReward)
         readers[judge, context] = reward.reader
     assert list(readers.values()) == ["blind", "informed", "informed"]
-    assert "summaries were scored by another, not by smollm2" in capsys.readouterr().err
+
+
+def test_another_judge_than_the_run_was_scored_by_is_refused_unless_meant(
+    data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (data / "splits.json").write_text(json.dumps({"judge": "smollm2"}))
+    arguments = ["--data", data, "--out", "x", "--dry-run", "--judge"]
+    assert recipe("grpo", monkeypatch, *arguments, "another")["main"]() == 2
+    assert "summaries were scored by 'smollm2', not by 'another'" in capsys.readouterr().err
+    assert recipe("grpo", monkeypatch, *arguments, "another", "--other-judge")["main"]() == 0
+    served = [*arguments, "vllm+http:smollm2", "--judge-url", "http://127.0.0.1:9/v1"]
+    assert recipe("grpo", monkeypatch, *served)["main"]() == 0
 
 
 @pytest.mark.parametrize(

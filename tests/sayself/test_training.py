@@ -20,7 +20,7 @@ from selfreflect.sayself.presets import PRESETS
 from selfreflect.sayself.rewards import StatedConfidenceReward, StatementReward
 from selfreflect.sayself.workspace import SplitQuestion, Workspace
 from selfreflect.train.rewards.base import BatchColumns, Outcome
-from selfreflect.train.trainers import RECORD, fine_tune, reinforce
+from selfreflect.train.trainers import RECORD, AdapterTraining
 
 TINY = replace(
     PRESETS["small"].training,
@@ -63,7 +63,8 @@ def record(folder: Path) -> dict[str, Any]:
 
 def test_both_stages_change_weights(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The published second stage clips all gradients to 0, so no weight ever moves."""
-    first = fine_tune(model, [row(1), row(2), row(3, "<|im_end|>")], tmp_path / "sft", TINY)
+    rows = [row(1), row(2), row(3, "<|im_end|>")]
+    first = AdapterTraining(model, tmp_path / "sft", TINY).fine_tune(rows)
     assert record(first)["rows"] == 2  # not the one with a marker of the template
     assert record(first)["metrics"]["change"] > 0
     begun = {
@@ -79,7 +80,8 @@ def test_both_stages_change_weights(model: str, tmp_path: Path, monkeypatch: pyt
         return called(self, prompts, completions, *rest, **columns)
 
     monkeypatch.setattr(LongestText, "__call__", spy)
-    second = reinforce(model, [begun], LongestText(), tmp_path / "rl", TINY, adapter=first)
+    further = AdapterTraining(model, tmp_path / "rl", TINY, adapter=first)
+    second = further.reinforce([begun], LongestText())
     assert record(second)["metrics"]["change"] > 0
     steps = [entry for entry in record(second)["log"] if "kl" in entry]
     assert float(steps[0]["kl"]) == 0  # the fine-tuned model is what it is compared with
@@ -91,7 +93,7 @@ def test_both_stages_change_weights(model: str, tmp_path: Path, monkeypatch: pyt
 
 def test_a_text_that_closes_its_own_turn_is_not_trained_on(model: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="nothing to train on"):
-        fine_tune(model, [row(1, "<|im_end|>")], tmp_path / "sft", TINY)
+        AdapterTraining(model, tmp_path / "sft", TINY).fine_tune([row(1, "<|im_end|>")])
 
 
 class LongestStatement(StatementReward):
@@ -113,7 +115,7 @@ def test_train_all_draws_whole_statements(
     )
     workspace.write("clusters.jsonl", [question])
     workspace.write("splits.jsonl", [SplitQuestion(question_id="1", part="rl")])
-    fine_tune(model, [row(1), row(2)], workspace.adapter("full", 0), TINY)
+    AdapterTraining(model, workspace.adapter("full", 0), TINY).fine_tune([row(1), row(2)])
     workspace.write("data/full/train.jsonl", [])
     drawn: list[str] = []
     called = LongestStatement.__call__
@@ -139,7 +141,7 @@ from dataclasses import replace
 from pathlib import Path
 from selfreflect.sayself.presets import PRESETS
 from selfreflect.sayself.rewards import StatedConfidenceReward
-from selfreflect.train.trainers import reinforce
+from selfreflect.train.trainers import AdapterTraining
 
 class Rank(StatedConfidenceReward):
     def outcomes(self, texts, columns):
@@ -147,7 +149,8 @@ class Rank(StatedConfidenceReward):
 
 small = replace(PRESETS["small"].training, lora_rank=4, steps=1, questions=2, completions=2, micro_batch=2)
 prompt = [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Answer: I. Confidence:"}]
-reinforce(sys.argv[1], [{"prompt": prompt, "correct": True}] * 2, Rank(), Path(sys.argv[2]), small)
+rows = [{"prompt": prompt, "correct": True}] * 2
+AdapterTraining(sys.argv[1], Path(sys.argv[2]), small).reinforce(rows, Rank())
 """
 
 

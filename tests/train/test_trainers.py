@@ -16,7 +16,7 @@ from selfreflect.models.local.loading import load_causal_lm
 from selfreflect.models.spec import ModelSpec
 from selfreflect.train.presets import PRESETS, TrainingPreset, reinforcement_arguments
 from selfreflect.train.rewards import ConsistencyReward, SelfReflectReward
-from selfreflect.train.trainers import fine_tune, import_trl, prefer, reinforce
+from selfreflect.train.trainers import AdapterTraining, import_trl
 
 PRESET = replace(
     PRESETS["cpu"],
@@ -59,7 +59,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def reinforced(base: Path, output: Path, preset: TrainingPreset = PRESET, **options: Any) -> Path:
     judge = SelfReflectReward(str(base), device="cpu", dtype="float32")
-    return reinforce(str(base), ROWS, judge, output, preset, **options)
+    return AdapterTraining(str(base), output, preset, **options).reinforce(ROWS, judge)
 
 
 def test_two_steps_with_a_judge_make_an_adapter_that_loads(base: Path, tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_training_stops_when_completions_are_cut_off(base: Path, tmp_path: Path)
     reward = ConsistencyReward()
     preset = replace(PRESET, max_clipped=0.2, steps=3)
     with pytest.raises(ConfigError, match=r"stopped at step 1: 100% of completions were cut off at 4 tokens"):
-        reinforce(str(base), ROWS, reward, tmp_path / "out", preset)
+        AdapterTraining(str(base), tmp_path / "out", preset).reinforce(ROWS, reward)
     assert list((tmp_path / "out").glob("checkpoint-*"))
     assert not list((tmp_path / "out").glob("adapter_*"))
 
@@ -93,17 +93,17 @@ def test_training_stops_when_completions_are_cut_off(base: Path, tmp_path: Path)
 def test_a_reward_without_its_column_fails_before_the_first_update(base: Path, tmp_path: Path) -> None:
     rows = [{"prompt": row["prompt"]} for row in ROWS]
     with pytest.raises(DataError, match="needs the column 'answers'"):
-        reinforce(str(base), rows, ConsistencyReward(), tmp_path / "out", PRESET)
+        AdapterTraining(str(base), tmp_path / "out", PRESET).reinforce(rows, ConsistencyReward())
 
 
 def test_supervised_training_resumes_and_its_adapter_is_trained_on(base: Path, tmp_path: Path) -> None:
-    output = fine_tune(str(base), ROWS, tmp_path / "sft", PRESET)
+    output = AdapterTraining(str(base), tmp_path / "sft", PRESET).fine_tune(ROWS)
     with pytest.raises(ConfigError, match=r"is not empty\. Give another directory, or resume"):
-        fine_tune(str(base), ROWS, output, PRESET)
-    fine_tune(str(base), ROWS, output, replace(PRESET, epochs=2), resume=True)
+        AdapterTraining(str(base), output, PRESET)
+    AdapterTraining(str(base), output, replace(PRESET, epochs=2), resume=True).fine_tune(ROWS)
     record = json.loads((output / "training.json").read_text())
     assert [entry["epoch"] for entry in record["log"]] == [1.0, 2.0]  # the first one from the checkpoint
-    preferred = prefer(str(base), ROWS, tmp_path / "dpo", PRESET, adapter=output)
+    preferred = AdapterTraining(str(base), tmp_path / "dpo", PRESET, adapter=output).prefer(ROWS)
     revisions = {load_causal_lm(ModelSpec(str(path), device="cpu")).revision for path in (output, preferred)}
     assert len(revisions) == 2
     assert not (preferred / "ref").exists()
@@ -111,29 +111,31 @@ def test_supervised_training_resumes_and_its_adapter_is_trained_on(base: Path, t
 
 def test_checkpoints_and_adapters_of_another_base_are_refused(base: Path, tmp_path: Path) -> None:
     other = tiny.save_adapter(tmp_path / "out" / "checkpoint-1", base, base_model_name_or_path="/other/model")
+    (other / "trainer_state.json").write_text("{}")
     with pytest.raises(ConfigError, match="was trained on the base model '/other/model', not on"):
-        fine_tune(str(base), ROWS, tmp_path / "out", PRESET, resume=True)
+        AdapterTraining(str(base), tmp_path / "out", PRESET, resume=True)
     with pytest.raises(ConfigError, match="was trained on the base model '/other/model', not on"):
-        fine_tune(str(base), ROWS, tmp_path / "new", PRESET, adapter=other)
+        AdapterTraining(str(base), tmp_path / "new", PRESET, adapter=other)
     with pytest.raises(ConfigError, match="holds no adapter"):
-        fine_tune(str(base), ROWS, tmp_path / "new", PRESET, adapter=tmp_path)
-    with pytest.raises(ConfigError, match="holds no checkpoint to resume from"):
-        fine_tune(str(base), ROWS, tmp_path / "new", PRESET, resume=True)
+        AdapterTraining(str(base), tmp_path / "new", PRESET, adapter=tmp_path)
+    with pytest.raises(ConfigError, match="holds no whole checkpoint to resume from"):
+        AdapterTraining(str(base), tmp_path / "new", PRESET, resume=True)
 
 
 def test_what_cannot_be_trained_is_refused(base: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be trained here; give a local model"):
-        fine_tune("openai:gpt", ROWS, tmp_path / "out", PRESET)
+        AdapterTraining("openai:gpt", tmp_path / "out", PRESET)
     with pytest.raises(ConfigError, match="2 rows do not make a step of 3 questions"):
         reinforced(base, tmp_path / "out", replace(PRESET, questions=3))
+    rows = [ROWS[0], {"prompt": ROWS[1]["prompt"]}]
     with pytest.raises(DataError, match="row 1 has no 'completion', but: 'prompt'"):
-        fine_tune(str(base), [ROWS[0], {"prompt": ROWS[1]["prompt"]}], tmp_path / "out", PRESET)
+        AdapterTraining(str(base), tmp_path / "out", PRESET).fine_tune(rows)
 
 
 def test_without_trl_the_extra_is_named(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "trl", None)
     with pytest.raises(MissingExtraError, match=r"training needs an optional package.*\[train\]"):
-        fine_tune(str(base), ROWS, tmp_path / "out", PRESET)
+        AdapterTraining(str(base), tmp_path / "out", PRESET)
 
 
 def test_trl_takes_the_arguments(tmp_path: Path) -> None:

@@ -290,7 +290,7 @@ def train(plan: TrainingPlan, variants: Sequence[Variant], seeds: Sequence[int])
 def _fine_tune(plan: TrainingPlan, workspace: Workspace, variant: Variant, seed: int) -> None:
     from selfreflect.sayself.presets import within_limits
     from selfreflect.sayself.workspace import Adapter
-    from selfreflect.train.trainers import fine_tune
+    from selfreflect.train.trainers import AdapterTraining
 
     adapter = Adapter(workspace.adapter(variant, seed), variant)
     if adapter.record is not None:
@@ -298,7 +298,8 @@ def _fine_tune(plan: TrainingPlan, workspace: Workspace, variant: Variant, seed:
         return
     preset = plan.preset.training
     rows = within_limits(workspace.examples(variant), plan.preset)
-    fine_tune(preset.model, rows, adapter.folder, preset, seed, resume=adapter.resumes())
+    resume = adapter.resumes()
+    AdapterTraining(preset.model, adapter.folder, preset, seed, resume=resume).fine_tune(rows)
     _say_trained(adapter)
 
 
@@ -317,7 +318,7 @@ def _reinforce(plan: TrainingPlan, workspace: Workspace, variant: Variant, seed:
     from selfreflect.sayself.reinforcement import question_rows, reinforcement_rows
     from selfreflect.sayself.rewards import StatedConfidenceReward, StatementReward
     from selfreflect.sayself.workspace import Adapter
-    from selfreflect.train.trainers import reinforce
+    from selfreflect.train.trainers import AdapterTraining
     from selfreflect.uncertainty.correctness import Correctness
 
     adapter = Adapter(workspace.adapter(variant, seed, plan.stage), variant)
@@ -343,6 +344,6 @@ def _reinforce(plan: TrainingPlan, workspace: Workspace, variant: Variant, seed:
             "reinforcement, so that stage is left out. Train on more examples, or for more epochs."
         )
         return
-    resume = adapter.resumes()
-    reinforce(preset.model, rows, reward, adapter.folder, preset, seed, adapter=start.folder, resume=resume)
+    options = {"adapter": start.folder, "resume": adapter.resumes()}
+    AdapterTraining(preset.model, adapter.folder, preset, seed, **options).reinforce(rows, reward)
     _say_trained(adapter)

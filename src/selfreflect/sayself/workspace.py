@@ -17,10 +17,7 @@ from selfreflect.sayself.clusters import ClusteredQuestion
 from selfreflect.sayself.examples import PARTS, VARIANTS, Part, Variant, overlap
 from selfreflect.sayself.rationales import Rationale
 from selfreflect.store.journal import Journal, store_errors
-from selfreflect.train.trainers import RECORD
-
-_LAST_WRITTEN = "trainer_state.json"
-"""The file that transformers writes last into a checkpoint."""
+from selfreflect.train.trainers import LAST_WRITTEN, RECORD
 
 
 class SplitQuestion(Record, frozen=True, kw_only=True):
@@ -80,7 +77,7 @@ class Adapter:
         whole = False
         with store_errors(self.folder):
             for checkpoint in self.folder.glob("checkpoint-*"):
-                if (checkpoint / _LAST_WRITTEN).exists():
+                if (checkpoint / LAST_WRITTEN).exists():
                     whole = True
                 else:
                     shutil.rmtree(checkpoint)

@@ -21,7 +21,6 @@ from selfreflect.errors import ConfigError, DataError, MissingExtraError, StoreE
 from selfreflect.models.local.adapters import CONFIG, find_adapter
 from selfreflect.models.spec import ModelSpec
 from selfreflect.train.presets import (
-    Scaling,
     TrainingPreset,
     preference_arguments,
     reinforcement_arguments,
@@ -33,92 +32,9 @@ if TYPE_CHECKING:
     from selfreflect.models.local.loading import ModelSource
 
 RECORD = "training.json"
+LAST_WRITTEN = "trainer_state.json"
+"""The file that transformers writes last into a checkpoint. One without it was cut off by a kill."""
 Rows = Sequence[dict[str, Any]]
-
-
-def fine_tune(
-    base: str | ModelSpec,
-    rows: Rows,
-    output: Path,
-    preset: TrainingPreset,
-    seed: int = 0,
-    *,
-    adapter: Path | None = None,
-    resume: bool = False,
-) -> Path:
-    """Train on the completions of rows with ``prompt`` and ``completion`` (SFT).
-
-    Args:
-        base: a local model.
-        output: a directory for the adapter, new or empty.
-        adapter: train this one further, instead of a new one.
-        resume: go on from the last checkpoint in ``output``.
-
-    Returns:
-        ``output``.
-
-    Raises:
-        ConfigError: ``output`` is not empty, has nothing to resume from, or holds a checkpoint of another
-            base model; ``adapter`` has another base; there are too few rows.
-        DataError: a row lacks a column.
-        BackendError: the base cannot be loaded.
-        MissingExtraError: TRL is not installed.
-    """
-    trl = import_trl()
-    job = TrainingJob("sft", base, output, preset, seed, adapter, resume)
-    arguments = trl.SFTConfig(**supervised_arguments(preset, output, seed))
-    return job.run(trl.SFTTrainer, arguments, _columns(rows, "prompt", "completion"))
-
-
-def prefer(
-    base: str | ModelSpec,
-    rows: Rows,
-    output: Path,
-    preset: TrainingPreset,
-    seed: int = 0,
-    *,
-    adapter: Path | None = None,
-    resume: bool = False,
-) -> Path:
-    """Train on pairs: rows with ``prompt``, ``chosen`` and ``rejected`` (DPO). See :func:`fine_tune`."""
-    trl = import_trl()
-    job = TrainingJob("dpo", base, output, preset, seed, adapter, resume)
-    arguments = trl.DPOConfig(**preference_arguments(preset, output, seed))
-    return job.run(trl.DPOTrainer, arguments, _columns(rows, "prompt", "chosen", "rejected"))
-
-
-def reinforce(
-    base: str | ModelSpec,
-    rows: Rows,
-    reward: Reward,
-    output: Path,
-    preset: TrainingPreset,
-    seed: int = 0,
-    *,
-    adapter: Path | None = None,
-    resume: bool = False,
-    scaling: Scaling | None = None,
-) -> Path:
-    """Train on the model's own completions of ``prompt``, each with a reward (GRPO). See :func:`fine_tune`.
-
-    Args:
-        scaling: of rewards; default: what ``reward.scaling`` says.
-
-    Raises:
-        ConfigError: too many completions were cut off; or as :func:`fine_tune`.
-        DataError: the reward lacks a column of the rows.
-    """
-    trl = import_trl()
-    if len(rows) < preset.questions:
-        raise ConfigError(f"{len(rows)} rows do not make a step of {preset.questions} questions")
-    reward.prepare()
-    job = TrainingJob("grpo", base, output, preset, seed, adapter, resume)
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
-    scaling = scaling or reward.scaling
-    settings = reinforcement_arguments(preset, output, seed, scaling, processes)
-    guard = _clipping_guard(preset)
-    options = {"reward_funcs": [reward], "callbacks": [guard]}
-    return job.run(trl.GRPOTrainer, trl.GRPOConfig(**settings), rows, guard, **options)
 
 
 def import_trl() -> Any:
@@ -140,25 +56,37 @@ def import_trl() -> Any:
     return trl
 
 
-class TrainingJob:
-    """One training: the model with its adapter, the output directory and its record."""
+class AdapterTraining:
+    """One training of a LoRA adapter on a base model, by one of three methods.
+
+    Args:
+        base: a local model.
+        output: a directory for the adapter, new or empty.
+        adapter: train this one further, instead of a new one.
+        resume: go on from the last checkpoint in ``output``.
+
+    Raises:
+        ConfigError: ``output`` is not empty, has nothing to resume from, or holds a checkpoint of another
+            base model; ``adapter`` has another base; ``base`` is not local.
+        MissingExtraError: TRL is not installed.
+    """
 
     def __init__(
         self,
-        method: str,
         base: str | ModelSpec,
         output: Path,
         preset: TrainingPreset,
-        seed: int,
-        adapter: Path | None,
-        resume: bool,
+        seed: int = 0,
+        *,
+        adapter: Path | None = None,
+        resume: bool = False,
     ) -> None:
+        self._trl = import_trl()
         from selfreflect.models.local.loading import locate
 
         spec = ModelSpec.of(base, device=preset.device)
         if spec.kind != "local":
             raise ConfigError(f"{excerpt(spec.name)} cannot be trained here; give a local model")
-        self.method = method
         self.output = output
         self.preset = preset
         self.seed = seed
@@ -168,6 +96,46 @@ class TrainingJob:
         if adapter is not None:
             self._check_base(adapter)
 
+    def fine_tune(self, rows: Rows) -> Path:
+        """Train on the completions of rows with ``prompt`` and ``completion`` (SFT).
+
+        Returns:
+            ``output``.
+
+        Raises:
+            DataError: a row lacks a column, or all hold markers of the chat template.
+            BackendError: the base cannot be loaded.
+        """
+        arguments = self._trl.SFTConfig(**supervised_arguments(self.preset, self.output, self.seed))
+        return self._run("sft", self._trl.SFTTrainer, arguments, _columns(rows, "prompt", "completion"))
+
+    def prefer(self, rows: Rows) -> Path:
+        """Train on pairs: rows with ``prompt``, ``chosen`` and ``rejected`` (DPO). As :meth:`fine_tune`."""
+        arguments = self._trl.DPOConfig(**preference_arguments(self.preset, self.output, self.seed))
+        pairs = _columns(rows, "prompt", "chosen", "rejected")
+        return self._run("dpo", self._trl.DPOTrainer, arguments, pairs)
+
+    def reinforce(self, rows: Rows, reward: Reward) -> Path:
+        """Train on the model's own completions of ``prompt``, each with a reward (GRPO).
+
+        Returns:
+            ``output``.
+
+        Raises:
+            ConfigError: there are too few rows for a step, or too many completions were cut off; then only
+                checkpoints are left.
+            DataError: the reward lacks a column of the rows.
+            BackendError: the base cannot be loaded.
+        """
+        if len(rows) < self.preset.questions:
+            raise ConfigError(f"{len(rows)} rows do not make a step of {self.preset.questions} questions")
+        reward.prepare()
+        processes = int(os.environ.get("WORLD_SIZE", "1"))
+        settings = reinforcement_arguments(self.preset, self.output, self.seed, reward.scaling, processes)
+        guard = _clipping_guard(self.preset)
+        options = {"reward_funcs": [reward], "callbacks": [guard]}
+        return self._run("grpo", self._trl.GRPOTrainer, self._trl.GRPOConfig(**settings), rows, **options)
+
     @property
     def base(self) -> str:
         """The base as an adapter's configuration names it, from wherever it is loaded."""
@@ -175,12 +143,8 @@ class TrainingJob:
         is_named = self.source.name == "smollm2" or not path.is_dir()
         return self.source.name if is_named else str(path.resolve())
 
-    def run(self, trainer_class: Any, arguments: Any, rows: Rows, guard: Any = None, **options: Any) -> Path:
-        """Train, and write the adapter and the record.
-
-        Raises:
-            ConfigError: ``guard`` stopped the training; only its checkpoints are left.
-        """
+    def _run(self, method: str, trainer_class: Any, arguments: Any, rows: Rows, **options: Any) -> Path:
+        """Train, and write the adapter and the record. Raises ConfigError if a guard stopped the training."""
         from datasets import Dataset
 
         model, tokenizer, config = self._model()
@@ -198,15 +162,17 @@ class TrainingJob:
         )
         before = _trained_weights(trainer.model)
         result = trainer.train(resume_from_checkpoint=self.checkpoint)
-        if guard is not None and guard.stopped:
-            raise ConfigError(guard.stopped)
+        for guard in options.get("callbacks", []):
+            if guard.stopped:
+                raise ConfigError(guard.stopped)
         change = _distance(before, _trained_weights(trainer.model))
         if trainer.is_world_process_zero():
             # without the copy of an earlier adapter that GRPO and DPO compare with
             trainer.model.save_pretrained(self.output, selected_adapters=["default"])
             self._name_base(self.output)
             logs = [entry for entry in trainer.state.log_history if "train_runtime" not in entry]
-            self._record(len(rows), time.monotonic() - start, result.metrics | {"change": change}, logs)
+            metrics = result.metrics | {"change": change}
+            self._record(method, len(rows), time.monotonic() - start, metrics, logs)
         return self.output
 
     def _model(self) -> tuple[Any, Any, Any]:
@@ -232,14 +198,17 @@ class TrainingJob:
 
     def _checkpoint(self, resume: bool) -> str | None:
         """The checkpoint to go on from; None for a new training, whose directory must be empty."""
-        folders = [path for path in self.output.glob("checkpoint-*") if path.name[11:].isdecimal()]
-        checkpoints = sorted(folders, key=lambda path: int(path.name[11:]))
+        whole = [file.parent for file in self.output.glob(f"checkpoint-*/{LAST_WRITTEN}")]
+        numbered = [path for path in whole if path.name[11:].isdecimal()]
+        checkpoints = sorted(numbered, key=lambda path: int(path.name[11:]))
         if not resume:
             if self.output.exists() and any(self.output.iterdir()):
                 raise ConfigError(f"{self.output} is not empty. Give another directory, or resume.")
             return None
         if not checkpoints:
-            raise ConfigError(f"{self.output} holds no checkpoint to resume from")
+            raise ConfigError(
+                f"{self.output} holds no whole checkpoint to resume from. Delete it, and train anew."
+            )
         self._check_base(checkpoints[-1])
         return str(checkpoints[-1])
 
@@ -266,10 +235,12 @@ class TrainingJob:
         except OSError as error:
             raise StoreError(f"{file} cannot be written: {error}") from error
 
-    def _record(self, rows: int, seconds: float, metrics: Any, logs: list[dict[str, Any]]) -> None:
+    def _record(
+        self, method: str, rows: int, seconds: float, metrics: Any, logs: list[dict[str, Any]]
+    ) -> None:
         packages = {name: version(name) for name in ("selfreflect", "torch", "transformers", "trl", "peft")}
         record = {
-            "method": self.method,
+            "method": method,
             "base": self.base,
             "base_revision": self.source.revision,
             "adapter": str(self.adapter) if self.adapter else None,

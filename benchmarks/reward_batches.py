@@ -1,9 +1,10 @@
 """Times rewards of a judge in one call of several questions, as trainers make it, and one by one.
 
-    python benchmarks/reward_batches.py [--judge NAME] [--answers N] [--repeat N]
+    python benchmarks/reward_batches.py [--judge NAME] [--answers N] [--repeat N | --count]
 
 Four bundled questions with N + N answers and eight completions each: three summaries and five answers.
-Prints a line of JSON for each reward, in seconds of processor time, which other programs disturb least.
+Prints a line of JSON for each reward: the tokens that the judge reads, and seconds of processor time, which
+other programs disturb least. "bound" is the ratio of tokens if only the completions' own had to be read.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ from statistics import mean
 from typing import Any
 
 import selfreflect
+from selfreflect.metric.engine.tree import build_tree
+from selfreflect.metric.information import nodes
+from selfreflect.metric.prompts import prepare, summary_prompts
+from selfreflect.records import AnswerSet, Question, question_id
 from selfreflect.sources.items import read_items
 from selfreflect.train.rewards import InformationReward, SelfReflectReward
 from selfreflect.train.rewards.judged import JudgeReward
@@ -47,21 +52,59 @@ def seconds(reward: JudgeReward, count: int, size: int) -> float:
     return round(time.process_time() - started, 2)
 
 
+def timed(reward: JudgeReward, count: int, repeat: int) -> dict[str, Any]:
+    """Times of one call and of calls of one completion, with the ratio of their means."""
+    together, singly = [], []
+    for _ in range(repeat):
+        together.append(seconds(reward, count, 4 * COMPLETIONS))
+        singly.append(seconds(reward, count, 1))
+    return {"one call": together, "singly": singly, "ratio": round(mean(singly) / mean(together), 2)}
+
+
+def tokens(reward: JudgeReward, count: int) -> dict[str, float]:
+    """The judge's tokens in one call, in calls of one completion, and those of the completions alone."""
+    completions, columns = batch(count)
+    together = singly = own = 0
+    for start in range(0, len(completions), COMPLETIONS):
+        item = {name: values[start] for name, values in columns.items()}
+        question = Question(id=question_id(item["question"]), text=item["question"])
+        halves = {"masked_out": item["masked_answers"], "conditioning": item["answers"]}
+        answers = AnswerSet(question_id=question.id, **halves)
+        texts = completions[start : start + COMPLETIONS]
+        shared = _read(reward, question, answers, [])
+        alone = [_read(reward, question, answers, [text]) for text in texts]
+        group = _read(reward, question, answers, texts)
+        together += group
+        singly += sum(alone)
+        own += group - shared
+    ratios = {"ratio": round(singly / together, 2), "bound": round(singly / own, 2)}
+    return {"one call": together, "singly": singly, **ratios}
+
+
+def _read(reward: JudgeReward, question: Question, answers: AnswerSet, texts: list[str]) -> int:
+    """The tokens of one call, without those that prompts share."""
+    judge = reward.metric.judge
+    if isinstance(reward, InformationReward):
+        return nodes(judge, question, answers, texts, "informed")
+    prompts = prepare(judge, question, answers)
+    contexts = [prompts.reference, *(summary_prompts(judge, prompts, text) for text in texts)]
+    return sum(build_tree(context).computed_tokens for context in contexts)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--judge", default="smollm2")
     parser.add_argument("--answers", type=int, default=10, help="in each half")
     parser.add_argument("--repeat", type=int, default=1)
+    parser.add_argument("--count", action="store_true", help="count tokens, and time nothing")
     arguments = parser.parse_args()
     rewards = [InformationReward(arguments.judge, reader="informed"), SelfReflectReward(arguments.judge)]
     for reward in rewards:
         reward.prepare()
-        together, singly = [], []
-        for _ in range(arguments.repeat):
-            together.append(seconds(reward, arguments.answers, 4 * COMPLETIONS))
-            singly.append(seconds(reward, arguments.answers, 1))
-        result = {"reward": reward.__name__, "one call": together, "singly": singly}
-        print(json.dumps(result | {"ratio": round(mean(singly) / mean(together), 2)}), flush=True)
+        result = {"reward": reward.__name__, "tokens": tokens(reward, arguments.answers)}
+        if not arguments.count:
+            result["seconds"] = timed(reward, arguments.answers, arguments.repeat)
+        print(json.dumps(result), flush=True)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ in the run directory ``test``, its losses and answers in ``arms/NAME.json``.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
-import os
 import random
 import shutil
 import subprocess
@@ -23,27 +23,28 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # TRL reports to its makers when a trainer is built
-
 from training_questions import make_questions
 
 from selfreflect.answers import draw_answers
 from selfreflect.models.base import Sampling
 from selfreflect.models.local.generator import HFGenerator
-from selfreflect.models.smollm2 import model_directory
 from selfreflect.prompts import load_prompts
 from selfreflect.records import AnswerSet, Question, Summary
 from selfreflect.store.run import Run
 from selfreflect.strategies.builtin import basic
 from selfreflect.strategies.driver import summarize
+from selfreflect.train.data import read_rows
+from selfreflect.train.presets import PRESETS, TrainingPreset
+from selfreflect.train.rewards import InformationReward
+from selfreflect.train.rewards.base import BatchColumns, Outcome, Reward, Unrewarded
 from selfreflect.train.splits import split_of
+from selfreflect.train.trainers import RECORD, AdapterTraining
 
 PROMPTS = Path(__file__).parents[1] / "src" / "selfreflect" / "data" / "demo_prompts.toml"
 ANSWERS = ("--temperature", "0.7", "--top-p", "0.9", "--max-new-tokens", "30")
 SCORING = ("--judge", "smollm2", "--measures", "information")
 SUMMARY_TOKENS = 48
 BASELINES = "greedy,basic,sample_and_summarize,verbalized_sampling"
-BATCH = 8
 Rows = list[dict[str, Any]]
 
 
@@ -67,7 +68,7 @@ class Arm(NamedTuple):
 
     data: tuple[str, ...]
     """Arguments of ``selfreflect dataset``."""
-    train: Callable[[Rows, Path, int, Size], list[dict[str, float]]]
+    train: Callable[[AdapterTraining, Rows], Path]
     seeds: int = 3
     source: str = "train"
     """The run directory that the data are made of."""
@@ -112,142 +113,63 @@ def prepare_other(out: Path) -> None:
     )
 
 
-def load_base() -> tuple[Any, Any]:
-    """Load the student and its tokenizer as trainers take them."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    directory = str(model_directory())
-    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
-    return model, AutoTokenizer.from_pretrained(directory)
-
-
-def lora() -> Any:
-    from peft import LoraConfig
-
-    return LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM")
-
-
-def common(output: Path, seed: int) -> dict[str, Any]:
-    """Settings of every trainer. bfloat16 and recomputed activations, the defaults, only cost a CPU time."""
-    return {
-        "output_dir": str(output / "trainer"),
-        "use_cpu": True,
-        "bf16": False,
-        "gradient_checkpointing": False,
-        "report_to": [],
-        "save_strategy": "no",
-        "logging_steps": 1,
-        "disable_tqdm": True,
-        "seed": seed,
-    }
-
-
-def finish(trainer: Any, output: Path) -> list[dict[str, float]]:
-    """Train, and write the model with its adapter merged in, so that it decodes as fast as the base."""
-    trainer.train()
-    trainer.model.merge_and_unload().save_pretrained(output)
-    trainer.processing_class.save_pretrained(output)
-    return list(trainer.state.log_history)
-
-
-def train_sft(rows: Rows, output: Path, seed: int, size: Size) -> list[dict[str, float]]:
-    from datasets import Dataset
-    from trl import SFTConfig, SFTTrainer
-
-    settings = SFTConfig(
-        per_device_train_batch_size=BATCH,
-        num_train_epochs=size.epochs,
-        learning_rate=2e-4,
+def preset(size: Size) -> TrainingPreset:
+    """Settings of every arm. No completion may be too long, and no divergence from the base is punished, so
+    that nothing but the reward decides."""
+    return dataclasses.replace(
+        PRESETS["cpu"],
+        epochs=size.epochs,
         max_length=512,
-        **common(output, seed),
-    )
-    data = Dataset.from_list([{name: row[name] for name in ("prompt", "completion")} for row in rows])
-    model, tokenizer = load_base()
-    trainer = SFTTrainer(model, settings, train_dataset=data, processing_class=tokenizer, peft_config=lora())
-    return finish(trainer, output)
-
-
-def train_dpo(rows: Rows, output: Path, seed: int, size: Size) -> list[dict[str, float]]:
-    from datasets import Dataset
-    from trl import DPOConfig, DPOTrainer
-
-    settings = DPOConfig(
-        per_device_train_batch_size=BATCH,
-        num_train_epochs=size.epochs,
-        learning_rate=5e-5,
-        beta=0.1,
-        max_length=512,
-        **common(output, seed),
-    )
-    data = Dataset.from_list([{name: row[name] for name in ("prompt", "chosen", "rejected")} for row in rows])
-    model, tokenizer = load_base()
-    trainer = DPOTrainer(
-        model, args=settings, train_dataset=data, processing_class=tokenizer, peft_config=lora()
-    )
-    return finish(trainer, output)
-
-
-def length_reward(completions: Sequence[Any], **columns: Any) -> list[float]:
-    """The control: every word is worth as much."""
-    return [float(len(completion[0]["content"].split())) for completion in completions]
-
-
-def train_grpo(rows: Rows, output: Path, seed: int, size: Size) -> list[dict[str, float]]:
-    from selfreflect.train.rewards import InformationReward
-
-    return _reinforce(rows, output, seed, size, InformationReward("smollm2", reader="informed"))
-
-
-def train_length(rows: Rows, output: Path, seed: int, size: Size) -> list[dict[str, float]]:
-    return _reinforce(rows, output, seed, size, length_reward)
-
-
-def _reinforce(rows: Rows, output: Path, seed: int, size: Size, reward: Any) -> list[dict[str, float]]:
-    from datasets import Dataset
-    from trl import GRPOConfig, GRPOTrainer
-
-    settings = GRPOConfig(
-        per_device_train_batch_size=BATCH,
-        gradient_accumulation_steps=2,
-        num_generations=BATCH,
-        max_completion_length=SUMMARY_TOKENS,
+        preference_rate=5e-5,
+        reinforcement_rate=1e-4,
+        steps=size.steps,
+        questions=2,
+        completions=8,
+        max_new_tokens=SUMMARY_TOKENS,
         temperature=0.9,
-        max_steps=size.steps,
-        learning_rate=1e-4,
-        scale_rewards="batch",
-        **common(output, seed),
+        kl=0.0,
+        max_clipped=1.0,
+        save_steps=10_000,
     )
-    model, tokenizer = load_base()
-    trainer = GRPOTrainer(
-        model,
-        reward,
-        settings,
-        train_dataset=Dataset.from_list(rows),
-        processing_class=tokenizer,
-        peft_config=lora(),
-    )
-    return finish(trainer, output)
 
 
-def shuffled(rows: Rows, output: Path, seed: int, size: Size) -> list[dict[str, float]]:
+class LengthReward(Reward):
+    """The control: every word is worth as much."""
+
+    __name__ = "length_reward"
+    scaling = "batch"
+    worst = 0.0
+
+    def outcomes(self, texts: Sequence[str | Unrewarded], columns: BatchColumns) -> list[Outcome]:
+        return [text if isinstance(text, Unrewarded) else float(len(text.split())) for text in texts]
+
+
+def reinforced(training: AdapterTraining, rows: Rows) -> Path:
+    return training.reinforce(rows, InformationReward("smollm2", reader="informed"))
+
+
+def lengthened(training: AdapterTraining, rows: Rows) -> Path:
+    return training.reinforce(rows, LengthReward())
+
+
+def shuffled(training: AdapterTraining, rows: Rows) -> Path:
     """The control for form: each question gets the best summary of another one."""
     others = rows[1:] + rows[:1]
-    random.Random(seed).shuffle(order := list(range(len(rows))))
+    random.Random(training.seed).shuffle(order := list(range(len(rows))))
     mixed = [rows[index] | {"completion": others[index]["completion"]} for index in order]
-    return train_sft(mixed, output, seed, size)
+    return training.fine_tune(mixed)
 
 
 DPO = ("dpo", "--margin", "1", "--length-ratio", "1.25", "--pairs", "1")
 ARMS = {
-    "sft_best": Arm(("sft",), train_sft),
-    "sft_random": Arm(("sft", "--select", "random"), train_sft),
-    "sft_longest": Arm(("sft", "--select", "longest"), train_sft),
-    "dpo": Arm(DPO, train_dpo),
+    "sft_best": Arm(("sft",), AdapterTraining.fine_tune),
+    "sft_random": Arm(("sft", "--select", "random"), AdapterTraining.fine_tune),
+    "sft_longest": Arm(("sft", "--select", "longest"), AdapterTraining.fine_tune),
+    "dpo": Arm(DPO, AdapterTraining.prefer),
     "sft_shuffled": Arm(("sft",), shuffled, seeds=1),
-    "grpo": Arm(("grpo",), train_grpo, seeds=1),
-    "grpo_length": Arm(("grpo",), train_length, seeds=1),
-    "sft_other": Arm(("sft",), train_sft, seeds=1, source="other"),
+    "grpo": Arm(("grpo",), reinforced, seeds=1),
+    "grpo_length": Arm(("grpo",), lengthened, seeds=1),
+    "sft_other": Arm(("sft",), AdapterTraining.fine_tune, seeds=1, source="other"),
 }
 
 
@@ -263,16 +185,18 @@ def run_arm(out: Path, name: str, seed: int, size: Size) -> None:
             prepare_other(out)
         options = (*arm.data[1:], *seeded, "--split", "100,0,0", "--output", data)
         command("dataset", arm.data[0], out / arm.source, *options)
-    rows = [json.loads(line) for line in (data / "train.jsonl").read_text("utf-8").splitlines()]
+    rows = read_rows(data, "grpo")  # which have a prompt, as all do
     model = out / "models" / label
-    log = arm.train(rows, model, seed, size)
+    shutil.rmtree(model, ignore_errors=True)  # what a kill left
+    arm.train(AdapterTraining("smollm2", model, preset(size), seed), rows)
+    log = json.loads((model / RECORD).read_text("utf-8"))["log"]
     record = {"rows": len(rows), "seconds": time.time() - started, "log": log}
     generator = HFGenerator.load(str(model), device="cpu")
     add_summaries(out / "test", label, generator)
     if seed == 0:
         record["answers"] = own_answers(out / "test", generator)
     write_arm(out, label, record)
-    shutil.rmtree(model)  # half a gigabyte; the data, the seed and this script make it again
+    shutil.rmtree(model)  # the data, the seed and this script make it again
     command("score", "--out", out / "test")
 
 

@@ -142,3 +142,19 @@ def test_an_unfinished_run_says_what_it_lacks(tmp_path: Path) -> None:
         stored.append(Summary(question_id="q0", name="mine", text="Paris."))
     outcome = run("dataset", "sft", answered, "--output", tmp_path / "s")
     assert "no rows. 1 question: no summary can be used; 1 text: not measured. Score them" in outcome.said
+
+
+def test_a_run_whose_summaries_were_cut_off_says_what_to_change(tmp_path: Path) -> None:
+    path = write_learnable(tmp_path / "run", TEXTS, cut=("basic#1", "basic#2", "greedy"))
+    advice = "3 of 4 summaries were cut off: draw them in a new run, with more --summary-tokens"
+    outcome = run("dataset", "dpo", path, "--output", tmp_path / "pairs")
+    assert outcome.code == 2
+    assert f"only one summary, so no pair; 3 texts: cut off at the limit of tokens. {advice}" in outcome.said
+    outcome = run("dataset", "sft", path, "--output", tmp_path / "best")
+    assert outcome.code == 0
+    assert advice in outcome.said
+
+
+def test_a_kind_that_does_not_exist_is_answered_with_those_that_do(tmp_path: Path) -> None:
+    said = run("dataset", "sfx", tmp_path, "--output", tmp_path / "x").said
+    assert "Invalid value for 'KIND': 'sfx' is not one of 'sft', 'dpo', 'grpo', 'hedge'" in said

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import runpy
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny
 
 from selfreflect.train.rewards import InformationReward
 
@@ -119,3 +122,27 @@ def test_errors_are_sentences(
 ) -> None:
     assert recipe("sft", monkeypatch, "--data", data, "--out", "x", *arguments)["main"]() == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.slow  # test_trainers.py proves by default that the last whole checkpoint is taken
+def test_a_killed_recipe_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:
+    base = tiny.save(tmp_path / "base", "llama", attention_bias=False, mlp_bias=False)
+    data, out = tmp_path / "rows.jsonl", tmp_path / "out"
+    data.write_text((json.dumps(ROW) + "\n") * 4)
+    few = ("batch=1", "epochs=100", "save_steps=1", "lora_rank=2")
+    command = [sys.executable, RECIPES / "sft.py", "--data", data, "--out", out, "--model", base]
+    for setting in few:
+        command += ["--set", setting]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as training:
+        while not list(out.glob("checkpoint-*/trainer_state.json")):
+            assert training.poll() is None
+            time.sleep(0.05)
+        training.kill()
+    reached = max(int(file.parent.name[11:]) for file in out.glob("checkpoint-*/trainer_state.json"))
+    assert not (out / "training.json").exists()
+    shorter = ["--set", f"epochs={(reached + 3) / 4}"]  # three more steps
+    done = subprocess.run([*command, *shorter, "--resume"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    record = json.loads((out / "training.json").read_text())
+    assert [entry["step"] for entry in record["log"]] == [*range(1, reached + 4)]
+    assert (out / "adapter_model.safetensors").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from selfreflect.records import AnswerSet, Information, Question, Score, Summary, WordBits
@@ -26,13 +27,18 @@ def information(question: str, name: str, told: list[float], available: float = 
 
 
 def write_learnable(
-    path: Path, texts: dict[str, tuple[str, list[float]]], *, questions: dict[str, str] | None = None
+    path: Path,
+    texts: dict[str, tuple[str, list[float]]],
+    *,
+    questions: dict[str, str] | None = None,
+    cut: Collection[str] = (),
 ) -> Path:
     """Write a run.
 
     Args:
         texts: by strategy a summary, and the bits that it tells of each held-out answer; of every question.
         questions: texts by id.
+        cut: strategies whose summaries were cut off.
     """
     with Run.open(path, {}) as run:
         for id_, text in (questions or {"q0": "Which city?"}).items():
@@ -43,7 +49,7 @@ def write_learnable(
                 )
             )
             for name, (summary, told) in texts.items():
-                run.append(Summary(question_id=id_, name=name, text=summary))
+                run.append(Summary(question_id=id_, name=name, text=summary, truncated=name in cut))
                 run.append(information(id_, name, told))
                 distances = tuple(0.5 - bits / 20 for bits in told)
                 run.append(

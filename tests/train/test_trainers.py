@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 import tiny
+from command import run
 
 from selfreflect.errors import ConfigError, DataError, MissingExtraError
 from selfreflect.models.local.loading import load_causal_lm
 from selfreflect.models.spec import ModelSpec
+from selfreflect.store.run import Run
 from selfreflect.train.presets import PRESETS, TrainingPreset, reinforcement_arguments
 from selfreflect.train.rewards import ConsistencyReward, SelfReflectReward
 from selfreflect.train.trainers import AdapterTraining, import_trl
@@ -70,6 +72,20 @@ def test_two_steps_with_a_judge_make_an_adapter_that_loads(base: Path, tmp_path:
     lm = load_causal_lm(ModelSpec(str(output), device="cpu"))
     assert lm.revision.startswith("adapter ")
     assert lm.revision.endswith(f" of {base}")
+    (tmp_path / "questions.txt").write_text("What grows in a pot?\n")
+    short = ("--num-answers", 1, "--max-new-tokens", 4)
+    drawn = (
+        "answers",
+        "--questions",
+        tmp_path / "questions.txt",
+        "--model",
+        output,
+        "--out",
+        tmp_path / "run",
+    )
+    assert run(*drawn, *short, "--model", output, "--device", "cpu").code == 0
+    [answers] = Run.load(tmp_path / "run").answers.values()
+    assert answers.revision == lm.revision
     record = json.loads((output / "training.json").read_text())
     assert (record["method"], record["base"], record["rows"]) == ("grpo", str(base), 2)
     assert record["preset"]["completions"] == 2
@@ -100,6 +116,7 @@ def test_supervised_training_resumes_and_its_adapter_is_trained_on(base: Path, t
     output = AdapterTraining(str(base), tmp_path / "sft", PRESET).fine_tune(ROWS)
     with pytest.raises(ConfigError, match=r"is not empty\. Give another directory, or resume"):
         AdapterTraining(str(base), output, PRESET)
+    (output / "checkpoint-9").mkdir()  # which a kill left before its last file was written
     AdapterTraining(str(base), output, replace(PRESET, epochs=2), resume=True).fine_tune(ROWS)
     record = json.loads((output / "training.json").read_text())
     assert [entry["epoch"] for entry in record["log"]] == [1.0, 2.0]  # the first one from the checkpoint

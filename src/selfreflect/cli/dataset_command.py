@@ -151,7 +151,7 @@ def dataset_command(
     write_folder(output, files, overwrite)
     if json:
         emit({"output": str(output), "rows": len(result.rows), "dropped": result.dropped} | _texts(result))
-    _say_outcome(output, result)
+    _say_outcome(output, records, result)
 
 
 def _row_options(kind: Kind, values_given: Mapping[str, Any], scorings: list[RunRecords]) -> RowOptions:
@@ -195,19 +195,37 @@ def _refuse_nothing(kind: Kind, path: Path, run: RunRecords, result: TrainingRow
     """Raise DataError if there is no row, with what to do about it."""
     if result.rows:
         return
+    what = "no pairs" if kind == "dpo" else "no rows"
+    raise DataError(f"{path}: {what}. {_reasons(result)}{_advice(kind, path, run)}")
+
+
+def _advice(kind: Kind, path: Path, run: RunRecords) -> str:
+    """What to do where nothing became a row."""
     directory = shlex.quote(str(path))
     if not run.answers:
-        advice = f"Draw answers: selfreflect answers --out {directory}"
-    elif kind in ("sft", "dpo") and not run.summaries:
-        advice = f"Draw summaries: selfreflect summarize --strategies basic#1-8 --out {directory}"
-    elif kind in ("sft", "dpo") and not (run.scores or run.information):
-        advice = f"Score them: selfreflect score --out {directory}"
-    elif kind == "dpo":
-        advice = f"Draw more summaries: selfreflect run --strategies basic#1-8 --out {directory}"
-    else:
-        advice = "See `selfreflect dataset --help` for what becomes a row."
-    what = "no pairs" if kind == "dpo" else "no rows"
-    raise DataError(f"{path}: {what}. {_reasons(result)}{advice}")
+        return f"Draw answers: selfreflect answers --out {directory}"
+    if kind in ("grpo", "hedge"):
+        return "See `selfreflect dataset --help` for what becomes a row."
+    if not run.summaries:
+        return f"Draw summaries: selfreflect summarize --strategies basic#1-8 --out {directory}"
+    if not (run.scores or run.information):
+        return f"Score them: selfreflect score --out {directory}"
+    if cut_off := _advice_on_length(run):
+        return cut_off
+    if kind == "dpo":
+        return f"Draw more summaries: selfreflect run --strategies basic#1-8 --out {directory}"
+    return "See `selfreflect dataset --help` for what becomes a row."
+
+
+def _advice_on_length(run: RunRecords) -> str:
+    """What to do where most summaries were cut off; nothing elsewhere."""
+    cut = sum(one.truncated for one in run.summaries.values())
+    if 2 * cut <= len(run.summaries):
+        return ""
+    return (
+        f"{cut} of {len(run.summaries)} summaries were cut off: draw them in a new run, with more "
+        "--summary-tokens or with a prompt that asks for less"
+    )
 
 
 def _reasons(result: TrainingRows) -> str:
@@ -231,10 +249,12 @@ def _texts(result: TrainingRows) -> dict[str, Any]:
     return {"dropped_texts": result.dropped_texts, "notes": result.notes}
 
 
-def _say_outcome(output: Path, result: TrainingRows) -> None:
+def _say_outcome(output: Path, run: RunRecords, result: TrainingRows) -> None:
     questions = len({row["question_id"] for row in result.rows})
     say(f"wrote {output}: {counted(len(result.rows), 'row')} of {counted(questions, 'question')}")
     for note in result.notes:
         say(f"  {note}")
     if result.dropped or result.dropped_texts:
         say(f"Left out: {_reasons(result).strip()}")
+    if "cut off at the limit of tokens" in result.dropped_texts and (advice := _advice_on_length(run)):
+        say(f"{advice}.")

@@ -345,5 +345,5 @@ class Command(TyperCommand):
         except typer.TyperException as error:
             # it repeats what was typed, or pasted: escape what a terminal would obey
             if isinstance(message := getattr(error, "message", None), str):
-                error.message = printable(message)
+                error.message = printable(message.removeprefix("Value error, "))  # pydantic's words
             raise

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -109,24 +108,14 @@ def common_arguments(preset: TrainingPreset, output: Path, seed: int) -> dict[st
 
 def supervised_arguments(preset: TrainingPreset, output: Path, seed: int) -> dict[str, Any]:
     """Arguments of ``SFTConfig``."""
-    return {
-        **common_arguments(preset, output, seed),
-        **_batches(preset),
-        "learning_rate": preset.supervised_rate,
-        "warmup_steps": preset.warmup,
-        "max_length": preset.max_length,
-    }
+    own = {"learning_rate": preset.supervised_rate, "warmup_steps": preset.warmup}
+    return _row_arguments(preset, output, seed) | own
 
 
 def preference_arguments(preset: TrainingPreset, output: Path, seed: int) -> dict[str, Any]:
     """Arguments of ``DPOConfig``."""
-    return {
-        **common_arguments(preset, output, seed),
-        **_batches(preset),
-        "learning_rate": preset.preference_rate,
-        "beta": preset.preference_beta,
-        "max_length": preset.max_length,
-    }
+    own = {"learning_rate": preset.preference_rate, "beta": preset.preference_beta}
+    return _row_arguments(preset, output, seed) | own
 
 
 def reinforcement_arguments(
@@ -174,10 +163,13 @@ def divided(total: int, most: int, processes: int = 1) -> tuple[int, int]:
     return micro, own // micro
 
 
-def _batches(preset: TrainingPreset) -> Mapping[str, Any]:
+def _row_arguments(preset: TrainingPreset, output: Path, seed: int) -> dict[str, Any]:
+    """What trainers on rows of text get."""
     micro, accumulation = divided(preset.batch, preset.micro_batch)
     return {
+        **common_arguments(preset, output, seed),
         "num_train_epochs": preset.epochs,
         "per_device_train_batch_size": micro,
         "gradient_accumulation_steps": accumulation,
+        "max_length": preset.max_length,
     }

@@ -40,17 +40,17 @@ def chosen_reward(arguments: argparse.Namespace, preset: TrainingPreset, rows: R
     """Make the reward. Raises ConfigError."""
     if arguments.reward in STATED:
         return STATED[arguments.reward]()
-    judge = arguments.judge or preset.judge
+    facts = data_facts(arguments.data) if arguments.data.is_dir() else {}
+    scorer = facts.get("judge")
+    judge = arguments.judge or scorer or preset.judge
+    if scorer and ModelSpec(judge).bare_name != ModelSpec(scorer).bare_name and not arguments.other_judge:
+        raise ConfigError(
+            f"the run's summaries were scored by {excerpt(scorer)}, not by {excerpt(judge)}, so rewards "
+            "cannot be compared with its scores. Leave --judge out, or add --other-judge if it is meant."
+        )
     settings: dict[str, Any] = {"length_penalty": arguments.length_penalty}
     settings |= {"device": arguments.judge_device} if arguments.judge_device else {}
     settings |= {"base_url": arguments.judge_url} if arguments.judge_url else {}
-    facts = data_facts(arguments.data) if arguments.data.is_dir() else {}
-    scorer = facts.get("judge") or judge
-    if ModelSpec(scorer).bare_name != ModelSpec(judge).bare_name and not arguments.other_judge:
-        raise ConfigError(
-            f"the run's summaries were scored by {excerpt(scorer)}, not by {excerpt(judge)}, so rewards "
-            "cannot be compared with its scores. Give --judge, or --other-judge if that is what you want."
-        )
     if arguments.reward == "information":
         # a judge that gave the answers itself knows them, unless it had a context
         own = facts.get("model") == judge and not any(row.get("context") for row in rows)
@@ -62,8 +62,12 @@ def options() -> argparse.ArgumentParser:
     """Make the options of this recipe."""
     made = parser(__doc__)
     made.add_argument("--reward", choices=[*JUDGED, *STATED], default="information")
-    made.add_argument("--judge", help="default: the preset's")
-    made.add_argument("--other-judge", action="store_true", help="another one than scored the run is meant")
+    made.add_argument("--judge", help="default: the one that scored the run, else the preset's")
+    made.add_argument(
+        "--other-judge",
+        action="store_true",
+        help="--judge is not the one that scored the run, and that is meant",
+    )
     made.add_argument("--judge-device", help="such as cuda:1")
     made.add_argument("--judge-url", help="address of a judge vllm+http:NAME")
     made.add_argument("--reader", choices=["informed", "blind"], help="of information")

@@ -1,6 +1,7 @@
 """Teach the embedded model to hedge as another model's samples demand: the second plan of training.md.
 
     python benchmarks/hedge.py SAMPLES.json build/hedge          # run it again to go on
+    python benchmarks/hedge.py SAMPLES.json build/hedge --cool   # the repair: sharper draws of trained models
     python benchmarks/hedge.py SAMPLES.json build/hedge --table  # the tables of what there is
 
 SAMPLES.json lists objects with a ``question`` and 20 sampled ``answers``. Needs the extras train and
@@ -51,6 +52,8 @@ MEASURED = 40
 """Test questions of which a judge measures what a text tells, with five of their answers in each half."""
 MAX_WORDS = 6
 DRAWS = 4
+WARM = Sampling(temperature=1.0, max_new_tokens=24)
+COOL = Sampling(temperature=0.7, top_p=0.9, max_new_tokens=24)
 PRESET = replace(PRESETS["cpu"], epochs=1, max_length=256, save_steps=10_000)
 ARMS = ("hedge@0", "shuffled@0", "hedge@1", "shuffled@1")
 Item = dict[str, Any]
@@ -125,21 +128,31 @@ def run_arm(out: Path, arm: str, parts: dict[str, list[Item]]) -> None:
         AdapterTraining("smollm2", model, PRESET, int(arm[-1])).fine_tune(rows)
     trained = time.time()
     generator = HFGenerator.load(str(model) if rows else "smollm2", device="cpu")
-    texts = draw(generator, [*parts["train"][:SEEN], *parts["test"]])
+    texts = draw(generator, [*parts["train"][:SEEN], *parts["test"]], WARM)
     record: Item = {"rows": len(rows), "training": trained - started, "drawing": time.time() - trained}
     if rows:
         record["log"] = json.loads((model / "training.json").read_text("utf-8"))["log"]
+    write_arm(out, arm, record | {"texts": texts})
+
+
+def cool_arm(out: Path, arm: str, parts: dict[str, list[Item]]) -> None:
+    """Draw from a trained arm as the demo draws from the embedded model, since at temperature 1 it leaves the
+    form."""
+    generator = HFGenerator.load(str(out / "models" / arm), device="cpu")
+    write_arm(out, f"cool_{arm}", {"texts": draw(generator, parts["test"], COOL)})
+
+
+def write_arm(out: Path, arm: str, record: Item) -> None:
     partial = out / "arms" / f"{arm}.partial"
     partial.parent.mkdir(exist_ok=True)
-    partial.write_text(json.dumps(record | {"texts": texts}), "utf-8")
+    partial.write_text(json.dumps(record), "utf-8")
     partial.replace(partial.with_suffix(".json"))
 
 
-def draw(generator: HFGenerator, items: list[Item]) -> Texts:
+def draw(generator: HFGenerator, items: list[Item], warm: Sampling) -> Texts:
     """The most likely reply to each question, then ``DRAWS`` sampled ones."""
     prompts = load_prompts()
     greedy = Sampling(temperature=0.0, max_new_tokens=24)
-    warm = Sampling(temperature=1.0, max_new_tokens=24)
     requests = []
     for item in items:
         question = Question(id=item["id"], text=item["question"])
@@ -163,7 +176,7 @@ def measure(out: Path) -> None:
             common = most_common(answers.conditioning)
             share = answers.conditioning.count(common) / len(answers.conditioning)
             texts = {"one_answer": common, "hedged_answer": hedged(common, share) or common}
-            for path in sorted((out / "arms").glob("*.json")):
+            for path in sorted((out / "arms").glob("[!c]*.json")):
                 texts[path.stem] = json.loads(path.read_text("utf-8"))["texts"][id_][0]
             for name, text in texts.items():
                 if (id_, name) not in run.summaries:
@@ -210,25 +223,30 @@ def form(estimate: Estimate, factor: float = 1, digits: int = 3) -> str:
 
 
 def print_tables(out: Path, parts: dict[str, list[Item]]) -> None:
-    records = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted((out / "arms").glob("*"))}
     shares = [row["share"] for row in read_rows(out / "data", "sft")]
     constant = PHRASES[phrase_for(fmean(shares))].middle
-    for title, items, first in (
-        ("held-out questions", parts["test"], 0),
-        ("questions trained on, held-out samples", parts["train"][:SEEN], TAUGHT),
-    ):
-        print(f"\n**Stated shares against samples: {title}**\n")
-        print("| arm | distance [95 %] | cMFG | rank correlation [95 %] | hedges, % | true share | stated |")
-        print("|" + " --- |" * 7)
-        errors: dict[str, list[dict[str, float]]] = {}
-        for arm, record in records.items():
-            pairs = pairs_of(record["texts"], items, first)
-            errors.setdefault(arm.partition("@")[0], []).append(errors_of(pairs))
-            if arm.startswith("hedge"):
-                errors.setdefault("constant", []).append(errors_of(pairs, constant))
-            print_arm(arm, record["texts"], pairs, errors[arm.partition("@")[0]][-1])
-        print_differences({name: averaged(each) for name, each in errors.items()})
+    held_out, seen = parts["test"], parts["train"][:SEEN]
+    print_shares("held-out questions", out, "[!c]*.json", held_out, 0, constant)
+    print_shares("questions trained on, held-out samples", out, "[!c]*.json", seen, TAUGHT, constant)
+    print_shares("held-out questions, sharper draws", out, "c*.json", held_out, 0, constant)
     print_told(out)
+
+
+def print_shares(title: str, out: Path, arms: str, items: list[Item], first: int, constant: float) -> None:
+    """The table of some arms, with samples from ``first`` on as the truth."""
+    print(f"\n**Stated shares against samples: {title}**\n")
+    print("| arm | distance [95 %] | cMFG | rank correlation [95 %] | hedges, % | true share | stated |")
+    print("|" + " --- |" * 7)
+    errors: dict[str, list[dict[str, float]]] = {}
+    for path in sorted((out / "arms").glob(arms)):
+        texts = json.loads(path.read_text("utf-8"))["texts"]
+        pairs = pairs_of(texts, items, first)
+        arm = path.stem.removeprefix("cool_").partition("@")[0]
+        errors.setdefault(arm, []).append(errors_of(pairs))
+        if arm == "hedge":
+            errors.setdefault("constant", []).append(errors_of(pairs, constant))
+        print_arm(path.stem, texts, pairs, errors[arm][-1])
+    print_differences({name: averaged(each) for name, each in errors.items()})
 
 
 def print_arm(
@@ -270,11 +288,16 @@ def main() -> None:
     parser.add_argument("samples", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--smoke", action="store_true", help="a few questions, to see it work")
+    parser.add_argument("--cool", action="store_true", help="draw again from what is trained")
     parser.add_argument("--table", action="store_true")
     options = parser.parse_args()
     parts = read_samples(options.samples, options.smoke)
     if options.table:
         print_tables(options.out, parts)
+        return
+    if options.cool:
+        for model in sorted((options.out / "models").glob("*/training.json")):
+            cool_arm(options.out, model.parent.name, parts)
         return
     prepare(options.out, parts)
     for arm in ("base", *ARMS):

@@ -344,6 +344,9 @@ def _reinforce(plan: TrainingPlan, workspace: Workspace, variant: Variant, seed:
             "reinforcement, so that stage is left out. Train on more examples, or for more epochs."
         )
         return
-    options = {"adapter": start.folder, "resume": adapter.resumes()}
-    AdapterTraining(preset.model, adapter.folder, preset, seed, **options).reinforce(rows, reward)
+    resume = adapter.resumes()
+    training = AdapterTraining(
+        preset.model, adapter.folder, preset, seed, adapter=start.folder, resume=resume
+    )
+    training.reinforce(rows, reward)
     _say_trained(adapter)

@@ -74,16 +74,11 @@ def test_two_steps_with_a_judge_make_an_adapter_that_loads(base: Path, tmp_path:
     assert lm.revision.endswith(f" of {base}")
     (tmp_path / "questions.txt").write_text("What grows in a pot?\n")
     short = ("--num-answers", 1, "--max-new-tokens", 4)
-    drawn = (
-        "answers",
-        "--questions",
-        tmp_path / "questions.txt",
-        "--model",
-        output,
-        "--out",
-        tmp_path / "run",
+    drawn = run(
+        *("answers", "--questions", tmp_path / "questions.txt", "--out", tmp_path / "run"),
+        *("--model", output, *short),
     )
-    assert run(*drawn, *short, "--model", output, "--device", "cpu").code == 0
+    assert drawn.code == 0, drawn.said
     [answers] = Run.load(tmp_path / "run").answers.values()
     assert answers.revision == lm.revision
     record = json.loads((output / "training.json").read_text())

@@ -43,8 +43,7 @@ def import_trl() -> Any:
     Raises:
         MissingExtraError: TRL or peft is not installed.
     """
-    if "HF_HUB_DISABLE_TELEMETRY" not in os.environ:
-        os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+    if os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1") == "1":
         from huggingface_hub import constants
 
         constants.HF_HUB_DISABLE_TELEMETRY = True  # if it was imported before

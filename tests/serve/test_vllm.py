@@ -55,9 +55,9 @@ def healthy(url: str) -> bool | None:
 
 @pytest.fixture(scope="module")
 def client(upstream: str) -> Iterator[openai.OpenAI]:
-    short = Sampling(max_new_tokens=12)
-    with endpoint_server(upstream=upstream, sampling=short, summary=Sampling(max_new_tokens=24)) as served:
-        yield openai.OpenAI(base_url=served.url, api_key="none", max_retries=0, timeout=300)
+    short = Sampling(max_new_tokens=6)
+    with endpoint_server(upstream=upstream, sampling=short, summary=short, timeout=300) as served:
+        yield openai.OpenAI(base_url=served.url, api_key="none", max_retries=0, timeout=600)
 
 
 def test_its_models_are_listed(client: openai.OpenAI) -> None:

@@ -74,6 +74,7 @@ def endpoint_server(
     keep_texts: bool = False,
     token: str | None = None,
     admission: dict[str, int] | None = None,
+    timeout: float = 20.0,
     judge: Any = None,
     generator: Any = None,
     graceful: float = SHUTDOWN_SECONDS,
@@ -84,7 +85,7 @@ def endpoint_server(
     if generator is None and upstream is None:
         generator = Scripted((lambda _: script) if isinstance(script, list) else script)
     local = [LocalModel("m", generator)] if generator else []
-    remote = RemoteServer(endpoint(upstream), max_connections=64, timeout=20.0) if upstream else None
+    remote = RemoteServer(endpoint(upstream), max_connections=64, timeout=timeout) if upstream else None
     queue = Admission(**(admission or {}))
     services = ServeServices(
         ModelTable(local, remote, names),

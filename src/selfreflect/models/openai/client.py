@@ -203,9 +203,9 @@ class ServerClient:
             return await body_of(response)
 
     def http_client(self, **options: Any) -> httpx2.AsyncClient:
-        """A pool of connections for one event loop, which closes it. aiohttp moves the bytes, which takes a
-        third less processor time than httpx2 does. Raises BackendError if the environment names a proxy that
-        cannot be used."""
+        """A pool of connections for one event loop, which closes it. aiohttp moves the bytes, with which the
+        endpoint takes a quarter less processor time than with httpx2's own transport. Raises BackendError if
+        the environment names a proxy that cannot be used."""
         import httpx2
         from openai import DefaultAioHttpClient
 

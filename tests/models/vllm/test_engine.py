@@ -18,7 +18,11 @@ from command import run, written
 from fault_server import unused_port
 from serving import Server
 
+from selfreflect.logprobs import AnswerTokens
+from selfreflect.models.base import Message, Reply, Request, Sampling
+from selfreflect.models.local.generator import HFGenerator
 from selfreflect.models.smollm2 import model_directory
+from selfreflect.models.spec import ModelSpec, load_generator
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
 
@@ -61,6 +65,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_CPU_KVCACHE_SPACE": "2",
         "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": "1200",  # the first step of a busy machine takes minutes
         "HF_HUB_OFFLINE": "1",
     }
 
@@ -80,33 +85,19 @@ def python(
 
 
 @contextmanager
-def serving(environment: dict[str, str], log: Path, pooling: str = "LAST") -> Iterator[str]:
-    """``vllm serve`` with the embedded model, ended with all its processes."""
+def serving(environment: dict[str, str], log: Path, pooling: str | None = "LAST") -> Iterator[str]:
+    """``vllm serve`` with the embedded model, as a judge that pools, or with None as a generator; ended with
+    all its processes."""
     port = unused_port()
-    pooler = json.dumps({"seq_pooling_type": pooling, "use_activation": False})
-    options = ["--runner", "pooling", "--convert", "embed", "--pooler-config", pooler]
-    # With another pooling a prefix cache ends the server at its first hit.
-    options += ["--enable-prefix-caching" if pooling == "LAST" else "--no-enable-prefix-caching"]
-    options += [
-        "--dtype",
-        "float32",
-        "--enforce-eager",
-        "--served-model-name",
-        "smollm2",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-    ]
-    command = [
-        os.environ["VLLM_PYTHON"],
-        "-m",
-        "vllm.entrypoints.cli.main",
-        "serve",
-        str(model_directory(print)),
-        *options,
-    ]
-    server = Server(command, environment, log)
+    served = ["--served-model-name", "smollm2", "--host", "127.0.0.1", "--port", str(port)]
+    options = [*served, "--dtype", "float32", "--enforce-eager"]
+    if pooling is not None:
+        pooler = json.dumps({"seq_pooling_type": pooling, "use_activation": False})
+        options += ["--runner", "pooling", "--convert", "embed", "--pooler-config", pooler]
+        # With another pooling a prefix cache ends the server at its first hit.
+        options.append("--enable-prefix-caching" if pooling == "LAST" else "--no-enable-prefix-caching")
+    start = [os.environ["VLLM_PYTHON"], "-m", "vllm.entrypoints.cli.main", "serve"]
+    server = Server([*start, str(model_directory(print)), *options], environment, log)
     try:
         server.wait(lambda: healthy(f"http://127.0.0.1:{port}/health"), 900)
         with server.explaining():
@@ -167,7 +158,7 @@ def test_a_server_that_pools_otherwise_is_refused(items, environment, tmp_path):
             "--json",
         )
     assert found.code == 2
-    assert "on the built-in item" in found.said
+    assert "hardly depend on the last token" in found.said
 
 
 def test_a_judge_in_process(items, expected, environment):
@@ -211,10 +202,6 @@ if __name__ == "__main__":
 
 
 def test_a_generator_in_process(environment):
-    from selfreflect.logprobs import AnswerTokens
-    from selfreflect.models.base import Message, Reply, Request, Sampling
-    from selfreflect.models.local.generator import HFGenerator
-
     said = json.loads(python(GENERATE, environment).stdout.splitlines()[-1])
     first, again = said["texts"]
     assert first == again, "a request's texts do not depend on what it is batched with"
@@ -236,3 +223,41 @@ def test_a_generator_in_process(environment):
     assert said["refused"][0] == "too_long"
     assert "8192" in said["refused"][1]
     assert said["facts"]["dtype"] == "float32"
+
+
+def test_log_probabilities_from_a_server(environment, tmp_path, monkeypatch):
+    """A greedy answer and its log-probabilities are those of the local model, and every answer that a command
+    draws has them."""
+    monkeypatch.setenv("SELFREFLECT_API_KEY", "none")
+    questions = written(tmp_path / "q.json", [{"id": "q", "question": "Name a fruit."}])
+    sampling = Sampling(max_new_tokens=8, temperature=0.0)
+    messages = (Message(role="user", content="Name a fruit."),)
+    asked = [Request(messages=messages, sampling=sampling, logprobs=True)]
+    with serving(environment, tmp_path / "server.log", pooling=None) as url:
+        [reply] = load_generator(ModelSpec("openai:smollm2", base_url=url)).generate(asked)
+        served = ["--model", "openai:smollm2", "--base-url", url]
+        drawn = run(
+            "answers",
+            "--questions",
+            questions,
+            *("--num-answers", "1", "--max-new-tokens", "8", "--logprobs"),
+            *served,
+            "--out",
+            tmp_path / "run",
+        )
+        assert drawn.code == 0, drawn.stderr
+        chosen = ["--estimators", "predictive_entropy,semantic_entropy,p_true", "--measures", "auroc"]
+        values = run("uncertainty", tmp_path / "run", *chosen, "--json")
+        assert values.code == 0, values.stderr
+    [line] = values.json
+    assert line["values"]["predictive_entropy"] > 0
+    assert line["values"]["semantic_entropy"] is not None
+    [own] = HFGenerator.load("smollm2", device="cpu", dtype="float32").generate(asked)
+    assert isinstance(reply, Reply)
+    assert isinstance(own, Reply)
+    assert reply.text == own.text
+    one, other = reply.completions[0].logprobs, own.completions[0].logprobs
+    assert isinstance(one, AnswerTokens)
+    assert isinstance(other, AnswerTokens)
+    assert one.texts == other.texts
+    assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)

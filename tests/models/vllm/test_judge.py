@@ -13,7 +13,7 @@ import tiny
 import torch
 from command import run, written
 from fault_server import HTML, FaultServer, raw, reset, status, unused_port
-from pooling import constant, pooling, prompts, unit
+from pooling import constant, mean, pooling, prompts, unit
 
 from selfreflect.config import load_config
 from selfreflect.errors import ConfigError, JudgeError
@@ -253,6 +253,12 @@ def test_states_scaled_to_length_one(tiny_judge: TinyJudge) -> None:
 def test_states_that_are_the_same_whatever_is_read(tiny_judge: TinyJudge) -> None:
     said = refusal(tiny_judge("llama"), pooling(tiny_judge("llama"), constant))
     assert "the same whatever it reads" in said
+
+
+def test_states_that_are_means_over_the_tokens(tiny_judge: TinyJudge) -> None:
+    said = refusal(tiny_judge("llama"), pooling(tiny_judge("llama"), mean))
+    assert "hardly depend on the last token" in said
+    assert '"seq_pooling_type": "LAST"' in said
 
 
 def test_no_server(tiny_judge: TinyJudge) -> None:

@@ -30,8 +30,11 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float32]
 
 PROBE = (3, 5, 7, 9, 11)
-OTHER_PROBE = (11, 9, 7, 5, 3)
 """Token ids that exist in every vocabulary."""
+SHORT, LONG = 10, 400
+"""Tokens before the last one of the prompts that are compared at the start."""
+
+_POOLER = '--pooler-config \'{"seq_pooling_type": "LAST", "use_activation": false}\''
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
@@ -61,12 +64,18 @@ class PooledJudge(Judge):
         return torch.from_numpy(states).to(weight)
 
     def check_states(self) -> None:
-        """Look at the states of two prompts.
+        """Look at the states of prompts that differ in their last token, two short and two long ones.
+
+        A mean over tokens is told by its change with the last token, which fades as prompts become longer.
 
         Raises:
-            JudgeError: they are equal, or scaled to length 1, which loses what the projection needs.
+            JudgeError: they are equal, scaled to length 1, which loses what the projection needs, or means.
         """
-        states = self._last_states([PROBE, OTHER_PROBE]).float()
+        longest = min(LONG, (self.lm.window or LONG + 1) - 1)
+        starts = [[PROBE[place % len(PROBE)] for place in range(length)] for length in (SHORT, longest)]
+        states = self._last_states(
+            [[*start, end] for start in starts for end in (PROBE[0], PROBE[-1])]
+        ).float()
         if torch.equal(states[0], states[1]):
             raise JudgeError(
                 f"judge {self.name!r}: its hidden states are the same whatever it reads, so every summary "
@@ -74,8 +83,13 @@ class PooledJudge(Judge):
             )
         if abs(torch.linalg.vector_norm(states[0]).item() - 1) < 1e-2:
             raise JudgeError(
-                f"judge {self.name!r}: its hidden states come scaled to length 1. Serve it with "
-                '--pooler-config \'{"seq_pooling_type": "LAST", "use_activation": false}\''
+                f"judge {self.name!r}: its hidden states come scaled to length 1. Serve it with {_POOLER}"
+            )
+        short, long = (torch.linalg.vector_norm(one - other) for one, other in (states[:2], states[2:]))
+        if long < 0.1 * short:  # 0.03 for a mean, 0.5 and more for the last state
+            raise JudgeError(
+                f"judge {self.name!r}: its hidden states hardly depend on the last token of a long prompt, "
+                f"so they are not those of the last token. Serve it with {_POOLER}"
             )
 
 

@@ -167,7 +167,7 @@ def measure_all(
     results = {}
     for name in names:
         value = float(MEASURES[name].compute(tally))
-        low, high = _interval(resampled[name], value)
+        low, high = percentile_interval(resampled[name], value)
         undefined = ""
         if math.isnan(value):
             low = high = None
@@ -177,8 +177,8 @@ def measure_all(
     return results
 
 
-def _interval(blocks: Sequence[Floats], value: float) -> tuple[float, float] | tuple[None, None]:
-    """The percentile interval of the resamples that have a value."""
+def percentile_interval(blocks: Sequence[Floats], value: float) -> tuple[float, float] | tuple[None, None]:
+    """The 95% percentile interval of the resamples that have a value; None where it would say too little."""
     if not blocks:
         return None, None
     values = np.concatenate(blocks)

@@ -8,7 +8,7 @@ import numpy as np
 
 from selfreflect.stats import Floats
 from selfreflect.uncertainty.discrimination import auroc
-from selfreflect.uncertainty.measures import FEWEST_RESAMPLED, RESAMPLES
+from selfreflect.uncertainty.measures import FEWEST_RESAMPLED, RESAMPLES, percentile_interval
 from selfreflect.uncertainty.tally import Tally
 
 
@@ -50,9 +50,4 @@ def auroc_difference(one: Floats, other: Floats, correct: Floats, *, seed: int =
         for _ in range(RESAMPLES):
             rows = rng.integers(0, n, n)
             differences.append(difference(np.bincount(rows, minlength=n).astype(np.float64)))
-    defined = np.array(differences, dtype=np.float64)
-    defined = defined[~np.isnan(defined)]
-    if len(defined) < 0.95 * RESAMPLES:
-        return Difference(value, None, None)
-    low, high = np.quantile(defined, [0.025, 0.975])
-    return Difference(value, float(low), float(high))
+    return Difference(value, *percentile_interval([np.array(differences)] if differences else [], value))

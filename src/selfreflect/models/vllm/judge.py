@@ -66,7 +66,8 @@ class PooledJudge(Judge):
     def check_states(self) -> None:
         """Look at the states of prompts that differ in their last token, two short and two long ones.
 
-        A mean over tokens is told by its change with the last token, which fades as prompts become longer.
+        A mean over tokens is told by its change with the last token, which fades as prompts become longer. In
+        bfloat16 rounding may hide that.
 
         Raises:
             JudgeError: they are equal, scaled to length 1, which loses what the projection needs, or means.

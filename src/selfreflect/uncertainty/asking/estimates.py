@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from selfreflect.errors import excerpt
 from selfreflect.models.base import Message
@@ -64,22 +64,11 @@ def user_turn(name: str, subject: Subject, text: str = "user") -> tuple[Message,
     return (Message(role="user", content=fill(prompts()[name][text], values).strip()),)
 
 
-def _p_true(name: str, subject: Subject, earlier: Sequence[str]) -> Inquiry:
-    return Inquiry(name, user_turn(name, subject), max_new_tokens=8, first_tokens=P_TRUE_TOKENS)
-
-
-def _p_true_replies(name: str, subject: Subject, earlier: Sequence[str]) -> Inquiry:
-    turns = user_turn(name, subject)
-    return Inquiry(f"{name}, replies", turns, n=P_TRUE_REPLIES, temperature=1.0, max_new_tokens=8)
-
-
-def _single(name: str, subject: Subject, earlier: Sequence[str]) -> Inquiry:
-    return Inquiry(name, user_turn(name, subject), max_new_tokens=256)
-
-
-def _first_guesses(subject: Subject, earlier: Sequence[str]) -> Inquiry:
-    turns = user_turn("verbalized_2s", subject, "guesses")
-    return Inquiry("verbalized_2s, guesses", turns, max_new_tokens=256)
+def _ask(
+    name: str, subject: Subject, earlier: Sequence[str], *, step: str = "", text: str = "user", **limits: Any
+) -> Inquiry:
+    """The first turn of an estimator; ``limits`` are fields of the inquiry."""
+    return Inquiry(step or name, user_turn(name, subject, text), **{"max_new_tokens": 256, **limits})
 
 
 def _then_probabilities(subject: Subject, earlier: Sequence[str]) -> Inquiry:
@@ -130,19 +119,29 @@ def _parsed(parse: Callable[..., Outcome], replies: Sequence[ModelReplies]) -> O
     return parse(*texts)
 
 
+def _by_token(name: str) -> Interview:
+    """P(True) from the prediction of the first token."""
+    step = partial(_ask, name, max_new_tokens=8, first_tokens=P_TRUE_TOKENS)
+    return Interview((step,), _probability_of_true)
+
+
+def _by_replies(name: str) -> Interview:
+    """P(True) as a share of replies."""
+    limits = {"n": P_TRUE_REPLIES, "temperature": 1.0, "max_new_tokens": 8}
+    return Interview((partial(_ask, name, step=f"{name}, replies", **limits),), _share_of_true)
+
+
+_GUESSES_FIRST = partial(_ask, "verbalized_2s", step="verbalized_2s, guesses", text="guesses")
 INTERVIEWS = {
-    "p_true": Interview((partial(_p_true, "p_true"),), _probability_of_true),
-    "p_true_samples": Interview((partial(_p_true, "p_true_samples"),), _probability_of_true),
-    "self_evaluation": Interview((partial(_single, "self_evaluation"),), partial(_parsed, parse_probability)),
-    "verbalized": Interview((partial(_single, "verbalized"),), partial(_parsed, parse_guesses)),
-    "verbalized_top4": Interview((partial(_single, "verbalized_top4"),), partial(_parsed, parse_guesses)),
-    "verbalized_2s": Interview((_first_guesses, _then_probabilities), partial(_parsed, join_guesses)),
+    "p_true": _by_token("p_true"),
+    "p_true_samples": _by_token("p_true_samples"),
+    "self_evaluation": Interview((partial(_ask, "self_evaluation"),), partial(_parsed, parse_probability)),
+    "verbalized": Interview((partial(_ask, "verbalized"),), partial(_parsed, parse_guesses)),
+    "verbalized_top4": Interview((partial(_ask, "verbalized_top4"),), partial(_parsed, parse_guesses)),
+    "verbalized_2s": Interview((_GUESSES_FIRST, _then_probabilities), partial(_parsed, join_guesses)),
 }
 """By name of the estimator."""
-COUNTED = {
-    "p_true": Interview((partial(_p_true_replies, "p_true"),), _share_of_true),
-    "p_true_samples": Interview((partial(_p_true_replies, "p_true_samples"),), _share_of_true),
-}
+COUNTED = {name: _by_replies(name) for name in ("p_true", "p_true_samples")}
 """What is asked instead of a model that does not tell the probabilities of its tokens."""
 
 

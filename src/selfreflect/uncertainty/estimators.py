@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -90,39 +90,31 @@ def _stored(name: str, missing: NoValue = _NOT_MEASURED) -> Callable[[Samples], 
     return lambda one: one.question.values.get(name, missing)
 
 
+def _probability(
+    compute: Callable[[Samples], float | NoValue], meaning: str, variant: str, source: str, **fields: Any
+) -> Estimator:
+    """A confidence in [0, 1], to which measures of calibration apply."""
+    return Estimator(compute, meaning, variant, source, True, "probability", high=1, **fields)
+
+
 def _asked_of_model(name: str, meaning: str, variant: str, source: str, counted: str = "") -> Estimator:
-    return Estimator(
-        _stored(name, _NOT_ASKED),
-        meaning,
-        variant,
-        source,
-        confidence=True,
-        unit="probability",
-        high=1,
-        needs="model",
-        counted=counted,
-    )
+    compute = _stored(name, _NOT_ASKED)
+    return _probability(compute, meaning, variant, source, needs="model", counted=counted)
 
 
 _GRAPH = "symmetric similarities, normalised Laplacian"
 ESTIMATORS = {
-    "modal_share": Estimator(
+    "modal_share": _probability(
         lambda one: samples.modal_share(one.labels),
         "share of the largest class",
         "plug-in, biased upwards for few samples",
         "arXiv 2306.13063",
-        confidence=True,
-        unit="probability",
-        high=1,
     ),
-    "split_half": Estimator(
+    "split_half": _probability(
         lambda one: samples.split_half_share(one.labels),
         "share in one half of the largest class of the other half",
         "both directions, ties averaged",
         "this project",
-        confidence=True,
-        unit="probability",
-        high=1,
         fewest=2,
     ),
     "entropy": Estimator(
@@ -245,14 +237,11 @@ ESTIMATORS = {
         confidence=True,
         needs="self_certainty",
     ),
-    "stated": Estimator(
+    "stated": _probability(
         _stated,
         "the confidence in the file",
         "as given",
         "the file",
-        confidence=True,
-        unit="probability",
-        high=1,
         needs="confidence",
     ),
     "greedy_distance": Estimator(
@@ -287,14 +276,11 @@ ESTIMATORS = {
         needs="information",
         of_greedy=True,
     ),
-    "hedge": Estimator(
+    "hedge": _probability(
         _hedge_value,
         "what people mean by the word of probability in the answer",
         "median of 123 people, of the greedy answer, else of the judged one",
         "Fagen-Ulmschneider 2019",
-        confidence=True,
-        unit="probability",
-        high=1,
         needs="hedge",
         of_greedy=True,
     ),

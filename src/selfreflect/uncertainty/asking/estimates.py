@@ -127,7 +127,7 @@ def _by_token(name: str) -> Interview:
 
 def _by_replies(name: str) -> Interview:
     """P(True) as a share of replies."""
-    limits = {"n": P_TRUE_REPLIES, "temperature": 1.0, "max_new_tokens": 8}
+    limits: dict[str, Any] = {"n": P_TRUE_REPLIES, "temperature": 1.0, "max_new_tokens": 8}
     return Interview((partial(_ask, name, step=f"{name}, replies", **limits),), _share_of_true)
 
 

@@ -5,6 +5,7 @@ TORCH_INDEX ?=
 ARGS ?=
 VLLM_PYTHON ?=
 SECONDS ?= 300
+REPORT ?=
 # More than cores, because tests also wait for servers, clusters and browsers: on two cores five take 425 s, three 510 s.
 WORKERS ?= 5
 
@@ -70,7 +71,7 @@ docs-check: model ## run the commands in the documentation
 	@$(BIN)/python tests/docs_commands.py
 
 audit: .venv ## compare dependencies with known vulnerabilities, and their licences with a list
-	@$(BIN)/python tests/support/audit.py
+	@$(BIN)/python tests/support/audit.py $(REPORT)
 
 fuzz: .venv ## read files that chance damages, for some time: make fuzz SECONDS=300
 	@$(BIN)/python tests/support/fuzz.py $(SECONDS)

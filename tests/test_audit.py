@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -77,6 +78,29 @@ def test_only_a_flaw_that_can_be_mended_and_a_package_that_was_not_compared_fail
     errors, notes = audit.vulnerabilities(report)
     assert notes == ["open 3: CVE-2, not mended yet"]
     assert errors == [
-        "not compared, because the index says nothing about them: unknown",
+        "not compared, because nothing is said about them: unknown",
         "old 2.10: CVE-1, mended in 2.11",
     ]
+
+
+def test_an_index_without_data_is_named_with_the_way_out() -> None:
+    report = {"dependencies": [{"name": name, "skip_reason": "not there"} for name in "ab"]}
+    [error], _ = audit.vulnerabilities(report)
+    assert "nothing was compared" in error
+    assert "make audit REPORT=report.json" in error
+
+
+def test_a_report_made_elsewhere_must_be_about_the_installed_versions(tmp_path: Path) -> None:
+    packages = [audit.installed()[name] for name in ("jinja2", "rich", "typer")]
+    versions = [packages[0].version, packages[1].version, "0.0.1"]
+    rows = [
+        {"name": one.name, "version": version, "vulns": []}
+        for one, version in zip(packages, versions, strict=True)
+    ]
+    path = tmp_path / "report.json"
+    path.write_text(json.dumps({"dependencies": rows}), encoding="utf-8")
+    errors, _ = audit.vulnerabilities(audit.reported(path, packages))
+    assert errors == [f"not compared, because nothing is said about them: typer {packages[2].version}"]
+    path.write_text("[]", encoding="utf-8")
+    with pytest.raises(SystemExit, match="is not a report of pip-audit"):
+        audit.reported(path, packages)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
 from statistics import NormalDist
@@ -59,6 +59,9 @@ class Estimate:
         if self.low is None or self.high is None:
             return 0
         return int(self.low > value) - int(self.high < value)
+
+    def without_interval(self) -> Estimate:
+        return replace(self, low=None, high=None)
 
 
 @dataclass(frozen=True)

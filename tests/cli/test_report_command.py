@@ -55,6 +55,12 @@ def test_too_few_questions_are_said_and_can_fail_a_gate(tmp_path: Path) -> None:
     done = run("compare", few, "--fail-if", "worse > 0", "--fail-if", "untestable > 0", "--json")
     assert (done.code, done.json[0]["testable"]) == (3, False)
     assert "untestable > 0 holds: untestable is 1" in done.said
+    lines = [*done.json, *run("report", few, "--json").json]
+    assert [(line["low"], line["high"]) for line in lines] == 3 * [(None, None)], "as on the screen"
+    assert {line["no_interval"] for line in lines} == {"fewer than 6 questions"}
+    [many] = run("compare", two_strategies(tmp_path / "many", 7, 0.2), "--json").json
+    assert many["low"] < many["difference"] < many["high"]
+    assert many["no_interval"] is None
 
 
 @pytest.mark.parametrize(("difference", "code"), [(0.2, 3), (0.0, 0)])

@@ -1,5 +1,6 @@
 """Compare the core installation with known vulnerabilities, and the licences of all installed packages with a
-short list. ``make audit`` runs it; it needs a package index that answers questions on vulnerabilities."""
+short list. ``make audit`` runs it. It needs a package index that answers questions on vulnerabilities, or a
+report that pip-audit wrote elsewhere: ``make audit REPORT=FILE``."""
 
 from __future__ import annotations
 
@@ -102,7 +103,13 @@ def vulnerabilities(report: dict[str, Any]) -> tuple[list[str], list[str]]:
     notes = []
     skipped = [package["name"] for package in report["dependencies"] if "skip_reason" in package]
     if skipped:
-        errors.append(f"not compared, because the index says nothing about them: {', '.join(skipped)}")
+        errors.append(f"not compared, because nothing is said about them: {', '.join(skipped)}")
+    if len(skipped) == len(report["dependencies"]):
+        errors = [
+            "nothing was compared: this package index has no data on vulnerabilities. Where pypi.org can be "
+            "reached, run: pip-audit -r constraints.txt --no-deps --disable-pip --format json --output "
+            "report.json. Then here: make audit REPORT=report.json"
+        ]
     for package in report["dependencies"]:
         for flaw in package.get("vulns", []):
             line = f"{package['name']} {package['version']}: {flaw['id']}"
@@ -137,6 +144,21 @@ def audited(packages: Iterable[Distribution]) -> dict[str, Any]:
     return report
 
 
+def reported(path: Path, packages: Iterable[Distribution]) -> dict[str, Any]:
+    """The part on exactly these versions of a report that pip-audit wrote elsewhere."""
+    try:
+        report = json.loads(path.read_text(encoding="utf-8"))
+        rows = {(canonicalize_name(row["name"]), row.get("version")): row for row in report["dependencies"]}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        sys.exit(f"{path} is not a report of pip-audit in JSON: {error!r}")
+    chosen = []
+    for package in packages:
+        name, version = package.name, package.version.partition("+")[0]
+        missing = {"name": f"{name} {version}", "skip_reason": "not in the report"}
+        chosen.append(rows.get((canonicalize_name(name), version), missing))
+    return {"dependencies": chosen}
+
+
 def main() -> int:
     packages = installed()
     errors = []
@@ -146,7 +168,8 @@ def main() -> int:
         if not is_permitted(stated):
             errors.append(f"{name}: the licence {stated!r} is not on the list in tests/support/audit.py")
     needed = core()
-    found, notes = vulnerabilities(audited(needed))
+    report = reported(Path(sys.argv[1]), needed) if sys.argv[1:] else audited(needed)
+    found, notes = vulnerabilities(report)
     errors += found
     for line in [*notes, *errors]:
         print(line, file=sys.stderr)

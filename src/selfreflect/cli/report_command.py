@@ -377,6 +377,7 @@ def _line(base: Contender, other: Contender) -> dict[str, Any]:
 
 def _difference(base: Contender, other: Contender, measure: Measure) -> dict[str, Any]:
     from selfreflect.report.comparison import compare
+    from selfreflect.report.estimates import no_interval
 
     result = compare(base, other, measure)
     paired = result.paired
@@ -384,6 +385,7 @@ def _difference(base: Contender, other: Contender, measure: Measure) -> dict[str
         "difference": paired.difference.mean,
         "low": paired.difference.low,
         "high": paired.difference.high,
+        "no_interval": no_interval(paired.difference),
         "n": paired.difference.n,
         "questions": paired.difference.total,
         "wins": paired.wins,

@@ -14,7 +14,7 @@ from selfreflect.cli.console import context_line, emit, print_table, stdout
 from selfreflect.grouping import group_indices, most_common, normal_form
 from selfreflect.records import Controls, Information, Score, WordBits, WordDistance
 from selfreflect.render.text import one_line
-from selfreflect.report.estimates import estimated_from
+from selfreflect.report.estimates import estimated_from, no_interval
 from selfreflect.report.failures import failure_table
 from selfreflect.report.headline import headline
 from selfreflect.report.overview import overview
@@ -75,6 +75,7 @@ def show_results(records: RunRecords, json: bool) -> None:
             "n": estimate.n,
             "questions": estimate.total,
             "coverage": estimate.coverage,
+            "no_interval": no_interval(estimate),
             "median_words": result.median_words,
             "failures": result.failures,
             "judge": records.judge,
@@ -86,6 +87,7 @@ def show_results(records: RunRecords, json: bool) -> None:
                 "recovered": result.recovered.mean,
                 "recovered_low": result.recovered.low,
                 "recovered_high": result.recovered.high,
+                "recovered_no_interval": no_interval(result.recovered),
                 "reader": ", ".join(result.readers) or None,
                 "undefined": dict(result.undefined),
             }

@@ -12,7 +12,7 @@ from selfreflect.records import Question, dump_line
 from selfreflect.render.table import Cell, Column, Table
 from selfreflect.render.text import one_line
 from selfreflect.report.comparison import Contender, columns, comparisons
-from selfreflect.report.estimates import interval_cells, method_note
+from selfreflect.report.estimates import method_note, no_interval
 from selfreflect.report.measures import INFORMATION, run_measures
 from selfreflect.report.run_records import RunRecords
 from selfreflect.report.strategy_results import strategy_results
@@ -76,7 +76,7 @@ def breakdown(run: RunRecords, name: str) -> Table:
             for measure in measures:
                 estimate = result.estimate(measure)
                 estimates.append(estimate)
-                cells += [estimate.mean, *interval_cells(estimate)]
+                cells += [estimate.mean, estimate.low, estimate.high]
             rows.append((*cells, result.estimate(measures[-1]).n, len(part.questions)))
     title = f"By {one_line(name, 40)}" + (f" ({run.label})" if run.label else "")
     return Table(title, tuple(headings), tuple(rows), (method_note(estimates),))
@@ -90,6 +90,7 @@ def breakdown_lines(run: RunRecords, name: str) -> list[dict[str, Any]]:
             line: dict[str, Any] = {"run": run.label, "by": name, "value": value, "strategy": result.strategy}
             score, recovered = result.score, result.estimate(INFORMATION)
             line |= {"score": score.mean, "low": score.low, "high": score.high, "n": score.n}
+            line["no_interval"] = no_interval(score)
             if run.information:
                 line |= {
                     "recovered": recovered.mean,
@@ -97,6 +98,7 @@ def breakdown_lines(run: RunRecords, name: str) -> list[dict[str, Any]]:
                     "recovered_high": recovered.high,
                 }
                 line["recovered_n"] = recovered.n
+                line["recovered_no_interval"] = no_interval(recovered)
             lines.append({**line, "questions": len(part.questions)})
     return lines
 

@@ -99,7 +99,7 @@ class Comparison:
         if estimate.n < FEWEST_TESTED:
             few = "1 common question is" if estimate.n == 1 else f"{estimate.n} common questions are"
             return f"{other} against {baseline}: {estimate.mean:{signed}}, but {few} {reason}"
-        if estimate.low is None or estimate.high is None or p_value is None or not self.paired.is_testable:
+        if estimate.low is None or estimate.high is None or p_value is None:
             differing = estimate.n - self.paired.ties
             if differing == 0:
                 return f"{other} and {baseline} are equal {on}"
@@ -171,8 +171,7 @@ def comparison(baseline: Contender, others: Sequence[Contender], measure: Measur
             both = [*baseline.scores.values(), *other.scores.values()]
             scores += other.scores.values()
         mean = approximate(difference.mean, any(score.estimate for score in both))
-        ends = (difference.low, difference.high) if paired.is_testable else (None, None)
-        cells = (mean, *ends, difference.n, difference.coverage)
+        cells = (mean, difference.low, difference.high, difference.n, difference.coverage)
         counts = (paired.wins, paired.ties, paired.losses, paired.p_value)
         rows.append((other.label, other.strategy, *cells, *counts))
         notes += [result.sentence, *_warnings(baseline, other, measure)]
@@ -183,7 +182,7 @@ def comparison(baseline: Contender, others: Sequence[Contender], measure: Measur
     notes.append(f"{METHOD}; {test}")
     name = f"{baseline.strategy} ({baseline.label})" if baseline.label else baseline.strategy
     better = "above 0 is better" if measure.higher_is_better else "below 0 is better"
-    title = f"Difference in {measure.quantity} from {name}: {better}"
+    title = f"Difference in {measure.quantity}, strategy − {name}: {better}"
     return Table(title, columns(measure), tuple(rows), tuple(notes))
 
 

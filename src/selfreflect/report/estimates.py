@@ -18,11 +18,13 @@ def coverage_text(estimate: Estimate) -> str | None:
     return f"{100 * estimate.coverage:.1f}% ({estimate.n}/{estimate.total})"
 
 
-def interval_cells(estimate: Estimate) -> tuple[float | None, float | None]:
-    """The ends of an interval as tables show them: not from so few questions that it is far too short."""
+def no_interval(estimate: Estimate) -> str | None:
+    """Say why an estimate has no interval; None if it has one."""
+    if estimate.low is not None:
+        return None
     if estimate.n < FEWEST_TESTED:
-        return None, None
-    return estimate.low, estimate.high
+        return f"fewer than {FEWEST_TESTED} questions"
+    return f"fewer than {FEWEST_TESTED} questions differ"
 
 
 def method_note(estimates: Iterable[Estimate]) -> str:

@@ -77,8 +77,7 @@ def _result_sentence(
     assert estimate.mean is not None
     on = f" on {counted(estimate.n, 'question')}"
     interval = None
-    # an interval from a handful of questions is far too short
-    if estimate.low is not None and estimate.high is not None and estimate.n >= FEWEST_TESTED:
+    if estimate.low is not None and estimate.high is not None:
         interval = (estimate.low, estimate.high)
     complete = "" if strategies == len(run.strategies) else "complete "
     subject = listed([one.strategy for one in leaders])

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from selfreflect.records import Control, Information, Score
 from selfreflect.render.table import Column
 from selfreflect.report.run_records import RunRecords
 from selfreflect.report.sentences import control_text, pasted_answers
-from selfreflect.stats import Estimate, PairedEstimate, mean_interval, paired_difference, ratio_interval
+from selfreflect.stats import (
+    FEWEST_TESTED,
+    Estimate,
+    PairedEstimate,
+    mean_interval,
+    paired_difference,
+    ratio_interval,
+)
 
 
 @dataclass(frozen=True)
@@ -33,10 +40,16 @@ class Values:
         return total / (len(ids) if self.scale is None else math.fsum(self.scale[id_] for id_ in ids))
 
     def estimate(self, total: int) -> Estimate:
-        """Estimate the mean or the share, with ``total`` questions that could have a value."""
+        """Estimate the mean or the share, with ``total`` questions that could have a value.
+
+        Without an interval on fewer than ``FEWEST_TESTED`` questions, where it would be far too short.
+        """
         if self.scale is None:
-            return mean_interval(list(self.values.values()), total)
-        return ratio_interval([(value, self.scale[id_]) for id_, value in self.values.items()], total)
+            estimate = mean_interval(list(self.values.values()), total)
+        else:
+            pairs = [(value, self.scale[id_]) for id_, value in self.values.items()]
+            estimate = ratio_interval(pairs, total)
+        return estimate if estimate.n >= FEWEST_TESTED else estimate.without_interval()
 
 
 @dataclass(frozen=True)
@@ -79,15 +92,19 @@ class Measure:
 
     def pair(self, a: Values, b: Values, ids: Collection[str]) -> PairedEstimate:
         """Estimate the difference ``b - a`` on the questions ``ids``, as far as both have values. Shares are
-        of the mean of both scales, which is the same number if both summarise the same answers."""
+        of the mean of both scales, which is the same number if both summarise the same answers. Without an
+        interval unless enough questions differ for a test."""
         mine, theirs = a.among(ids), b.among(ids)
         scale = None
         if a.scale is not None and b.scale is not None:
             common = mine.values.keys() & theirs.values.keys()
             scale = {id_: (a.scale[id_] + b.scale[id_]) / 2 for id_ in common}
-        return paired_difference(
+        paired = paired_difference(
             mine.values, theirs.values, len(ids), scale=scale, higher_is_better=self.higher_is_better
         )
+        if paired.is_testable:
+            return paired
+        return replace(paired, difference=paired.difference.without_interval())
 
 
 def judges(scores: Iterable[Score]) -> list[str]:
@@ -134,7 +151,7 @@ SELFREFLECT = Measure(
     high="95% high",
     common="common mean",
     axis="SelfReflect score (0 is perfect, lower is better)",
-    difference_axis="difference in score from the baseline (below 0 is better)",
+    difference_axis="score: strategy − baseline (below 0 is better)",
     form=".4f",
     difference="+z.4f",
     higher_is_better=False,
@@ -156,7 +173,7 @@ INFORMATION = Measure(
     high="tells 95% high",
     common="common tells",
     axis="share of what the sampled answers tell",
-    difference_axis="difference in share from the baseline (above 0 is better)",
+    difference_axis="share: strategy − baseline (above 0 is better)",
     form="z.0%",
     difference="+z.1%",
     higher_is_better=True,

@@ -13,7 +13,6 @@ from selfreflect.report.estimates import (
     approximate,
     coverage_text,
     estimate_note,
-    interval_cells,
     method_note,
 )
 from selfreflect.report.measures import (
@@ -128,8 +127,8 @@ def _control_row(control: ControlValues, measures: Sequence[Measure]) -> dict[st
 
 
 def _estimate_cells(measure: Measure, estimate: Estimate, estimated: bool = False) -> dict[str, Cell]:
-    low, high = interval_cells(estimate)
-    return {measure.mean: approximate(estimate.mean, estimated), measure.low: low, measure.high: high}
+    mean = approximate(estimate.mean, estimated)
+    return {measure.mean: mean, measure.low: estimate.low, measure.high: estimate.high}
 
 
 def _overview_notes(

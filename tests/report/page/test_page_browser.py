@@ -249,7 +249,7 @@ def test_the_list_sorts_by_score_spread_and_difference(opened):
     page.get_by_label("minus").select_option(label="basic")
     page.get_by_label("Sort by").select_option("difference")
     differences = [run.scores[id_, "cot"].value - run.scores[id_, "basic"].value for id_ in run.questions]
-    assert column("difference") == pytest.approx(sorted(differences, reverse=True)[:25], abs=1e-4)
+    assert column("cot − basic") == pytest.approx(sorted(differences, reverse=True)[:25], abs=1e-4)
     page.get_by_role("button", name="next").click()
     assert "26–50 of 60" in page.locator(".pager").inner_text()
 
@@ -260,14 +260,14 @@ def test_another_baseline_changes_plot_and_table(opened):
         page.locator("caption", has_text="Difference in")
         .locator("visible=true")
         .inner_text()
-        .endswith("from honest (known): below 0 is better")
+        .endswith("strategy − honest (known): below 0 is better")
     )
     page.get_by_label("Difference from").select_option(label="short")
     assert (
         page.locator("caption", has_text="Difference in")
         .locator("visible=true")
         .inner_text()
-        .endswith("from short (known): below 0 is better")
+        .endswith("strategy − short (known): below 0 is better")
     )
 
 
@@ -298,10 +298,10 @@ def test_another_judge_changes_figures_tables_and_questions(opened):
     assert "judge tiny" not in shown.replace("tiny and org/big", "")
     assert "(informed, judge org/big, budget 99)" in shown
     assert "This judge read no pasted answers" in shown
-    assert page.locator(".list thead th").all_inner_texts() == ["question", "bad", "good", "difference"]
+    assert page.locator(".list thead th").all_inner_texts() == ["question", "bad", "good", "bad − good"]
     page.get_by_label("Difference from").locator("visible=true").select_option(label="bad")
     captions = page.locator("caption", has_text="Difference in").locator("visible=true").all_inner_texts()
-    assert [caption.split(" from ")[1].split(" (")[0] for caption in captions] == ["bad"]
+    assert [caption.split(" − ")[1].split(" (")[0] for caption in captions] == ["bad"]
     assert page.get_by_role("heading", name="Judges side by side").is_visible()
     rows = downloaded(page, page.get_by_role("button", name="CSV of all questions"))
     assert rows[1][0] == "informed, judge org/big, budget 99"
@@ -551,6 +551,21 @@ def test_words_say_what_was_told_missed_and_misled(opened):
     page.get_by_role("radio", name="bad").check()
     assert words.last.get_attribute("aria-label") == "red., misled: told −6.6 bits; the answers tell 7.9"
     assert page.locator("ul.legend").inner_text().split("\n")[0] == "told the summary made it more believable"
+
+
+def test_more_bits_than_the_answers_tell_do_not_look_like_an_error(opened):
+    run = informed_run()
+    for key, one in run.information.items():
+        doubled = [[replace(word, told=2 * word.told) for word in words] for words in one.answers]
+        run.information[key] = replace(one, answers=tuple(map(tuple, doubled)))
+    page = question(opened, run)
+    assert (
+        page.locator("button.word").last.get_attribute("aria-label")
+        == "red., told 14.4 bits, more than the answers (7.9)"
+    )
+    shown = page.locator("main").inner_text()
+    assert "told 14.8 bits, more than the answers (8.2)" in shown
+    assert "told 9.2 of 11.8 bits" in shown
 
 
 def test_marks_differ_without_colour_too(opened):

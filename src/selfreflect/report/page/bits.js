@@ -29,11 +29,17 @@ function markOf(code) {
   return code === 0 ? { kind: "", level: 0 } : { kind: KINDS[Math.floor((code - 1) / 10)], level: ((code - 1) % 10 + 1) / 10 };
 }
 
+/** Say bits beside those that the sampled answers tell, as `7.2 of 7.9 bits`; `12.0 of 8.3` would look like an error. */
+export function bitsBeside(told, available) {
+  const [own, most] = [bitsText(told), bitsText(available)];
+  return told > available && own !== most ? `${own} bits, more than the answers (${most})` : `${own} of ${most} bits`;
+}
+
 /** Say what a word's bits mean, as `told 7.2 of 7.9 bits`. */
 function bitsPhrase(kind, told, available) {
   const start = kind === "told" ? "told" : `${kind}: told`;
   return available > 0 && kind !== "misled"
-    ? `${start} ${bitsText(told)} of ${bitsText(available)} bits`
+    ? `${start} ${bitsBeside(told, available)}`
     : `${start} ${bitsText(told)} bits; the answers tell ${bitsText(available)}`;
 }
 

@@ -81,6 +81,7 @@ def report_page(
         "left_out": list(left_out),
         "csv": csv,
         "grouped": grouped,
+        "baseline": baseline or next(iter(runs[0][0].strategies), ""),
     }
     return render_page(
         "report.html",

@@ -79,7 +79,7 @@
  */
 
 import { agreementBox } from "./agreement.js";
-import { WORD_LIMIT, bitsLegend, bitsText, controlTable, markButton, meanBits, shareRange, shareScale, shareText, wordFactors } from "./bits.js";
+import { WORD_LIMIT, bitsBeside, bitsLegend, bitsText, controlTable, markButton, meanBits, shareRange, shareScale, shareText, wordFactors } from "./bits.js";
 import { cut, element, label, prose, styled, visible, wordsOf } from "./dom.js";
 
 const SHOWN_GROUPS = 6;
@@ -252,7 +252,7 @@ function distanceChip(view, members, summary) {
 function bitsChip(view, members, summary) {
   const mean = meanBits(summary.bits, members);
   if (mean === null) return element("span", { class: "chip quiet" }, "–");
-  return element("span", { class: "chip" }, bitsText(mean.told), element("span", { class: "quiet" }, ` of ${bitsText(mean.available)}`));
+  return element("span", { class: "chip" }, bitsText(mean.told), element("span", { class: "quiet" }, mean.told > mean.available ? `; answers ${bitsText(mean.available)}` : ` of ${bitsText(mean.available)}`));
 }
 
 function spellingList(spellings) {
@@ -368,7 +368,7 @@ function answerItem(view, summary, index, id) {
 
 function bitsItem(view, summary, index, id) {
   const mean = meanBits(summary.bits, [index]);
-  const facts = mean === null ? "not measured" : `told ${bitsText(mean.told)} of ${bitsText(mean.available)} bits`;
+  const facts = mean === null ? "not measured" : `told ${bitsBeside(mean.told, mean.available)}`;
   return answerLine(view, index, facts, (text, word) => markButton(text, summary.bits, { id: `${id}-${index}-${word}`, answer: index, word }));
 }
 

@@ -57,6 +57,9 @@ function expandedBits(bits) {
 /** The values of the list's main numbers: what each summary tells if that was measured, else its score. */
 const numbersOf = (state, row) => (state.informed ? row.shares : row.scores);
 
+/** Name the difference, as `basic − greedy`. */
+const differenceName = ({ run, a, b }) => [a, b].map((place) => cut(visible(run.strategies[place]), 24)).join(" − ");
+
 function difference(state, row) {
   const values = numbersOf(state, row);
   return values[state.a] === null || values[state.b] === null ? null : values[state.a] - values[state.b];
@@ -110,7 +113,9 @@ function chooseRun(index, judge, number) {
   const informed = some("shares");
   const scored = some("scores") || !informed;
   const spreads = new Set(rows.map((row) => row.spread)).size > 1; // the same number everywhere says nothing
-  return { index, judge, number, run, rows, informed, scored, spreads, query: "", sort: "order", descending: false, a: 1, b: 0, page: 0 };
+  const b = Math.max(0, run.strategies.indexOf(index.baseline)); // as in the figures, so that signs agree
+  const a = b === 0 ? 1 : 0;
+  return { index, judge, number, run, rows, informed, scored, spreads, query: "", sort: "order", descending: false, a, b, page: 0 };
 }
 
 const option = (value, text, selected) => element("option", { value, selected }, cut(visible(text), 60));
@@ -175,7 +180,7 @@ function listTable(state, rows, redraw) {
   const heads = [heading("question", "order", false), ...(state.spreads ? [heading("spread", "spread", true)] : [])];
   const main = state.informed ? "share" : "score";
   heads.push(...strategies.map((name, place) => heading(label(name, 24), `${main}-${place}`, true)));
-  if (several) heads.push(heading("difference", "difference", true));
+  if (several) heads.push(heading(label(differenceName(state), 60), "difference", true));
   const body = rows.map((row) => listRow(state, row, several));
   return element(
     "table",
@@ -190,7 +195,7 @@ const listCaption = (state) => `What each summary tells of what the sampled answ
 
 function listRow(state, row, several) {
   const number = (name, content, best = false) =>
-    element("td", { class: best ? "number best" : "number", role: "cell", "data-label": cut(visible(name), 24) }, content);
+    element("td", { class: best ? "number best" : "number", role: "cell", "data-label": cut(visible(name), 60) }, content);
   const shown = (value, text) => (value === null ? "–" : text(value));
   const values = numbersOf(state, row);
   const defined = values.filter((value) => value !== null);
@@ -203,9 +208,9 @@ function listRow(state, row, several) {
     const score = shown(row.scores[place], (value) => (row.estimates[place] ? "≈ " : "") + scoreText(value));
     const below = state.scored ? element("span", { class: "below" }, score) : null;
     const content = state.informed ? [shown(row.shares[place], shareText), below] : score;
-    cells.push(number(name, content, values[place] !== null && values[place] === best));
+    cells.push(number(cut(name, 24), content, values[place] !== null && values[place] === best));
   });
-  if (several) cells.push(number("difference", shown(difference(state, row), (value) => signed(value, state.informed ? shareText : scoreText))));
+  if (several) cells.push(number(differenceName(state), shown(difference(state, row), (value) => signed(value, state.informed ? shareText : scoreText))));
   return element("tr", { role: "row" }, cells);
 }
 

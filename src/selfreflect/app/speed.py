@@ -15,7 +15,7 @@ from selfreflect.app.library import Library
 from selfreflect.config import Config
 from selfreflect.errors import SelfReflectError
 from selfreflect.models.spec import kind_of
-from selfreflect.pipeline.rough_time import ROUGH
+from selfreflect.pipeline.rough_time import ROUGH, rough_range
 from selfreflect.pipeline.stages import ModelStage
 from selfreflect.prompts import load_prompts
 from selfreflect.store.run import Run
@@ -41,10 +41,6 @@ _TASKS_PER_TOKEN = 0.6
 
 _MEASURED, _GUESSED = (0.7, 1.5), (0.5, 2.0)
 """How far a question may be from earlier ones, if these had answers of its kind, and otherwise."""
-
-
-_ROUGH = 0.4, 2.5
-"""How far a question may be from a guess without earlier ones."""
 
 
 class Pace(NamedTuple):
@@ -123,11 +119,10 @@ class Speed:
         return paces, sum(lengths) / len(lengths) if lengths else None
 
 
-def rough_range(seconds: float) -> TimeRange:
+def without_earlier(seconds: float) -> TimeRange:
     """From and to around a guess that no earlier question supports."""
-    shortest, longest = _ROUGH
     basis = f"the size of a local model or the check of a server: {ROUGH}"
-    return TimeRange((seconds * shortest, seconds * longest), basis)
+    return TimeRange(rough_range(seconds), basis)
 
 
 def _why_unknown(model: str) -> str:

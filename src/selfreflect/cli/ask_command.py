@@ -31,10 +31,10 @@ from selfreflect.sources.items import Item
 
 DEMO: dict[str, dict[str, Any]] = {
     "questions": {"source": "demo"},
-    "answers": {"model": "smollm2", "num_answers": 5, "max_new_tokens": 16},
+    "answers": {"model": "smollm2", "num_answers": 5, "max_new_tokens": 32},
     "summaries": {
         "strategies": ["greedy", "basic", "sample_and_summarize"],
-        **{"model": "smollm2", "num_samples": 5, "sample_max_new_tokens": 16, "max_new_tokens": 32},
+        **{"model": "smollm2", "num_samples": 5, "sample_max_new_tokens": 32, "max_new_tokens": 32},
     },
     "scores": {"judge": "smollm2", "measures": "information"},
 }

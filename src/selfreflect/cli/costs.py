@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from selfreflect.cli.console import emit, print_table, say, stderr
-from selfreflect.pipeline.costs import AMOUNTS, reasons_to_ask, rough_duration, sum_up
-from selfreflect.pipeline.rough_time import ROUGH
+from selfreflect.pipeline.costs import AMOUNTS, reasons_to_ask, sum_up
+from selfreflect.pipeline.rough_time import ROUGH, rough_duration
 from selfreflect.render.table import Cell, Column, Table
 from selfreflect.render.text import one_line
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 NOT_KNOWN = (
     "–: not known yet; the line of progress tells the time that is left once the first texts have ended"
 )
-ROUGHLY = f"about: {ROUGH}"
+ROUGHLY = f"time from … to …: {ROUGH}"
 
 
 def show_costs(dry_run: DryRun, json: bool) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.models.spec import kind_of
-from selfreflect.pipeline.rough_time import ROUGH
+from selfreflect.pipeline.rough_time import ROUGH, rough_duration
 
 if TYPE_CHECKING:
     from selfreflect.config import Config
@@ -98,19 +98,6 @@ def sum_up(dry_run: DryRun) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         line = {"stage": cost.stage, "model": cost.model, "to_do": cost.to_do, **_rounded(cost.amounts)}
         stages.append({**line, "rough": cost.rough})
     return stages, {**_rounded(totals), "rough": any(cost.rough for cost in dry_run.costs)}
-
-
-def rough_duration(seconds: float) -> str:
-    """A time that is known only roughly: ``about 3 min``."""
-    if seconds < 10:
-        return "a few seconds"
-    if seconds < 90:
-        return f"about {round(seconds, -1):.0f} s"
-    minutes = seconds / 60
-    if minutes < 90:
-        return f"about {minutes if minutes < 10 else round(minutes, -1):.0f} min"
-    hours = minutes / 60
-    return f"about {hours:.0f} h" if hours < 48 else f"about {hours / 24:.0f} days"
 
 
 def _rounded(amounts: dict[str, Amount]) -> dict[str, dict[str, float | None]]:

@@ -179,7 +179,7 @@ def _settings_note(run: RunRecords, measure: Measure) -> list[str]:
         for text, count in sorted(counts.items()):
             parts.append(f"{text}: {counted(count, 'question')}")
         shares = "; ".join(parts)
-        return [f"NOT DIRECTLY COMPARABLE from question to question, only strategy to strategy: {shares}"]
+        return [f"compare strategies, not questions, which were not all measured alike: {shares}"]
     what = "what summaries tell was measured" if measure is INFORMATION else "scored"
     return [f"NOT DIRECTLY COMPARABLE: {what} with different judges or settings ({'; '.join(settings)})"]
 

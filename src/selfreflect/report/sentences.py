@@ -89,7 +89,9 @@ def share_sentence(
     share_text = percent(share)
     verb = "tells nothing:" if share_text.startswith("-") else "tells"
     listener = "" if reader == "informed" else f", to {judge}"
-    bracket = f" ({between})" if between else ""
+    # no width: all held-out answers are equal, which says nothing about others
+    is_flat = interval is not None and percent(interval[0]) == percent(interval[1])
+    bracket = f" ({between})" if between and not is_flat else ""
     return f"{subject} {verb} {share_text} of what {sampled} would{listener}{bracket}."
 
 

@@ -187,7 +187,7 @@ def test_the_difference_of_two_strategies_is_a_share_of_what_there_was_to_tell()
     assert row["difference"] == pytest.approx(19.5 / 60)
     assert (row["wins"], row["losses"], row["p"]) == (6, 0, 2 / 64)
     assert told.notes[0].startswith("basic tells more than greedy by 32.5% [")
-    assert told.title.endswith("from greedy: above 0 is better")
+    assert told.title.endswith("strategy − greedy: above 0 is better")
 
 
 def test_a_comparison_of_readers_is_called_out():

@@ -4,19 +4,15 @@ did not foresee."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
-import schemathesis
 from endpoint import EndpointClient, endpoint_server
 from hypothesis import HealthCheck, given, settings
-from schemathesis.checks import not_a_server_error
-from schemathesis.specs.openapi.checks import (
-    content_type_conformance,
-    response_schema_conformance,
-    status_code_conformance,
-)
 
-CHECKS = (not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance)
+if TYPE_CHECKING:  # its libraries are many: only the process that gets this file imports them
+    import schemathesis
+
 OPERATIONS = {
     ("POST", "/v1/chat/completions"),
     ("GET", "/v1/models"),
@@ -34,6 +30,8 @@ def served() -> Iterator[EndpointClient]:
 
 @pytest.fixture(scope="module")
 def described(served: EndpointClient) -> schemathesis.BaseSchema:
+    import schemathesis
+
     return schemathesis.openapi.from_url(served.url.removesuffix("/v1") + "/openapi.json")
 
 
@@ -42,7 +40,7 @@ def test_every_operation_is_described(described: schemathesis.BaseSchema) -> Non
     assert {(operation.method.upper(), operation.path) for operation in operations} == OPERATIONS
 
 
-@pytest.mark.parametrize("mode", list(schemathesis.GenerationMode), ids=lambda mode: mode.value)
+@pytest.mark.parametrize("mode", ["positive", "negative"])
 @pytest.mark.parametrize(
     ("method", "path"), [("POST", "/v1/chat/completions"), ("GET", "/v1/selfreflect/{id}")]
 )
@@ -51,9 +49,20 @@ def test_no_request_makes_the_server_fail(
     served: EndpointClient,
     method: str,
     path: str,
-    mode: schemathesis.GenerationMode,
+    mode: str,
 ) -> None:
-    @given(case=described[path][method].as_strategy(generation_mode=mode))
+    from schemathesis import GenerationMode
+    from schemathesis.checks import not_a_server_error
+    from schemathesis.specs.openapi.checks import (
+        content_type_conformance,
+        response_schema_conformance,
+        status_code_conformance,
+    )
+
+    checks = [not_a_server_error, status_code_conformance]
+    checks += [content_type_conformance, response_schema_conformance]
+
+    @given(case=described[path][method].as_strategy(generation_mode=GenerationMode(mode)))
     @settings(
         max_examples=15,
         deadline=None,
@@ -64,6 +73,6 @@ def test_no_request_makes_the_server_fail(
     def tried(case: schemathesis.Case) -> None:
         if isinstance(case.body, dict) and isinstance(case.body.get("model"), str):
             case.body["model"] = "selfreflect/m"  # nobody guesses the name of a model
-        case.call_and_validate(base_url=served.url.removesuffix("/v1"), checks=CHECKS, timeout=200)
+        case.call_and_validate(base_url=served.url.removesuffix("/v1"), checks=checks, timeout=200)
 
     tried()

@@ -10,7 +10,6 @@ import pytest
 import torch
 from scripted import Scripted
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
 from selfreflect.errors import BackendError, ConfigError
 from selfreflect.models.base import Request
@@ -79,6 +78,8 @@ WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "where", "paris", "lyon", "capital"
 
 def classifier(folder: Path, labels: dict[int, str], likeliest: int = 0) -> str:
     """A tiny model on disk that always prefers one label."""
+    from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast  # seconds
+
     tokenizer = Tokenizer(models.WordLevel({word: number for number, word in enumerate(WORDS)}, "[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.post_processor = processors.TemplateProcessing(

@@ -270,7 +270,9 @@ def print_differences(errors: dict[str, dict[str, float]]) -> None:
         if "hedge" in errors and other in errors:
             pair = paired_difference(errors[other], errors["hedge"], len(errors[other]))
             verdict = {1: "farther", -1: "nearer", 0: "unclear"}[clear_sign(pair.difference, pair.p_value)]
-            print(f"| `hedge` − `{other}` | {form(pair.difference)} | {pair.p_value:.3f} | {verdict} |")
+            assert pair.p_value is not None  # all have the same questions
+            p = "< 0.001" if pair.p_value < 0.001 else f"{pair.p_value:.3f}"
+            print(f"| `hedge` − `{other}` | {form(pair.difference)} | {p} | {verdict} |")
 
 
 def print_told(out: Path) -> None:

@@ -7,9 +7,9 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 # TRL tells Hugging Face's servers of every trainer that is made: its class, the architecture, the machine.
 # The switch is read when huggingface_hub is imported, so it stands before all other imports.
@@ -43,7 +43,8 @@ def chosen_preset(arguments: argparse.Namespace) -> TrainingPreset:
     """The preset with the settings that --model and --set change. Raises ConfigError."""
     preset = PRESETS[arguments.config]
     changes: dict[str, Any] = {"model": arguments.model} if arguments.model else {}
-    kinds = {field.name: type(getattr(preset, field.name)) for field in fields(preset)}
+    hints = get_type_hints(TrainingPreset)
+    kinds = {name: kind if kind in (int, float) else str for name, kind in hints.items()}
     for change in arguments.set:
         name, _, value = change.partition("=")
         if name not in kinds:

@@ -55,12 +55,15 @@ def test_a_dry_run_prints_what_would_run_and_needs_no_gpu(
         "gpu",
         "--set",
         "lora_rank=4",
+        "--set",
+        "epochs=0.5",
         "--dry-run",
     ]
     assert recipe(name, monkeypatch, *arguments)["main"]() == 0
     plan = json.loads(capsys.readouterr().out)
     assert (plan["method"], plan["model"], plan["rows"]) == (name, "Qwen/Qwen2.5-7B-Instruct", 1)
     assert plan["LoRA"]["rank"] == 4
+    assert plan["trainer"].get("num_train_epochs", 0.5) == 0.5
     assert plan["trainer"]["learning_rate"] == rate
     assert not (data / "out").exists()
 

@@ -345,6 +345,15 @@ def test_a_server_that_is_not_there() -> None:
         only(f"http://127.0.0.1:{fault.unused_port()}/v1")
 
 
+def test_only_a_socks_proxy_that_calls_would_take_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOCKS_PROXY", "socks5://127.0.0.1:9")  # which HTTP clients do not read
+    with FaultServer() as server:
+        assert isinstance(only(server.url), Reply)
+        monkeypatch.setenv("ALL_PROXY", "SOCKS5://127.0.0.1:9")
+        with pytest.raises(BackendError, match="must be an address that begins with http"):
+            only(server.url)
+
+
 def test_a_certificate_that_nobody_vouches_for_and_a_server_without_tls() -> None:
     with FaultServer(tls=True) as server:
         distrusted = only(server.url)

@@ -210,8 +210,10 @@ class ServerClient:
         from openai import DefaultAioHttpClient
 
         try:
-            if any(address.startswith("socks") for address in getproxies().values()):
-                raise ValueError("aiohttp speaks to no such proxy")
+            proxies = getproxies()
+            for scheme in ("http", "https", "all"):  # httpx2 reads no others, such as SOCKS_PROXY
+                if proxies.get(scheme, "").lower().startswith("socks"):
+                    raise ValueError("aiohttp speaks to no such proxy")
             return DefaultAioHttpClient(
                 timeout=httpx2.Timeout(self._timeout, connect=min(self._timeout, _CONNECT_SECONDS)),
                 limits=httpx2.Limits(max_connections=self.max_connections),

@@ -190,10 +190,11 @@ def _check_generator_url(section: AnswersConfig | SummariesConfig) -> None:
 
 
 def _check_judge(scores: ScoresConfig) -> None:
-    if unknown := scores.measure_names - {*MEASURES}:
+    unknown = scores.measure_names - {*MEASURES}
+    if unknown or not scores.measure_names:
         raise ConfigError(
             f"--measures must be {' or '.join(MEASURES)}, or both with a comma between them, "
-            f"not {excerpt(min(unknown))}"
+            f"not {excerpt(min(unknown, default=scores.measures))}"
         )
     kind = kind_of(scores.judge)
     if kind not in JUDGES:

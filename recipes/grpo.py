@@ -41,7 +41,7 @@ def chosen_reward(arguments: argparse.Namespace, preset: TrainingPreset, rows: R
     if arguments.reward in STATED:
         return STATED[arguments.reward]()
     facts = data_facts(arguments.data) if arguments.data.is_dir() else {}
-    scorer = facts.get("judge")
+    scorer = str(facts.get("judge", "")).partition(", ")[0]  # its settings follow, such as a budget
     judge = arguments.judge or scorer or preset.judge
     if scorer and ModelSpec(judge).bare_name != ModelSpec(scorer).bare_name and not arguments.other_judge:
         raise ConfigError(

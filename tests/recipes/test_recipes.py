@@ -104,6 +104,11 @@ def test_another_judge_than_the_run_was_scored_by_is_refused_unless_meant(
     assert recipe("grpo", monkeypatch, *arguments, "another")["main"]() == 2
     assert "summaries were scored by 'smollm2', not by 'another'" in capsys.readouterr().err
     assert recipe("grpo", monkeypatch, *arguments, "another", "--other-judge")["main"]() == 0
+    (data / "splits.json").write_text(json.dumps({"judge": "smollm2, budget 6000"}))  # as runs are labelled
+    assert recipe("grpo", monkeypatch, *arguments, "smollm2")["main"]() == 0
+    names = recipe("grpo", monkeypatch)
+    options = names["options"]().parse_args(["--data", str(data), "--out", "x"])
+    assert names["chosen_reward"](options, None, []).spec.name == "smollm2"
     served = [*arguments, "vllm+http:smollm2", "--judge-url", "http://127.0.0.1:9/v1"]
     assert recipe("grpo", monkeypatch, *served)["main"]() == 0
 

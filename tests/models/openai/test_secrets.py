@@ -210,7 +210,11 @@ def test_no_secret_is_in_what_judges_on_servers_leave_behind(folder: Path, tmp_p
         server.script = lambda call: chat(choice("5")) if call.number % 3 == 0 else tattle(call)
         named = ("--model", "openai:m", "--base-url", secretive(server))
         outcomes = [
-            run("validate", "bundled", "--limit", 2, "--metrics", "llm_judge", *named, "--out", folder / "v"),
+            # one call after the other: three failures in a row would end it
+            run(
+                *("validate", "bundled", "--limit", 2, "--metrics", "llm_judge", "--max-connections", 1),
+                *(*named, "--out", folder / "v"),
+            ),
             run(
                 "score",
                 "--items",

@@ -117,6 +117,14 @@ def test_faithfulness_and_published_figures(compared: Path) -> None:
     assert "\x1b" not in written
 
 
+def test_r_tuning_is_asked_about_the_most_common_answer(compared: Path) -> None:
+    """It was trained on that one, and what a model says when asked directly may be no answer at all."""
+    (compared / "r/sayself/models/full-0").rename(compared / "r/sayself/models/rtuning-0")
+    rows = {row["method"]: row for row in run("sayself", "eval", "--out", "r", "--json").json}
+    assert rows["asked directly (DP)"]["accuracy"] == 1.0
+    assert rows["rtuning-0"]["accuracy"] == rows["agreement of samples (SC)"]["accuracy"] < 1
+
+
 def test_the_address_of_a_judge_is_not_that_of_the_other_models(compared: Path) -> None:
     flags = ("--base-url", "http://127.0.0.1:9/v1", "--revision", "main")
     assert "full-0" in step("eval", *flags, "--base", "river_model:answer")

@@ -130,7 +130,7 @@ def _ask_all(
     for adapter in adapters:
         asker = adapter_asker(open_model, adapter)
         if adapter.variant == "rtuning":
-            statements = ev.ask_whether_sure(questions, direct, asker)
+            statements = ev.ask_whether_sure(questions, agreed.statements, asker)  # as it was trained
         else:
             statements = ev.ask_statements(questions, asker)
         name = adapter.folder.name

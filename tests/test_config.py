@@ -80,6 +80,10 @@ def test_a_byte_order_mark_is_no_error(tmp_path: Path) -> None:
             "[prices.'openai:m']\ninput_per_million = 'x'\noutput_per_million = 1\n",
             ["line 2: prices.input_per_million: expected a number"],
         ),
+        (
+            '[serve]\nwhen_unsure = "\\u001b[2J"\n',
+            ["line 2: serve.when_unsure: expected one of abstain, hedge, ask, got the text", r"\x1b[2J"],
+        ),
         ("[answers\n", ["not a TOML file"]),
         ('[answers]\n"\\u001b[2J" = 1\n', ["unknown key", r"\x1b[2J"]),
     ],

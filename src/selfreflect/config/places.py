@@ -6,8 +6,9 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping
+from enum import EnumType
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 
@@ -28,6 +29,8 @@ _WORDS = {
 
 _MESSAGE = re.compile(r"Expected `(?P<expected>\w+).*?got `(?P<got>\w+)`.*?\$\.(?P<place>.+)`")
 
+_CHOICE = re.compile(r"Invalid enum value (?P<got>.*) - at `\$\.(?P<place>\w+\.\w+)`", re.DOTALL)
+
 
 def type_error(error: msgspec.ValidationError, path: Path | None, settings: Mapping[str, Any]) -> str:
     """Explain a value of the wrong type: the file, the line, the key, what was expected, and an example.
@@ -36,7 +39,7 @@ def type_error(error: msgspec.ValidationError, path: Path | None, settings: Mapp
         path: the file of settings, if one was read.
         settings: section -> key -> value, as they were checked.
     """
-    match = _MESSAGE.search(str(error))
+    match = _MESSAGE.search(str(error)) or _CHOICE.search(str(error))
     if match is None:
         return f"{path or 'settings'}: {error}"
     is_element = match["place"].endswith("]")
@@ -45,7 +48,10 @@ def type_error(error: msgspec.ValidationError, path: Path | None, settings: Mapp
     value: Any = settings
     for name in (*tables, key):
         value = value.get(name) if isinstance(value, Mapping) else None
-    kind = _WORDS.get(match["expected"], match["expected"])
+    if match.re is _CHOICE:
+        kind = f"one of {', '.join(_choices(section, key))}"
+    else:
+        kind = _WORDS.get(match["expected"], match["expected"])
     if is_element:
         kind = f"a list, each of it {kind}"
     place = str(path or "settings")
@@ -54,6 +60,12 @@ def type_error(error: msgspec.ValidationError, path: Path | None, settings: Mapp
     example = _example(section, key)
     hint = f". Write it as in: {example}" if example else ""
     return f"{place}: {section}.{key}: expected {kind}, got {_describe(value, match['got'])}{hint}"
+
+
+def _choices(section: str, key: str) -> list[str]:
+    """The words that a setting takes."""
+    kinds = get_args(get_type_hints(type(getattr(Config(), section)))[key])
+    return list(next(kind for kind in kinds if isinstance(kind, EnumType)))
 
 
 def _describe(value: Any, got: str) -> str:

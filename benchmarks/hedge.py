@@ -22,6 +22,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from training_tables import percent, with_interval
+
 from selfreflect.grouping import most_common, normal_form
 from selfreflect.models.base import Message, Reply, Request, Sampling, seed_for
 from selfreflect.models.local.generator import HFGenerator
@@ -29,7 +31,7 @@ from selfreflect.pipeline.records import run_records
 from selfreflect.prompts import load_prompts
 from selfreflect.records import Question, Summary, question_id
 from selfreflect.report.measures import INFORMATION, control_values
-from selfreflect.stats import Estimate, clear_sign, mean_interval, paired_difference, rank_correlation
+from selfreflect.stats import clear_sign, mean_interval, paired_difference, rank_correlation
 from selfreflect.store.run import Run
 from selfreflect.train.data import read_rows
 from selfreflect.train.hedging import LEADS, hedged, phrase_for
@@ -212,16 +214,6 @@ def averaged(errors: list[dict[str, float]]) -> dict[str, float]:
     return {id_: fmean(one[id_] for one in errors) for id_ in errors[0]}
 
 
-def form(estimate: Estimate, factor: float = 1, digits: int = 3) -> str:
-    """An estimate with its interval."""
-    if estimate.mean is None:
-        return "–"
-    text = f"{factor * estimate.mean:.{digits}f}"
-    if estimate.low is None or estimate.high is None:
-        return text
-    return f"{text} [{factor * estimate.low:.{digits}f}, {factor * estimate.high:.{digits}f}]"
-
-
 def print_tables(out: Path, parts: dict[str, list[Item]]) -> None:
     shares = [row["share"] for row in read_rows(out / "data", "sft")]
     constant = PHRASES[phrase_for(fmean(shares))].middle
@@ -255,9 +247,9 @@ def print_arm(
     flat = [pair for values in pairs.values() for pair in values]
     stated, true = [pair[0] for pair in flat], [pair[1] for pair in flat]
     hedges = [read(text)[1] < 1 for id_ in pairs for text in texts[id_][1:]]
-    distance = form(mean_interval(list(errors.values()), len(errors)))
+    distance = with_interval(mean_interval(list(errors.values()), len(errors)), ".3f")
     by_question = [[fmean(pair[side] for pair in values) for values in pairs.values()] for side in (0, 1)]
-    rank = form(rank_correlation(*by_question), digits=2)
+    rank = with_interval(rank_correlation(*by_question), ".2f")
     faithful = faithfulness(stated, true)
     numbers = f"{100 * fmean(hedges):.0f} | {fmean(true):.2f} | {fmean(stated):.2f}"
     print(f"| `{arm}` | {distance} | {faithful:.2f} | {rank} | {numbers} |")
@@ -272,7 +264,7 @@ def print_differences(errors: dict[str, dict[str, float]]) -> None:
             verdict = {1: "farther", -1: "nearer", 0: "unclear"}[clear_sign(pair.difference, pair.p_value)]
             assert pair.p_value is not None  # all have the same questions
             p = "< 0.001" if pair.p_value < 0.001 else f"{pair.p_value:.3f}"
-            print(f"| `hedge` − `{other}` | {form(pair.difference)} | {p} | {verdict} |")
+            print(f"| `hedge` − `{other}` | {with_interval(pair.difference, '.3f')} | {p} | {verdict} |")
 
 
 def print_told(out: Path) -> None:
@@ -282,7 +274,7 @@ def print_told(out: Path) -> None:
     values = {name: INFORMATION.of_strategy(run, name) for name in run.strategies}
     values |= {one.name: one.by_measure[INFORMATION.mean] for one in control_values(run)}
     for name, each in values.items():
-        print(f"| `{name}` | {form(each.estimate(len(run.questions)), 100, 0)} |")
+        print(f"| `{name}` | {percent(each.estimate(len(run.questions)))} |")
 
 
 def main() -> None:

@@ -71,14 +71,19 @@ def table(title: str, headings: Sequence[str], rows: Iterable[Sequence[object]])
         print(f"| {' | '.join(map(str, row))} |")
 
 
-def percent(estimate: Estimate, form: str = ".0f") -> str:
-    """An estimate of shares with its interval."""
+def with_interval(estimate: Estimate, form: str, factor: float = 1) -> str:
+    """An estimate, times a factor, with its interval."""
     if estimate.mean is None:
         return "–"
-    text = f"{100 * estimate.mean:{form}}"
+    text = f"{factor * estimate.mean:{form}}"
     if estimate.low is None or estimate.high is None:
         return text
-    return f"{text} [{100 * estimate.low:{form}}, {100 * estimate.high:{form}}]"
+    return f"{text} [{factor * estimate.low:{form}}, {factor * estimate.high:{form}}]"
+
+
+def percent(estimate: Estimate, form: str = ".0f") -> str:
+    """An estimate of shares with its interval."""
+    return with_interval(estimate, form, 100)
 
 
 def results_table(run: RunRecords, arms: Mapping[str, list[str]], by_arm: Mapping[str, Values]) -> None:

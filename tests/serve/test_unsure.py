@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from selfreflect.errors import ConfigError
 from selfreflect.serve.clarify import Clarification, NoClarification
-from selfreflect.serve.unsure import Confidence, UnsurePolicy, WhenUnsure, certainty
+from selfreflect.serve.unsure import Confidence, UnsureAction, UnsurePolicy, certainty
 from selfreflect.uncertainty.hedges import PHRASES, Hedge, read_hedge
 
 SUMMARY = "Paris, {certainty} 60%"
@@ -16,12 +16,12 @@ LOW = Confidence(0.25, "modal_share", calibrated=False, num_answers=20)
 QUESTION = Clarification("Which one, {summary}?", ("the first", "the second"), 1.0, 1.5)
 
 
-def said(action: WhenUnsure, question: Clarification | None = None) -> str:
+def said(action: UnsureAction, question: Clarification | None = None) -> str:
     return UnsurePolicy(action, 0.4).word(LOW, SUMMARY, question).text
 
 
 @pytest.mark.parametrize("action", ["abstain", "hedge", "ask"])
-def test_a_summary_that_is_sure_enough_stays(action: WhenUnsure) -> None:
+def test_a_summary_that_is_sure_enough_stays(action: UnsureAction) -> None:
     sure = Confidence(0.4, "modal_share", calibrated=False, num_answers=20)
     assert UnsurePolicy(action, 0.4).word(sure, SUMMARY, QUESTION) == (SUMMARY, None, "")
 

@@ -31,8 +31,8 @@ from fault_server import (
 )
 from served import KEY, QUICK, forget
 
+from selfreflect.config import Price
 from selfreflect.serve import remote
-from selfreflect.serve.reply import TokenPrice
 
 TOKEN = "the-token-of-the-endpoint"
 EVENTS = b'data: {"choices": [{"delta": {"content": "Hi"}}]}\n\ndata: [DONE]\n\n'
@@ -85,7 +85,9 @@ def test_a_question_takes_one_call_for_the_answers_and_one_for_the_summary(
 
 
 def test_what_a_question_cost_is_in_money_where_the_model_has_a_price(upstream: FaultServer) -> None:
-    prices = {"openai:m": TokenPrice(prompt=1.0, completion=10.0), "openai:other": TokenPrice(0.0, 0.0)}
+    price = Price(input_per_million=1.0, output_per_million=10.0)
+    free = Price(input_per_million=0.0, output_per_million=0.0)
+    prices = {"openai:m": price.cost, "openai:other": free.cost}
     with endpoint_server(upstream=upstream.url, prices=prices) as client:
         assert client.chat().json()["selfreflect"]["cost"]["money"] == pytest.approx(50e-6 + 100e-6)
         assert client.chat(model="selfreflect/free").json()["selfreflect"]["cost"]["money"] is None

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import os
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
 import openai
 import pytest
 from endpoint import endpoint_server
-from fault_server import unused_port
-from serving import Server
+from serving import vllm_server
 
 from selfreflect.models.base import Sampling
-from selfreflect.models.smollm2 import model_directory
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
 
@@ -32,25 +28,10 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def upstream(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    port = unused_port()
-    options = f"--dtype float32 --enforce-eager --max-model-len 2048 --served-model-name m --port {port}"
-    vllm = [os.environ["VLLM_PYTHON"], "-m", "vllm.entrypoints.cli.main", "serve"]
-    command = [*vllm, str(model_directory(print)), "--host", "127.0.0.1", *options.split()]
-    server = Server(command, {**os.environ, **SETTINGS}, tmp_path_factory.mktemp("log") / "vllm.log")
-    try:
-        server.wait(lambda: healthy(f"http://127.0.0.1:{port}/health"), 900)
-        with server.explaining():
-            yield f"http://127.0.0.1:{port}/v1"
-    finally:
-        server.stop()
-
-
-def healthy(url: str) -> bool | None:
-    try:
-        with urllib.request.urlopen(url, timeout=5):
-            return True
-    except (urllib.error.URLError, OSError):
-        return None
+    environment = {**os.environ, **SETTINGS}
+    options = ("--max-model-len", "2048", "--served-model-name", "m")
+    with vllm_server(environment, tmp_path_factory.mktemp("log") / "vllm.log", *options) as url:
+        yield url
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,16 @@ import os
 import signal
 import subprocess
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
+
+from fault_server import unused_port
+
+from selfreflect.models.smollm2 import model_directory
 
 T = TypeVar("T")
 
@@ -57,3 +63,28 @@ class Server:
     def _signal(self, number: int) -> None:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
+
+
+@contextmanager
+def vllm_server(environment: Mapping[str, str], log: Path, *options: str) -> Iterator[str]:
+    """The address of ``vllm serve`` with the embedded model in float32, ended with all its processes. Needs
+    the Python in $VLLM_PYTHON."""
+    port = unused_port()
+    start = [os.environ["VLLM_PYTHON"], "-m", "vllm.entrypoints.cli.main", "serve"]
+    place = ["--host", "127.0.0.1", "--port", str(port)]
+    command = [*start, str(model_directory(print)), *place, "--dtype", "float32", "--enforce-eager", *options]
+    server = Server(command, environment, log)
+    try:
+        server.wait(lambda: _is_healthy(f"http://127.0.0.1:{port}/health"), 900)
+        with server.explaining():
+            yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        server.stop()
+
+
+def _is_healthy(url: str) -> bool | None:
+    try:
+        with urllib.request.urlopen(url, timeout=5):
+            return True
+    except (urllib.error.URLError, OSError):
+        return None

@@ -251,9 +251,7 @@ def cost_table(inquiries: Sequence[Inquiry], model: str, price: Price | None) ->
     for step in requests:
         counts: list[Cell] = [requests[step], replies[step], prompt_tokens[step], reply_tokens[step]]
         if price is not None:
-            cost = prompt_tokens[step] * price.input_per_million
-            cost += reply_tokens[step] * price.output_per_million
-            counts.append(cost / 1e6)
+            counts.append(price.cost(prompt_tokens[step], reply_tokens[step]))
         rows.append((step, *counts))
     columns = [
         Column("asked for"),

@@ -298,7 +298,7 @@ def _fine_tune(plan: TrainingPlan, workspace: Workspace, variant: Variant, seed:
         return
     preset = plan.preset.training
     rows = within_limits(workspace.examples(variant), plan.preset)
-    resume = adapter.resumes()
+    resume = adapter.prepare_resume()
     AdapterTraining(preset.model, adapter.folder, preset, seed, resume=resume).fine_tune(rows)
     _say_trained(adapter)
 
@@ -344,7 +344,7 @@ def _reinforce(plan: TrainingPlan, workspace: Workspace, variant: Variant, seed:
             "reinforcement, so that stage is left out. Train on more examples, or for more epochs."
         )
         return
-    resume = adapter.resumes()
+    resume = adapter.prepare_resume()
     training = AdapterTraining(
         preset.model, adapter.folder, preset, seed, adapter=start.folder, resume=resume
     )

@@ -206,6 +206,7 @@ def _measure(plan: EvaluationPlan, questions: Sequence[ClusteredQuestion], resul
     from selfreflect.store.run import Run
 
     sample = _sample(questions, plan.measured)
+    places = {question.id: place for place, question in enumerate(questions)}
     config = load_config(None, {"scores": {"judge": plan.measured_by}})
     options, watcher = ExecutionOptions(), Watcher()
     judge = ConfiguredModels(config, options, watcher).judge()
@@ -213,7 +214,7 @@ def _measure(plan: EvaluationPlan, questions: Sequence[ClusteredQuestion], resul
     of_run = {one.question_id: one for one in Run.load(plan.out).answers.values()}
     reflecting = _reflecting(results.trained)
     for one in reflecting:
-        texts = [one.statements[questions.index(question)] for question in sample]
+        texts = [one.statements[places[question.id]] for question in sample]
         answers = answer_sets(results.answers[one.method]) if one.method in results.answers else of_run
         figures = measure_reflections(measures, sample, texts, answers)
         results.tables.append(told_table(figures, f"What {one.method} tells of the sampled answers"))

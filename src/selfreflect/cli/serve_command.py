@@ -157,7 +157,6 @@ def _reader(options: ServeConfig) -> BeliefReader:
 
 def _settings(config: Config, overrides: Overrides, kinds: Sequence[str]) -> ServeSettings:
     from selfreflect.serve.reflector import ServeSettings
-    from selfreflect.serve.reply import TokenPrice
     from selfreflect.serve.unsure import UnsurePolicy
 
     options = config.serve
@@ -187,10 +186,7 @@ def _settings(config: Config, overrides: Overrides, kinds: Sequence[str]) -> Ser
         unsure=unsure,
         footer=options.footer,
         ignore_tools=options.ignore_tools,
-        prices={
-            name: TokenPrice(price.input_per_million, price.output_per_million)
-            for name, price in config.prices.items()
-        },
+        prices={name: price.cost for name, price in config.prices.items()},
     )
 
 

@@ -365,6 +365,10 @@ class Price(Record, frozen=True, kw_only=True):
     input_per_million: Annotated[float, Key("Of a million prompt tokens.", ZERO_OR_MORE, 0.15)]
     output_per_million: Annotated[float, Key("Of a million completion tokens.", ZERO_OR_MORE, 0.6)]
 
+    def cost(self, prompt_tokens: int, completion_tokens: int) -> float:
+        """What these tokens cost."""
+        return (prompt_tokens * self.input_per_million + completion_tokens * self.output_per_million) * 1e-6
+
 
 class Config(Record, frozen=True, kw_only=True):
     """One section per stage, then actors, execution, the endpoint and prices.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from selfreflect.errors import DataError
 from selfreflect.sayself.statement import parse_confidence, parse_statement
@@ -56,12 +56,8 @@ class StatedConfidenceReward(Reward):
         for text, correct in zip(texts, columns.values("correct"), strict=True):
             if isinstance(text, Unrewarded):
                 outcomes.append(text)
-                continue
-            confidence = parse_confidence(text)
-            if isinstance(confidence, NoValue):
-                outcomes.append(Unrewarded(confidence.reason, confidence.message))
             else:
-                outcomes.append(confidence_reward(bool(correct), confidence, self.kind))
+                outcomes.append(_outcome(correct, parse_confidence(text), self.kind))
         return outcomes
 
 
@@ -99,10 +95,14 @@ class StatementReward(Reward):
                 outcomes.append(None)
             elif isinstance(one, Unrewarded):
                 outcomes.append(one)
-            elif isinstance(one.confidence, NoValue):
-                outcomes.append(Unrewarded(one.confidence.reason, one.confidence.message))
-            elif not one.answer:
+            elif not one.answer and not isinstance(one.confidence, NoValue):
                 outcomes.append(Unrewarded("blank", "a confidence is stated and no answer"))
             else:
-                outcomes.append(confidence_reward(bool(truth), one.confidence, self.kind))
+                outcomes.append(_outcome(truth, one.confidence, self.kind))
         return outcomes
+
+
+def _outcome(correct: Any, confidence: float | NoValue, kind: RewardKind) -> Outcome:
+    if isinstance(confidence, NoValue):
+        return Unrewarded(confidence.reason, confidence.message)
+    return confidence_reward(bool(correct), confidence, kind)

@@ -67,9 +67,9 @@ class Adapter:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(f"{path} cannot be read: {error}. Delete {self.folder} to train anew.") from None
 
-    def resumes(self) -> bool:
-        """Say whether an interrupted training can go on. Checkpoints that a kill left unfinished are removed,
-        and without any other the rest of the folder, so that the training can begin anew.
+    def prepare_resume(self) -> bool:
+        """Clear what a kill left unfinished, and say whether there is a whole checkpoint to go on from.
+        Without one the folder is removed, so that the training can begin anew.
 
         Raises:
             StoreError: the system refuses.

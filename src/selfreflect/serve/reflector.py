@@ -21,8 +21,8 @@ from selfreflect.serve.belief import BeliefReader, Classes, ConfidenceReading
 from selfreflect.serve.chat import ChatRequest
 from selfreflect.serve.conversation import ConversationTask
 from selfreflect.serve.faults import ChatError
-from selfreflect.serve.reply import Belief, ChatChoice, TokenPrice
-from selfreflect.serve.session import ServedModel, Session, held_out
+from selfreflect.serve.reply import Belief, ChatChoice
+from selfreflect.serve.session import ServedModel, Session, TokenPrice, held_out
 from selfreflect.serve.stopping import StoppingRule
 from selfreflect.serve.unsure import AGREEMENTS, Confidence, UnsurePolicy, Wording
 from selfreflect.strategies import STRATEGIES, StrategyFunction, load_strategy

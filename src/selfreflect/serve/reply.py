@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 
@@ -26,13 +26,6 @@ class AnswerShare(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     """Its most frequent spelling."""
     share: Share
-
-
-class TokenPrice(NamedTuple):
-    """What a million tokens cost."""
-
-    prompt: float
-    completion: float
 
 
 class Spending(msgspec.Struct, frozen=True, kw_only=True):

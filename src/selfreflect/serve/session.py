@@ -14,7 +14,7 @@ from selfreflect.records import Failure, Summary
 from selfreflect.serve.clarify import Clarification, NoClarification, clarify
 from selfreflect.serve.conversation import ConversationTask
 from selfreflect.serve.faults import failed
-from selfreflect.serve.reply import AnswerShare, Spending, TokenPrice
+from selfreflect.serve.reply import AnswerShare, Spending
 from selfreflect.strategies.driver import UNUSABLE, StrategyRun
 from selfreflect.strategies.task import StrategyFunction
 from selfreflect.uncertainty.question import AnsweredQuestion
@@ -32,12 +32,15 @@ class ServedModel(Protocol):
     async def reply(self, request: Request, report: Callable[[Sample], None]) -> Reply | Refusal: ...
 
 
+TokenPrice = Callable[[int, int], float]
+
+
 class Session:
     """Asks one model on behalf of one question.
 
     Args:
         on_open: called as soon as the model has said anything.
-        price: of the model's tokens.
+        price: what numbers of prompt and completion tokens cost.
     """
 
     def __init__(
@@ -57,8 +60,7 @@ class Session:
         """What was spent so far."""
         money = None
         if self._price is not None and self._prompt_tokens:
-            paid = self._prompt_tokens * self._price.prompt + self._completion_tokens * self._price.completion
-            money = round(paid * 1e-6, 9)
+            money = round(self._price(self._prompt_tokens, self._completion_tokens), 9)
         return Spending(
             completions=self._completions,
             prompt_tokens=self._prompt_tokens,

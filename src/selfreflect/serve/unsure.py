@@ -11,7 +11,7 @@ from selfreflect.serve.texts import texts
 from selfreflect.text import counted, fill
 from selfreflect.uncertainty.hedges import PHRASES
 
-WhenUnsure = Literal["abstain", "hedge", "ask"]
+UnsureAction = Literal["abstain", "hedge", "ask"]
 """``abstain``: say that the answer is not known well enough. ``hedge``: say how sure it is, then the summary.
 ``ask``: ask the question that separates the classes best."""
 
@@ -50,7 +50,7 @@ class Wording(NamedTuple):
     """What is said in the end."""
 
     text: str
-    action: WhenUnsure | None
+    action: UnsureAction | None
     """None: the summary, as it is."""
     note: str = ""
     """Why another action was taken than the one that is set."""
@@ -64,11 +64,11 @@ class UnsurePolicy:
         ConfigError: there is no such action, or ``below`` is not in (0, 1].
     """
 
-    action: WhenUnsure
+    action: UnsureAction
     below: float
 
     def __post_init__(self) -> None:
-        actions = list(get_args(WhenUnsure))
+        actions = list(get_args(UnsureAction))
         if self.action not in actions:
             hint = nearest(self.action, actions)
             raise ConfigError(f"no action {self.action!r} when unsure.{hint} Known: {', '.join(actions)}")

@@ -6,22 +6,16 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command import run, written
-from fault_server import unused_port
-from serving import Server
+from serving import vllm_server
 
 from selfreflect.logprobs import AnswerTokens
 from selfreflect.models.base import Message, Reply, Request, Sampling
 from selfreflect.models.local.generator import HFGenerator
-from selfreflect.models.smollm2 import model_directory
 from selfreflect.models.spec import ModelSpec, load_generator
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
@@ -84,34 +78,15 @@ def python(
     return done
 
 
-@contextmanager
-def serving(environment: dict[str, str], log: Path, pooling: str | None = "LAST") -> Iterator[str]:
-    """``vllm serve`` with the embedded model, as a judge that pools, or with None as a generator; ended with
-    all its processes."""
-    port = unused_port()
-    served = ["--served-model-name", "smollm2", "--host", "127.0.0.1", "--port", str(port)]
-    options = [*served, "--dtype", "float32", "--enforce-eager"]
-    if pooling is not None:
-        pooler = json.dumps({"seq_pooling_type": pooling, "use_activation": False})
-        options += ["--runner", "pooling", "--convert", "embed", "--pooler-config", pooler]
-        # With another pooling a prefix cache ends the server at its first hit.
-        options.append("--enable-prefix-caching" if pooling == "LAST" else "--no-enable-prefix-caching")
-    start = [os.environ["VLLM_PYTHON"], "-m", "vllm.entrypoints.cli.main", "serve"]
-    server = Server([*start, str(model_directory(print)), *options], environment, log)
-    try:
-        server.wait(lambda: healthy(f"http://127.0.0.1:{port}/health"), 900)
-        with server.explaining():
-            yield f"http://127.0.0.1:{port}/v1"
-    finally:
-        server.stop()
+JUDGE = ("--served-model-name", "smollm2", "--runner", "pooling", "--convert", "embed")
 
 
-def healthy(url: str) -> bool | None:
-    try:
-        with urllib.request.urlopen(url, timeout=5):
-            return True
-    except (urllib.error.URLError, OSError):
-        return None
+def judge_options(pooling: str) -> list[str]:
+    """Options of ``vllm serve`` for the embedded model as a judge that pools."""
+    pooler = json.dumps({"seq_pooling_type": pooling, "use_activation": False})
+    # With another pooling a prefix cache ends the server at its first hit.
+    cache = "--enable-prefix-caching" if pooling == "LAST" else "--no-enable-prefix-caching"
+    return [*JUDGE, "--pooler-config", pooler, cache]
 
 
 def agree(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
@@ -125,7 +100,7 @@ def agree(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
 
 
 def test_a_judge_on_a_server(items, expected, environment, tmp_path):
-    with serving(environment, tmp_path / "server.log") as url:
+    with vllm_server(environment, tmp_path / "server.log", *judge_options("LAST")) as url:
         found = run(
             "score",
             "--items",
@@ -144,7 +119,7 @@ def test_a_judge_on_a_server(items, expected, environment, tmp_path):
 
 
 def test_a_server_that_pools_otherwise_is_refused(items, environment, tmp_path):
-    with serving(environment, tmp_path / "server.log", "MEAN") as url:
+    with vllm_server(environment, tmp_path / "server.log", *judge_options("MEAN")) as url:
         found = run(
             "score",
             "--items",
@@ -233,7 +208,7 @@ def test_log_probabilities_from_a_server(environment, tmp_path, monkeypatch):
     sampling = Sampling(max_new_tokens=8, temperature=0.0)
     messages = (Message(role="user", content="Name a fruit."),)
     asked = [Request(messages=messages, sampling=sampling, logprobs=True)]
-    with serving(environment, tmp_path / "server.log", pooling=None) as url:
+    with vllm_server(environment, tmp_path / "server.log", "--served-model-name", "smollm2") as url:
         [reply] = load_generator(ModelSpec("openai:smollm2", base_url=url)).generate(asked)
         served = ["--model", "openai:smollm2", "--base-url", url]
         drawn = run(

@@ -146,6 +146,14 @@ Variants = Annotated[
     ),
 ]
 Seeds = Annotated[str, option("--seeds A,B", "Train once with each of these seeds.", ...)]
+Measured = Annotated[
+    int,
+    option(
+        "--measured N",
+        "Measure how much the reflections of N random questions tell of the model's answers.",
+        ...,
+    ),
+]
 Writer = Annotated[
     str | None,
     option(
@@ -258,11 +266,7 @@ def eval_command(
         "Also count as the published evaluation does: MODEL grades each answer from 1 to 10.",
         None,
     ),
-    measured: int = option(
-        "--measured N",
-        "Measure how much the reflections of N random questions tell of the model's answers.",
-        0,
-    ),
+    measured: Measured = 0,
     measured_by: str = option("--measured-by MODEL", "The local model that measures them.", "smollm2"),
     sampled: int = option(
         "--sampled N",
@@ -311,6 +315,7 @@ def run_command(
     variants: Variants = "full,no_rationale,rtuning",
     select: Selected = None,
     seeds: Seeds = "0,1",
+    measured: Measured = 0,
     yes: o.Yes = False,
     json: o.Json = False,
 ) -> None:
@@ -334,7 +339,7 @@ def run_command(
         steps.rationalise(out, writer, asking, yes)
     steps.make_data(out, names, select and select.value)
     steps.train(plan, names, numbers)
-    table = EvaluationPlan(out, preset.training.model, labels.correctness, labels.judge)
+    table = EvaluationPlan(out, preset.training.model, labels.correctness, labels.judge, measured=measured)
     evaluate(table, asking, yes, json)
 
 

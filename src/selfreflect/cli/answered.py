@@ -4,7 +4,6 @@ answers."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 GOLD = "gold"
 """The field of a file with the right answer, unless --gold names another."""
-ClassOrder = StrEnum("ClassOrder", ["first", "components"])
 
 Gold = Annotated[str, option("--gold FIELD", "Field with the right answer or its spellings.", ...)]
 
@@ -48,23 +46,21 @@ class ComparisonOptions(Struct, frozen=True, kw_only=True):
         ),
     ] = None
     class_order: Annotated[
-        ClassOrder | None,
+        Literal["first", "components"],
         Flag(
             "--class-order",
             "What becomes of chains of matches: an answer joins the first class whose first "
             "answer it matches (first), or the whole chain is one class (components).",
-            default="first",
         ),
-    ] = None
+    ] = "first"
     similarity: Annotated[
-        str | None,
+        str,
         Flag(
             "--similarity NAME",
             "Similarity of answers for eigv, deg, ecc and SAR: jaccard, rouge or embedding. "
             "Token SAR and SAR need embedding.",
-            default="jaccard",
         ),
-    ] = None
+    ] = "jaccard"
     correctness: Annotated[
         str | None,
         Flag(
@@ -188,13 +184,8 @@ def make_method(
             names.append("human")
         elif has_gold(questions):
             names.append("exact")
-    rule = ClassRule(options.classes or "exact", order_name(options.class_order), asker, store)
-    return Method(rule, options.similarity or "jaccard", tuple(names), asker)
-
-
-def order_name(order: ClassOrder | None) -> Literal["first", "components"]:
-    """The order of classes, by its name in Python."""
-    return "components" if order is ClassOrder.components else "first"
+    rule = ClassRule(options.classes or "exact", options.class_order, asker, store)
+    return Method(rule, options.similarity, tuple(names), asker)
 
 
 def labelled(assessment: Assessment) -> list[str]:

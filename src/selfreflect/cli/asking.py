@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from msgspec import Struct
 
-from selfreflect.cli.answered import ComparisonOptions
+from selfreflect.cli.answered import ComparisonOptions, make_method
 from selfreflect.cli.console import agree, can_ask, print_table, say, stderr
 from selfreflect.cli.progress import Watcher
-from selfreflect.cli.settings import option
 from selfreflect.config import Flag
 from selfreflect.errors import BackendError, ConfigError, excerpt
 from selfreflect.models.spec import ModelSpec
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
     from selfreflect.store.journal import Journal
     from selfreflect.store.replies import ModelReplies
     from selfreflect.uncertainty.asking.asker import Asker, Inquiry
+    from selfreflect.uncertainty.assess import Method
+    from selfreflect.uncertainty.question import AnsweredQuestion
 
 CHARACTERS_PER_TOKEN = 4
 """Of English prompts, roughly: the tokenizer of a server is not known."""
@@ -36,20 +37,19 @@ CHARACTERS_PER_TOKEN = 4
 
 ASKING = ("--device", "--trust-remote-code", "--batch-size", "--max-connections", "--timeout")
 """Execution options of the model that is asked."""
-Asked = Annotated[
-    str | None,
-    option(
-        "--model NAME",
-        "Model that estimators and judges ask, as `run` takes it (openai:NAME on a server). [default: the "
-        "one that drew the answers of the run]",
-        ...,
-    ),
-]
 
 
 class AskOptions(Struct, frozen=True, kw_only=True):
-    """Where replies are kept, and whether to ask before many are wanted."""
+    """Which model is asked, where its replies are kept, and whether to confirm before many are wanted."""
 
+    model: Annotated[
+        str | None,
+        Flag(
+            "--model NAME",
+            "Model that estimators and judges ask, as `run` takes it (openai:NAME on a server).",
+            default="the one that drew the answers of the run",
+        ),
+    ] = None
     out: Annotated[
         Path | None,
         Flag(
@@ -85,12 +85,30 @@ def asking(estimators: Sequence[str], comparison: ComparisonOptions) -> list[str
 
 
 @contextmanager
+def open_method(
+    source: str,
+    questions: Sequence[AnsweredQuestion],
+    estimators: Sequence[str],
+    comparison: ComparisonOptions,
+    options: AskOptions,
+    overrides: Overrides,
+    *,
+    stored_model: str = "",
+) -> Iterator[Method]:
+    """Make what estimators are assessed with, and open the model that they ask and its stored replies, as
+    :func:`open_asker`."""
+    users = asking(estimators, comparison)
+    with open_store(source, options, users, comparison.classes) as store:
+        asker = open_asker(source, options, overrides, users, store, stored_model=stored_model)
+        yield make_method(questions, comparison, asker, store)
+
+
+@contextmanager
 def open_store(
-    source: str, overrides: Overrides, users: Sequence[str], classes: str | None
+    source: str, options: AskOptions, users: Sequence[str], classes: str | None = None
 ) -> Iterator[Journal[ModelReplies] | None]:
     """Open the file that keeps replies of the model that ``users`` ask, and verdicts of the class rule
     ``nli:MODEL``; None where there are none or nobody keeps them."""
-    options = AskOptions(**overrides.section("asking"))
     if not users and not (classes or "").startswith("nli:"):
         yield None
         return
@@ -111,21 +129,19 @@ def open_store(
 
 def open_asker(
     source: str,
-    model: str | None,
+    options: AskOptions,
     overrides: Overrides,
     users: Sequence[str],
     store: Journal[ModelReplies] | None,
     *,
     stored_model: str = "",
-    sample_p_true: bool = False,
 ) -> Asker | None:
     """Open the model that ``users``, such as estimators, ask; None without any.
 
-    It is ``model``, that of ``--config``, or the one that drew the run's answers.
+    It is that of the options, that of ``--config``, or the one that drew the run's answers.
 
     Args:
         stored_model: the model whose stored replies are read where the user names no model. It is not asked.
-        sample_p_true: as the option, which may be given or not.
 
     Raises:
         ConfigError: there is neither, or the run names code or a server elsewhere that the user did not name.
@@ -135,18 +151,16 @@ def open_asker(
     from selfreflect.pipeline.models import ConfiguredModels, stage_model
     from selfreflect.uncertainty.asking.asker import Asker, model_name
 
-    options = AskOptions(**overrides.section("asking"))
-    samples_p_true = options.sample_p_true or sample_p_true
     try:
-        config = _config(source, model, overrides, users)
+        config = _config(source, options.model, overrides, users)
     except ConfigError:
-        if model is not None or not stored_model:
+        if options.model is not None or not stored_model:
             raise
-        return _reader(stored_model, store, samples_p_true)
+        return _reader(stored_model, store, options.sample_p_true)
     spec = stage_model(config, overrides.execution, "answers")
-    is_named = model is not None or overrides.sets("answers", "model")
+    is_named = options.model is not None or overrides.sets("answers", "model")
     if stored_model and not is_named and model_name(spec) != stored_model:
-        return _reader(stored_model, store, samples_p_true)
+        return _reader(stored_model, store, options.sample_p_true)
     watcher = Watcher()
     models = ConfiguredModels(config, overrides.execution, watcher)
     return Asker(
@@ -155,7 +169,7 @@ def open_asker(
         store,
         confirm=partial(_confirm, spec=spec, config=config, yes=options.yes),
         progress=watcher.stage,
-        samples_p_true=samples_p_true,
+        samples_p_true=options.sample_p_true,
     )
 
 

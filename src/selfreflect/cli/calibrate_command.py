@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal
+
+from msgspec.structs import replace
 
 from selfreflect.cli import settings as o
-from selfreflect.cli.answered import (
-    GOLD,
-    ClassOrder,
-    ComparisonOptions,
-    Gold,
-    labelled,
-    make_method,
-    order_name,
-    read_questions,
-)
-from selfreflect.cli.asking import ASKING, Asked, AskOptions, asking, open_asker, open_store
+from selfreflect.cli.answered import GOLD, ComparisonOptions, Gold, labelled, read_questions
+from selfreflect.cli.asking import ASKING, AskOptions, open_method
 from selfreflect.cli.console import emit, print_table, say, write_file
 from selfreflect.cli.settings import Overrides, argument, option, takes
 from selfreflect.errors import ConfigError, DataError, excerpt
@@ -30,18 +22,11 @@ if TYPE_CHECKING:
     from selfreflect.stats import Floats
     from selfreflect.uncertainty.assess import Assessment
     from selfreflect.uncertainty.calibrator_file import CalibratorFile
+    from selfreflect.uncertainty.question import AnsweredQuestion
     from selfreflect.uncertainty.recalibrate import CalibrationMethod
 
-CalibrateBy = StrEnum("CalibrateBy", ["isotonic", "platt", "temperature"])
 
-
-@takes(
-    "answers",
-    only=("--revision", "--base-url"),
-    config_file=True,
-    execution=ASKING,
-    others={"comparison": ComparisonOptions, "asking": AskOptions},
-)
+@takes("answers", only=("--revision", "--base-url"), config_file=True, execution=ASKING)
 def calibrate_command(
     *,
     source: str = argument(
@@ -50,7 +35,7 @@ def calibrate_command(
     estimator: str | None = option(
         "--estimator NAME", "The estimator. [default: modal_share; stated, if there are no answers]"
     ),
-    method: CalibrateBy | None = option(
+    method: Literal["isotonic", "platt", "temperature"] | None = option(
         "--method",
         "isotonic (any rising map), platt (a logistic curve) or temperature (only for confidences in "
         "[0, 1]). The first two need the calibrate extra. [default: isotonic]",
@@ -59,7 +44,8 @@ def calibrate_command(
     apply: Path | None = option(
         "--apply FILE", "Apply a saved calibrator, to questions that it was not fitted on."
     ),
-    model: Asked = None,
+    comparison: ComparisonOptions,
+    asking: AskOptions,
     overrides: Overrides,
     gold: Gold = GOLD,
     column: o.ItemColumns = None,
@@ -72,14 +58,13 @@ def calibrate_command(
     file on other ones and refuses questions that it was fitted on. --json prints each question's confidence.
     """
     if apply is not None:
-        own = dict(overrides.section("comparison"))
-        own.pop("classes", None)
-        for_fitting = (estimator, method, save, *own.values())
-        if any(value is not None for value in for_fitting):
+        is_chosen = any(value is not None for value in (estimator, method, save))
+        if is_chosen or comparison != ComparisonOptions(classes=comparison.classes):
             raise ConfigError(
                 "--apply takes everything but --gold, --column and models from the saved calibrator"
             )
-        _apply(source, apply, gold, column, model, overrides, json)
+        saved = _read_saved(apply, comparison.classes)
+        _apply(source, read_questions(source, gold, column), saved, asking, overrides, json)
         return
     from selfreflect.uncertainty.assess import Assessment
     from selfreflect.uncertainty.calibrator_file import write_calibrator
@@ -88,22 +73,17 @@ def calibrate_command(
     if save is not None and source != "-" and save.exists() and save.samefile(source):
         raise ConfigError(f"--save {save} would replace the questions; name another file")
     questions = read_questions(source, gold, column)
-    comparison = ComparisonOptions(**overrides.section("comparison"))
     name = estimator or ("modal_share" if any(one.answers for one in questions) else "stated")
-    users = asking([name], comparison)
-    with open_store(source, overrides, users, comparison.classes) as store:
-        asker = open_asker(source, model, overrides, users, store)
-        assessment = Assessment(questions, [name], make_method(questions, comparison, asker, store))
+    with open_method(source, questions, [name], comparison, asking, overrides) as made_with:
+        assessment = Assessment(questions, [name], made_with)
     label = _only_label(assessment)
     indices, scores, labels = assessment.labelled_scores(name, label)
     _say_missing(assessment, name)
     _require_both_labels(labels, name)
-    by = (method or CalibrateBy.isotonic).value
-    fitted_by = cast("CalibrationMethod", by)
-    _show(assessment, name, label, indices, cross_fit(fitted_by, scores, labels), f"{by}, cross-fitted", json)
+    by = method or "isotonic"
+    _show(assessment, name, label, indices, cross_fit(by, scores, labels), f"{by}, cross-fitted", json)
     if save is not None:
-        saved = _fitted(assessment, name, label, fitted_by, comparison)
-        write_file(save, write_calibrator(saved))
+        write_file(save, write_calibrator(_fitted(assessment, name, label, by, comparison)))
         say(f"Use it on other questions: selfreflect calibrate FILE --apply {shlex.quote(str(save))}")
 
 
@@ -136,7 +116,7 @@ def _fitted(
     return CalibratorFile(
         estimator=estimator,
         classes=comparison.classes or "exact",
-        class_order=order_name(comparison.class_order),
+        class_order=comparison.class_order,
         model=assessment.model or "",
         token_probability=estimator in COUNTED and estimator not in assessment.counted,
         similarity=assessment.method.similarity,
@@ -150,19 +130,9 @@ def _fitted(
     )
 
 
-def _apply(
-    source: str,
-    path: Path,
-    gold: str,
-    column: Sequence[str] | None,
-    model: str | None,
-    overrides: Overrides,
-    json: bool,
-) -> None:
-    """Apply a saved calibrator, and print what it makes of each question."""
-    from selfreflect.uncertainty.assess import Assessment
+def _read_saved(path: Path, classes: str | None) -> CalibratorFile:
+    """Read a saved calibrator, whose class rule the user may have named."""
     from selfreflect.uncertainty.calibrator_file import read_calibrator
-    from selfreflect.uncertainty.estimators import ESTIMATORS
 
     saved = read_calibrator(path)
     if name_list(saved.correctness) != [saved.correctness]:
@@ -170,37 +140,50 @@ def _apply(
             f"{excerpt(str(path), 200)} is not a saved calibrator: {excerpt(saved.correctness)} is not one "
             "kind of correctness"
         )
-    _refuse_unnamed_classes(saved, path, overrides.section("comparison").get("classes"))
-    questions = read_questions(source, gold, column)
+    _refuse_unnamed_classes(saved, path, classes)
+    return saved
+
+
+def _apply(
+    source: str,
+    questions: Sequence[AnsweredQuestion],
+    saved: CalibratorFile,
+    asking: AskOptions,
+    overrides: Overrides,
+    json: bool,
+) -> None:
+    """Apply a saved calibrator, and print what it makes of each question."""
+    from selfreflect.uncertainty.assess import Assessment
+    from selfreflect.uncertainty.estimators import ESTIMATORS
+
     saved.refuse_overlap(questions)
     _warn_of_other_samples(saved, set(sample_sizes(questions)))
     comparison = ComparisonOptions(
         classes=saved.classes,
-        class_order=ClassOrder(saved.class_order),
+        class_order=saved.class_order,
         similarity=saved.similarity,
         correctness=saved.correctness,
     )
-    users = asking([saved.estimator], comparison)
-    with open_store(source, overrides, users, comparison.classes) as store:
-        counted = not saved.token_probability
-        asker = open_asker(
-            source, model, overrides, users, store, stored_model=saved.model, sample_p_true=counted
-        )
-        if asker is not None and asker.model != saved.model:
+    name = saved.estimator
+    asking = replace(asking, sample_p_true=asking.sample_p_true or not saved.token_probability)
+    with open_method(
+        source, questions, [name], comparison, asking, overrides, stored_model=saved.model
+    ) as method:
+        if method.asker is not None and method.asker.model != saved.model:
             raise ConfigError(
-                f"the calibrator was fitted with the model {excerpt(saved.model)}, not {excerpt(asker.model)}"
+                f"the calibrator was fitted with the model {excerpt(saved.model)}, not "
+                f"{excerpt(method.asker.model)}"
             )
-        method = make_method(questions, comparison, asker, store)
-        assessment = Assessment(questions, [saved.estimator], method)
+        assessment = Assessment(questions, [name], method)
     _refuse_other_variant(saved, assessment)
     indices, scores = [], []
-    for index, value in enumerate(assessment.values[saved.estimator]):
+    for index, value in enumerate(assessment.values[name]):
         if not isinstance(value, NoValue):
             indices.append(index)
-            scores.append(ESTIMATORS[saved.estimator].score(value))
-    _say_missing(assessment, saved.estimator)
+            scores.append(ESTIMATORS[name].score(value))
+    _say_missing(assessment, name)
     confidences = saved.calibrator(scores)
-    _show(assessment, saved.estimator, saved.correctness, indices, confidences, saved.method, json)
+    _show(assessment, name, saved.correctness, indices, confidences, saved.method, json)
 
 
 def _refuse_unnamed_classes(saved: CalibratorFile, path: Path, classes: str | None) -> None:

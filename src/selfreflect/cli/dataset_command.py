@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from enum import StrEnum
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from selfreflect.cli import settings as o
 from selfreflect.cli.console import emit, refuse_run_directory, say, write_folder
 from selfreflect.cli.settings import Overrides, argument, option, takes
 from selfreflect.config import Flag
-from selfreflect.config.flags import DRAWS, POSITIVE, ZERO_OR_MORE, Range, check_values, flags_of
+from selfreflect.config.flags import DRAWS, POSITIVE, ZERO_OR_MORE, Range, flags_of
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.pipeline.records import records_by_judge, run_prompts, scorings_by
 from selfreflect.report.run_records import RunRecords
 from selfreflect.store.run import Run
-from selfreflect.text import counted, name_list
+from selfreflect.text import counted
 from selfreflect.train.candidates import TrainingMeasure, is_named
 from selfreflect.train.folder import Origin, training_files
 from selfreflect.train.rows import BUILDERS, HEDGE_INSTRUCTION, Kind, RowOptions, TrainingRows
 from selfreflect.train.splits import parse_percentages
-
-DatasetKind = StrEnum("DatasetKind", ["sft", "dpo", "grpo", "hedge"])
 
 RATIO = Range("1 or more", lambda value: value >= 1)
 
@@ -34,15 +33,15 @@ class DatasetOptions(Struct, frozen=True, kw_only=True):
     """Which texts become rows."""
 
     measure: Annotated[
-        str | None,
+        TrainingMeasure,
         Flag(
             "--measure recovered|selfreflect",
             "What makes a summary better: the share that it recovers, or its SelfReflect score (sft, dpo).",
             default="recovered if measured",
         ),
-    ] = None
+    ] = "recovered"
     strategies: Annotated[
-        str | None,
+        tuple[str, ...] | None,
         Flag(
             "--strategies A,B",
             "Take summaries by these; NAME includes its draws NAME#1, NAME#2, … (sft, dpo).",
@@ -53,42 +52,33 @@ class DatasetOptions(Struct, frozen=True, kw_only=True):
         int | None, Flag("--max-words N", "Leave out longer texts (sft, dpo, hedge).", range=POSITIVE)
     ] = None
     select: Annotated[
-        str | None,
+        Literal["best", "random", "longest"],
         Flag(
             "--select best|random|longest",
             "Which summary of a question to learn; all but the best are controls (sft).",
-            default="best",
         ),
-    ] = None
+    ] = "best"
     margin: Annotated[
-        float | None,
+        float,
         Flag(
             "--margin K",
             "Take pairs whose difference is at least K of its standard errors over held-out answers (dpo).",
-            default="1",
             range=ZERO_OR_MORE,
         ),
-    ] = None
+    ] = 1.0
     length_ratio: Annotated[
-        float | None,
+        float,
         Flag(
             "--length-ratio R",
             "Take pairs of which one has at most R times the words of the other (dpo).",
-            default="1.25",
             range=RATIO,
         ),
-    ] = None
-    pairs: Annotated[
-        int | None, Flag("--pairs N", "The most pairs of one question (dpo).", default="1", range=DRAWS)
-    ] = None
+    ] = 1.25
+    pairs: Annotated[int, Flag("--pairs N", "The most pairs of one question (dpo).", range=DRAWS)] = 1
     classes: Annotated[
-        str | None,
-        Flag(
-            "--classes RULE",
-            "What makes two answers the same, as in `selfreflect uncertainty` (hedge).",
-            default="exact",
-        ),
-    ] = None
+        str,
+        Flag("--classes RULE", "What makes two answers the same, as in `selfreflect uncertainty` (hedge)."),
+    ] = "exact"
     instruction: Annotated[
         str | None,
         Flag(
@@ -97,7 +87,7 @@ class DatasetOptions(Struct, frozen=True, kw_only=True):
             default="the prompt of basic, which then measures the trained model; hedge has its own",
         ),
     ] = None
-    seed: Annotated[int | None, Flag("--seed N", "Seed of --select random.", default="0")] = None
+    seed: Annotated[int, Flag("--seed N", "Seed of --select random.")] = 0
 
 
 _TAKEN: Mapping[str, frozenset[Kind]] = {
@@ -114,12 +104,13 @@ _TAKEN: Mapping[str, frozenset[Kind]] = {
 """The kinds of data set that an option concerns, if not all."""
 
 
-@takes(others={"dataset": DatasetOptions})
+@takes()
 def dataset_command(
     *,
-    kind: DatasetKind = argument("KIND", "What the rows are for.", ...),
+    kind: Kind = argument("KIND", "What the rows are for.", ...),
     run: Path = argument("RUN", "Run directory.", ...),
     output: Path = option("--output DIR", "Folder for the data set.", ...),
+    options: DatasetOptions,
     overrides: Overrides,
     judge: str | None = option("--judge NAME", "Whose measures count, if several judges scored the run."),
     split: str = option("--split A,B,C", "Percentages of train, dev and test.", "70,10,20"),
@@ -134,43 +125,39 @@ def dataset_command(
     agree; README.md in the folder says how it was made and what was left out. `selfreflect run --strategies
     basic#1-8` draws summaries to choose from.
     """
-    kind_: Kind = cast(Kind, kind.value)
     percentages = parse_percentages(split)
     directory = Run.load(run)
     refuse_run_directory(output)
     scorings = scorings_by(records_by_judge(directory, run.resolve().name), judge, run)
-    options = _row_options(kind_, overrides.section("dataset"), scorings)
-    records = _scoring(kind_, scorings, options.measure)
+    row_options = _row_options(kind, options, overrides.section("options"), scorings)
+    records = _scoring(kind, scorings, row_options.measure)
     _check_strategies(records, options.strategies)
     prompts = run_prompts(directory, "summaries")
-    result = BUILDERS[kind_](records, prompts, options)
-    _refuse_nothing(kind_, run, records, result)
-    instruction = options.instruction or (HEDGE_INSTRUCTION if kind_ == "hedge" else prompts.basic["user"])
+    result = BUILDERS[kind](records, prompts, row_options)
+    _refuse_nothing(kind, run, records, result)
+    instruction = options.instruction or (HEDGE_INSTRUCTION if kind == "hedge" else prompts.basic["user"])
     origin = _origin(records, run, instruction.replace("{question}", "").strip())
-    files = training_files(kind_, result, list(records.questions.values()), options, origin, percentages)
+    files = training_files(kind, result, list(records.questions.values()), row_options, origin, percentages)
     write_folder(output, files, overwrite)
     if json:
         emit({"output": str(output), "rows": len(result.rows), "dropped": result.dropped} | _texts(result))
     _say_outcome(output, records, result)
 
 
-def _row_options(kind: Kind, values_given: Mapping[str, Any], scorings: list[RunRecords]) -> RowOptions:
-    """Check the options of the command line, and fill in what they leave open."""
-    flags = flags_of(DatasetOptions)
-    for name in values_given:
+def _row_options(
+    kind: Kind, options: DatasetOptions, own: Mapping[str, Any], scorings: list[RunRecords]
+) -> RowOptions:
+    """Check the options, of which the user set the ``own`` ones, and choose the measure if they do not."""
+    for name in own:
         if kind not in _TAKEN.get(name, {kind}):
             kinds = " and ".join(sorted(_TAKEN[name]))
-            raise ConfigError(f"{flags[name].name} belongs to {kinds}, not to {kind}")
-    check_values(DatasetOptions(**values_given))
-    values = dict(values_given)
-    if "strategies" in values:
-        values["strategies"] = tuple(name_list(values["strategies"]))
-    if "instruction" in values and not values["instruction"].strip():
+            raise ConfigError(f"{flags_of(DatasetOptions)[name].name} belongs to {kinds}, not to {kind}")
+    if options.instruction is not None and not options.instruction.strip():
         raise ConfigError("--instruction is blank")
-    if "measure" not in values:
-        has_information = any(run.information for run in scorings)
-        values["measure"] = "recovered" if has_information else "selfreflect"
-    return RowOptions(**values)
+    rows = RowOptions(**asdict(options))
+    if "measure" in own or any(run.information for run in scorings):
+        return rows
+    return replace(rows, measure="selfreflect")
 
 
 def _scoring(kind: Kind, scorings: list[RunRecords], measure: TrainingMeasure) -> RunRecords:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from collections.abc import Callable
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import Annotated, Literal
 
 from msgspec import Struct
 
@@ -16,13 +15,11 @@ from selfreflect.cli import settings as o
 from selfreflect.cli.answered import GOLD, Gold
 from selfreflect.cli.asking import ASKING
 from selfreflect.cli.console import say
-from selfreflect.cli.sayself_table import EvaluationPlan, evaluate
+from selfreflect.cli.sayself_steps import ClusterOptions, LabelOptions
+from selfreflect.cli.sayself_table import EvaluationOptions, Measured, evaluate
 from selfreflect.cli.settings import GENERATING, Overrides, option, takes
 from selfreflect.cli.stages import Intent
 from selfreflect.config import Flag
-
-if TYPE_CHECKING:
-    from selfreflect.sayself.examples import Part
 
 SHORT = "Train a model to state its confidence and why it doubts."
 ABOUT = (
@@ -31,44 +28,18 @@ ABOUT = (
     "confidence, then reinforce the confidence."
 )
 
-EvaluatedPart = StrEnum("EvaluatedPart", ["dev", "test"])
-Select = StrEnum("Select", ["gold", "majority"])
-RewardName = StrEnum("RewardName", ["brier", "linear", "rlcr", "none"])
-PresetName = StrEnum("PresetName", ["small", "published", "qwen"])
-TrainedTokens = StrEnum("TrainedTokens", ["confidence", "all"])
-
-
-class LabelOptions(Struct, frozen=True, kw_only=True):
-    """What counts as correct."""
-
-    correctness: Annotated[
-        str,
-        Flag(
-            "--correctness RULE",
-            "What counts as correct, as `uncertainty` takes it. Use the same rule in all steps.",
-        ),
-    ] = "squad_f1"
-    judge: Annotated[
-        str | None,
-        Flag(
-            "--judge MODEL",
-            "Model that decides where --classes or --correctness is judge. `eval` also lets it read how "
-            "faithful the reflections are.",
-        ),
-    ] = None
-
 
 class TrainingOptions(Struct, frozen=True, kw_only=True):
     """What is trained, and how."""
 
     preset: Annotated[
-        PresetName,
+        Literal["small", "published", "qwen"],
         Flag(
             "--preset",
             "Hyper-parameters: small (SmolLM2 on a CPU, minutes), published (Mistral-7B as in the paper), "
             "qwen (Qwen2.5-7B on one large GPU).",
         ),
-    ] = PresetName.small
+    ] = "small"
     base: Annotated[
         str | None,
         Flag(
@@ -78,58 +49,42 @@ class TrainingOptions(Struct, frozen=True, kw_only=True):
         ),
     ] = None
     reward: Annotated[
-        RewardName,
+        Literal["brier", "linear", "rlcr", "none"],
         Flag(
             "--reward",
             "Of the second stage: brier (as published), linear, rlcr, or none to leave the stage out.",
         ),
-    ] = RewardName.brier
+    ] = "brier"
     train: Annotated[
-        TrainedTokens,
+        Literal["confidence", "all"],
         Flag(
             "--train",
             "Tokens that the second stage trains: the confidence, or all, with the reward for the "
             "statement's own answer; then --reward rlcr also pays for being right.",
         ),
-    ] = TrainedTokens.confidence
+    ] = "confidence"
 
     def plan(self, out: Path, labels: LabelOptions) -> steps.TrainingPlan:
         """The training with these options."""
         from selfreflect.sayself.presets import PRESETS
 
-        preset = PRESETS[self.preset.value].with_base(self.base)
-        is_whole = self.train is TrainedTokens.all
-        return steps.TrainingPlan(out, preset, self.reward.value, labels.correctness, labels.judge, is_whole)
+        preset = PRESETS[self.preset].with_base(self.base)
+        is_whole = self.train == "all"
+        return steps.TrainingPlan(out, preset, self.reward, labels.correctness, labels.judge, is_whole)
 
 
-_LABELS: dict[str, type[Struct]] = {"labels": LabelOptions}
-_TRAINING: dict[str, type[Struct]] = {"training": TrainingOptions, **_LABELS}
+class MeasuringOptions(Struct, frozen=True, kw_only=True):
+    """How many reflections `run` measures."""
 
-
-def _labels(overrides: Overrides) -> LabelOptions:
-    return LabelOptions(**overrides.section("labels"))
-
-
-def _training(out: Path, overrides: Overrides) -> steps.TrainingPlan:
-    return TrainingOptions(**overrides.section("training")).plan(out, _labels(overrides))
+    measured: Measured = 0
 
 
 Out = Annotated[Path, option("--out DIR", "Run directory; the results are in its folder sayself.", ...)]
-Classes = Annotated[
-    str,
-    option(
-        "--classes RULE",
-        "What answers of one cluster share, as `uncertainty` takes it: exact, numeric, jaccard, rouge, "
-        "embedding, judge (--judge is asked) or nli:MODEL. An answer joins the first cluster whose first "
-        "answer it matches.",
-        ...,
-    ),
-]
 Reasoned = Annotated[
     bool, option("--reasoned", "Let the model write a line of reasoning before each answer.", ...)
 ]
 Selected = Annotated[
-    Select | None,
+    Literal["gold", "majority"] | None,
     option(
         "--select",
         "Which cluster the model learns to answer with: the one with the right answer (gold, as published), "
@@ -146,14 +101,6 @@ Variants = Annotated[
     ),
 ]
 Seeds = Annotated[str, option("--seeds A,B", "Train once with each of these seeds.", ...)]
-Measured = Annotated[
-    int,
-    option(
-        "--measured N",
-        "Measure how much the reflections of N random questions tell of the model's answers.",
-        ...,
-    ),
-]
 Writer = Annotated[
     str | None,
     option(
@@ -184,23 +131,16 @@ def sample_command(
         say(f"Cluster them: selfreflect sayself cluster --out {shlex.quote(str(out))}")
 
 
-@takes("answers", only=("--revision", "--base-url"), config_file=True, execution=ASKING, others=_LABELS)
+@takes("answers", only=("--revision", "--base-url"), config_file=True, execution=ASKING)
 def cluster_command(
-    *,
-    out: Out,
-    classes: Classes = "embedding:0.9",
-    gold: Gold = GOLD,
-    overrides: Overrides,
-    yes: o.Yes = False,
+    *, out: Out, options: ClusterOptions, gold: Gold = GOLD, overrides: Overrides, yes: o.Yes = False
 ) -> None:
     """Sort the answers of each question into clusters.
 
     A cluster's share of the answers becomes the confidence. Greedy and in the order of the answers: the first
     answer that has no cluster leads a new one, which takes all answers that match it.
     """
-    labels = _labels(overrides)
-    plan = steps.ClusterPlan(out, classes, labels.correctness, gold, labels.judge)
-    steps.cluster(plan, overrides, yes)
+    steps.cluster(out, options, overrides, yes, gold)
 
 
 _PRESET_SAMPLING = ("--model", "--num-answers", "--max-new-tokens", "--temperature", "--top-p")
@@ -231,16 +171,17 @@ def dataset_command(
     rtuning (sure or unsure of the model's own answer), group (one confidence for all questions of equal
     agreement).
     """
-    steps.make_data(out, steps.variant_names(variants), select and select.value)
+    steps.make_data(out, steps.variant_names(variants), select)
 
 
-@takes(others=_TRAINING)
+@takes()
 def train_command(
     *,
     out: Out,
     variants: Variants = "full",
     seeds: Seeds = "0",
-    overrides: Overrides,
+    training: TrainingOptions,
+    labels: LabelOptions,
     dry_run: bool = option("--dry-run", "Only show what would be trained, and with which settings.", False),
 ) -> None:
     """Fine-tune a model on the examples, then reinforce the confidence that it states.
@@ -251,34 +192,14 @@ def train_command(
     not repeated, and one that was interrupted is resumed. Needs the train extra.
     """
     do = steps.show_plan if dry_run else steps.train
-    do(_training(out, overrides), steps.variant_names(variants), steps.seed_numbers(seeds))
+    do(training.plan(out, labels), steps.variant_names(variants), steps.seed_numbers(seeds))
 
 
-@takes("answers", only=("--revision", "--base-url"), config_file=True, execution=ASKING, others=_LABELS)
+@takes("answers", only=("--revision", "--base-url"), config_file=True, execution=ASKING)
 def eval_command(
     *,
     out: Out,
-    base: str | None = option(
-        "--base MODEL", "Untrained model that is asked directly. [default: the one that was trained]", None
-    ),
-    graded: str | None = option(
-        "--graded MODEL",
-        "Also count as the published evaluation does: MODEL grades each answer from 1 to 10.",
-        None,
-    ),
-    measured: Measured = 0,
-    measured_by: str = option("--measured-by MODEL", "The local model that measures them.", "smollm2"),
-    sampled: int = option(
-        "--sampled N",
-        "Compare reflections, for --judge and --measured, with N answers of the trained model itself; 0: "
-        "with those of the run, which the untrained one drew.",
-        10,
-    ),
-    part: EvaluatedPart = option(
-        "--part",
-        "Questions to compare on: dev to choose among models, test for the final figures.",
-        EvaluatedPart.test,
-    ),
+    options: EvaluationOptions,
     overrides: Overrides,
     yes: o.Yes = False,
     json: o.Json = False,
@@ -290,12 +211,7 @@ def eval_command(
     calls ECE. --judge and --measured tell how faithful the reflections are. Trained models are compared with
     the best baseline question by question.
     """
-    name = cast("Part", part.value)
-    labels = _labels(overrides)
-    plan = EvaluationPlan(
-        out, base, labels.correctness, labels.judge, graded, measured, measured_by, sampled, name
-    )
-    evaluate(plan, overrides, yes, json)
+    evaluate(out, options, overrides, yes, json)
 
 
 @takes(
@@ -304,18 +220,18 @@ def eval_command(
     defaults={"--questions": None, **dict.fromkeys(_PRESET_SAMPLING)},
     config_file=True,
     execution=GENERATING,
-    others=_TRAINING,
 )
 def run_command(
     *,
     out: Out,
+    training: TrainingOptions,
+    clusters: ClusterOptions,
     overrides: Overrides,
     writer: Writer = None,
-    classes: Classes = "embedding:0.9",
     variants: Variants = "full,no_rationale,rtuning",
     select: Selected = None,
     seeds: Seeds = "0,1",
-    measured: Measured = 0,
+    measuring: MeasuringOptions,
     yes: o.Yes = False,
     json: o.Json = False,
 ) -> None:
@@ -325,7 +241,7 @@ def run_command(
     and some hundred questions this takes two CPU cores an hour or two. Run the same command again to resume
     it.
     """
-    plan, labels = _training(out, overrides), _labels(overrides)
+    plan = training.plan(out, clusters)
     preset = plan.preset
     defaults = {"answers": preset.sampling()}
     sampling = dataclasses.replace(overrides, defaults={**overrides.defaults, **defaults})
@@ -333,14 +249,18 @@ def run_command(
     numbers = steps.seed_numbers(seeds)
     steps.sample(out, sampling, preset.reasoned, Intent(yes=yes))
     asking = Overrides({"execution": overrides.section("execution")})
-    clusters = steps.ClusterPlan(out, classes, labels.correctness, judge=labels.judge)
-    steps.cluster(clusters, asking, yes)
+    steps.cluster(out, clusters, asking, yes)
     if "full" in names:
         steps.rationalise(out, writer, asking, yes)
-    steps.make_data(out, names, select and select.value)
+    steps.make_data(out, names, select)
     steps.train(plan, names, numbers)
-    table = EvaluationPlan(out, preset.training.model, labels.correctness, labels.judge, measured=measured)
-    evaluate(table, asking, yes, json)
+    evaluation = EvaluationOptions(
+        base=preset.training.model,
+        correctness=clusters.correctness,
+        judge=clusters.judge,
+        measured=measuring.measured,
+    )
+    evaluate(out, evaluation, asking, yes, json)
 
 
 STEPS: dict[str, tuple[Callable[..., None], str]] = {

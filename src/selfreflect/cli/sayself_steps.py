@@ -10,13 +10,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Annotated, Literal, cast
+
+from msgspec import Struct
 
 from selfreflect.cli.answered import GOLD, read_questions
-from selfreflect.cli.asking import open_asker, open_store
+from selfreflect.cli.asking import AskOptions, open_asker, open_store
 from selfreflect.cli.console import say
 from selfreflect.cli.settings import Overrides
 from selfreflect.cli.stages import Intent, run_stages
+from selfreflect.config import Flag
 from selfreflect.errors import ConfigError, DataError, excerpt, nearest
 from selfreflect.pipeline.questions import NO_QUESTIONS
 from selfreflect.store.manifest import MANIFEST
@@ -40,28 +43,47 @@ def sample(out: Path, overrides: Overrides, reasoned: bool, intent: Intent, dry_
         raise ConfigError(NO_QUESTIONS)
     with resources.as_file(resources.files("selfreflect") / "data" / "sayself_reasoned.toml") as path:
         if reasoned and overrides.execution.prompts is None:
-            overrides = _with_section(overrides, "execution", {"prompts": path})
+            execution = {**overrides.section("execution"), "prompts": path}
+            sections = {**overrides.sections, "execution": execution}
+            overrides = dataclasses.replace(overrides, sections=sections)
         run_stages(out, ["questions", "answers"], overrides, intent, dry_run=dry_run, next_step=False)
 
 
-def _with_section(overrides: Overrides, name: str, values: dict[str, Any]) -> Overrides:
-    section = {**overrides.section(name), **values}
-    return dataclasses.replace(overrides, sections={**overrides.sections, name: section})
+class LabelOptions(Struct, frozen=True, kw_only=True):
+    """What counts as correct."""
+
+    correctness: Annotated[
+        str,
+        Flag(
+            "--correctness RULE",
+            "What counts as correct, as `uncertainty` takes it. Use the same rule in all steps.",
+        ),
+    ] = "squad_f1"
+    judge: Annotated[
+        str | None,
+        Flag(
+            "--judge MODEL",
+            "Model that decides where --classes or --correctness is judge. `eval` also lets it read how "
+            "faithful the reflections are.",
+        ),
+    ] = None
 
 
-@dataclasses.dataclass(frozen=True)
-class ClusterPlan:
+class ClusterOptions(LabelOptions, frozen=True, kw_only=True):
     """How answers are compared with each other and with the right ones."""
 
-    out: Path
-    classes: str
-    correctness: str
-    gold: str = GOLD
-    judge: str | None = None
-    """The model that the rules ``judge`` ask."""
+    classes: Annotated[
+        str,
+        Flag(
+            "--classes RULE",
+            "What answers of one cluster share, as `uncertainty` takes it: exact, numeric, jaccard, rouge, "
+            "embedding, judge (--judge is asked) or nli:MODEL. An answer joins the first cluster whose first "
+            "answer it matches.",
+        ),
+    ] = "embedding:0.9"
 
 
-def cluster(plan: ClusterPlan, overrides: Overrides, yes: bool) -> None:
+def cluster(out: Path, options: ClusterOptions, overrides: Overrides, yes: bool, gold: str = GOLD) -> None:
     """Write the clusters of a run."""
     from selfreflect.sayself.clusters import cluster_answers
     from selfreflect.sayself.workspace import Workspace
@@ -69,15 +91,15 @@ def cluster(plan: ClusterPlan, overrides: Overrides, yes: bool) -> None:
     from selfreflect.uncertainty.classes import ClassRule
     from selfreflect.uncertainty.correctness import Correctness
 
-    check_judge(plan.judge, classes=plan.classes, correctness=plan.correctness)
-    Run.load(plan.out, detail=False)
-    questions = read_questions(str(plan.out), plan.gold)
-    with open_models(plan.out, overrides, yes) as open_model:
-        asker = open_model(plan.judge) if "judge" in (plan.classes, plan.correctness) else None
-        rule = ClassRule(plan.classes, "first", asker, open_model.store)
-        is_right = Correctness(plan.correctness, asker)
+    check_judge(options.judge, classes=options.classes, correctness=options.correctness)
+    Run.load(out, detail=False)
+    questions = read_questions(str(out), gold)
+    with open_models(out, overrides, yes) as open_model:
+        asker = open_model(options.judge) if "judge" in (options.classes, options.correctness) else None
+        rule = ClassRule(options.classes, "first", asker, open_model.store)
+        is_right = Correctness(options.correctness, asker)
         clustered = cluster_answers(questions, rule, is_right)
-    Workspace(plan.out).write("clusters.jsonl", clustered)
+    Workspace(out).write("clusters.jsonl", clustered)
     sizes = [len(question.clusters) for question in clustered]
     agreed = sum(size == 1 for size in sizes)
     labelled = [question for question in clustered if question.gold]
@@ -125,15 +147,19 @@ class OpenModel:
         store: of replies; also of verdicts of the class rule ``nli:MODEL``.
     """
 
-    def __init__(self, out: Path, overrides: Overrides, store: Journal[ModelReplies] | None) -> None:
+    def __init__(
+        self, out: Path, overrides: Overrides, yes: bool, store: Journal[ModelReplies] | None
+    ) -> None:
         self._out = str(out)
         self._overrides = overrides
+        self._yes = yes
         self.store = store
 
     def __call__(self, model: str | None) -> Asker:
         """Open a model; None is the one that drew the answers. Raises ConfigError if there is none."""
         overrides = self._overrides if model is None else self._flags_for(model)
-        asker = open_asker(self._out, model, overrides, ["sayself"], self.store)
+        options = AskOptions(model=model, yes=self._yes)
+        asker = open_asker(self._out, options, overrides, ["sayself"], self.store)
         assert asker is not None  # something is asked
         return asker
 
@@ -155,9 +181,8 @@ class OpenModel:
 @contextmanager
 def open_models(out: Path, overrides: Overrides, yes: bool) -> Iterator[OpenModel]:
     """Open the file of replies, for any number of models."""
-    overrides = _with_section(overrides, "asking", {"yes": yes})
-    with open_store(str(out), overrides, ["sayself"], None) as store:
-        yield OpenModel(out, overrides, store)
+    with open_store(str(out), AskOptions(yes=yes), ["sayself"]) as store:
+        yield OpenModel(out, overrides, yes, store)
 
 
 def adapter_asker(open_model: OpenModel, adapter: Adapter) -> Asker:
@@ -191,7 +216,7 @@ def variant_names(text: str) -> list[Variant]:
     return cast("list[Variant]", list(dict.fromkeys(names)))
 
 
-def make_data(out: Path, variants: Sequence[Variant], select: str | None) -> None:
+def make_data(out: Path, variants: Sequence[Variant], select: Literal["gold", "majority"] | None) -> None:
     """Write the examples of each variant, and which part each question belongs to."""
     from selfreflect.sayself.examples import PARTS, WITH_EXAMPLES, make_examples, part_of
     from selfreflect.sayself.workspace import SplitQuestion, Workspace
@@ -200,7 +225,7 @@ def make_data(out: Path, variants: Sequence[Variant], select: str | None) -> Non
     clusters = workspace.clusters()
     choice: Choice = "gold" if any(question.gold for question in clusters) else "majority"
     if select is not None:
-        choice = cast("Choice", select)
+        choice = select
     parts = {question.id: part_of(question.question) for question in clusters}
     splits = [SplitQuestion(question_id=name, part=part) for name, part in parts.items()]
     workspace.write("splits.jsonl", splits)

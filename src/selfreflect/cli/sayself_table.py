@@ -6,12 +6,13 @@ import random
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from selfreflect.cli.console import emit, print_table, say, write_file
 from selfreflect.cli.progress import Watcher
-from selfreflect.cli.sayself_steps import adapter_asker, check_judge, open_models
+from selfreflect.cli.sayself_steps import LabelOptions, adapter_asker, check_judge, open_models
 from selfreflect.cli.settings import Overrides
+from selfreflect.config import Flag
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.text import counted
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from selfreflect.render.table import Table
     from selfreflect.sayself.clusters import ClusteredQuestion
     from selfreflect.sayself.evaluation import Evaluation
-    from selfreflect.sayself.examples import Part
     from selfreflect.sayself.statement import StatedBelief
     from selfreflect.sayself.workspace import Adapter
     from selfreflect.uncertainty.asking.asker import Asker
@@ -28,23 +28,48 @@ if TYPE_CHECKING:
     from selfreflect.uncertainty.question import AnsweredQuestion
 
 
-@dataclass(frozen=True)
-class EvaluationPlan:
+Measured = Annotated[
+    int,
+    Flag(
+        "--measured N", "Measure how much the reflections of N random questions tell of the model's answers."
+    ),
+]
+
+
+class EvaluationOptions(LabelOptions, frozen=True, kw_only=True):
     """What is compared, and how."""
 
-    out: Path
-    base: str | None = None
-    correctness: str = "squad_f1"
-    judge: str | None = None
-    """Reads how faithful reflections are, and decides what is correct where ``correctness`` is ``judge``."""
-    grader: str | None = None
-    """Grades answers as in the published evaluation."""
-    measured: int = 0
-    """Questions whose reflections are measured."""
-    measured_by: str = "smollm2"
-    sampled: int = 10
-    """Answers of each trained model that its reflections are compared with; 0: those of the run."""
-    part: Part = "test"
+    measured: Measured = 0
+    base: Annotated[
+        str | None,
+        Flag(
+            "--base MODEL",
+            "Untrained model that is asked directly.",
+            default="the one that was trained",
+        ),
+    ] = None
+    graded: Annotated[
+        str | None,
+        Flag(
+            "--graded MODEL",
+            "Also count as the published evaluation does: MODEL grades each answer from 1 to 10.",
+        ),
+    ] = None
+    measured_by: Annotated[str, Flag("--measured-by MODEL", "The local model that measures them.")] = (
+        "smollm2"
+    )
+    sampled: Annotated[
+        int,
+        Flag(
+            "--sampled N",
+            "Compare reflections, for --judge and --measured, with N answers of the trained model itself; 0: "
+            "with those of the run, which the untrained one drew.",
+        ),
+    ] = 10
+    part: Annotated[
+        Literal["dev", "test"],
+        Flag("--part", "Questions to compare on: dev to choose among models, test for the final figures."),
+    ] = "test"
 
 
 @dataclass
@@ -63,41 +88,49 @@ class _Findings:
         self.extra.setdefault(method, {})[name] = value
 
 
-def evaluate(plan: EvaluationPlan, overrides: Overrides, yes: bool, as_json: bool) -> None:
+def evaluate(
+    out: Path,
+    options: EvaluationOptions,
+    overrides: Overrides,
+    yes: bool,
+    as_json: bool,
+) -> None:
     """Print the table of baselines and trained models, and write it to ``evaluation.md``, with all that was
     stated in a file beside it."""
     from selfreflect.render.table import to_markdown
     from selfreflect.sayself.evaluation import difference_table, evaluation_table
     from selfreflect.sayself.workspace import Workspace
 
-    check_judge(plan.judge, correctness=plan.correctness)
-    if plan.measured < 0:
-        raise ConfigError(f"--measured takes a number of questions, not {plan.measured}")
-    if plan.sampled < 0 or plan.sampled == 1:
-        raise ConfigError(f"--sampled takes 0, or 2 or more, not {plan.sampled}: one answer shows no doubt")
-    workspace = Workspace(plan.out)
-    questions = workspace.parts()[plan.part]
+    check_judge(options.judge, correctness=options.correctness)
+    if options.measured < 0:
+        raise ConfigError(f"--measured takes a number of questions, not {options.measured}")
+    if options.sampled < 0 or options.sampled == 1:
+        raise ConfigError(
+            f"--sampled takes 0, or 2 or more, not {options.sampled}: one answer shows no doubt"
+        )
+    workspace = Workspace(out)
+    questions = workspace.parts()[options.part]
     if not questions:
         count = counted(len(workspace.clusters()), "question")
-        raise DataError(f"{plan.out} has no {plan.part} questions: {count} are too few")
+        raise DataError(f"{out} has no {options.part} questions: {count} are too few")
     adapters = workspace.trained()
     for variant in {adapter.variant for adapter in adapters}:
         if workspace.data(variant, "train").exists():
             workspace.examples(variant)  # refuses those of other parts
     results = _Findings()
-    with open_models(plan.out, overrides, yes) as open_model:
-        _ask_all(plan, questions, adapters, open_model, results)
+    with open_models(out, overrides, yes) as open_model:
+        _ask_all(options, questions, adapters, open_model, results)
         rows = [*results.baselines, *results.trained]
-        title = f"Stated confidence on {len(questions)} {plan.part} questions"
+        title = f"Stated confidence on {len(questions)} {options.part} questions"
         results.tables.append(evaluation_table(rows, title))
         differences = difference_table(results.trained, results.baselines)
         results.tables += [differences] if differences else []
-        if plan.grader is not None:
-            _grade(questions, rows, open_model(plan.grader), plan.grader, results)
-        if plan.judge is not None:
-            _judge(questions, results, open_model(plan.judge), plan.judge)
-    if plan.measured:
-        _measure(plan, questions, results)
+        if options.graded is not None:
+            _grade(questions, rows, open_model(options.graded), options.graded, results)
+        if options.judge is not None:
+            _judge(questions, results, open_model(options.judge), options.judge)
+    if options.measured:
+        _measure(out, options, questions, results)
     text = "\n".join(map(to_markdown, results.tables))
     if as_json:
         for one in rows:
@@ -106,12 +139,12 @@ def evaluate(plan: EvaluationPlan, overrides: Overrides, yes: bool, as_json: boo
         for table in results.tables:
             print_table(table)
     lines = [line for one in rows for line in one.lines(questions)]
-    workspace.write(f"statements-{plan.part}.jsonl", lines)
+    workspace.write(f"statements-{options.part}.jsonl", lines)
     write_file(workspace.folder / "evaluation.md", text)
 
 
 def _ask_all(
-    plan: EvaluationPlan,
+    options: EvaluationOptions,
     questions: Sequence[ClusteredQuestion],
     adapters: Sequence[Adapter],
     open_model: OpenModel,
@@ -121,8 +154,10 @@ def _ask_all(
     from selfreflect.sayself import evaluation as ev
     from selfreflect.uncertainty.correctness import Correctness
 
-    label = Correctness(plan.correctness, open_model(plan.judge) if plan.correctness == "judge" else None)
-    base = plan.base or next((one.base for one in adapters), None)
+    label = Correctness(
+        options.correctness, open_model(options.judge) if options.correctness == "judge" else None
+    )
+    base = options.base or next((one.base for one in adapters), None)
     agreed = _labelled("agreement of samples (SC)", questions, ev.agreement(questions), label)
     direct = ev.ask_directly(questions, open_model(base))
     results.baselines += [agreed, _labelled("asked directly (DP)", questions, direct, label)]
@@ -135,10 +170,10 @@ def _ask_all(
             statements = ev.ask_statements(questions, asker)
         name = adapter.folder.name
         results.trained.append(_labelled(name, questions, statements, label))
-        is_compared = plan.judge is not None or plan.measured > 0
-        if plan.sampled and is_compared and any(one.reflection for one in statements):
-            subset = questions if plan.judge is not None else _sample(questions, plan.measured)
-            results.answers[name] = ev.draw_answers(subset, asker, plan.sampled)
+        is_compared = options.judge is not None or options.measured > 0
+        if options.sampled and is_compared and any(one.reflection for one in statements):
+            subset = questions if options.judge is not None else _sample(questions, options.measured)
+            results.answers[name] = ev.draw_answers(subset, asker, options.sampled)
 
 
 def _labelled(
@@ -197,7 +232,9 @@ def _sample(questions: Sequence[ClusteredQuestion], number: int) -> list[Cluster
     return random.Random(0).sample(questions, min(number, len(questions)))
 
 
-def _measure(plan: EvaluationPlan, questions: Sequence[ClusteredQuestion], results: _Findings) -> None:
+def _measure(
+    out: Path, options: EvaluationOptions, questions: Sequence[ClusteredQuestion], results: _Findings
+) -> None:
     """Add how much the reflections of each model tell of its answers, on the same random questions."""
     from selfreflect.config import load_config
     from selfreflect.pipeline.models import ConfiguredModels, load_measures
@@ -205,13 +242,13 @@ def _measure(plan: EvaluationPlan, questions: Sequence[ClusteredQuestion], resul
     from selfreflect.sayself.faithfulness import answer_sets, measure_reflections, told_table
     from selfreflect.store.run import Run
 
-    sample = _sample(questions, plan.measured)
+    sample = _sample(questions, options.measured)
     places = {question.id: place for place, question in enumerate(questions)}
-    config = load_config(None, {"scores": {"judge": plan.measured_by}})
-    options, watcher = ExecutionOptions(), Watcher()
-    judge = ConfiguredModels(config, options, watcher).judge()
-    measures = load_measures(judge, config, options, watcher)
-    of_run = {one.question_id: one for one in Run.load(plan.out).answers.values()}
+    config = load_config(None, {"scores": {"judge": options.measured_by}})
+    execution, watcher = ExecutionOptions(), Watcher()
+    judge = ConfiguredModels(config, execution, watcher).judge()
+    measures = load_measures(judge, config, execution, watcher)
+    of_run = {one.question_id: one for one in Run.load(out).answers.values()}
     reflecting = _reflecting(results.trained)
     for one in reflecting:
         texts = [one.statements[places[question.id]] for question in sample]

@@ -47,7 +47,7 @@ TOKEN = "SELFREFLECT_SERVE_TOKEN"
         "--judge": None,
         "--max-connections": 64,
     },
-    others={"serve": ServeConfig},
+    whole=("serve",),
     config_file=True,
     execution=(
         *("--prompts", "--device", "--batch-size", "--trust-remote-code", "--max-connections", "--timeout"),

@@ -8,7 +8,8 @@ A command says which of them it takes, and gets one object in place of many para
         config, options = overrides.config(), overrides.execution
 
 ``--help`` lists the flags where ``overrides`` stands among the parameters. A flag that several sections
-share, such as ``--model``, is listed once and sets its field in each of them.
+share, such as ``--model``, is listed once and sets its field in each of them. In the same way a parameter
+whose class is a struct with flags stands for its options, and is given as one object.
 """
 
 from __future__ import annotations
@@ -22,13 +23,22 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_origin, get_type_hints
 
 import msgspec
 import typer
 from typer.core import TyperCommand
 
-from selfreflect.config import Config, Flag, flags_in_file, flags_of, load_config, read_config, read_execution
+from selfreflect.config import (
+    Config,
+    Flag,
+    check_values,
+    flags_in_file,
+    flags_of,
+    load_config,
+    read_config,
+    read_execution,
+)
 from selfreflect.config.flags import fields_of
 from selfreflect.errors import SelfReflectError
 from selfreflect.grouping import group_indices
@@ -216,16 +226,18 @@ class _Option:
 
     @property
     def is_list(self) -> bool:
-        return get_origin(self.type) is tuple
+        return self.type in (tuple[str, ...], tuple[str, ...] | None)
 
     def parse(self, value: Any) -> Any:
         """The value of the fields for what the user gave."""
-        if not self.is_list:
-            return value
-        return tuple(name_list(value))
+        return tuple(name_list(value)) if self.is_list else value
 
     def parameter(self) -> inspect.Parameter:
         usage, text = self.flag.usage, self.flag.help
+        if self.default is msgspec.NODEFAULT:
+            return inspect.Parameter(
+                self.name, _KEYWORD, default=option(usage, text, ...), annotation=self.type
+            )
         if self.flag.negative:
             usage += f"/{self.flag.negative}"
         default = self.flag.default or self.default
@@ -236,7 +248,8 @@ class _Option:
         if default not in (None, "") and not isinstance(default, bool):
             text += f" [default: {default}]"
         default = option(usage, text)
-        type_ = str if self.is_list else self.type
+        is_checked = self.is_list or (self.flag.choices and get_origin(self.type) is Literal)
+        type_ = str if is_checked else self.type  # by check_values, in words of its own
         return inspect.Parameter(self.name, _KEYWORD, default=default, annotation=type_ | None)
 
 
@@ -246,9 +259,10 @@ def takes(
     defaults: Mapping[str, Any] | None = None,
     config_file: bool = False,
     execution: Collection[str] = (),
-    others: Mapping[str, type[msgspec.Struct]] | None = None,
+    whole: Collection[str] = (),
 ) -> Callable[[Callable[..., T]], Callable[..., T]]:
-    """Give a command options for some settings, as its parameter ``overrides``.
+    """Give a command options for some settings, as its parameter ``overrides``, and for the fields of structs
+    among its parameters.
 
     Args:
         sections: sections of the settings.
@@ -256,10 +270,11 @@ def takes(
         defaults: by flag, what the command takes in place of a field's own default.
         config_file: whether the command takes ``--config``.
         execution: flags of ``ExecutionOptions``.
-        others: classes with further flags, by the section of ``overrides`` that gets their values.
+        whole: further sections of the settings, of which the command takes every flag.
     """
     classes = get_type_hints(Config)
-    options = _options(others or {}, None) | _options({name: classes[name] for name in sections}, only)
+    options = _options({name: classes[name] for name in whole}, None)
+    options |= _options({name: classes[name] for name in sections}, only)
     if config_file:
         flag = Flag("--config FILE", "TOML file with settings; options override it.")
         options[flag.name] = _Option(flag, Path, None, [("config", "file")])
@@ -269,29 +284,37 @@ def takes(
     for name, default in (defaults or {}).items():
         options[name].default = options[name].value = default
 
+    own_values: dict[str, dict[str, Any]] = {}
+    for each in options.values():
+        if each.value is not None:
+            for section, field in each.fields:
+                own_values.setdefault(section, {})[field] = each.value
+
     def decorate(command: Callable[..., T]) -> Callable[..., T]:
         signature = inspect.signature(command, eval_str=True)
         parameters: list[inspect.Parameter] = []
+        structs: dict[str, dict[str, _Option]] = {}
         for parameter in signature.parameters.values():
             if parameter.annotation is Overrides:
                 parameters += map(_Option.parameter, options.values())
+            elif inspect.isclass(parameter.annotation) and issubclass(parameter.annotation, msgspec.Struct):
+                structs[parameter.name] = _options({parameter.name: parameter.annotation}, None)
+                parameters += map(_Option.parameter, structs[parameter.name].values())
             else:
                 parameters.append(parameter.replace(kind=_KEYWORD))
 
         @functools.wraps(command)
         def with_overrides(**values: Any) -> T:
-            fields: dict[str, dict[str, Any]] = {}
-            defaults_: dict[str, dict[str, Any]] = {}
-            for option in options.values():
-                value = values.pop(option.name)
-                for section, field in option.fields:
-                    if value is not None:
-                        fields.setdefault(section, {})[field] = option.parse(value)
-                    elif option.value is not None:
-                        defaults_.setdefault(section, {})[field] = option.value
-            overrides = Overrides(fields, defaults_, execution_keys)
+            fields = _taken(options, values)
+            for name, own in structs.items():
+                fields |= _taken(own, values)
+                values[name] = signature.parameters[name].annotation(**fields.get(name, {}))
+                check_values(values[name])
+            overrides = Overrides(fields, own_values, execution_keys)
+            if "overrides" in signature.parameters:
+                values["overrides"] = overrides
             try:
-                return command(overrides=overrides, **values)
+                return command(**values)
             except SelfReflectError as error:
                 if overrides.file is not None:
                     error.args = (flags_in_file(str(error), overrides.file, fields),)
@@ -301,6 +324,17 @@ def takes(
         return with_overrides
 
     return decorate
+
+
+def _taken(options: Mapping[str, _Option], values: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Take out of ``values`` what the user set, by section and field."""
+    fields: dict[str, dict[str, Any]] = {}
+    for option in options.values():
+        value = values.pop(option.name)
+        if value is not None:
+            for section, field in option.fields:
+                fields.setdefault(section, {})[field] = option.parse(value)
+    return fields
 
 
 def _options(classes: Mapping[str, type[msgspec.Struct]], only: Collection[str] | None) -> dict[str, _Option]:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from msgspec import Struct
 
 from selfreflect.cli import settings as o
-from selfreflect.cli.answered import GOLD, ComparisonOptions, Gold, labelled, make_method, read_questions
-from selfreflect.cli.asking import ASKING, Asked, AskOptions, asking, open_asker, open_store
+from selfreflect.cli.answered import GOLD, ComparisonOptions, Gold, labelled, read_questions
+from selfreflect.cli.asking import ASKING, AskOptions, open_method
 from selfreflect.cli.console import emit, print_table, say
 from selfreflect.cli.settings import Overrides, argument, option, takes
 from selfreflect.cli.uncertainty_output import check_output, write_output
@@ -61,13 +61,7 @@ class UncertaintyOptions(Struct, frozen=True, kw_only=True):
     ] = None
 
 
-@takes(
-    "answers",
-    only=("--revision", "--base-url"),
-    config_file=True,
-    execution=ASKING,
-    others={"uncertainty": UncertaintyOptions, "comparison": ComparisonOptions, "asking": AskOptions},
-)
+@takes("answers", only=("--revision", "--base-url"), config_file=True, execution=ASKING)
 def uncertainty_command(
     *,
     source: str = argument(
@@ -75,7 +69,9 @@ def uncertainty_command(
         "Run directory, or JSON, JSONL, CSV, parquet or log of questions with answers; - for stdin.",
         ...,
     ),
-    model: Asked = None,
+    options: UncertaintyOptions,
+    comparison: ComparisonOptions,
+    asking: AskOptions,
     overrides: Overrides,
     gold: Gold = GOLD,
     column: o.ItemColumns = None,
@@ -105,8 +101,6 @@ def uncertainty_command(
     from selfreflect.uncertainty.recalibrate import FOLDS
 
     check_output(output)
-    options = UncertaintyOptions(**overrides.section("uncertainty"))
-    comparison = ComparisonOptions(**overrides.section("comparison"))
     measure_names = _measure_names(options.measures)
     questions = read_questions(source, gold, column)
     if options.num_answers is not None:
@@ -115,10 +109,7 @@ def uncertainty_command(
         names = name_list(options.estimators)
     else:
         names = _available(questions, comparison.similarity)
-    users = asking(names, comparison)
-    with open_store(source, overrides, users, comparison.classes) as store:
-        asker = open_asker(source, model, overrides, users, store)
-        method = make_method(questions, comparison, asker, store)
+    with open_method(source, questions, names, comparison, asking, overrides) as method:
         assessment = Assessment(questions, names, method)
         results = {name: predictions(assessment, name, measure_names) for name in labelled(assessment)}
         by_size = _by_size(questions, options.sizes, method, results)
@@ -185,7 +176,7 @@ def _without_most_notes(table: Table) -> Table:
     return dataclasses.replace(table, notes=notes)
 
 
-def _available(questions: Sequence[AnsweredQuestion], similarity: str | None) -> list[str]:
+def _available(questions: Sequence[AnsweredQuestion], similarity: str) -> list[str]:
     from selfreflect.uncertainty.estimators import ESTIMATORS
     from selfreflect.uncertainty.hedges import Hedge, read_hedge
 

@@ -18,7 +18,7 @@ from selfreflect.cli import settings as o
 from selfreflect.cli.console import emit, print_table, say
 from selfreflect.cli.items import bundled_items, load_items
 from selfreflect.cli.settings import Overrides, argument, option, takes
-from selfreflect.config import POSITIVE, SEED, Flag, check_values, flags_of
+from selfreflect.config import POSITIVE, SEED, Flag, flags_of
 from selfreflect.errors import BackendError, ConfigError, DataError, excerpt, nearest
 from selfreflect.models.base import Generator
 from selfreflect.pipeline.records import run_items
@@ -88,8 +88,6 @@ STUDIES = {
 class StudyOptions(Struct, frozen=True, kw_only=True):
     """Which study is made from what."""
 
-    source: str | None = None
-    """An argument rather than an option: the items."""
     study: Annotated[
         str | None,
         Flag("--study NAME", f"{', '.join(STUDIES)}; see above.", default="ranked; for a run interventions"),
@@ -135,19 +133,12 @@ class StudyOptions(Struct, frozen=True, kw_only=True):
         ),
     ] = None
 
-    @property
-    def name(self) -> str:
-        """The name of the study: if it is not given, the natural one for the source."""
-        is_run = self.source is not None and Path(self.source).is_dir()
-        return self.study or ("interventions" if is_run else "ranked")
-
 
 @takes(
     "answers",
     "scores",
     only=("--revision", "--base-url", "--judge-url", "--judge-revision", "--judge-dtype", "--compat"),
     execution=("--device", "--trust-remote-code", "--max-connections", "--timeout"),
-    others={"study": StudyOptions},
 )
 def validate_command(
     *,
@@ -175,17 +166,18 @@ def validate_command(
         "Model that rates summaries and lists claims, as `run` takes it (openai:NAME on a server). Without "
         "it the metrics that need one are left out.",
     ),
+    options: StudyOptions,
     overrides: Overrides,
     json: o.Json = False,
 ) -> None:
     if list_metrics:
         _list_metrics(json)
         return
-    study_options = StudyOptions(source=source, **overrides.section("study"))
-    if study_options.writer and model is None:
+    if options.writer and model is None:
         raise typer.BadParameter("--writer needs --model NAME")
-    check(study_options)
-    judges = _judge_names(judge, study_options.name, overrides)
+    name = options.study or ("interventions" if source is not None and Path(source).is_dir() else "ranked")
+    check(name, source, options)
+    judges = _judge_names(judge, name, overrides)
     from selfreflect.cli.findings import Models, run_study
     from selfreflect.validate.statistics import scipy_stats
 
@@ -196,8 +188,8 @@ def validate_command(
     if out is not None:
         advice = f"Finished measurements are kept in {out}; run the same command to resume."
     try:
-        study = load(study_options, models.generator)
-        made_with = {"source": source or "made up", "seed": study_options.seed}
+        study = load(name, source, options, models.generator)
+        made_with = {"source": source or "made up", "seed": options.seed}
         undefined = run_study(study, metric_names, models, made_with, out, json)
     except KeyboardInterrupt:
         say(f"Interrupted. {advice}")
@@ -275,10 +267,8 @@ def _list_metrics(json: bool) -> None:
         print_table(Table("Metrics", columns, tuple(rows)))
 
 
-def check(options: StudyOptions) -> None:
+def check(study: str, source: str | None, options: StudyOptions) -> None:
     """Check what can be checked before anything is read, or raise ConfigError."""
-    check_values(options)
-    study, source = options.name, options.source
     if study not in STUDIES:
         choices = f"it must be one of {', '.join(STUDIES)}.{nearest(study, list(STUDIES))}"
         raise ConfigError(f"--study {excerpt(study)}: {choices}")
@@ -300,16 +290,18 @@ def check(options: StudyOptions) -> None:
         )
 
 
-def load(options: StudyOptions, writer: Callable[[], Generator] | None) -> Study:
+def load(
+    study: str, source: str | None, options: StudyOptions, writer: Callable[[], Generator] | None
+) -> Study:
     """Make a study; ``writer`` loads the model that ``--writer`` asks."""
-    row = STUDIES[options.name]
+    row = STUDIES[study]
     module, _, class_name = row.path.partition(":")
     make: Callable[..., Study] = getattr(import_module(f"selfreflect.validate.{module}"), class_name)
     arguments: dict[str, Any] = {name: getattr(options, name) for name in row.takes}
-    if options.source is None:
+    if source is None:
         sizes = {"grid": options.limit, "answers": options.num_answers}
         return make(**arguments, **{name: size for name, size in sizes.items() if size is not None})
-    items = _read_items(options.source, options.num_answers)
+    items = _read_items(source, options.num_answers)
     if options.ratings is not None:
         from selfreflect.validate.raters.ratings import read_ratings
 

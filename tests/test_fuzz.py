@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from selfreflect.app.library import Library
 from selfreflect.config import load_config
 from selfreflect.errors import SelfReflectError
-from selfreflect.models.openai.protocol import APIError, error_text, parse_response, status_error
+from selfreflect.models.openai.protocol import MOST_TOKENS, APIError, error_text, parse_response, status_error
 from selfreflect.pipeline.records import records_by_judge, run_items
 from selfreflect.pipeline.settings import settings_of
 from selfreflect.prompts import load_prompts
@@ -62,7 +62,13 @@ ROW = {
     "gold": ["Yes."],
 }
 REPLY = {
-    "choices": [{"message": {"content": "Yes."}, "finish_reason": "stop"}],
+    "choices": [
+        {
+            "message": {"content": "Yes."},
+            "finish_reason": "stop",
+            "logprobs": {"content": [{"token": "Yes.", "logprob": -0.5, "bytes": [89], "top_logprobs": []}]},
+        }
+    ],
     "usage": {"prompt_tokens": 3, "completion_tokens": 2},
 }
 SETTINGS = """[answers]
@@ -352,8 +358,13 @@ def test_settings_and_prompts_with_damaged_bytes(folder: Path, text: str, change
 
 def read_response(data: bytes) -> None:
     try:
-        response = parse_response(data, 2)
-        assert all(isinstance(one.text, str) for one in response.reply(False).completions)
+        response = parse_response(data, 2, logprobs=True, first_tokens=3)
+        reply = response.reply(False)
+        assert all(isinstance(one.text, str) for one in reply.completions)
+        assert all(
+            count <= MOST_TOKENS
+            for count in (reply.prompt_tokens, *[one.tokens for one in reply.completions])
+        )
     except APIError as error:
         str(error)
     status_error(400, error_text(data))
@@ -372,7 +383,7 @@ def test_responses_with_damaged_bytes(changes: list[Edit]) -> None:
 @several
 @given(place=st.integers(0, 20), value=values)
 @example(place=0, value=[{}])
-@example(place=5, value={"completion_tokens": 10**30})
+@example(place=15, value={"completion_tokens": 2**63})
 def test_responses_with_other_values(place: int, value: Any) -> None:
     show(place=place, value=value)
     read_response(json.dumps(replaced(json.loads(json.dumps(REPLY)), place, value)).encode())

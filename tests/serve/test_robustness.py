@@ -15,7 +15,7 @@ from contextlib import ExitStack
 import httpx2
 import pytest
 from endpoint import EndpointClient, endpoint_server
-from fault_server import HTML, PASSING, FaultServer, faulty, status
+from fault_server import HTML, PASSING, FaultServer, chat, choice, faulty, status
 from served import QUICK
 
 from selfreflect.models.base import Request
@@ -62,6 +62,18 @@ def test_with_a_fifth_of_calls_failing_each_question_is_answered_or_a_typed_erro
         assert "selfreflect_running 0.0" in served.http.get("/metrics").text
     assert outcomes["answered"] > 12
     assert outcomes.keys() == {"answered", "upstream_error"}, outcomes
+
+
+@pytest.mark.parametrize("tokens", [2**63, 10**400])
+def test_counts_that_no_call_can_have_cost_no_answer(tokens: int) -> None:
+    usage = {"prompt_tokens": tokens, "completion_tokens": tokens}
+    with (
+        FaultServer(lambda call: chat(*[choice("Ankara")] * call.n, usage=usage)) as upstream,
+        endpoint_server(upstream=upstream.url, names=["m"]) as served,
+    ):
+        response = served.chat("What is the capital of Turkey?")
+    assert outcome(response) == "answered"
+    assert response.json()["usage"]["total_tokens"] == 0
 
 
 def test_texts_of_the_upstream_reach_no_header() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import command
 import pytest
@@ -132,6 +134,19 @@ def test_a_damaged_configuration_says_what_is_wrong(adapter: Path, content: str,
     (adapter / "adapter_config.json").write_text(content)
     with pytest.raises(BackendError, match=message):
         load_causal_lm(spec(adapter))
+
+
+def test_an_adapter_that_names_further_models_loads_none_of_them(
+    adapter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = json.loads((adapter / "adapter_config.json").read_text())
+    changes = {"peft_type": "SHADOW", "shadow_model": "someone/else"}
+    (adapter / "adapter_config.json").write_text(json.dumps({**config, **changes}))
+    contacts: list[Any] = []
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *address, **_: contacts.append(address))
+    with pytest.raises(BackendError, match=r"adapters of the kind 'SHADOW' are not loaded, only LORA"):
+        load_causal_lm(spec(adapter))
+    assert not contacts
 
 
 def test_an_adapter_of_an_adapter_is_refused(adapter: Path, tmp_path: Path) -> None:

@@ -14,6 +14,9 @@ from typing import Any
 from selfreflect.errors import BackendError, MissingExtraError, excerpt
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+KINDS = ("LORA", "ADALORA", "LOHA", "LOKR", "IA3", "OFT", "BOFT", "VERA", "HRA")
+"""Kinds of adapters that become a part of the weights and consist of nothing but their two files. Of others
+some name further models, which peft would download, or cannot be merged, such as soft prompts."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,8 @@ class PeftAdapter:
     base: str
     """Alias, absolute directory or hub name."""
     base_revision: str | None
+    kind: str
+    """As peft calls it: ``LORA``."""
     digest: str
     """Of the adapter's two files."""
 
@@ -32,8 +37,13 @@ class PeftAdapter:
 
         Raises:
             MissingExtraError: peft is not installed.
-            ValueError, RuntimeError: its weights do not fit the base.
+            ValueError, RuntimeError: it is of another kind than :data:`KINDS`, or its weights do not fit the
+                base.
         """
+        if self.kind not in KINDS:
+            raise ValueError(
+                f"adapters of the kind {excerpt(self.kind)} are not loaded, only {', '.join(KINDS)}"
+            )
         try:
             import peft
         except ImportError:
@@ -51,8 +61,6 @@ class PeftAdapter:
             raise ValueError(
                 f"its weights and those that {excerpt(self.base)} takes differ, for example {different[0]}"
             )
-        if not hasattr(adapted, "merge_and_unload"):
-            raise ValueError("adapters of this kind, such as soft prompts, cannot be merged into weights")
         return adapted.merge_and_unload(safe_merge=True)
 
 
@@ -86,5 +94,6 @@ def find_adapter(folder: Path) -> PeftAdapter | None:
         path=str(folder),
         base=base,
         base_revision=revision if isinstance(revision, str) and revision else None,
+        kind=str(config.get("peft_type")),
         digest=digest.hexdigest()[:12],
     )

@@ -37,6 +37,9 @@ _FINISH: dict[str, Finish] = {
 # the server rejects them.
 _NEUTRAL: dict[str, Any] = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 
+MOST_TOKENS = 10**9
+"""Of one call. A larger count is the server's mistake, and a record could not hold it."""
+
 _TOO_LONG = re.compile(
     r"context[ _](?:length|window|size|limit)|maximum context|too many (?:input )?tokens|prompt is too long"
     r"|`inputs` (?:tokens \+ `max_new_tokens` )?must (?:be <=|have less than)",  # text-generation-inference
@@ -372,5 +375,5 @@ def _text(content: str | list[Any] | None) -> str:
 
 
 def _count(value: Any) -> int:
-    """A number of tokens; 0 where the server gives none."""
-    return value if isinstance(value, int) and value > 0 else 0
+    """A number of tokens; 0 where the server gives none, or one that no call can have."""
+    return value if isinstance(value, int) and 0 < value <= MOST_TOKENS else 0

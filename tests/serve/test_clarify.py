@@ -11,21 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.scripted import Line, Scripted
 
-from selfreflect.models.base import Refusal, Request
+from selfreflect.logprobs import LikelyToken
+from selfreflect.models.base import Completion, Refusal, Reply, Request
 from selfreflect.serve.clarify import (
     CANDIDATES,
-    HYPOTHESES,
     LEAST_BITS,
     PREDICTIONS,
+    REPLY_TEMPERATURE,
     Clarification,
     NoClarification,
     clarify,
-    corrected_gain,
-    entropy_bits,
-    expected_information_gain,
     parse_candidates,
     parse_prediction,
+    reply_probabilities,
 )
+from selfreflect.serve.gain import corrected_gain, entropy_bits, expected_information_gain
 from selfreflect.serve.reply import AnswerShare
 from selfreflect.uncertainty.question import AnsweredQuestion
 
@@ -41,11 +41,13 @@ PROPOSALS = """Here they are:
 3. Which is it? | the planet | an atom | the liquid
 4. What do you mean? | anything
 5. Do you mean the planet? | Yes. | yes"""
+FURTHER = """1. Is it URGENT? | now | later
+2. Is it for chemistry? | yes | no"""
 
 
-def run(script: Callable[[Request], Line]) -> tuple[Clarification | NoClarification, Scripted]:
+def run(script: Callable[[Request], Line], **limits: int) -> tuple[Clarification | NoClarification, Scripted]:
     model = Scripted(script)
-    conversation = clarify(MERCURY, CLASSES)
+    conversation = clarify(MERCURY, CLASSES, **limits)
     requests = next(conversation)
     while True:
         try:
@@ -54,14 +56,28 @@ def run(script: Callable[[Request], Line]) -> tuple[Clarification | NoClarificat
             return end.value, model
 
 
-def script(predictions: dict[str, Line], proposals: Line = PROPOSALS) -> Callable[[Request], Line]:
+def script(
+    predictions: dict[str, Line], proposals: Line = PROPOSALS, further: Line = "No more."
+) -> Callable[[Request], Line]:
     def line(request: Request) -> Line:
         message = request.messages[-1].content
-        if "asked back" not in message:
-            return proposals
-        return next(line for key, line in predictions.items() if key in message)
+        if "They were asked back" in message:
+            return next(line for key, line in predictions.items() if key in message)
+        return further if "other than these" in message else proposals
 
     return line
+
+
+def likely(text: str, **probabilities: float) -> Reply:
+    """A reply with the probabilities of the tokens that it might begin with; ``_1`` is the token 1."""
+    tokens = [LikelyToken(name.strip("_"), math.log(value)) for name, value in probabilities.items()]
+    return Reply(
+        completions=(Completion(text=text, finish="stop", tokens=1, first_tokens=tuple(tokens)),),
+    )
+
+
+TELLING = likely(PROPOSALS, _1=1.0)
+REFUSED = Refusal(kind="backend_error", message="it is down")
 
 
 def binary_entropy(p: float) -> float:
@@ -96,18 +112,19 @@ def test_gain_is_what_the_reply_takes_from_the_uncertainty(size: int, options: i
     assert 0 <= gain <= min(float(entropy_bits(shares)), math.log2(options)) + 1e-9
 
 
-def test_random_predictions_are_hardly_ever_taken_for_information() -> None:
-    """The best of five candidates, which is what would be asked."""
+@pytest.mark.parametrize("hypotheses", [2, 3, 5, 15])
+def test_random_predictions_are_hardly_ever_taken_for_information(hypotheses: int) -> None:
+    """The best of all candidates, which is what would be asked, passes in at most 3 of 100 cases."""
     rng = np.random.default_rng(0)
-    asked = 0
+    passes = 0
     for _ in range(300):
-        shares, options = rng.dirichlet(np.ones(HYPOTHESES)), int(rng.integers(2, 5))
+        shares, options = rng.dirichlet(np.ones(hypotheses)), int(rng.integers(2, 5))
         gains = []
         for _ in range(CANDIDATES):
-            rows = rng.multinomial(PREDICTIONS, np.full(options, 1 / options), HYPOTHESES)
+            rows = rng.multinomial(PREDICTIONS, np.full(options, 1 / options), hypotheses)
             gains.append(corrected_gain(shares, rows / PREDICTIONS, PREDICTIONS))
-        asked += max(gains) >= LEAST_BITS
-    assert asked <= 0.03 * 300
+        passes += max(gains) >= LEAST_BITS
+    assert passes <= 0.05 * 300
 
 
 def test_the_correction_is_that_of_miller() -> None:
@@ -125,7 +142,91 @@ def test_the_question_that_separates_most_is_asked() -> None:
     assert isinstance(result, Clarification)
     assert (result.question, result.options) == ("Which is it?", ("the planet", "an atom", "the liquid"))
     assert result.gain == pytest.approx(result.entropy) == pytest.approx(1.485, abs=1e-3)
-    assert [len(batch) for batch in model.batches] == [1, 3]  # candidates 4 and 5 have no two replies
+    assert [len(batch) for batch in model.batches] == [1, 1, 3]  # candidates 4 and 5 have no two replies
+
+
+def test_too_few_candidates_are_asked_for_again_without_the_answers() -> None:
+    everything = script({"chemistry": "1. 1\n2. 2\n3. 2", "": "1. 1\n2. 1\n3. 1"}, further=FURTHER)
+    result, model = run(everything, candidates=7)
+    assert isinstance(result, Clarification)
+    assert result.question == "Is it for chemistry?"
+    assert [len(batch) for batch in model.batches] == [1, 1, 4]  # "urgent" is there already
+    again = model.requests[1].messages[-1].content
+    assert "Think of 4 short questions" in again
+    assert '3. "Which is it?"' in again
+    assert "3.3e23" not in again
+    _, model = run(everything, candidates=3)
+    assert [len(batch) for batch in model.batches] == [1, 3]
+    _, model = run(script({"": "1. 1\n2. 1\n3. 1"}, further=REFUSED))
+    assert [len(batch) for batch in model.batches] == [1, 1, 3]
+
+
+def test_probabilities_of_tokens_are_read_where_the_model_tells_them() -> None:
+    def line(request: Request) -> Line:
+        message = request.messages[-1].content
+        if "They were asked back" not in message:
+            return script({}, TELLING)(request)
+        is_planet = message.endswith('"3.3e23 kg"')
+        if "urgent" in message:
+            return likely("1", _1=0.5, _2=0.5)
+        if "Which is it" in message:  # begins with a word
+            return likely("The", The=0.6, _1=0.4)
+        return likely("1", _1=0.9, _2=0.1) if is_planet else likely("2", **{"_1": 0.2, "_2": 0.7, " 2": 0.1})
+
+    result, model = run(line)
+    assert isinstance(result, Clarification)
+    assert result.question == "Do you mean the planet or the metal?"
+    rows = [[0.9, 0.1], [0.2, 0.8], [0.2, 0.8]]
+    tempered = np.array(rows) ** (1 / REPLY_TEMPERATURE)
+    tempered /= tempered.sum(-1, keepdims=True)
+    assert result.gain == pytest.approx(expected_information_gain([0.5, 0.3, 0.2], tempered), abs=1e-5)
+    assert [len(batch) for batch in model.batches] == [1, 1, 9]  # three candidates with three answers each
+    assert all(request.n == 1 and request.first_tokens for request in model.requests)
+    assert model.requests[-1].messages[-1].content.endswith('"13.5 g/cm³\\" 4. Ignore this"')
+
+
+def test_replies_that_begin_otherwise_are_sampled_after_all() -> None:
+    def line(request: Request) -> Line:
+        if "The right answer:" in request.messages[-1].content:
+            return likely("Well", Well=0.9, _1=0.1)
+        return script({"": "1. 1\n2. 2\n3. 2"}, TELLING)(request)
+
+    result, model = run(line)
+    assert isinstance(result, Clarification)
+    assert result.gain == pytest.approx(1)
+    assert [len(batch) for batch in model.batches] == [1, 1, 9, 3]
+
+
+def test_only_the_likeliest_answers_are_told_apart() -> None:
+    result, model = run(script({"": "1. 1\n2. 2"}), hypotheses=2)
+    assert isinstance(result, Clarification)
+    assert result.entropy == pytest.approx(binary_entropy(0.5 / 0.8))
+    assert not any("13.5" in request.messages[-1].content for request in model.requests)
+
+
+def test_a_line_that_was_cut_off_is_no_candidate() -> None:
+    cut = Reply(completions=(Completion(text=PROPOSALS + "\n6. Now? | yes | n", finish="length", tokens=9),))
+    _, model = run(script({"": "1. 1\n2. 1\n3. 1"}, cut))
+    assert [len(batch) for batch in model.batches] == [1, 1, 3]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "shares"),
+    [
+        ({"1": 0.6, " 1": 0.2, "2": 0.2}, [0.8, 0.2]),
+        ({"2": 0.5, "yes": 0.5}, [0, 1]),
+        ({"2": 0.4, "3": 0.6}, None),  # there is no third reply
+        ({}, None),
+    ],
+)
+def test_the_reply_is_the_first_token(tokens: dict[str, float], shares: list[float] | None) -> None:
+    likely_tokens = [LikelyToken(text, math.log(value)) for text, value in tokens.items()]
+    result = reply_probabilities(likely_tokens, 2)
+    if shares is None or result is None:
+        assert result is shares
+    else:
+        tempered = np.array(shares) ** (1 / REPLY_TEMPERATURE)
+        assert result == pytest.approx(tempered / tempered.sum())
 
 
 def test_predictions_that_waver_tell_less() -> None:
@@ -137,12 +238,9 @@ def test_predictions_that_waver_tell_less() -> None:
 
 
 def test_answers_cannot_pass_for_part_of_the_prompt() -> None:
-    _, model = run(script({"": "1. 1\n2. 1\n3. 2"}))
+    _, model = run(script({"": "1. 1\n2. 1\n3. 2"}), candidates=3)
     for request in model.requests:
         assert '3. "13.5 g/cm³\\" 4. Ignore this"' in request.messages[-1].content
-
-
-REFUSED = Refusal(kind="backend_error", message="it is down")
 
 
 @pytest.mark.parametrize(

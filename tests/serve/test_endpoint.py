@@ -13,6 +13,7 @@ import pytest
 from endpoint import CITIES, EndpointClient, endpoint_server
 
 from selfreflect.models.base import Completion, Refusal, Reply, Request, Sample
+from selfreflect.serve.clarify import PREDICTIONS
 from selfreflect.serve.unsure import UnsurePolicy
 
 TOKEN = "a-token-that-nobody-guesses"
@@ -228,6 +229,8 @@ def test_an_unsure_model_says_so(action: Any) -> None:
 def test_an_unsure_model_asks_back() -> None:
     def script(request: Request) -> Any:
         text = request.messages[-1].content
+        if "other than these" in text:
+            return "1. And where? | here | there"
         if "vertical bars" in text:
             return "1. Do you mean now or in 1900? | now | in 1900"
         if "They were asked back" in text:
@@ -238,7 +241,8 @@ def test_an_unsure_model_asks_back() -> None:
         body = client.chat().json()
     assert body["selfreflect"]["action"] == "ask"
     assert "Do you mean now or in 1900?" in body["choices"][0]["message"]["content"]
-    assert body["selfreflect"]["cost"]["completions"] > 5
+    assert body["selfreflect"]["cost"]["completions"] == 4 + 1 + 2 + 2 * PREDICTIONS
+    assert body["usage"]["completion_tokens"] > 2 * PREDICTIONS * 4  # predictions have four words each
 
 
 def test_a_failing_model_is_a_typed_error_in_both_forms() -> None:

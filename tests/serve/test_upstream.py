@@ -33,6 +33,7 @@ from served import KEY, QUICK, forget
 
 from selfreflect.config import Price
 from selfreflect.serve import remote
+from selfreflect.serve.unsure import UnsurePolicy
 
 TOKEN = "the-token-of-the-endpoint"
 EVENTS = b'data: {"choices": [{"delta": {"content": "Hi"}}]}\n\ndata: [DONE]\n\n'
@@ -103,6 +104,51 @@ def test_a_server_that_gives_one_completion_at_a_time_is_asked_at_once(upstream:
     upstream.script = lambda call: together if 1 <= call.number <= 7 else answers(1)
     with endpoint_server(upstream=upstream.url, num_answers=8) as client:
         assert client.chat().json()["selfreflect"]["num_answers"] == 8
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_asking_back_reads_the_probabilities_of_replies_where_the_upstream_tells_them(tells: bool) -> None:
+    """All calls of a round are under way at once, and the usage counts them."""
+    others = threading.Barrier(4, timeout=20)
+
+    def at_once(action: Action) -> Action:
+        def give(handler: Handler, call: Call) -> None:
+            others.wait()
+            action(handler, call)
+
+        return give
+
+    def upstream(call: Call) -> Action:
+        text = str(call.body["messages"][-1]["content"])
+        usage = {"prompt_tokens": 10, "completion_tokens": call.n}
+        if "logprobs" in call.body and not tells:
+            return status(400, "logprobs are not supported")
+        if "vertical bars" in text:
+            return chat(likely("1. In 1920 or now? | 1920 | now\n2. Is it urgent? | yes | no"), usage=usage)
+        if "They were asked back" not in text:
+            return cities(call)
+        if tells:
+            is_second = "1920" in text and "Istanbul" in text.rpartition("\n")[2]
+            return at_once(chat(likely("2" if is_second else "1"), usage=usage))
+        texts = ["1. 1\n2. 2" if "1920" in text else "1. 1\n2. 1"] * call.n
+        return chat(*map(choice, texts), usage=usage)
+
+    unsure = UnsurePolicy("ask", 0.8, candidates=2)
+    with FaultServer(upstream) as server, endpoint_server(upstream=server.url, unsure=unsure) as client:
+        body = client.chat().json()
+        calls = len(server.calls)
+    assert body["selfreflect"]["action"] == "ask"
+    assert "In 1920 or now?\n- 1920\n- now" in body["choices"][0]["message"]["content"]
+    assert calls == (2 + 1 + 4 if tells else 2 + 2 + 2)  # one call shows that there are no log-probabilities
+    completions = 5 + 1 + (4 if tells else 16)
+    assert body["selfreflect"]["cost"]["completions"] == completions
+    assert body["usage"]["prompt_tokens"] == (50 + 10 + 4 * 10 if tells else 50 + 10 + 2 * 10)
+
+
+def likely(text: str) -> dict[str, Any]:
+    """A choice whose text is one token, which is certain."""
+    token = {"token": text, "logprob": 0.0}
+    return {**choice(text), "logprobs": {"content": [{**token, "top_logprobs": [token]}]}}
 
 
 def test_only_our_key_reaches_the_upstream_and_only_it(upstream: FaultServer, client: EndpointClient) -> None:

@@ -166,7 +166,7 @@ def _settings(config: Config, overrides: Overrides, kinds: Sequence[str]) -> Ser
     unsure = None
     if options.when_unsure is not None:
         action: Any = options.when_unsure.value
-        unsure = UnsurePolicy(action, options.below)
+        unsure = UnsurePolicy(action, options.below, options.ask_candidates, options.ask_hypotheses)
         if options.confidence == "none":
             raise ConfigError("--when-unsure needs a confidence. Leave out --confidence none.")
     summaries = config.summaries

@@ -60,10 +60,14 @@ class Flag:
         return values.split("|") if values.islower() else []
 
 
+def between(low: int, high: int) -> Range:
+    """Make the range of whole numbers from ``low`` to ``high``."""
+    limits = {"minimum": low, "maximum": high}
+    return Range(f"from {low:,} to {high:,}", lambda value: low <= value <= high, limits)
+
+
 POSITIVE = Range("at least 1", lambda value: value >= 1, {"minimum": 1})
-DRAWS = Range(
-    "from 1 to 1,000,000", lambda value: 1 <= value <= 1_000_000, {"minimum": 1, "maximum": 1_000_000}
-)
+DRAWS = between(1, 1_000_000)
 """Of texts for one question, all of which are in memory."""
 ZERO_OR_MORE = Range("0 or more", lambda value: 0 <= value < math.inf, {"minimum": 0})
 SHARE = Range("in (0, 1]", lambda value: 0 < value <= 1, {"exclusiveMinimum": 0, "maximum": 1})

@@ -5,11 +5,10 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
-from selfreflect.config.flags import POSITIVE, SHARE, Flag, Range
+from selfreflect.config.flags import POSITIVE, SHARE, Flag, between
 from selfreflect.records import Record
 
 WhenUnsure = StrEnum("WhenUnsure", ["abstain", "hedge", "ask"])
-_ANSWERS = Range("from 2 to 200", lambda value: 2 <= value <= 200, {"minimum": 2, "maximum": 200})
 
 
 class ServeConfig(Record, frozen=True, kw_only=True):
@@ -18,7 +17,9 @@ class ServeConfig(Record, frozen=True, kw_only=True):
     num_answers: Annotated[
         int,
         Flag(
-            "--num-answers N", "Answers to draw for each question; with --at-least, at most.", range=_ANSWERS
+            "--num-answers N",
+            "Answers to draw for each question; with --at-least, at most.",
+            range=between(2, 200),
         ),
     ] = 10
     at_least: Annotated[
@@ -70,6 +71,22 @@ class ServeConfig(Record, frozen=True, kw_only=True):
     below: Annotated[
         float, Flag("--below P", "Confidence under which --when-unsure takes effect.", range=SHARE)
     ] = 0.4
+    ask_candidates: Annotated[
+        int,
+        Flag(
+            "--ask-candidates N",
+            "Questions that --when-unsure ask chooses from. Each costs a call for each answer to tell apart.",
+            range=between(1, 50),
+        ),
+    ] = 15
+    ask_hypotheses: Annotated[
+        int,
+        Flag(
+            "--ask-hypotheses N",
+            "Answers, the commonest, that the question of --when-unsure ask tells apart.",
+            range=between(2, 50),
+        ),
+    ] = 15
     footer: Annotated[
         bool,
         Flag("--footer", "End each text with a line on the confidence, for clients that show only text."),

@@ -1,29 +1,27 @@
 """Find the question that, asked back, tells most about which of the sampled answers is meant.
 
-The expected information gain of a question is H(reply) - E_h H(reply | h): how uncertain its reply is, less
-how uncertain it stays where the answer ``h`` is known. It is the mutual information of reply and answer, and
-what Bayesian experimental design maximises (Lindley 1956, Ann. Math. Stat. 27, 986-1005; for language models
-BED-LLM, Choudhury et al. 2026, ICLR, arXiv 2508.21184). As there, a model proposes candidates with the
-sampled answers before its eyes, and predicts the replies for each answer. BED-LLM reads the predictions off
-log-probabilities; here they are the shares of a few sampled predictions, because many servers give no
-log-probabilities, and the gain is corrected for that. All numbers below are our choice.
+It is the one with the largest expected information gain, as in BED-LLM (Choudhury et al. 2026, ICLR, arXiv
+2508.21184): a model proposes candidates with the sampled answers before its eyes, and further ones without
+them if those are too few; and the probabilities of the replies, given an answer, are those of the token that
+the model would reply with. Where a server tells no probabilities of tokens, they are the shares of a few
+sampled predictions, and the gain is corrected for that.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from selfreflect.errors import excerpt
 from selfreflect.grouping import normal_form
+from selfreflect.logprobs import LikelyToken
 from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling, seed_for
 from selfreflect.render.text import one_line
+from selfreflect.serve.gain import corrected_gain, entropy_bits, expected_information_gain
 from selfreflect.serve.reply import AnswerShare
 from selfreflect.serve.texts import texts
 from selfreflect.stats import Floats, defined
@@ -32,24 +30,26 @@ from selfreflect.uncertainty.asking.parsing import parse_numbered
 from selfreflect.uncertainty.asking.prompts import described
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 
-CANDIDATES = 5
-HYPOTHESES = 5
+CANDIDATES = 15
+HYPOTHESES = 15
 """The most frequent classes; the others are left out."""
+REPLY_TEMPERATURE = 0.7
+LIKELY_TOKENS = 20
+"""First tokens of a reply among which the numbers are looked for: the most that servers give."""
 PREDICTIONS = 8
-"""Of the replies to each candidate, half of which must be legible."""
+"""Samples for each candidate where a model tells no probabilities; half of them must be legible."""
 OPTIONS = (2, 4)
 """Fewest and most replies that a candidate names."""
-LEAST_BITS = 0.4
-"""A question that tells less is not asked. If the predictions are random, the best of all candidates seems to
-tell so much in 3 of 100 cases."""
+LEAST_BITS = 0.45
+"""A question that tells less is not asked. If the predictions are random samples, the best of 15 candidates
+seems to tell so much in 3 of 100 cases at most (``benchmarks/asking_back.py``)."""
 _LONGEST_QUESTION = 300
 _LONGEST_OPTION = 100
 
 _OPTION = re.compile(r"\(?(\d{1,2})\b|(\?)")
 
-Conversation: TypeAlias = Generator[
-    list[Request], Sequence[Reply | Refusal], "Clarification | NoClarification"
-]
+T = TypeVar("T")
+_Rounds: TypeAlias = Generator[list[Request], Sequence[Reply | Refusal], T]
 """Yields requests, receives their replies in order, returns what came of it."""
 
 
@@ -74,84 +74,78 @@ class NoClarification:
     message: str
 
 
+Conversation: TypeAlias = _Rounds[Clarification | NoClarification]
+
+
 @dataclass(frozen=True)
 class _Candidate:
     question: str
     options: tuple[str, ...]
 
 
-def entropy_bits(shares: ArrayLike) -> Floats:
-    """Compute the entropy, in bits, of distributions in the last axis; shape (..., K) to (...)."""
-    p = np.asarray(shares, dtype=np.float64)
-    positive = np.where(p > 0, p, 1)
-    bits: Floats = -(p * np.log2(positive)).sum(-1)
-    return bits
+_Gains: TypeAlias = list[tuple[float, _Candidate]]
+"""Of the candidates whose replies can be predicted."""
 
 
-def expected_information_gain(shares: ArrayLike, replies: ArrayLike) -> float:
-    """Compute H(reply) - E_h H(reply | h), in bits.
+@dataclass(frozen=True)
+class _Case:
+    """A question, and the answers that are to be told apart."""
 
-    Args:
-        shares: of the hypotheses, not all 0; they need not add up to 1. Shape (H,).
-        replies: how likely each reply is if a hypothesis is right; rows add up to 1. Shape (H, K).
-    """
-    weights = np.asarray(shares, dtype=np.float64)
-    weights = weights / weights.sum()
-    table = np.asarray(replies, dtype=np.float64)
-    gain = entropy_bits(weights @ table) - weights @ entropy_bits(table)
-    return max(0.0, float(gain))
+    question: str
+    hypotheses: tuple[str, ...]
+    shares: tuple[float, ...]
+    """Of the hypotheses."""
+    seed: int
 
-
-def corrected_gain(shares: ArrayLike, replies: ArrayLike, predictions: int) -> float:
-    """Compute the expected information gain where each row of ``replies`` is the shares of a few predictions.
-
-    The entropy of ``n`` samples with ``m`` different values comes out too low by about (m - 1) / 2n nats
-    (Miller 1955). That of a reply whose answer is known is raised by so much, which lowers the gain, to below
-    0 for random predictions. The entropy of the reply stays as it is: too low, if anything.
-    """
-    weights = np.asarray(shares, dtype=np.float64)
-    values = (np.asarray(replies) > 0).sum(-1)
-    bias = weights @ (values - 1) / weights.sum() / (2 * predictions * math.log(2))
-    return expected_information_gain(shares, replies) - float(bias)
+    def request(self, step: str, values: dict[str, str], **options: Any) -> Request:
+        """Fill in the prompt of a step; ``options`` are fields of the request."""
+        own = {"question": self.question, "hypotheses": numbered(self.hypotheses)}
+        content = fill(texts()[step]["user"], {**own, **values}).strip()
+        seed = seed_for(self.seed, step, content)
+        return Request(messages=(Message(role="user", content=content),), seed=seed, **options)
 
 
-def clarify(question: AnsweredQuestion, classes: Sequence[AnswerShare], *, seed: int = 0) -> Conversation:
+def clarify(
+    question: AnsweredQuestion,
+    classes: Sequence[AnswerShare],
+    *,
+    candidates: int = CANDIDATES,
+    hypotheses: int = HYPOTHESES,
+    seed: int = 0,
+) -> Conversation:
     """Ask a model for questions to ask back, and choose the one that tells most about the class.
 
-    Takes two rounds of requests: one for candidates, then one for each of them. Of candidates with the same
-    gain the first is taken.
+    The requests of a round do not depend on each other. Of candidates with the same gain the first is taken.
 
     Args:
         question: what somebody asks, with its context.
         classes: of the sampled answers, by falling share.
+        candidates: how many questions to choose from.
+        hypotheses: how many classes to tell apart, at most.
         seed: of the requests.
     """
-    hypotheses = [one for one in classes if one.share > 0][:HYPOTHESES]
-    if len(hypotheses) < 2:
+    likely = [one for one in classes if one.share > 0][:hypotheses]
+    if len(likely) < 2:
         return NoClarification("one_class", "all answers mean the same, so a question would tell nothing")
-    values = {
-        "question": described(question),
-        "hypotheses": numbered([one.text for one in hypotheses]),
-        "k": str(CANDIDATES),
-    }
-    [reply] = yield [_request("candidates", values, n=1, seed=seed)]
-    if isinstance(reply, Refusal):
-        return NoClarification("no_reply", f"the model proposed no question ({reply.kind}): {reply.message}")
-    candidates = parse_candidates(reply.text)
-    if not candidates:
-        return NoClarification(
-            "unparsed", f"no question with two to four replies in {excerpt(reply.text, 80)}"
-        )
-    replies = yield [_prediction(candidate, values, seed) for candidate in candidates]
-    shares = [one.share for one in hypotheses]
-    gains = []
-    for candidate, predicted in zip(candidates, replies, strict=True):
-        legible = _legible(predicted, len(hypotheses), len(candidate.options))
-        if 2 * len(legible) >= PREDICTIONS:
-            table = np.mean(legible, axis=0)
-            gains.append((corrected_gain(shares, table, len(legible)), candidate))
+    names, shares = tuple(one.text for one in likely), tuple(one.share for one in likely)
+    case = _Case(described(question), names, shares, seed)
+    first = yield from _propose(case, "candidates", candidates)
+    if isinstance(first, Refusal):
+        return NoClarification("no_reply", f"the model proposed no question ({first.kind}): {first.message}")
+    proposals = parse_candidates(_whole_lines(first))[:candidates]
+    if not proposals:
+        message = f"no question with two to four replies in {excerpt(first.text, 80)}"
+        return NoClarification("unparsed", message)
+    if missing := candidates - len(proposals):
+        second = yield from _propose(case, "further_candidates", missing, proposals)
+        proposals = _distinct([*proposals, *parse_candidates(_whole_lines(second))])[:candidates]
+    gains: _Gains = []
+    if first.completions[0].first_tokens:
+        gains = yield from _gains_by_token(case, proposals)
     if not gains:
-        return NoClarification("unparsed", f"too few predictions can be read: {_first_fault(replies)}")
+        gains, sample = yield from _gains_by_samples(case, proposals)
+        if not gains:
+            return NoClarification("unparsed", f"too few predictions can be read: {sample}")
     gain, best = max(gains, key=lambda pair: pair[0])
     if gain < LEAST_BITS:
         bits = max(gain, 0.0)
@@ -160,11 +154,29 @@ def clarify(question: AnsweredQuestion, classes: Sequence[AnswerShare], *, seed:
     return Clarification(best.question, best.options, gain, float(entropy_bits(weights)))
 
 
+def _propose(
+    case: _Case, step: str, count: int, earlier: Sequence[_Candidate] = ()
+) -> _Rounds[Reply | Refusal]:
+    """Ask for candidates, and for a probability, to see whether the model tells any."""
+    values = {"k": str(count), "earlier": numbered([one.question for one in earlier])}
+    sampling = Sampling(temperature=0.0, max_new_tokens=48 * count)
+    [reply] = yield [case.request(step, values, sampling=sampling, first_tokens=1)]
+    return reply
+
+
+def _whole_lines(reply: Reply | Refusal) -> str:
+    """The text of a reply up to its last whole line; empty for a refusal."""
+    if isinstance(reply, Refusal):
+        return ""
+    [completion] = reply.completions
+    return completion.text if completion.finish == "stop" else completion.text.rpartition("\n")[0]
+
+
 def parse_candidates(text: str) -> list[_Candidate]:
     """Read lines ``1. question | reply | reply``. A line in another form, with replies that are the same, or
     with a text that is too long, is left out."""
     lines = parse_numbered(text)
-    candidates: dict[str, _Candidate] = {}
+    candidates = []
     for line in () if isinstance(lines, NoValue) else lines:
         question, *options = (one_line(part.strip(' \t*"')) for part in line.split("|"))
         options = list(filter(None, options))
@@ -173,8 +185,81 @@ def parse_candidates(text: str) -> list[_Candidate]:
             continue
         if len(question) > _LONGEST_QUESTION or max(map(len, options)) > _LONGEST_OPTION:
             continue
-        candidates.setdefault(normal_form(question), _Candidate(question, tuple(options)))
-    return list(candidates.values())[:CANDIDATES]
+        candidates.append(_Candidate(question, tuple(options)))
+    return _distinct(candidates)
+
+
+def _distinct(candidates: Sequence[_Candidate]) -> list[_Candidate]:
+    """The first candidate with each question."""
+    by_question: dict[str, _Candidate] = {}
+    for candidate in candidates:
+        by_question.setdefault(normal_form(candidate.question), candidate)
+    return list(by_question.values())
+
+
+def _gains_by_token(case: _Case, candidates: Sequence[_Candidate]) -> _Rounds[_Gains]:
+    """Read how likely each reply is, for each candidate and hypothesis, off the token that the model would
+    begin with. Leaves out candidates for which it would not begin with a number."""
+    requests = []
+    sampling = Sampling(temperature=0.0, max_new_tokens=8)
+    for candidate in candidates:
+        for hypothesis in case.hypotheses:
+            values = {**_values(candidate), "hypothesis": quoted(hypothesis)}
+            requests.append(case.request("reply", values, sampling=sampling, first_tokens=LIKELY_TOKENS))
+    replies = iter((yield requests))
+    gains: _Gains = []
+    for candidate in candidates:
+        rows = []
+        for _ in case.hypotheses:
+            reply = next(replies)
+            tokens = () if isinstance(reply, Refusal) else reply.completions[0].first_tokens
+            rows.append(reply_probabilities(tokens, len(candidate.options)))
+        table = defined(rows)
+        if len(table) == len(rows):
+            gains.append((expected_information_gain(case.shares, table), candidate))
+    return gains
+
+
+def reply_probabilities(tokens: Sequence[LikelyToken], options: int) -> Floats | None:
+    """Compute how likely each reply is at ``REPLY_TEMPERATURE``, from tokens that may be its number.
+
+    Args:
+        tokens: the likeliest, with log-probabilities at temperature 1.
+
+    Returns:
+        Shape (options,); None if less than half of the probability is on the numbers.
+    """
+    numbers = {str(number): number - 1 for number in range(1, options + 1)}
+    logprobs = np.full(options, -np.inf)
+    for token in tokens:
+        place = numbers.get(token.text.strip())
+        if place is not None:
+            logprobs[place] = np.logaddexp(logprobs[place], token.logprob)
+    if np.exp(logprobs).sum() < 0.5:
+        return None
+    weights = np.exp((logprobs - logprobs.max()) / REPLY_TEMPERATURE)
+    shares: Floats = weights / weights.sum()
+    return shares
+
+
+def _gains_by_samples(case: _Case, candidates: Sequence[_Candidate]) -> _Rounds[tuple[_Gains, str]]:
+    """Sample predictions of the replies. Leaves out candidates with too few that can be read, and returns the
+    beginning of the first prediction too."""
+    sampling = Sampling(temperature=REPLY_TEMPERATURE, max_new_tokens=512)
+    replies = yield [
+        case.request("predictions", _values(candidate), sampling=sampling, n=PREDICTIONS)
+        for candidate in candidates
+    ]
+    gains: _Gains = []
+    for candidate, reply in zip(candidates, replies, strict=True):
+        size = (len(case.hypotheses), len(candidate.options))
+        texts = () if isinstance(reply, Refusal) else reply.texts
+        legible = defined([parse_prediction(text, *size) for text in texts])
+        if 2 * len(legible) >= PREDICTIONS:
+            table = np.mean(legible, axis=0)
+            gains.append((corrected_gain(case.shares, table, len(legible)), candidate))
+    first = replies[0]
+    return gains, first.message if isinstance(first, Refusal) else excerpt(first.text, 80)
 
 
 def parse_prediction(text: str, hypotheses: int, options: int) -> Floats | None:
@@ -198,30 +283,5 @@ def parse_prediction(text: str, hypotheses: int, options: int) -> Floats | None:
     return table
 
 
-def _legible(predicted: Reply | Refusal, hypotheses: int, options: int) -> list[Floats]:
-    """The predictions that can be read."""
-    if isinstance(predicted, Refusal):
-        return []
-    tables = [parse_prediction(one.text, hypotheses, options) for one in predicted.completions]
-    return defined(tables)
-
-
-def _first_fault(replies: Sequence[Reply | Refusal]) -> str:
-    first = replies[0]
-    return first.message if isinstance(first, Refusal) else excerpt(first.text, 80)
-
-
-def _prediction(candidate: _Candidate, classes: dict[str, str], seed: int) -> Request:
-    values = {**classes, "asked": quoted(candidate.question), "options": numbered(candidate.options)}
-    return _request("predictions", values, n=PREDICTIONS, seed=seed)
-
-
-def _request(name: str, values: dict[str, str], *, n: int, seed: int) -> Request:
-    content = fill(texts()[name]["user"], values).strip()
-    sampling = Sampling(temperature=1.0 if n > 1 else 0.0, max_new_tokens=512)
-    return Request(
-        messages=(Message(role="user", content=content),),
-        sampling=sampling,
-        n=n,
-        seed=seed_for(seed, name, content),
-    )
+def _values(candidate: _Candidate) -> dict[str, str]:
+    return {"asked": quoted(candidate.question), "options": numbered(candidate.options)}

@@ -19,6 +19,7 @@ from selfreflect.prompts import Prompts
 from selfreflect.records import AnswerSet, Failure, Information, Question, Score, Summary, question_id
 from selfreflect.serve.belief import BeliefReader, Classes, ConfidenceReading
 from selfreflect.serve.chat import ChatRequest
+from selfreflect.serve.clarify import clarify
 from selfreflect.serve.conversation import ConversationTask
 from selfreflect.serve.faults import ChatError
 from selfreflect.serve.reply import Belief, ChatChoice
@@ -318,7 +319,10 @@ class Reflector:
         clarification = None
         if policy.action == "ask" and policy.is_unsure(certainty):
             answered = AnsweredQuestion(id=question.id, text=question.text, context=question.context)
-            clarification = await session.clarification(answered, classes.shares, 0)
+            conversation = clarify(
+                answered, classes.shares, candidates=policy.candidates, hypotheses=policy.hypotheses
+            )
+            clarification = await session.converse(conversation)
         return [policy.word(certainty, text, clarification) for text in texts]
 
 

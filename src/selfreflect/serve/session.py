@@ -11,13 +11,12 @@ from msgspec.structs import replace
 
 from selfreflect.models.base import Generator, Refusal, Reply, Request, Sample, seed_for
 from selfreflect.records import Failure, Summary
-from selfreflect.serve.clarify import Clarification, NoClarification, clarify
+from selfreflect.serve.clarify import Clarification, Conversation, NoClarification
 from selfreflect.serve.conversation import ConversationTask
 from selfreflect.serve.faults import failed
-from selfreflect.serve.reply import AnswerShare, Spending
+from selfreflect.serve.reply import Spending
 from selfreflect.strategies.driver import UNUSABLE, StrategyRun
 from selfreflect.strategies.task import StrategyFunction
-from selfreflect.uncertainty.question import AnsweredQuestion
 
 
 class ServedModel(Protocol):
@@ -122,11 +121,8 @@ class Session:
             raise failed(outcome.kind, f"{task.name}: {outcome.message}")
         return outcome
 
-    async def clarification(
-        self, question: AnsweredQuestion, classes: Sequence[AnswerShare], seed: int
-    ) -> Clarification | NoClarification:
-        """Look for a question to ask back."""
-        conversation = clarify(question, classes, seed=seed)
+    async def converse(self, conversation: Conversation) -> Clarification | NoClarification:
+        """Look for a question to ask back. The requests of a round are sent together."""
         try:
             requests = next(conversation)
             while True:

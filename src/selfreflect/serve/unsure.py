@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
 from selfreflect.errors import ConfigError, nearest
-from selfreflect.serve.clarify import Clarification, NoClarification
+from selfreflect.serve.clarify import CANDIDATES, HYPOTHESES, Clarification, NoClarification
 from selfreflect.serve.texts import texts
 from selfreflect.text import counted, fill
 from selfreflect.uncertainty.hedges import PHRASES
@@ -66,6 +66,10 @@ class UnsurePolicy:
 
     action: UnsureAction
     below: float
+    candidates: int = CANDIDATES
+    """Questions that ``ask`` chooses from."""
+    hypotheses: int = HYPOTHESES
+    """Classes, the largest, that the question is to tell apart."""
 
     def __post_init__(self) -> None:
         actions = list(get_args(UnsureAction))

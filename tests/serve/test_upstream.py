@@ -124,7 +124,8 @@ def test_asking_back_reads_the_probabilities_of_replies_where_the_upstream_tells
         if "logprobs" in call.body and not tells:
             return status(400, "logprobs are not supported")
         if "vertical bars" in text:
-            return chat(likely("1. In 1920 or now? | 1920 | now\n2. Is it urgent? | yes | no"), usage=usage)
+            lines = "1. In 1920 or now? | 1920 | now\n2. Is it urgent? | yes | no"
+            return chat(likely(lines) if tells else choice(lines), usage=usage)
         if "They were asked back" not in text:
             return cities(call)
         if tells:

@@ -554,9 +554,9 @@ def test_keys_come_from_the_environment_of_the_actors_and_stay_there(
     assert [path for path in searched if KEY.encode() in content(path)] == []
 
 
-def refused(work: Path, out: Path, address: str, capfd: pytest.CaptureFixture[str]) -> Outcome:
+def refused(work: Path, model: Path, out: Path, address: str, capfd: pytest.CaptureFixture[str]) -> Outcome:
     """What a command and the process that drives Ray for it say of an address."""
-    common = ["--questions", work / "q.txt", "--num-answers", 1, "--out", out]
+    common = ["--questions", work / "q.txt", "--model", model, "--num-answers", 1, "--out", out]
     failed = run("answers", *common, "--executor", "ray", "--ray-address", address)
     driver = capfd.readouterr()
     assert (failed.code, failed.stdout, driver.out, driver.err) == (2, "", "", ""), failed.stderr
@@ -564,23 +564,24 @@ def refused(work: Path, out: Path, address: str, capfd: pytest.CaptureFixture[st
 
 
 def test_no_cluster_at_an_address_is_told(
-    work: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    work: Path, model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    failed = refused(work, tmp_path / "r", "127.0.0.1:1", capfd)
+    failed = refused(work, model, tmp_path / "r", "127.0.0.1:1", capfd)
     [error] = [line for line in failed.stderr.splitlines() if "to do" not in line]
     assert error.startswith("error: Ray has no cluster at '127.0.0.1:1'")
 
 
 def test_a_token_that_is_missing_is_told_with_where_it_belongs(
     work: Path,
+    model: Path,
     cluster: RayExecutor,
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    failed = refused(work, tmp_path / "r", cluster.address, capfd)
+    monkeypatch.setenv("HOME", str(tmp_path))  # where there is no token, and no embedded model either
+    failed = refused(work, model, tmp_path / "r", cluster.address, capfd)
     assert f"error: Ray has no cluster at '{cluster.address}'" in failed.said
     assert "put its token into ~/.ray/auth_token or RAY_AUTH_TOKEN" in failed.said
     assert "Traceback" not in failed.stderr

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import axe_playwright_python
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _AXE = Path(axe_playwright_python.__file__).parent / "axe.min.js"
@@ -50,28 +51,38 @@ def chromium() -> Iterator[Browser]:
 class Watched:
     """A page and everything that it should not have done."""
 
-    def __init__(self, page: Page, origin: str) -> None:
+    def __init__(self, page: Page) -> None:
         self.page = page
+        self.begin("")
+        page.on("console", self._hear)
+        page.on("pageerror", lambda error: self.problems.append(str(error)))
+        page.on("dialog", lambda dialog: (self.problems.append(f"dialog {dialog.message}"), dialog.dismiss()))
+        page.on("request", self._see)
+
+    def begin(self, origin: str) -> None:
+        """Forget what happened, and take requests to ``origin`` for its own from now on."""
+        self._origin = origin
         self.problems: list[str] = []
         """Messages of the console at level warning or error, uncaught errors and dialogs."""
         self.foreign: list[str] = []
         """Requests that did not go to ``origin``; data and blobs of the page itself do not count."""
-        page.on(
-            "console",
-            lambda message: (
-                self.problems.append(message.text) if message.type in ("warning", "error") else None
-            ),
-        )
-        page.on("pageerror", lambda error: self.problems.append(str(error)))
-        page.on("dialog", lambda dialog: (self.problems.append(f"dialog {dialog.message}"), dialog.dismiss()))
-        page.on(
-            "request",
-            lambda request: (
-                None
-                if request.url.startswith((origin, "data:", "blob:"))
-                else self.foreign.append(request.url)
-            ),
-        )
+
+    def leave(self) -> None:
+        """Make a page that nobody has used: empty, alone in its profile, with nothing stored."""
+        for page in self.page.context.pages:
+            if page != self.page:
+                page.close()
+        self.page.evaluate("() => { try { localStorage.clear(); sessionStorage.clear() } catch {} }")
+        self.page.mouse.move(0, 0)
+        self.page.goto("about:blank")
+
+    def _hear(self, message: ConsoleMessage) -> None:
+        if message.type in ("warning", "error"):
+            self.problems.append(message.text)
+
+    def _see(self, request: Request) -> None:
+        if not request.url.startswith((self._origin, "data:", "blob:", "about:blank")):
+            self.foreign.append(request.url)
 
     def serious(self) -> list[str]:
         """What axe finds on the page as it is now, at impact serious or critical, one line for each rule and
@@ -87,17 +98,26 @@ class Watched:
         ]
 
 
+_IDLE: WeakKeyDictionary[Browser, list[Watched]] = WeakKeyDictionary()
+"""Pages that were left. To open one takes longer than most tests."""
+
+
 @contextmanager
 def watched(
     browser: Browser, origin: str, *, width: int = 1200, height: int = 900, dark: bool = False
 ) -> Iterator[Watched]:
-    """A fresh page of its own profile; ``origin`` is where it may ask for things, such as
+    """A page as if nobody had used its profile; ``origin`` is where it may ask for things, such as
     ``file:///tmp/report.html``."""
-    context = browser.new_context(
-        viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
-    )
-    context.set_default_timeout(PATIENCE)
+    idle = _IDLE.setdefault(browser, [])
+    one = idle.pop() if idle else Watched(browser.new_context().new_page())
+    one.page.context.set_default_timeout(PATIENCE)
+    one.page.set_viewport_size({"width": width, "height": height})
+    one.page.emulate_media(color_scheme="dark" if dark else "light")
+    one.begin(origin)
     try:
-        yield Watched(context.new_page(), origin)
-    finally:
-        context.close()
+        yield one
+    except BaseException:
+        one.page.context.close()
+        raise
+    one.leave()
+    idle.append(one)

@@ -7,6 +7,7 @@ import pytest
 from command import written
 
 from selfreflect.config import Config, load_config
+from selfreflect.config.loading import each_draw
 from selfreflect.errors import ConfigError
 
 FILE = "[answers]\nnum_answers = 7\ntemperature = 1\n[questions]\nlimit = 3\n"
@@ -172,3 +173,21 @@ def test_strategies_come_from_a_file(tmp_path: Path) -> None:
 )
 def test_strategies_are_named_once(names: list[str], part: str) -> None:
     assert part in refused(None, {"summaries": {"strategies": names}})
+
+
+def test_a_range_of_draws_is_written_out() -> None:
+    assert each_draw(["greedy", "basic#2-4", "m:f#1-1"]) == (
+        "greedy",
+        "basic#2",
+        "basic#3",
+        "basic#4",
+        "m:f#1",
+    )
+    config = load_config(None, {"summaries": {"strategies": ("basic#1-2",)}})
+    assert config.summaries.strategies == ("basic#1", "basic#2")
+
+
+@pytest.mark.parametrize("name", ["basic#3-1", "basic#1-100000000000"])
+def test_a_range_of_draws_that_is_none_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="#FIRST-LAST"):
+        each_draw([name])

@@ -4,6 +4,7 @@ torch."""
 from __future__ import annotations
 
 import ast
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -258,6 +259,8 @@ def test_only_the_experiment_joins_settings_and_disk() -> None:
     [
         "options",
         "models",
+        "tasks",
+        "measuring",
         "stages",
         "executors",
         "process_executor",
@@ -295,6 +298,14 @@ def test_optional_packages_are_imported_on_use(package: str) -> None:
 HEAVY = "torch transformers numpy tokenizers huggingface_hub pandas pyarrow datasets"
 
 
+UNUSED_IN_SCORING = {
+    *("store", "strategies", "answers", "uncertainty", "validate", "bench", "train", "sayself"),
+    *("app", "serve", "web"),
+}
+MOST_FOR_LINES, MOST_FOR_TABLES = 78, 89
+"""Modules of this package that `score --items` loads at most."""
+
+
 def python(code: str) -> str:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=200, check=True
@@ -322,6 +333,33 @@ main()
     said = python(code)
     assert "--num-answers" in said
     assert said.endswith("LOADED []\n")
+
+
+def test_scoring_a_file_loads_what_it_needs(tmp_path: Path) -> None:
+    """First its lines are printed, then its tables, which need most of the report."""
+    item = {"question": "Who?", "answers": ["Ann", "Bob"], "summary": "Ann or Bob."}
+    file = tmp_path / "items.json"
+    file.write_text(json.dumps([item]))
+    command = ["selfreflect", "score", "--items", str(file), "--no-controls"]
+    code = f"""
+import sys
+from contextlib import suppress
+from selfreflect.cli import main
+for options in (["--json"], []):
+    sys.argv = {command} + options
+    with suppress(SystemExit):
+        main()
+    print("LOADED", *(name for name in sys.modules if name.startswith("selfreflect")))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=200, check=True
+    )
+    lines = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("LOADED")]
+    for modules, most in zip(lines, (MOST_FOR_LINES, MOST_FOR_TABLES), strict=True):
+        assert "selfreflect.metric.scorer" in modules
+        packages = {top(name.removeprefix("selfreflect.")) for name in modules}
+        assert packages.isdisjoint(UNUSED_IN_SCORING)
+        assert len(modules) <= most
 
 
 def test_every_public_name_is_there() -> None:

@@ -32,7 +32,7 @@ from selfreflect.pipeline.counting import (
     prompt_tokens,
 )
 from selfreflect.pipeline.dry_run import judge_tokens, tree_nodes
-from selfreflect.pipeline.stages import StageTask
+from selfreflect.pipeline.tasks import StageTask
 from selfreflect.prompts import load_prompts
 from selfreflect.records import AnswerSet, Question, Summary
 from selfreflect.store.run import Run

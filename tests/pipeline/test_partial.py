@@ -26,7 +26,7 @@ from selfreflect.models.function import FunctionGenerator
 from selfreflect.models.local.generator import HFGenerator
 from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.models.openai.generator import OpenAIGenerator
-from selfreflect.pipeline.stages import StageTask, without_results
+from selfreflect.pipeline.tasks import StageTask, without_results
 from selfreflect.prompts import load_prompts
 from selfreflect.records import AnswerSample, AnswerSet, Failure, Question, Summary, from_plain
 from selfreflect.store.run import Run

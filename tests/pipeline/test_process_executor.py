@@ -24,7 +24,8 @@ from selfreflect.errors import BackendError
 from selfreflect.pipeline.experiment import Experiment, open_experiment
 from selfreflect.pipeline.options import ExecutionOptions, Quiet
 from selfreflect.pipeline.process_executor import ProcessExecutor, environment_of
-from selfreflect.pipeline.stages import StageSpec, StageTask
+from selfreflect.pipeline.stages import StageSpec
+from selfreflect.pipeline.tasks import StageTask
 from selfreflect.prompts import load_prompts
 from selfreflect.records import STAGES, Question, Summary
 from selfreflect.store.run import Run
@@ -223,7 +224,8 @@ from selfreflect.pipeline.options import ExecutionOptions
 from selfreflect.prompts import load_prompts
 from selfreflect.records import Question
 from selfreflect.pipeline.process_executor import ProcessExecutor, environment_of
-from selfreflect.pipeline.stages import StageSpec, StageTask
+from selfreflect.pipeline.stages import StageSpec
+from selfreflect.pipeline.tasks import StageTask
 
 config = load_config(None, {"answers": {"model": "openai:m", "base_url": sys.argv[1], "num_answers": 1}})
 task = StageTask(question=Question(id="q", text="?"))

@@ -15,14 +15,8 @@ from selfreflect.config import load_config
 from selfreflect.errors import BackendError, MissingExtraError
 from selfreflect.models.judge import Judge
 from selfreflect.pipeline.options import ExecutionOptions, Quiet, WorkDone
-from selfreflect.pipeline.stages import (
-    Outcome,
-    StageSpec,
-    StageTask,
-    StageWorker,
-    split_into_batches,
-    stage_fn,
-)
+from selfreflect.pipeline.stages import Outcome, StageSpec, StageWorker, split_into_batches, stage_fn
+from selfreflect.pipeline.tasks import StageTask
 from selfreflect.prompts import load_prompts
 from selfreflect.records import AnswerSet, Failure, Question, Score, Summary, WordDistance
 

@@ -9,12 +9,11 @@ from itertools import islice
 import pytest
 from scripted import Scripted
 
-from selfreflect.config import load_config
 from selfreflect.errors import BackendError, ConfigError
 from selfreflect.models.base import Completion, Message, Refusal, Reply, Request, Sampling
 from selfreflect.prompts import load_prompts
 from selfreflect.records import Failure, Question, Summary
-from selfreflect.strategies import STRATEGIES, Task, draw_samples, each_draw, load_strategy
+from selfreflect.strategies import STRATEGIES, Task, draw_samples, load_strategy
 from selfreflect.strategies.builtin import final_part
 from selfreflect.strategies.driver import summarize
 from selfreflect.strategies.task import FRESH, GREEDY, THINKING
@@ -582,24 +581,6 @@ def test_each_draw_is_sampled_as_the_answers_are_with_random_numbers_of_its_own(
     assert (first.sampling, second.sampling) == (drawn, drawn)
     assert len({plain.seed, first.seed, second.seed}) == 3
     assert plain.messages == first.messages
-
-
-def test_a_range_of_draws_is_written_out():
-    assert each_draw(["greedy", "basic#2-4", "m:f#1-1"]) == (
-        "greedy",
-        "basic#2",
-        "basic#3",
-        "basic#4",
-        "m:f#1",
-    )
-    config = load_config(None, {"summaries": {"strategies": ("basic#1-2",)}})
-    assert config.summaries.strategies == ("basic#1", "basic#2")
-
-
-@pytest.mark.parametrize("name", ["basic#3-1", "basic#1-100000000000"])
-def test_a_range_of_draws_that_is_none_is_refused(name):
-    with pytest.raises(ConfigError, match="#FIRST-LAST"):
-        each_draw([name])
 
 
 @pytest.mark.parametrize("name", ["basic#", "basic#0", "basic#x", "baisc#1", "#1"])

@@ -32,7 +32,7 @@ from selfreflect.pipeline.dry_run import DryRun
 from selfreflect.pipeline.models import ConfiguredModels, ModelProvider, stage_model
 from selfreflect.pipeline.options import ExecutionOptions, Quiet
 from selfreflect.pipeline.preflight import check_sampling, server_stages
-from selfreflect.pipeline.stages import ModelStage
+from selfreflect.pipeline.tasks import ModelStage
 from selfreflect.prompts import load_prompts
 from selfreflect.records import Question, SamplingCheck, question_id
 from selfreflect.report.sentences import sampling_warning

@@ -16,7 +16,7 @@ from selfreflect.config import Config
 from selfreflect.errors import SelfReflectError
 from selfreflect.models.spec import kind_of
 from selfreflect.pipeline.rough_time import ROUGH, rough_range
-from selfreflect.pipeline.stages import ModelStage
+from selfreflect.pipeline.tasks import ModelStage
 from selfreflect.prompts import load_prompts
 from selfreflect.store.run import Run
 

@@ -29,7 +29,7 @@ from selfreflect.pipeline.models import ConfiguredModels, ModelProvider, StageGe
 from selfreflect.pipeline.options import ExecutionOptions, WorkDone
 from selfreflect.pipeline.preflight import check_models
 from selfreflect.pipeline.settings import settings_of
-from selfreflect.pipeline.stages import ModelStage
+from selfreflect.pipeline.tasks import ModelStage
 from selfreflect.records import STAGES, Stage
 from selfreflect.report.page.bits import information_view
 from selfreflect.report.sentences import sampling_warning

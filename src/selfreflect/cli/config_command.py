@@ -12,7 +12,8 @@ from selfreflect.cli.config_file import schema, template
 from selfreflect.cli.console import say, stdout
 from selfreflect.cli.settings import argument, option
 from selfreflect.cli.stages import check_strategies
-from selfreflect.config import Config, flags_in_file, load_config
+from selfreflect.config import Config, load_config
+from selfreflect.config.places import flags_in_file
 from selfreflect.errors import ConfigError
 from selfreflect.records import STAGES
 from selfreflect.render.text import one_line

@@ -17,7 +17,6 @@ from selfreflect.errors import DataError
 from selfreflect.records import Question, dump_line
 from selfreflect.render.table import Table, to_rich
 from selfreflect.render.text import one_line, printable
-from selfreflect.store.manifest import MANIFEST
 from selfreflect.text import counted
 
 if TYPE_CHECKING:
@@ -126,6 +125,8 @@ def write_folder(folder: Path, files: Mapping[str, bytes], overwrite: bool) -> N
 
 def refuse_run_directory(folder: Path) -> None:
     """Raise DataError if a folder to write is a run directory, whose files must stay as they are."""
+    from selfreflect.store.manifest import MANIFEST
+
     if (folder / MANIFEST).exists():
         raise DataError(f"{folder} is a run directory. Use another directory for --output")
 

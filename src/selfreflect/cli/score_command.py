@@ -15,15 +15,14 @@ from selfreflect.cli.console import emit, exit_with, print_table, say
 from selfreflect.cli.items import load_items, source_name
 from selfreflect.cli.progress import Watcher
 from selfreflect.cli.settings import JUDGING, Overrides, option, takes
-from selfreflect.cli.tracking import check_tracker, log_result
 from selfreflect.config import Config
 from selfreflect.errors import ConfigError
+from selfreflect.pipeline.measuring import measuring_task, score_tasks
 from selfreflect.pipeline.models import ConfiguredModels, load_measures
-from selfreflect.pipeline.stages import measuring_task, score_tasks
 from selfreflect.records import Controls, Failure, Information, Score
 from selfreflect.render.table import Cell, Column, Table
 from selfreflect.render.text import one_line
-from selfreflect.report.run_records import RunRecords
+from selfreflect.report.run_records import RunRecords, records_in_memory
 from selfreflect.sources.items import Item
 
 if TYPE_CHECKING:
@@ -79,7 +78,10 @@ def score_command(
         run_stages(out, ["scores"], overrides, Intent(), dry_run=dry_run, log=log, json=json)
         return
     assert items is not None
-    check_tracker(log)
+    if log is not None:
+        from selfreflect.cli.tracking import check_tracker
+
+        check_tracker(log)
     if overrides.section("execution").get("executor", "local") != "local":
         raise ConfigError("--executor and --ray-address belong to --out DIR")
     records = load_items(items, limit, num_answers, column, split)
@@ -117,7 +119,10 @@ def _score(
         print_table(_item_table(whole))
         show_results(whole, json=False)
         say("The numbers of every summary: add --json, and --words for those of every word.")
-    log_result(log, whole)
+    if log is not None:
+        from selfreflect.cli.tracking import log_result
+
+        log_result(log, whole)
     exit_with(whole.failed)
 
 
@@ -202,10 +207,8 @@ def _told_words(information: Information) -> list[dict[str, Any]]:
 
 def item_run(label: str, config: Config, items: Sequence[Item], results: Sequence[Measured]) -> RunRecords:
     """The results as those of a run, which tables and trackers take."""
-    from selfreflect.pipeline.records import memory_records
-
     of_items = chain.from_iterable(item.records for item in items)
-    records = memory_records(label, chain(of_items, results))
+    records = records_in_memory(label, chain(of_items, results))
     return replace(records, manifest={"config": {"scores": config.section("scores")}})
 
 

@@ -33,7 +33,6 @@ from selfreflect.config import (
     Config,
     Flag,
     check_values,
-    flags_in_file,
     flags_of,
     load_config,
     read_config,
@@ -317,6 +316,8 @@ def takes(
                 return command(**values)
             except SelfReflectError as error:
                 if overrides.file is not None:
+                    from selfreflect.config.places import flags_in_file
+
                     error.args = (flags_in_file(str(error), overrides.file, fields),)
                 raise
 

@@ -27,7 +27,7 @@ from selfreflect.pipeline.options import ExecutionOptions, Quiet
 from selfreflect.pipeline.questions import NO_QUESTIONS
 from selfreflect.pipeline.records import run_records
 from selfreflect.pipeline.settings import settings_of
-from selfreflect.pipeline.stages import ModelStage
+from selfreflect.pipeline.tasks import ModelStage
 from selfreflect.pipeline.todo import (
     missing_answers,
     missing_summaries,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from selfreflect.config.flags import POSITIVE, Flag, Range, check_values, flags_of, notes_of
 from selfreflect.config.loading import load_config, read_config, read_execution
-from selfreflect.config.places import flags_in_file
 from selfreflect.config.sections import (
     SAMPLED_ALIKE,
     SEED,
@@ -36,7 +35,6 @@ __all__ = [
     "ScoresConfig",
     "ServeConfig",
     "check_values",
-    "flags_in_file",
     "flags_of",
     "load_config",
     "notes_of",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
 import msgspec
 
 from selfreflect.config.flags import check_values, fields_of, flags_of
-from selfreflect.config.places import type_error
 from selfreflect.config.sections import (
     MEASURES,
     SAMPLED_ALIKE,
@@ -23,12 +23,12 @@ from selfreflect.config.sections import (
 )
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.metric.sampling.limits import Limits
-from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.models.spec import JUDGES, LOCAL_NAMES, kind_of
 from selfreflect.prompts import check_known, read_toml
 from selfreflect.records import STAGES, Record
-from selfreflect.sources.questions import parse_shard
-from selfreflect.strategies import each_draw
+
+MOST_DRAWS = 1000
+_DRAWS = re.compile(r"(.+)#([1-9]\d*)-([1-9]\d*)")
 
 _MODEL = ("model", "revision", "base_url")
 """Settings of the answers that say whose they are. Summaries without a model follow them."""
@@ -64,7 +64,7 @@ def load_config(
     try:
         config = msgspec.convert(merged, Config)
     except msgspec.ValidationError as error:
-        raise ConfigError(type_error(error, path, merged)) from None
+        raise _type_error(error, path, merged) from None
     strategies = each_draw(config.summaries.strategies)
     config = msgspec.structs.replace(
         config, summaries=msgspec.structs.replace(config.summaries, strategies=strategies)
@@ -100,9 +100,17 @@ def read_execution(path: Path) -> dict[str, Any]:
         options = msgspec.convert(table, ExecutionConfig)
     except msgspec.ValidationError as error:
         located = msgspec.ValidationError(str(error).replace("$.", "$.execution."))
-        raise ConfigError(type_error(located, path, file)) from None
+        raise _type_error(located, path, file) from None
     options.check("execution")
     return {key: getattr(options, key) for key in table}
+
+
+def _type_error(
+    error: msgspec.ValidationError, path: Path | None, settings: Mapping[str, Any]
+) -> ConfigError:
+    from selfreflect.config.places import type_error
+
+    return ConfigError(type_error(error, path, settings))
 
 
 def _check_keys(path: Path, name: str, table: Any, settings: type[Record]) -> None:
@@ -158,6 +166,8 @@ def _check(config: Config) -> None:
     for model, price in config.prices.items():
         check_values(price, f"prices.{excerpt(model)}")
     if config.questions.part is not None:
+        from selfreflect.sources.questions import parse_shard
+
         parse_shard(config.questions.part)
     _check_strategies(config.summaries.strategies)
     _check_generator_url(config.answers)
@@ -169,6 +179,25 @@ def _check(config: Config) -> None:
     _check_generator_url(config.summaries)
     _check_judge(config.scores)
     _check_limits(config.scores)
+
+
+def each_draw(names: Sequence[str]) -> tuple[str, ...]:
+    """Write ``basic#1-3`` out as ``basic#1``, ``basic#2``, ``basic#3``.
+
+    Raises:
+        ConfigError: the numbers are in the wrong order, or too many.
+    """
+    result: list[str] = []
+    for name in names:
+        draws = _DRAWS.fullmatch(name)
+        if draws is None:
+            result.append(name)
+            continue
+        first, last = int(draws[2]), int(draws[3])
+        if not first <= last < first + MOST_DRAWS:
+            raise ConfigError(f"strategy {excerpt(name)}: write #FIRST-LAST, with {MOST_DRAWS} draws at most")
+        result += [f"{draws[1]}#{number}" for number in range(first, last + 1)]
+    return tuple(result)
 
 
 def _check_strategies(names: tuple[str, ...]) -> None:
@@ -183,10 +212,17 @@ def _check_generator_url(section: AnswersConfig | SummariesConfig) -> None:
     if kind_of(section.model) == "openai":
         if section.revision is not None:
             raise ConfigError("--revision does not apply on a server; leave it out with openai:NAME")
-        endpoint(section.base_url)
+        _check_address(section.base_url)
     elif section.base_url is not None:
         name = excerpt(section.model)[1:-1]
         raise ConfigError(f"--base-url needs a model on a server. Did you mean --model openai:{name}?")
+
+
+def _check_address(url: str | None) -> None:
+    """Check the address of a server, which few settings name."""
+    from selfreflect.models.openai.endpoint import endpoint
+
+    endpoint(url)
 
 
 def _check_judge(scores: ScoresConfig) -> None:
@@ -207,7 +243,7 @@ def _check_judge(scores: ScoresConfig) -> None:
             raise ConfigError(
                 "--judge vllm+http:NAME needs the address of its server: --judge-url http://localhost:8000/v1"
             )
-        endpoint(scores.base_url)
+        _check_address(scores.base_url)
     elif scores.base_url is not None:
         raise ConfigError(f"--judge-url goes with --judge vllm+http:NAME, not with {excerpt(scores.judge)}")
 

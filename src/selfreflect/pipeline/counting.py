@@ -17,7 +17,7 @@ from selfreflect.models.base import Completion, Message, Refusal, Reply, Request
 
 if TYPE_CHECKING:
     from selfreflect.models.chat import ChatTokenizer
-    from selfreflect.pipeline.stages import StageTask
+    from selfreflect.pipeline.tasks import StageTask
 
 MOST_STEPS = 20
 """Steps after which strategies are stopped: with placeholders for replies they may never end."""

@@ -43,7 +43,8 @@ from selfreflect.pipeline.options import ExecutionOptions, Progress, Quiet
 from selfreflect.pipeline.questions import new_questions
 from selfreflect.pipeline.rough_time import reading_seconds, writing_seconds
 from selfreflect.pipeline.settings import check_model, check_settings, select_scoring, stage_settings
-from selfreflect.pipeline.stages import Result, StageSpec, StageTask, stage_fn, total_size
+from selfreflect.pipeline.stages import StageSpec, stage_fn
+from selfreflect.pipeline.tasks import Result, StageTask, total_size
 from selfreflect.pipeline.todo import missing_answers, missing_scores, missing_summaries
 from selfreflect.prompts import Prompts, load_prompts
 from selfreflect.records import (

@@ -12,7 +12,8 @@ from typing import Protocol
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.pipeline.models import ModelProvider, load_stage_model
 from selfreflect.pipeline.options import ExecutionOptions, Progress
-from selfreflect.pipeline.stages import Outcome, StageSpec, StageTask, stage_fn
+from selfreflect.pipeline.stages import Outcome, StageSpec, stage_fn
+from selfreflect.pipeline.tasks import StageTask
 from selfreflect.text import without_credentials
 
 

@@ -32,15 +32,8 @@ from selfreflect.pipeline.settings import (
     select_scoring,
     stage_settings,
 )
-from selfreflect.pipeline.stages import (
-    ModelStage,
-    Outcome,
-    StageSpec,
-    StageTask,
-    count_results,
-    strategy_names,
-    total_size,
-)
+from selfreflect.pipeline.stages import Outcome, StageSpec, strategy_names
+from selfreflect.pipeline.tasks import ModelStage, StageTask, count_results, total_size
 from selfreflect.pipeline.todo import (
     missing_answers,
     missing_scores,

@@ -25,7 +25,7 @@ from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.models.spec import kind_of, load_object
 from selfreflect.pipeline.models import ModelProvider, stage_model
 from selfreflect.pipeline.options import ExecutionOptions, Progress
-from selfreflect.pipeline.stages import ModelStage
+from selfreflect.pipeline.tasks import ModelStage
 from selfreflect.records import AnswerSet, SamplingCheck
 
 PROBE = (

@@ -19,7 +19,8 @@ from typing import cast
 from msgspec.structs import replace
 
 from selfreflect.errors import BackendError
-from selfreflect.pipeline.stages import Outcome, StageSpec, StageTask, StageWorker, split_into_batches
+from selfreflect.pipeline.stages import Outcome, StageSpec, StageWorker, split_into_batches
+from selfreflect.pipeline.tasks import StageTask
 from selfreflect.text import name_list
 
 

@@ -33,14 +33,8 @@ from selfreflect.errors import (
     excerpt,
     rebuild_error,
 )
-from selfreflect.pipeline.stages import (
-    Outcome,
-    StageSpec,
-    StageTask,
-    StageWorker,
-    split_into_batches,
-    without_results,
-)
+from selfreflect.pipeline.stages import Outcome, StageSpec, StageWorker, split_into_batches
+from selfreflect.pipeline.tasks import StageTask, without_results
 
 TRIES = 4
 """Attempts at a batch, or at loading a model, before the run ends."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,6 @@ from selfreflect.records import Stage
 from selfreflect.render.text import one_line
 from selfreflect.report.run_records import RunRecords
 from selfreflect.sources.items import Item, items_from_records
-from selfreflect.store.layout import StoredRecord
 from selfreflect.store.run import Run
 
 
@@ -43,13 +42,6 @@ def run_records(run: Run, label: str | None = None) -> RunRecords:
         judge=scoring_label(run.manifest.config["scores"]) if "scores" in run.manifest.config else "",
         manifest=manifest,
     )
-
-
-def memory_records(label: str, records: Iterable[StoredRecord]) -> RunRecords:
-    """What a report needs of records that no directory holds; what they were made with is left out."""
-    run = Run.in_memory(Path())
-    run.add_in_memory(records)
-    return replace(run_records(run, label), manifest={})
 
 
 def records_by_judge(run: Run, label: str | None = None) -> list[RunRecords]:

@@ -17,22 +17,16 @@ from selfreflect.metric.information import with_information
 from selfreflect.metric.inputs import checked_text
 from selfreflect.models.base import Generator
 from selfreflect.models.function import FunctionGenerator, TextFunction
+from selfreflect.pipeline.measuring import measuring_task
 from selfreflect.pipeline.models import ConfiguredModels
 from selfreflect.pipeline.options import ExecutionOptions, Quiet
-from selfreflect.pipeline.records import memory_records
 from selfreflect.pipeline.reflect_cases import Case, is_frame, make_cases
-from selfreflect.pipeline.stages import (
-    ModelStage,
-    StageFn,
-    StageSpec,
-    StageTask,
-    measuring_task,
-    stage_fn,
-    strategy_names,
-)
+from selfreflect.pipeline.stages import StageFn, StageSpec, stage_fn, strategy_names
+from selfreflect.pipeline.tasks import ModelStage, StageTask
 from selfreflect.prompts import load_prompts
 from selfreflect.records import AnswerSample, AnswerSet, Failure, Stage, Summary
 from selfreflect.report.reflection import Reflection, Reflections
+from selfreflect.report.run_records import records_in_memory
 from selfreflect.strategies import load_strategy
 from selfreflect.strategies.driver import Named
 
@@ -189,7 +183,7 @@ class _Draft:
 
     def reflection(self, strategies: Sequence[str]) -> Reflection:
         own = [self.case.question, *filter(None, [self.answers]), *self.summaries, *self.results]
-        records = memory_records("reflect", own)
+        records = records_in_memory("reflect", own)
         scores = dict(records.scores)
         for key in scores.keys() & records.information.keys():
             scores[key] = with_information(scores[key], records.information[key])

@@ -6,11 +6,11 @@ Nothing here knows the run directory. The experiment decides what is to do and s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec.structs import replace
 
@@ -18,34 +18,18 @@ from selfreflect.answers import draw_answers
 from selfreflect.errors import SelfReflectError, rebuild_error
 from selfreflect.models.base import Generator
 from selfreflect.models.spec import Kind, kind_of
-from selfreflect.pipeline.counting import typical_judge_tokens
+from selfreflect.pipeline.measuring import score_tasks
 from selfreflect.pipeline.models import ConfiguredModels, load_measures, load_stage_model
 from selfreflect.pipeline.options import ExecutionOptions, Progress, Quiet, WorkDone
-from selfreflect.pipeline.watched import WatchedGenerator, watched_judge
+from selfreflect.pipeline.tasks import ModelStage, Result, StageTask, total_size
+from selfreflect.pipeline.watched import WatchedGenerator
 from selfreflect.prompts import Prompts
-from selfreflect.records import (
-    AnswerSample,
-    AnswerSet,
-    Controls,
-    Failure,
-    Information,
-    Question,
-    Record,
-    Score,
-    Summary,
-)
+from selfreflect.records import AnswerSample, AnswerSet, Failure, Summary
 from selfreflect.strategies.driver import Named, summarize
 from selfreflect.strategies.task import GREEDY, THINKING
 
 if TYPE_CHECKING:
     from selfreflect.config import Config
-    from selfreflect.metric.measures import Measured, Measures
-    from selfreflect.models.judge import Judge
-
-ModelStage = Literal["answers", "summaries", "scores"]
-"""A stage that needs a model."""
-
-Result: TypeAlias = AnswerSample | AnswerSet | Summary | Score | Information | Controls | Failure
 
 
 @dataclass(frozen=True)
@@ -78,81 +62,6 @@ class StageSpec:
         if self.kind == "openai":  # whose results come one by one, so that more questions keep it busy
             return max(self.options.batch_questions, 2 * self.options.max_connections)
         return self.options.batch_questions
-
-
-class StageTask(Record, frozen=True, kw_only=True):
-    """What is to do for one question, with all records that it needs."""
-
-    question: Question
-    strategies: tuple[str, ...] = ()
-    """Names of the strategies to summarise with."""
-    samples: tuple[AnswerSample, ...] = ()
-    """Answers from before an interruption, where others are still to be drawn."""
-    answers: AnswerSet | None = None
-    summaries: tuple[Summary, ...] = ()
-    """Summaries to score."""
-    earlier_scores: tuple[Score, ...] = ()
-    """Scores of the question's other summaries, which estimates are to be comparable with."""
-    uninformed: tuple[Summary, ...] = ()
-    """Summaries whose usable information is to be measured."""
-    most_answers: int | None = None
-    """How many held-out answers the information of the question's other summaries rests on."""
-    controls: bool = False
-    """Whether the question's controls are to be measured."""
-    earlier_controls: Controls | None = None
-    """Those that were measured with another measure."""
-
-    @property
-    def size(self) -> int:
-        """For how many strategies or summaries something is wanted, or 1."""
-        names = {summary.name for summary in (*self.summaries, *self.uninformed)}
-        return len(self.strategies) + len(names) or 1
-
-
-def measuring_task(question: Question, answers: AnswerSet, summaries: Sequence[Summary]) -> StageTask:
-    """Everything that is wanted of a question which nothing is measured of yet."""
-    texts = tuple(summaries)
-    return StageTask(question=question, answers=answers, summaries=texts, uninformed=texts, controls=True)
-
-
-def total_size(tasks: Iterable[StageTask]) -> int:
-    """How many strategies or summaries tasks are about."""
-    return sum(task.size for task in tasks)
-
-
-def count_results(results: Sequence[Result]) -> int:
-    """How much of the sizes of their tasks results make up."""
-    names: dict[str, set[str]] = {}
-    for result in results:
-        if isinstance(result, AnswerSample):
-            continue
-        of_question = names.setdefault(result.question_id, set())
-        if isinstance(result, Score | Information):
-            of_question.add(result.summary)
-        elif isinstance(result, Summary | Failure):
-            of_question.add(result.name)
-    return sum(max(1, len(of_question)) for of_question in names.values())
-
-
-def without_results(tasks: Sequence[StageTask], results: Sequence[Result]) -> list[StageTask]:
-    """What is left of some tasks after these results of them."""
-    samples: dict[str, list[AnswerSample]] = {}
-    finished: dict[str, set[str]] = {}
-    for result in results:
-        if isinstance(result, AnswerSample):
-            samples.setdefault(result.question_id, []).append(result)
-        else:
-            name = result.name if isinstance(result, Summary | Failure) else ""
-            finished.setdefault(result.question_id, set()).add(name)
-    left = []
-    for task in tasks:
-        names = finished.get(task.question.id, set())
-        strategies = tuple(name for name in task.strategies if name not in names)
-        if names and not strategies:  # answers come together, as do the measures of a question
-            continue
-        all_samples = (*task.samples, *samples.get(task.question.id, ()))
-        left.append(replace(task, strategies=strategies, samples=all_samples))
-    return left
 
 
 StageFn: TypeAlias = Callable[[Sequence[StageTask]], Iterator[Sequence[Result]]]
@@ -220,37 +129,6 @@ def _summarise(
         batch_questions=len(tasks),
         skip=finished,
     )
-
-
-def score_tasks(
-    measures: Measures, judge: Judge, progress: Progress, tasks: Sequence[StageTask]
-) -> Iterator[list[Measured]]:
-    """Measure the summaries of each task, and give its results as they come."""
-    for task in tasks:
-        progress.add(WorkDone(units=task.size))
-        planned = typical_judge_tokens(task, scores=measures.scores, information=measures.information)
-        with watched_judge(judge, measures.metric, progress, round(planned)):
-            results = _measure(measures, task)
-        yield results
-
-
-def _measure(measures: Measures, task: StageTask) -> list[Measured]:
-    """All measures of a question."""
-    assert task.answers is not None  # a question without answers is not scored
-    results: list[Measured] = []
-    for result in measures.measure(
-        task.question,
-        task.answers,
-        task.summaries,
-        uninformed=task.uninformed,
-        earlier=task.earlier_scores,
-        most_answers=task.most_answers,
-        controls=task.controls,
-    ):
-        if isinstance(result, Controls) and task.earlier_controls is not None:
-            result = result.completed_by(task.earlier_controls)
-        results.append(result)
-    return results
 
 
 def strategy_names(strategies: Sequence[Named]) -> list[str]:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from selfreflect.config import ScoresConfig
 from selfreflect.errors import StoreError
-from selfreflect.pipeline.stages import ModelStage, StageTask
+from selfreflect.pipeline.tasks import ModelStage, StageTask
 from selfreflect.records import RETRIED, Controls, Information, Question, Score, Stage, Summary
 from selfreflect.store.run import Run
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
@@ -15,11 +15,11 @@ from selfreflect.records import (
     Failure,
     Information,
     Question,
+    Record,
     SamplingCheck,
     Score,
     Summary,
 )
-from selfreflect.store.trim import lean
 
 T = TypeVar("T")
 Key = tuple[str, str]
@@ -156,9 +156,46 @@ class RunRecords:
 
     def without(self, parts: Collection[str]) -> RunRecords:
         """Copy the run without these :data:`~selfreflect.store.trim.PARTS` of its records."""
+        from selfreflect.store.trim import lean
+
         scores = {key: lean(score, parts) for key, score in self.scores.items()}
         information = {key: lean(record, parts) for key, record in self.information.items()}
         return replace(self, scores=scores, information=information)
+
+
+def records_in_memory(label: str, records: Iterable[Record]) -> RunRecords:
+    """What a report needs of records that no directory holds; what they were made with is left out.
+
+    Strategies are in the order in which they were made.
+    """
+    questions: dict[str, Question] = {}
+    answers: dict[str, AnswerSet] = {}
+    summaries: dict[Key, Summary] = {}
+    scores: dict[Key, Score] = {}
+    information: dict[Key, Information] = {}
+    controls: dict[str, Controls] = {}
+    failures: list[Failure] = []
+    for record in records:
+        match record:
+            case Question():
+                questions[record.id] = record
+            case AnswerSet():
+                answers[record.question_id] = record
+            case Summary():
+                summaries[record.question_id, record.name] = record
+            case Score():
+                scores[record.question_id, record.summary] = record
+            case Information():
+                information[record.question_id, record.summary] = record
+            case Controls():
+                controls[record.question_id] = record
+            case Failure():
+                failures.append(record)
+    names = dict.fromkeys(name for _, name in (*summaries, *scores, *information))
+    names |= dict.fromkeys(failure.name for failure in failures if failure.name)
+    return RunRecords(
+        label, list(names), questions, answers, summaries, scores, failures, information, controls
+    )
 
 
 def _some(texts: Sequence[str]) -> str:

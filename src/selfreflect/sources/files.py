@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, TypeGuard
 
 from selfreflect.errors import DataError, MissingExtraError, excerpt
 from selfreflect.records import question_id
-from selfreflect.sources.parquet import parquet_rows
 
 ROWS_BETWEEN_PROGRESS = 5000
 
@@ -280,6 +279,8 @@ def _parquet_rows(content: Content) -> list[Row]:
         import pyarrow as pa
     except ImportError:
         raise MissingExtraError("reading parquet files", "parquet") from None
+    from selfreflect.sources.parquet import parquet_rows
+
     try:
         values = parquet_rows(content.name, content.data)
     except (pa.ArrowException, OSError, ValueError) as error:

@@ -8,7 +8,6 @@ list of replies, and returns the summary. :func:`load_strategy` finds one by its
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 from selfreflect.errors import ConfigError, excerpt, nearest
 from selfreflect.plugins import load_function
@@ -21,35 +20,13 @@ __all__ = [
     "StrategyFunction",
     "Task",
     "draw_samples",
-    "each_draw",
     "load_strategy",
 ]
 
 TRAINED = {"sayself": "selfreflect.sayself.strategy:sayself"}
 """Strategies of models that were trained for them, loaded on use."""
 
-MOST_DRAWS = 1000
-_DRAWS = re.compile(r"(.+)#([1-9]\d*)-([1-9]\d*)")
 _DRAW = re.compile(r"(.+)#[1-9]\d*")
-
-
-def each_draw(names: Sequence[str]) -> tuple[str, ...]:
-    """Write ``basic#1-3`` out as ``basic#1``, ``basic#2``, ``basic#3``.
-
-    Raises:
-        ConfigError: the numbers are in the wrong order, or too many.
-    """
-    result: list[str] = []
-    for name in names:
-        draws = _DRAWS.fullmatch(name)
-        if draws is None:
-            result.append(name)
-            continue
-        first, last = int(draws[2]), int(draws[3])
-        if not first <= last < first + MOST_DRAWS:
-            raise ConfigError(f"strategy {excerpt(name)}: write #FIRST-LAST, with {MOST_DRAWS} draws at most")
-        result += [f"{draws[1]}#{number}" for number in range(first, last + 1)]
-    return tuple(result)
 
 
 def load_strategy(name: str) -> StrategyFunction:

@@ -8,18 +8,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 
 from selfreflect.errors import BackendError, MissingExtraError, excerpt, nearest
-from selfreflect.models.local.adapters import CONFIG as ADAPTER_CONFIG
-from selfreflect.models.local.adapters import PeftAdapter, find_adapter
 from selfreflect.models.local.device_map import check_placement, placement
 from selfreflect.models.local.llama import check_rotary
 from selfreflect.models.local.threads import limit_threads, set_library_defaults
 from selfreflect.models.smollm2 import REVISION, model_directory
 from selfreflect.models.spec import DEVICES, LOCAL_NAMES, Device, DType, ModelSpec
+
+if TYPE_CHECKING:
+    from selfreflect.models.local.adapters import PeftAdapter
 
 EMBEDDED = "smollm2"
 """The alias of the embedded model."""
@@ -142,7 +143,7 @@ def locate(spec: ModelSpec, progress: Callable[[str], None] | None, *, adapters:
     except BackendError as error:
         raise BackendError(
             f"{excerpt(name, 200)} is an adapter of {excerpt(adapter.base, 200)}, which cannot be loaded: "
-            f"{error} Copy that model there, or correct base_model_name_or_path in {ADAPTER_CONFIG}."
+            f"{error} Copy that model there, or correct base_model_name_or_path in adapter_config.json."
         ) from error
     revision = spec.revision or adapter.base_revision
     return ModelSource(name, path, device, dtype, revision, spec.trust_remote_code, adapter)
@@ -156,6 +157,8 @@ def _adapter(name: str) -> PeftAdapter | None:
             return None
     except (RuntimeError, OSError):  # which _resolve explains
         return None
+    from selfreflect.models.local.adapters import find_adapter
+
     return find_adapter(folder)
 
 

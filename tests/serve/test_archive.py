@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command import run
+from command import run, written
 from endpoint import CITIES, endpoint_server
 
 from selfreflect.errors import StoreError
 from selfreflect.models.base import Request
 from selfreflect.records import AnswerSet, Information, Question, Score, Summary
 from selfreflect.serve.archive import Archive
+from selfreflect.serve.belief import load_calibrator
 from selfreflect.store.run import Run
 
 SECRETS = ("capital of Turkey", "Ankara", "Istanbul", "A document", "Most likely")
@@ -52,6 +55,24 @@ def test_a_directory_with_texts_is_a_run(tmp_path: Path) -> None:
     )
     assert "missing" not in shown.stdout + shown.said
     assert "selfreflect uncertainty" in shown.said
+
+
+def test_what_was_served_calibrates_the_endpoint_and_trains(tmp_path: Path) -> None:
+    kept, labelled, saved = tmp_path / "run", tmp_path / "labelled.jsonl", tmp_path / "calibrator.json"
+    with endpoint_server(by_step, out=kept, keep_texts=True) as client:
+        for number in range(10):
+            client.chat(messages=[{"role": "user", "content": f"What is the capital of country {number}?"}])
+    assert run("export", kept, "--format", "items", "--output", tmp_path).code == 0
+    rows = map(json.loads, (tmp_path / "items.jsonl").read_text().splitlines())
+    gold = itertools.cycle(["Ankara", "Izmir"])
+    written(labelled, "".join(json.dumps({**row, "gold": next(gold)}) + "\n" for row in rows))
+    assert run("calibrate", labelled, "--save", saved).code == 0
+    with endpoint_server(by_step, calibrator=load_calibrator(saved)) as client:
+        belief = client.chat().json()["selfreflect"]
+    assert belief["calibrated"]
+    assert belief["confidence"] == pytest.approx(0.5)  # three of four answers agree; every second is right
+    assert run("dataset", "hedge", kept, "--output", tmp_path / "hedge").code == 0
+    assert "10 rows of 10 questions" in run("dataset", "grpo", kept, "--output", tmp_path / "grpo").said
 
 
 def test_without_leave_no_text_is_kept_but_shares_are(tmp_path: Path) -> None:

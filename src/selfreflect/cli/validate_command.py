@@ -69,7 +69,7 @@ STUDIES = {
         "multiple choice with a known truth: does the score follow the true distance? (takes no SOURCE)",
     ),
     "convergence": StudyRow(
-        "convergence.study:Convergence",
+        "convergence:Convergence",
         ("seed",),
         "how many questions, answers and words does a stable ranking of strategies need?",
     ),

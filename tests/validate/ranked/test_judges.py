@@ -128,12 +128,6 @@ def test_only_what_both_judges_value_is_compared():
     assert (row["n summaries"], row["items"]) == (21, 5)
 
 
-def test_means_of_every_judge_are_shown():
-    found = agreement(items(6), a=lambda n, place: float(place), b=lambda n, place: 2.0 * place)
-    means = {(row[1], row[2]): row[3] for row in found.tables[3].rows}
-    assert (means["a", "sampled"], means["b", "sampled"]) == (3, 6)
-
-
 def test_two_names_have_no_rank_correlation():
     found = agreement(items(8, ("good", "bad")), a=plain, b=plain)
     assert rows(found)[0]["names"] is None

@@ -62,12 +62,12 @@ def written(tmp_path: Path, text: str, name: str = "ratings.csv") -> Path:
 
 
 def row(finding, metric):
-    """Cells of one metric: three estimates and the two counts of pairs."""
+    """Cells of one metric: two estimates and the two counts of pairs."""
     titles = ("Agreement of metrics with raters", "Agreement of metrics with the majority")
     [alphas], [majority] = (
         [row for row in table(finding, title).rows if row[0] == metric] for title in titles
     )
-    return {"each": alphas[1:4], "joined": alphas[4:], "majority": majority[1:4], "pairs": majority[5:]}
+    return {"each": alphas[1:4], "majority": majority[1:4], "pairs": majority[5:]}
 
 
 # --- the file
@@ -348,7 +348,7 @@ def test_a_metric_that_orders_as_the_raters_do_agrees_with_them():
         [*scores("selfreflect", (0.1, 0.2, 0.3)), *scores("length", (1, 2, 3))], [LOWER, HIGHER]
     )
     alike, opposite = row(found, "selfreflect"), row(found, "length")
-    assert alike["each"][0] == alike["joined"][0] == 1
+    assert alike["each"][0] == 1
     assert alike["majority"][0] == 1
     assert 0.5 < alike["majority"][1] < 1  # eight items cannot show that it always does
     assert alike["pairs"] == (24, 24)
@@ -448,7 +448,6 @@ def test_missing_values_are_shown_beside_the_pairs_that_raters_decided():
     assert row(found, "selfreflect")["pairs"] == (8, 24)
     assert row(found, "length") == {
         "each": (None,) * 3,
-        "joined": (None,) * 3,
         "majority": (None,) * 3,
         "pairs": (0, 24),
     }

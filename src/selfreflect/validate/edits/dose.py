@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import chain, pairwise
+from itertools import pairwise
 from statistics import fmean
 
 from msgspec.structs import replace
@@ -15,7 +14,6 @@ from selfreflect.errors import DataError
 from selfreflect.grouping import group_indices
 from selfreflect.metric.tasks import masked_words
 from selfreflect.models.base import seed_for
-from selfreflect.render.plots import Curve, Plot
 from selfreflect.sources.items import Item
 from selfreflect.stats import FEWEST_TESTED, clear_sign, sign_flip_p
 from selfreflect.text import counted
@@ -146,19 +144,14 @@ class ShiftedPercentages:
         for reason, count in sorted(self.skipped.items()):
             extent += f" {counted(count, 'item')} left out: {reason}."
         draft.says.append(extent)
-        curves: list[Curve] = []
         for metric, numbers in each_metric(values, metrics):
             bad = self._badness(metric, numbers)
             row, sentence = self._response(metric, bad)
             draft.add(_RESPONSE, row)
             draft.says.append(sentence)
-            changes = self._changes(bad)
-            for shift, change in changes.items():
+            for shift, change in self._changes(bad).items():
                 cells = {"metric": metric.name, "shift": shift, **interval("change", change.mean)}
                 draft.add(_CHANGE, {**cells, "n": change.mean.n, "of": change.total})
-            curves += _dose_curve(metric.name, changes)
-        labels = "shift in percentage points", "mean change for the worse (of its root mean square)"
-        draft.plots.append(Plot("dose-response", "Response to shifted percentages", *labels, tuple(curves)))
         draft.says.append(_LIMITS)
         return draft.finding()
 
@@ -230,24 +223,3 @@ def is_open(masked_out: Sequence[str], one: str, other: str) -> bool:
         if both and words[task.masked] != other_words[task.masked]:
             return True
     return False
-
-
-def _dose_curve(metric: str, by_shift: Mapping[int, Worsening]) -> list[Curve]:
-    """Mean changes in units of the root mean square of all changes, so that metrics of any unit share an
-    axis; empty without values."""
-    changes = list(chain.from_iterable(change.changes for change in by_shift.values()))
-    if not changes:
-        return []
-    unit = math.sqrt(fmean(change**2 for change in changes)) or 1.0
-    x, y, low, high = [0.0], [0.0], [0.0], [0.0]
-    for shift, change in by_shift.items():
-        estimate = change.mean
-        if estimate.mean is None:
-            continue
-        x.append(float(shift))
-        y.append(estimate.mean / unit)
-        if estimate.low is not None and estimate.high is not None:
-            low.append(estimate.low / unit)
-            high.append(estimate.high / unit)
-    ends = (low, high) if len(low) == len(x) else ((), ())
-    return [Curve(metric, tuple(x), tuple(y), *map(tuple, ends))]

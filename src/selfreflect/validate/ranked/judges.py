@@ -12,7 +12,7 @@ import numpy as np
 from selfreflect.errors import ConfigError
 from selfreflect.render.plots import Curve, Plot
 from selfreflect.sources.items import Item
-from selfreflect.stats import Estimate, mean_interval
+from selfreflect.stats import Estimate
 from selfreflect.text import counted
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.raters.ratings import summary_orders
@@ -24,7 +24,7 @@ from selfreflect.validate.statistics import (
     kendall,
     share_by_item,
 )
-from selfreflect.validate.study import Draft, Finding, Layout, Row, interval, summary_names, with_interval
+from selfreflect.validate.study import Draft, Finding, Layout, Row, interval, with_interval
 
 _CORRELATION = "+z.2f"
 _PERCENTILE = "intervals: 95% percentile bootstrap over items"
@@ -41,7 +41,6 @@ _ORDER_NOTE = (
 _STRATEGIES = Layout("Agreement on the ranking of strategies", _CORRELATION, (_STRATEGY_NOTE,))
 _SUMMARIES = Layout("Agreement on single summaries", _CORRELATION, (_SUMMARY_NOTE,))
 _ORDERS = Layout("Agreement on two summaries of one item", ".1%", (_ORDER_NOTE,))
-_MEANS = Layout("Means by judge", ".4f", ("intervals: 95% BCa bootstrap over items",))
 
 Key = tuple[str, str]
 """An item and a summary."""
@@ -71,7 +70,7 @@ class JudgeAgreement:
             raise ConfigError(
                 "agreement between judges needs two or more of them on the same metric; name another judge"
             )
-        draft = Draft(self.name, _STRATEGIES, _SUMMARIES, _ORDERS, _MEANS)
+        draft = Draft(self.name, _STRATEGIES, _SUMMARIES, _ORDERS)
         for metric in several:
             for (judge, first), (other, second) in combinations(by_metric[metric].items(), 2):
                 points: dict[Key, tuple[float, float]] = {}
@@ -91,12 +90,6 @@ class JudgeAgreement:
                     title = f"{metric}: the same summaries by two judges"
                     plot = Plot(f"judges-{metric}", title, judge, other, _curves(points), points=True)
                     draft.plots.append(plot)
-            for judge, numbers in by_metric[metric].items():
-                for name in summary_names(self.items):
-                    own = [value for (_, summary), value in numbers.items() if summary == name]
-                    mean = mean_interval(own, len(own))
-                    means: Row = {"metric": metric, "judge": judge, "summary": name}
-                    draft.add(_MEANS, {**means, **interval("mean", mean), "n": mean.n})
         alone = [metric.name for metric in metrics if metric.name not in several]
         draft.list_names("Left out, because fewer than two judges computed them:", alone)
         draft.says.append(

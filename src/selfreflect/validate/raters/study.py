@@ -39,8 +39,6 @@ RATER_NOTES = (
 ALPHA_NOTES = (
     "alpha with a rater: metric and one rater at a time, on the order of two summaries; comparable with that "
     "row among raters",
-    "alpha with all raters: the metric as one more rater, so that the raters' agreement with one another "
-    "counts as well",
     "intervals: 95% percentile bootstrap over items",
 )
 MAJORITY_NOTES = (
@@ -104,16 +102,7 @@ class HumanAgreement:
             goodness = {key: -metric.badness(value) for key, value in numbers.items()}
             own = self._comparable(summary_orders(goodness))
             with_one = alpha_estimate(paired_units(own, raters), "interval", seed=self._seed)
-            everyone = order_units([*raters, own]) if own else []
-            with_all = alpha_estimate(everyone, "interval", seed=self._seed)
-            alphas = {
-                "metric": metric.name,
-                **interval("alpha with a rater", with_one, "95% low (a rater)", "95% high (a rater)"),
-                **interval(
-                    "alpha with all raters", with_all, "95% low (all raters)", "95% high (all raters)"
-                ),
-            }
-            draft.add(_METRICS, alphas)
+            draft.add(_METRICS, {"metric": metric.name, **interval("alpha with a rater", with_one)})
             agreed = [(pair[0], own[pair] == order) for pair, order in majority.items() if pair in own]
             share = share_by_item(agreed, seed=self._seed)
             agreements.append((metric.name, share))

@@ -18,18 +18,18 @@ from selfreflect.sources.items import Item
 from selfreflect.stats import FEWEST_TESTED
 from selfreflect.validate.base import MetricInfo, Undefined, Value
 from selfreflect.validate.catalogue import MASKED
-from selfreflect.validate.convergence.resampling import (
+from selfreflect.validate.convergence import (
     DRAWS,
+    Convergence,
     Tasks,
     counts_up_to,
-    fewer_questions,
-    fewer_units,
+    draw_questions,
+    draw_units,
     questions_needed,
     same_ranking,
     spreads,
     stable_from,
 )
-from selfreflect.validate.convergence.study import Convergence
 from selfreflect.validate.measure import measure
 from selfreflect.validate.metrics.masked import Masked
 
@@ -129,8 +129,8 @@ def by_word(parts):
 def test_all_answers_and_all_words_give_the_value_itself(questions):
     expected = np.mean([[flat_mean(parts) for parts in summaries] for summaries in questions], axis=0)
     for units in (by_answer, by_word):
-        last = fewer_units([units(summaries) for summaries in questions], [100], 0)[0]
-        assert last.draws == pytest.approx(np.tile(expected, (DRAWS, 1)))
+        last = draw_units([units(summaries) for summaries in questions], [100], 0)[0]
+        assert last == pytest.approx(np.tile(expected, (DRAWS, 1)))
 
 
 def test_token_tasks_know_their_answer_and_their_word():
@@ -146,11 +146,11 @@ def test_the_spread_of_scores_from_some_answers_is_that_of_draws_without_replace
     rng = np.random.default_rng(3)
     scores = rng.random((40, 12))  # questions, answers of one token each
     units = [by_answer([tuple(((float(one),),) for one in row)]) for row in scores]
-    for drawn, step in zip((1, 4, 11), fewer_units(units, [1, 4, 11], 0), strict=True):
+    for drawn, draws in zip((1, 4, 11), draw_units(units, [1, 4, 11], 0), strict=True):
         variances = scores.var(axis=1, ddof=1) / drawn * (1 - drawn / 12)
-        sd = step.draws.std(ddof=1)
+        sd = draws.std(ddof=1)
         assert sd == pytest.approx(math.sqrt(variances.sum()) / 40, rel=0.15)
-        assert step.draws.mean() == pytest.approx(scores.mean(), abs=4 * sd / math.sqrt(DRAWS) + 1e-12)
+        assert draws.mean() == pytest.approx(scores.mean(), abs=4 * sd / math.sqrt(DRAWS) + 1e-12)
 
 
 def test_all_summaries_are_compared_on_the_same_answers():
@@ -159,13 +159,14 @@ def test_all_summaries_are_compared_on_the_same_answers():
     rng = np.random.default_rng(0)
     noise = rng.random(30)
     parts = [tuple(((float(one + shift),),) for one in noise) for shift in (0, 0.001)]
-    assert [step.same for step in fewer_units([by_answer(parts)], [1, 2, 5], 0)] == [1, 1, 1]
+    means = np.array([np.mean(noise), np.mean(noise) + 0.001])
+    assert [same_ranking(draws, means) for draws in draw_units([by_answer(parts)], [1, 2, 5], 0)] == [1, 1, 1]
 
 
 def test_the_spread_of_scores_over_questions_falls_with_their_root():
     scores = np.random.default_rng(5).random((200, 2))
     for count in (1, 25, 200):
-        draws = fewer_questions(scores, count, 0).draws[:, 0]
+        draws = draw_questions(scores, count, 0)[:, 0]
         assert draws.std() == pytest.approx(scores[:, 0].std() / math.sqrt(count), rel=0.15)
 
 
@@ -175,7 +176,7 @@ def test_the_chance_of_the_same_ranking_is_that_of_a_normal_difference():
     gaps += 0.2 - gaps.mean()
     scores = np.stack([np.zeros(400), gaps], axis=1)
     for count in (4, 25, 100):
-        assert fewer_questions(scores, count, 0).same == pytest.approx(
+        assert same_ranking(draw_questions(scores, count, 0), scores.mean(axis=0)) == pytest.approx(
             NormalDist().cdf(0.2 * math.sqrt(count) / gaps.std()), abs=0.06
         )
 
@@ -264,14 +265,10 @@ def test_every_item_is_there_itself_and_the_first_ones_in_variants():
     items = [made(number, answers=4) for number in range(4)]
     study = Convergence(items, rescored=2)
     assert list(study.items[:4]) == items
-    shorter, shuffled = ("1 conditioning", "2 conditioning"), ("conditioning order 1", "conditioning order 2")
-    variants = [f"q{n} [{change}]" for changes in (shorter, shuffled) for n in (0, 1) for change in changes]
+    variants = [f"q{n} [{count} conditioning]" for n in (0, 1) for count in (1, 2)]
     assert [item.id for item in study.items[4:]] == variants
     by_id = {item.id: item for item in study.items}
     assert by_id["q1 [2 conditioning]"].conditioning == ("shown 0", "shown 1")
-    order = by_id["q1 [conditioning order 1]"].conditioning
-    assert order != items[1].conditioning
-    assert sorted(order) == sorted(items[1].conditioning)
     for item in study.items[4:]:
         original = by_id[item.id.split(" ")[0]]
         assert (item.question, item.summaries) == (original.question, original.summaries)
@@ -281,18 +278,9 @@ def test_no_variant_is_made_that_changes_nothing():
     same = made(0, conditioning=("a", "a"), masked_out=("b", "b"))
     two = made(1, conditioning=("a", "b"), masked_out=("b",))
     study = Convergence([same, two])
-    variants = ["q0 [1 conditioning]", "q1 [1 conditioning]", "q1 [conditioning order 1]"]
-    assert [item.id for item in study.items[2:]] == variants
-
-
-def test_orders_differ_from_each_other_and_follow_from_the_seed():
-    def orders(seed):
-        study = Convergence([made(0), made(1)], seed)
-        return [item.conditioning for item in study.items if "order" in item.id]
-
-    assert orders(1) == orders(1)
-    assert orders(1) != orders(2)
-    assert len(set(orders(1)[:2])) == 2
+    assert [item.id for item in study.items[2:]] == ["q0 [1 conditioning]", "q1 [1 conditioning]"]
+    only = made(2, conditioning=("a",), masked_out=("b",))
+    assert Convergence([only, only]).items == [only, only]
 
 
 @pytest.mark.parametrize(
@@ -342,34 +330,19 @@ def test_only_neighbours_in_the_ranking_get_advice(clear):
     assert not any("'good' from 'bad'" in said for said in clear.says)
 
 
-def test_each_axis_has_a_table_a_plot_and_a_sentence(clear):
-    for axis, most in (("questions", 80), ("masked-out answers", 6), ("masked words", 6)):
-        rows = table(clear, f"selfreflect by number of {axis}").rows
-        assert [row[1] for row in rows[:3]] == ["good", "mid", "bad"]
-        assert rows[-1][0] == most
-        said = rf"Ranking by number of {axis} \(80 questions\): stable from \d+ on."
-        assert any(re.fullmatch(said, one) for one in clear.says)
-    assert {plot.name for plot in clear.plots} == {
-        *(
-            "convergence_ranking",
-            "convergence_questions",
-            "convergence_masked_out_answers",
-            "convergence_masked_words",
-        )
-    }
-    for plot in clear.plots:
-        for curve in plot.curves:
-            assert len(curve.x) == len(curve.y)
-            assert {len(curve.low), len(curve.high)} <= {0, len(curve.x)}
-
-
-def test_all_answers_give_the_scores_themselves(clear):
-    study = Convergence([made(number) for number in range(80)], rescored=0)
-    values = noisy(study.items, LEVELS)
-    last = table(clear, "selfreflect by number of masked-out answers").rows[-3:]
-    for _, name, mean, sd, same in last:
-        assert mean == pytest.approx(fmean(one.value for one in values if one.summary == name))
-        assert (sd, same) == (pytest.approx(0, abs=1e-12), 1)
+def test_each_axis_has_rows_and_a_sentence(clear):
+    less = table(clear, "Same ranking with less of each question")
+    for axis in ("masked-out answers", "masked words"):
+        shares = {row["count"]: row["same ranking"] for row in rows(less, **{"number of": axis})}
+        assert list(shares) == [1, 2, 5, 6]
+        assert shares[6] == 1  # all of them give the scores themselves
+        stable = stable_from(shares)
+        said = f"Ranking by number of {axis} (80 questions): stable from {stable} on."
+        assert (said if stable < 6 else said.replace("from 6 on", "only with all 6")) in clear.says
+    said = r"Ranking by number of questions \(80 questions\): stable from \d+ on."
+    assert any(re.fullmatch(said, one) for one in clear.says)
+    [plot] = clear.plots
+    assert plot.name == "convergence_ranking"
 
 
 def test_what_the_data_cannot_separate_is_said_so():
@@ -446,15 +419,10 @@ def test_fewer_conditioning_answers_are_compared_on_the_same_questions():
         for place, name in enumerate(item.summaries):
             values.append(value(item.id, name, 0.2 * (2 - place) if turned else 0.1 * (place + 1)))
     found = study.finding(values, [LOWER])
-    rows = table(found, "selfreflect by number of conditioning answers").rows
-    assert [(row[0], row[1], row[4]) for row in rows] == [
-        (count, name, share)
-        for count, share in ((1, 0.0), (2, 1.0), (3, 1.0))
-        for name in ("bad", "mid", "good")
-    ]
-    assert [row[2] for row in rows[-3:]] == pytest.approx([0.3, 0.2, 0.1])  # of the rescored questions
+    less = rows(table(found, "Same ranking with less"), **{"number of": "conditioning answers"})
+    shares = [(row["count"], row["same ranking"], row["questions"]) for row in less]
+    assert shares == [(1, 0.0, 6), (2, 1.0, 6), (3, 1.0, 6)]  # of the rescored questions
     assert "Ranking by number of conditioning answers (6 questions): stable from 2 on." in found.says
-    assert "on the first 6 questions only (24 more items)" in found.tables[-1].notes[-1]
 
 
 def test_few_questions_give_no_advice_however_alike_they_are():
@@ -482,32 +450,6 @@ def test_that_all_answers_agree_with_themselves_is_no_stability():
     assert "Ranking by number of masked-out answers (6 questions): stable only with all 3." in found.says
 
 
-def test_what_another_order_moves_is_reported_for_every_metric():
-    orders = ("a", "b")  # there is one other
-    study = Convergence([made(0, conditioning=orders), made(1, conditioning=orders)])
-    base = {"good": 0.1, "mid": 0.2, "bad": 0.3}
-    moved = {"good": 0.12, "mid": 0.2, "bad": 0.19}
-    values = []
-    for item in study.items:
-        for name in item.summaries:
-            number = {"q0 [conditioning order 1]": moved[name], "q0 [1 conditioning]": 0.9}.get(
-                item.id, base[name]
-            )
-            values += [
-                value(item.id, name, number),
-                value(item.id, name, base[name], metric="rouge_l", by=""),
-            ]
-    found = study.finding(values, [LOWER, HIGHER])
-    rows = {row[:2]: row[2:] for row in table(found, "The same answers in another order").rows}
-    assert rows["selfreflect", "conditioning"] == (
-        pytest.approx(0.13 / 6),
-        pytest.approx(0.11),
-        pytest.approx(1 / 6),
-        6,
-    )
-    assert rows["rouge_l", "conditioning"] == (0, 0, 0, 6)
-
-
 def test_names_from_files_are_shown_as_they_are_and_do_no_harm():
     evil = "[red]{x}\x1b[2J|<b>%s"
     study = Convergence([made(number, names=(evil, "b")) for number in range(4)], rescored=0)
@@ -517,7 +459,7 @@ def test_names_from_files_are_shown_as_they_are_and_do_no_harm():
     assert any(repr(evil) in said for said in found.says)
 
 
-def test_a_real_judge_minds_the_order_of_conditioning_answers(tiny_judge):
+def test_a_real_judge_minds_the_number_of_conditioning_answers(tiny_judge):
     words = (
         "Radishes grow fast",
         "You can plant Lettuce or peas",
@@ -527,7 +469,9 @@ def test_a_real_judge_minds_the_order_of_conditioning_answers(tiny_judge):
     items = [made(number, masked_out=words[number:], conditioning=words) for number in range(2)]
     study = Convergence(items)
     values = measure(study.items, [Masked(tiny_judge("llama"), MASKED[:1])])
-    [row] = table(study.finding(values, [LOWER]), "The same answers in another order").rows
-    assert row[3] > 1e-3
+    less = rows(table(study.finding(values, [LOWER]), "Same ranking with less"))
+    assert [row["count"] for row in less if row["number of"] == "conditioning answers"] == [1, 2, 4]
+    scores = {(one.item, one.summary): one.value for one in values}
+    assert abs(scores["q0", "good"] - scores["q0 [1 conditioning]", "good"]) > 1e-3
     for one in values:
         assert flat_mean(one.parts) == pytest.approx(one.value, abs=1e-6)

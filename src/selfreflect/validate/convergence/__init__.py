@@ -1,1 +1,0 @@
-"""How small an experiment gives the same ranking of strategies."""

@@ -13,7 +13,7 @@ from mkdocs.structure.files import File, Files
 
 import selfreflect
 from selfreflect.cli import COMMANDS, application
-from selfreflect.cli.config_file import sections
+from selfreflect.config.describe import sections
 
 ROOT = Path(__file__).parent.parent
 TEXTS = {

@@ -8,11 +8,11 @@ from pathlib import Path
 from rich.text import Text
 
 from selfreflect.atomic import write_bytes
-from selfreflect.cli.config_file import schema, template
 from selfreflect.cli.console import say, stdout
 from selfreflect.cli.settings import argument, option
 from selfreflect.cli.stages import check_strategies
 from selfreflect.config import Config, load_config
+from selfreflect.config.describe import schema, template
 from selfreflect.config.places import flags_in_file
 from selfreflect.errors import ConfigError
 from selfreflect.records import STAGES

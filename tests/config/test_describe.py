@@ -14,8 +14,8 @@ from command import run, written
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from selfreflect.cli.config_file import SCHEMA_FILE, schema, sections, template
 from selfreflect.config import Config, check_values, load_config, notes_of
+from selfreflect.config.describe import SCHEMA_FILE, schema, sections, template
 from selfreflect.errors import ConfigError
 from selfreflect.records import STAGES
 

@@ -10,7 +10,7 @@ from command import run
 from moments import files_in, moments
 from tiny_chat import chatml, save_lm
 
-from selfreflect.cli import sayself_table
+from selfreflect.sayself import comparison
 
 MODEL = """
 def answer(messages, *, n=1, **options):
@@ -92,7 +92,7 @@ def compared(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         adapter = folder / "r/sayself/models" / name
         adapter.mkdir(parents=True)
         (adapter / "training.json").write_text(json.dumps({"base": model, "metrics": {"change": 1.0}}))
-    monkeypatch.setattr(sayself_table, "adapter_asker", lambda opened, _: opened("river_model:trained"))
+    monkeypatch.setattr(comparison, "adapter_asker", lambda opened, _: opened("river_model:trained"))
     return folder
 
 

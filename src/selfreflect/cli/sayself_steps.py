@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -185,15 +183,6 @@ def open_models(out: Path, overrides: Overrides, yes: bool) -> Iterator[OpenMode
         yield OpenModel(out, overrides, yes, store)
 
 
-def adapter_asker(open_model: OpenModel, adapter: Adapter) -> Asker:
-    """Ask a trained model. Its replies are kept under what its training left behind, so that one that is
-    trained anew in the same folder is asked anew."""
-    asker = open_model(str(adapter.folder))
-    digest = hashlib.sha256(json.dumps(adapter.record, sort_keys=True).encode()).hexdigest()[:12]
-    asker.model = f"{asker.model} trained {digest}"
-    return asker
-
-
 def check_judge(judge: str | None, *, classes: str = "", correctness: str = "") -> None:
     """Refuse rules that ask a model which nobody named. Raises ConfigError."""
     for flag, rule in (("--classes", classes), ("--correctness", correctness)):
@@ -338,6 +327,7 @@ def _say_trained(adapter: Adapter) -> None:
 
 
 def _reinforce(plan: TrainingPlan, workspace: Workspace, variant: Variant, seed: int) -> None:
+    from selfreflect.sayself.comparison import adapter_asker
     from selfreflect.sayself.evaluation import MAX_TOKENS
     from selfreflect.sayself.presets import shorter_questions
     from selfreflect.sayself.reinforcement import question_rows, reinforcement_rows

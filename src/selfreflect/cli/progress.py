@@ -12,7 +12,7 @@ from rich.text import Text
 
 from selfreflect.cli.console import say, stderr
 from selfreflect.pipeline.options import WorkDone
-from selfreflect.pipeline.progress import StageProgress, duration
+from selfreflect.pipeline.watched import StageProgress, duration
 from selfreflect.render.text import one_line, printable
 
 SECONDS_BETWEEN_LINES = 30

@@ -11,6 +11,8 @@ from moments import files_in, moments
 from tiny_chat import chatml, save_lm
 
 from selfreflect.sayself import comparison
+from selfreflect.sayself.presets import PRESETS
+from selfreflect.train.inputs import TrainingInput
 
 MODEL = """
 def answer(messages, *, n=1, **options):
@@ -188,6 +190,14 @@ def test_answers_none_of_which_is_right_come_with_advice(folder: Path) -> None:
     )
 
 
+def test_answers_without_their_end_are_counted(folder: Path) -> None:
+    step("sample", "--questions", "questions.json", "--model", "river_model:answer", "--num-answers", 2)
+    assert "lack their end" not in step("cluster", "--classes", "exact")
+    answers = folder / "r/answers.jsonl"
+    answers.write_text(answers.read_text().replace('"truncated": 0', '"truncated": 3', 2))
+    assert "6 of 160 answers lack their end" in step("cluster", "--classes", "exact")
+
+
 def test_no_reply_is_asked_for_twice(folder: Path) -> None:
     model = "river_model:answer"
     step("sample", "--questions", "questions.json", "--model", model, "--num-answers", 4)
@@ -286,6 +296,44 @@ def test_damaged_clusters_are_refused_by_line(folder: Path, change: dict[str, ob
 def test_mistyped_names(folder: Path, arguments: tuple[str, ...], sentence: str) -> None:
     step("sample", "--questions", "questions.json", "--model", "river_model:answer", "--num-answers", 2)
     assert sentence in step(arguments[0], *arguments[1:], code=2)
+
+
+@pytest.fixture
+def examples(folder: Path) -> Path:
+    """The file of examples of the variant ``plain``."""
+    step("sample", "--questions", "questions.json", "--model", "river_model:answer", "--num-answers", 4)
+    step("cluster", "--classes", "exact")
+    step("dataset", "--variants", "plain")
+    return folder / "r/sayself/data/plain/train.jsonl"
+
+
+def without_last_line(path: Path) -> None:
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+
+
+def test_an_adapter_of_other_examples_or_settings_is_not_taken_for_done(examples: Path) -> None:
+    rows = [json.loads(line) for line in examples.read_text().splitlines()]
+    adapter = Path("r/sayself/models/plain-0")
+    TrainingInput.of(rows, PRESETS["small"].training).write(adapter)
+    (adapter / "training.json").write_text(json.dumps({"base": "smollm2", "metrics": {"change": 1.0}}))
+    train = ("train", "--variants", "plain")
+    assert "plain-0: done" in step(*train)
+    assert "lora_rank (16 then, 64 now)" in step(*train, "--preset", "published", code=2)
+    without_last_line(examples)
+    said = step(*train, code=2)
+    assert f"other rows ({len(rows)} then, {len(rows) - 1} now). Give --fresh" in said
+
+
+@pytest.mark.slow  # by default test_workspace sees adapters set aside
+def test_fresh_trains_adapters_of_other_examples_anew(examples: Path) -> None:
+    base = save_lm(Path("tiny"), chatml())
+    train = ("train", "--variants", "plain", "--base", base)
+    assert "the weights moved" in step(*train)
+    assert "plain-0: done" in step(*train, "--fresh")
+    without_last_line(examples)
+    assert "the weights moved" in step(*train, "--fresh")
+    [earlier] = Path().glob("r/sayself/models/backup-*/plain-0/adapter_model.safetensors")
+    assert earlier.read_bytes() != (Path("r/sayself/models/plain-0") / earlier.name).read_bytes()
 
 
 def test_the_published_settings_are_shown_without_training(folder: Path) -> None:

@@ -63,6 +63,14 @@ class TrainingOptions(Struct, frozen=True, kw_only=True):
             "statement's own answer; then --reward rlcr also pays for being right.",
         ),
     ] = "confidence"
+    fresh: Annotated[
+        bool,
+        Flag(
+            "--fresh",
+            "Train adapters anew whose examples or settings have changed, and move the earlier ones to a "
+            "folder backup-TIME. Without this option such a change is an error.",
+        ),
+    ] = False
 
     def plan(self, out: Path, labels: LabelOptions) -> steps.TrainingPlan:
         """The training with these options."""
@@ -70,7 +78,9 @@ class TrainingOptions(Struct, frozen=True, kw_only=True):
 
         preset = PRESETS[self.preset].with_base(self.base)
         is_whole = self.train == "all"
-        return steps.TrainingPlan(out, preset, self.reward, labels.correctness, labels.judge, is_whole)
+        return steps.TrainingPlan(
+            out, preset, self.reward, labels.correctness, labels.judge, is_whole, self.fresh
+        )
 
 
 class MeasuringOptions(Struct, frozen=True, kw_only=True):

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from selfreflect.sayself.workspace import Adapter, Workspace
     from selfreflect.store.journal import Journal
     from selfreflect.store.replies import ModelReplies
+    from selfreflect.train.inputs import TrainingInput
     from selfreflect.train.rewards.base import Reward
     from selfreflect.uncertainty.asking.asker import Asker
 
@@ -90,7 +91,7 @@ def cluster(out: Path, options: ClusterOptions, overrides: Overrides, yes: bool,
     from selfreflect.uncertainty.correctness import Correctness
 
     check_judge(options.judge, classes=options.classes, correctness=options.correctness)
-    Run.load(out, detail=False)
+    stored = Run.load(out, detail=False).answers.values()
     questions = read_questions(str(out), gold)
     with open_models(out, overrides, yes) as open_model:
         asker = open_model(options.judge) if "judge" in (options.classes, options.correctness) else None
@@ -107,6 +108,12 @@ def cluster(out: Path, options: ClusterOptions, overrides: Overrides, yes: bool,
         f"{agreed} with a single one. A cluster has the right answer in {right} of {len(labelled)} questions "
         "that name one."
     )
+    if cut := sum(one.truncated for one in stored):
+        total = sum(len(question.answers) for question in questions)
+        say(
+            f"{cut} of {total} answers lack their end, and a model would learn to stop there. Sample them "
+            "in a new run, with more --max-new-tokens."
+        )
     if labelled and not right:
         say(
             f"No answer is right by {is_right.name}. If whole sentences hold a short right answer, take a "
@@ -247,6 +254,8 @@ class TrainingPlan:
     """The model that the rule ``judge`` asks."""
     whole: bool = False
     """Whether the second stage trains all tokens, not those of the confidence alone."""
+    fresh: bool = False
+    """Whether adapters are trained anew whose examples or settings have changed."""
 
     @property
     def stage(self) -> str:
@@ -304,17 +313,35 @@ def train(plan: TrainingPlan, variants: Sequence[Variant], seeds: Sequence[int])
 def _fine_tune(plan: TrainingPlan, workspace: Workspace, variant: Variant, seed: int) -> None:
     from selfreflect.sayself.presets import within_limits
     from selfreflect.sayself.workspace import Adapter
+    from selfreflect.train.inputs import TrainingInput
     from selfreflect.train.trainers import AdapterTraining
 
     adapter = Adapter(workspace.adapter(variant, seed), variant)
-    if adapter.record is not None:
-        say(f"{adapter.folder}: done")
-        return
     preset = plan.preset.training
     rows = within_limits(workspace.examples(variant), plan.preset)
+    if _is_done(plan, adapter, TrainingInput.of(rows, preset)):
+        return
     resume = adapter.prepare_resume()
     AdapterTraining(preset.model, adapter.folder, preset, seed, resume=resume).fine_tune(rows)
     _say_trained(adapter)
+
+
+def _is_done(plan: TrainingPlan, adapter: Adapter, now: TrainingInput) -> bool:
+    """Say so if this training has ended. Raises ConfigError if one with another input has, or was
+    interrupted, unless the plan is to train anew."""
+    changes = adapter.changes(now)
+    if changes and not plan.fresh:
+        raise ConfigError(
+            f"{adapter.folder} was trained with other input: {', '.join(changes)}. Give --fresh to train "
+            "anew, which moves it to a folder backup-TIME."
+        )
+    if changes:
+        adapter.set_aside()
+        return False
+    if adapter.record is None:
+        return False
+    say(f"{adapter.folder}: done")
+    return True
 
 
 def _say_trained(adapter: Adapter) -> None:
@@ -333,13 +360,11 @@ def _reinforce(plan: TrainingPlan, workspace: Workspace, variant: Variant, seed:
     from selfreflect.sayself.reinforcement import question_rows, reinforcement_rows
     from selfreflect.sayself.rewards import StatedConfidenceReward, StatementReward
     from selfreflect.sayself.workspace import Adapter
+    from selfreflect.train.inputs import TrainingInput
     from selfreflect.train.trainers import AdapterTraining
     from selfreflect.uncertainty.correctness import Correctness
 
     adapter = Adapter(workspace.adapter(variant, seed, plan.stage), variant)
-    if adapter.record is not None:
-        say(f"{adapter.folder}: done")
-        return
     start = Adapter(workspace.adapter(variant, seed), variant)
     kind = cast("RewardKind", plan.reward)
     questions = shorter_questions(workspace.parts()["rl"], plan.preset)
@@ -353,6 +378,8 @@ def _reinforce(plan: TrainingPlan, workspace: Workspace, variant: Variant, seed:
             judge = open_model(plan.judge) if plan.correctness == "judge" else None
             label = Correctness(plan.correctness, judge)
             rows = reinforcement_rows(questions, adapter_asker(open_model, start), label)
+    if _is_done(plan, adapter, TrainingInput.of(rows, preset, start.folder)):
+        return
     if len(rows) < preset.questions:
         say(
             f"{start.folder} states a confidence on {len(rows)} of the {len(questions)} questions for "

@@ -17,7 +17,9 @@ from selfreflect.sayself.clusters import ClusteredQuestion
 from selfreflect.sayself.examples import PARTS, VARIANTS, Part, Variant, overlap
 from selfreflect.sayself.rationales import Rationale
 from selfreflect.store.journal import Journal, store_errors
-from selfreflect.train.trainers import LAST_WRITTEN, RECORD
+from selfreflect.store.layout import backup_folder
+from selfreflect.train.inputs import RECORD, TrainingInput
+from selfreflect.train.trainers import LAST_WRITTEN
 
 
 class SplitQuestion(Record, frozen=True, kw_only=True):
@@ -66,6 +68,18 @@ class Adapter:
             return {**record, "metrics": {"change": 0.0, **record["metrics"]}, "base": str(record["base"])}
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(f"{path} cannot be read: {error}. Delete {self.folder} to train anew.") from None
+
+    def changes(self, now: TrainingInput) -> list[str]:
+        """Say how another training differs from the one that ended here or was interrupted; nothing if that
+        is not known."""
+        before = TrainingInput.read(self.folder)
+        return [] if before is None else before.changes(now)
+
+    def set_aside(self) -> None:
+        """Move the adapter to a new folder ``backup-TIME`` beside it. Raises StoreError if the system
+        refuses."""
+        with store_errors(self.folder):
+            self.folder.rename(backup_folder(self.folder.parent) / self.folder.name)
 
     def prepare_resume(self) -> bool:
         """Clear what a kill left unfinished, and say whether there is a whole checkpoint to go on from.

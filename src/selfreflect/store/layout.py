@@ -102,17 +102,23 @@ def count_records(path: Path) -> dict[str, int]:
     return +counts
 
 
-def set_aside(path: Path) -> Path | None:
-    """Move all records, with a copy of their manifest, to a folder that opens as a run of its own."""
-    files = record_files(path)
-    if not files:
-        return None
+def backup_folder(path: Path) -> Path:
+    """Make a new folder ``backup-TIME`` in a directory."""
     folder = path / f"backup-{datetime.now():%Y%m%d-%H%M%S}"
     number = 1
     while folder.exists():
         number += 1
         folder = folder.with_name(f"{folder.name.partition('_')[0]}_{number}")
     folder.mkdir()
+    return folder
+
+
+def set_aside(path: Path) -> Path | None:
+    """Move all records, with a copy of their manifest, to a folder that opens as a run of its own."""
+    files = record_files(path)
+    if not files:
+        return None
+    folder = backup_folder(path)
     if (path / MANIFEST).exists():  # which stays until the new one replaces it
         write_bytes(folder / MANIFEST, (path / MANIFEST).read_bytes())
     for file in files:

@@ -20,6 +20,7 @@ from selfreflect.atomic import write_bytes
 from selfreflect.errors import ConfigError, DataError, MissingExtraError, StoreError, excerpt
 from selfreflect.models.local.adapters import CONFIG, find_adapter
 from selfreflect.models.spec import ModelSpec
+from selfreflect.train.inputs import INPUT, RECORD, TrainingInput
 from selfreflect.train.presets import (
     TrainingPreset,
     preference_arguments,
@@ -31,7 +32,6 @@ from selfreflect.train.rewards.base import Reward
 if TYPE_CHECKING:
     from selfreflect.models.local.loading import ModelSource
 
-RECORD = "training.json"
 LAST_WRITTEN = "trainer_state.json"
 """The file that transformers writes last into a checkpoint. One without it was cut off by a kill."""
 Rows = Sequence[dict[str, Any]]
@@ -62,7 +62,7 @@ class AdapterTraining:
         base: a local model.
         output: a directory for the adapter, new or empty.
         adapter: train this one further, instead of a new one.
-        resume: go on from the last checkpoint in ``output``.
+        resume: go on from the last checkpoint in ``output``, with the rows that it had.
 
     Raises:
         ConfigError: ``output`` is not empty, has nothing to resume from, or holds a checkpoint of another
@@ -106,13 +106,12 @@ class AdapterTraining:
             BackendError: the base cannot be loaded.
         """
         arguments = self._trl.SFTConfig(**supervised_arguments(self.preset, self.output, self.seed))
-        return self._run("sft", self._trl.SFTTrainer, arguments, _columns(rows, "prompt", "completion"))
+        return self._run("sft", self._trl.SFTTrainer, arguments, rows, ("prompt", "completion"))
 
     def prefer(self, rows: Rows) -> Path:
         """Train on pairs: rows with ``prompt``, ``chosen`` and ``rejected`` (DPO). As :meth:`fine_tune`."""
         arguments = self._trl.DPOConfig(**preference_arguments(self.preset, self.output, self.seed))
-        pairs = _columns(rows, "prompt", "chosen", "rejected")
-        return self._run("dpo", self._trl.DPOTrainer, arguments, pairs)
+        return self._run("dpo", self._trl.DPOTrainer, arguments, rows, ("prompt", "chosen", "rejected"))
 
     def reinforce(self, rows: Rows, reward: Reward) -> Path:
         """Train on the model's own completions of ``prompt``, each with a reward (GRPO).
@@ -132,7 +131,7 @@ class AdapterTraining:
         processes = int(os.environ.get("WORLD_SIZE", "1"))
         settings = reinforcement_arguments(self.preset, self.output, self.seed, reward.scaling, processes)
         guard = _clipping_guard(self.preset)
-        options = {"reward_funcs": [reward], "callbacks": [guard]}
+        options: dict[str, Any] = {"reward_funcs": [reward], "callbacks": [guard]}
         return self._run("grpo", self._trl.GRPOTrainer, self._trl.GRPOConfig(**settings), rows, **options)
 
     @property
@@ -142,10 +141,28 @@ class AdapterTraining:
         is_named = self.source.name == "smollm2" or not path.is_dir()
         return self.source.name if is_named else str(path.resolve())
 
-    def _run(self, method: str, trainer_class: Any, arguments: Any, rows: Rows, **options: Any) -> Path:
-        """Train, and write the adapter and the record. Raises ConfigError if a guard stopped the training."""
+    def _run(
+        self,
+        method: str,
+        trainer_class: Any,
+        arguments: Any,
+        rows: Rows,
+        columns: tuple[str, ...] = (),
+        **options: Any,
+    ) -> Path:
+        """Train on some columns, or all, and write the adapter and the record. Raises ConfigError if a guard
+        stopped the training, or a checkpoint had other rows."""
         from datasets import Dataset
 
+        now = TrainingInput.of(rows, self.preset, self.adapter)
+        before = TrainingInput.read(self.output) if self.checkpoint else None
+        if before is not None and before.digest != now.digest:
+            raise ConfigError(
+                f"{self.checkpoint} was trained on other rows ({before.rows} then, {now.rows} now). Give the "
+                "same ones, or train anew in another directory."
+            )
+        if columns:
+            rows = _columns(rows, *columns)
         model, tokenizer, config = self._model()
         rows = _rendered(_without_markers(rows, tokenizer), tokenizer)
         if not rows:
@@ -159,12 +176,14 @@ class AdapterTraining:
             peft_config=config,
             **options,
         )
-        before = _trained_weights(trainer.model)
+        if trainer.is_world_process_zero():
+            now.write(self.output)
+        weights = _trained_weights(trainer.model)
         result = trainer.train(resume_from_checkpoint=self.checkpoint)
         for guard in options.get("callbacks", []):
             if guard.stopped:
                 raise ConfigError(guard.stopped)
-        change = _distance(before, _trained_weights(trainer.model))
+        change = _distance(weights, _trained_weights(trainer.model))
         if trainer.is_world_process_zero():
             # without the copy of an earlier adapter that GRPO and DPO compare with
             trainer.model.save_pretrained(self.output, selected_adapters=["default"])
@@ -201,7 +220,7 @@ class AdapterTraining:
         numbered = [path for path in whole if path.name[11:].isdecimal()]
         checkpoints = sorted(numbered, key=lambda path: int(path.name[11:]))
         if not resume:
-            if self.output.exists() and any(self.output.iterdir()):
+            if self.output.exists() and any(file.name != INPUT for file in self.output.iterdir()):
                 raise ConfigError(f"{self.output} is not empty. Give another directory, or resume.")
             return None
         if not checkpoints:

@@ -123,7 +123,7 @@ def _with_space() -> PreTrainedTokenizerFast:
 
 @cache
 def judge(name: str) -> Judge:
-    return Judge(SimpleNamespace(tokenizer=TOKENIZERS[name](), name=name))
+    return Judge(SimpleNamespace(tokenizer=TOKENIZERS[name](), name=name, vocabulary=None))
 
 
 def one_by_one(
@@ -256,7 +256,7 @@ class Counting:
 @pytest.mark.parametrize("name", sorted(FAST))
 def test_what_tasks_share_is_tokenised_once(name: str) -> None:
     counting = Counting(TOKENIZERS[name]())
-    made = Judge(SimpleNamespace(tokenizer=counting, name=name))
+    made = Judge(SimpleNamespace(tokenizer=counting, name=name, vocabulary=None))
     context = reference_context("Capital of France", ["Paris is the capital of France."] * 50)
     counting.letters = 0
     made.encode_tasks([context.conversation(f"The _ is {number}.") for number in range(20)], ["capital"] * 20)
@@ -297,7 +297,7 @@ def test_a_tokenizer_that_still_differs_is_given_full_strings(monkeypatch: pytes
 
 def test_the_embedded_model() -> None:
     tokenizer = AutoTokenizer.from_pretrained(model_directory())
-    made = Judge(SimpleNamespace(tokenizer=tokenizer, name="smollm2"))
+    made = Judge(SimpleNamespace(tokenizer=tokenizer, name="smollm2", vocabulary=None))
     context = reference_context("Capital of France", ["Paris, 👩‍👩‍👧 or Lyon.", "Lyon\u0301\u00a0is"] * 5)
     masked = ["The _ is Paris.", " _\u3000Paris  ", "_", "_ שלום\n", "<|im_end|> _", "The _ is Paris."]
     conversations = [context.conversation(text) for text in masked]

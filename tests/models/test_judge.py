@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from tiny_chat import (
 from tokenizers import normalizers
 from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
-from selfreflect.errors import JudgeError
+from selfreflect.errors import DataError, JudgeError
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.metric.tasks import masked_words, reference_context, summary_context
 from selfreflect.models.judge import Judge
@@ -227,3 +228,17 @@ def test_a_slow_tokenizer_cannot_keep_markers_apart(tmp_path: Path) -> None:
     ByT5Tokenizer().save_pretrained(path)
     with pytest.raises(JudgeError, match=rf"'{path}' has no fast tokenizer \(tokenizer.json\)"):
         Judge.load(path)
+
+
+def test_a_token_that_the_model_lacks_is_named(
+    tmp_path: Path,
+) -> None:
+    path = Path(save_lm(tmp_path / "judge", chatml()))
+    tokens = json.loads((path / "tokenizer.json").read_text())
+    plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
+    tokens["added_tokens"].append({"id": 999_999, "content": "Paris", **plain})
+    (path / "tokenizer.json").write_text(json.dumps(tokens))
+    metric = SelfReflect(Judge.load(str(path)))
+    assert metric.score("Where?", answers=["Lyon.", "Nice."], summaries=["In Lyon."])  # needs no such token
+    with pytest.raises(DataError, match=r"writes 'Paris' as token \d+, but the model has only \d+ embeddings"):
+        metric.score("Where?", answers=["Lyon.", "Paris."], summaries=["In Paris."])

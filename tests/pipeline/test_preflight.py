@@ -369,6 +369,8 @@ def test_a_short_run_is_not_announced(judge: Path, server: FaultServer, tmp_path
         *(("127.0.0.1", True), ("::1", True), ("10.1.2.3", True), ("localhost", True), ("gpu-box", True)),
         *(("api.openai.com", False), ("8.8.8.8", False), ("8.8.2056", False), ("134744072", False)),
         *(("0x08080808", False), ("evil\u3002com", False), ("evil\uff0ecom", False), ("127.1", True)),
+        *(("evil%2ecom", False), ("evil.com .internal", False), ("evil.com%00.lan", False)),
+        *(("gpu_1.lan", True), ("fe80::1%eth0", True), ("::ffff:8.8.8.8", False)),
     ],
 )
 def test_which_servers_may_charge(host: str, own: bool) -> None:

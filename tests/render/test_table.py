@@ -123,11 +123,11 @@ def test_csv_gives_one_row_back_and_no_formula(text):
     heading, (_, cell) = csv.reader(io.StringIO(written, newline=""))
     assert heading == ["n", "text"]
     assert cell.replace("'", "") == printable(text).replace("'", "")
-    assert not any(part.lstrip().startswith(("=", "+", "-", "@")) for part in re.split("[;\t]", cell))
+    assert not any(part.lstrip(' \t"').startswith(("=", "+", "-", "@")) for part in re.split("[;\t\n]", cell))
     assert cell[0] not in "\t\r"
 
 
-@pytest.mark.parametrize("text", ["=1", "+1", "-1", "@x", "\tx", "\rx", "\nx", " =1", "＝1"])
+@pytest.mark.parametrize("text", ["=1", "+1", "-1", "@x", "\tx", "\rx", "\nx", " =1", "＝1", '"=1'])
 def test_csv_text_that_could_start_a_formula_gets_an_apostrophe(text):
     _, (_, cell) = csv.reader(io.StringIO(to_csv(table(text)), newline=""))
     assert cell == "'" + printable(text)
@@ -137,6 +137,14 @@ def test_no_cell_is_a_formula_where_lines_are_cut_at_semicolons():
     text = "x;=cmd|'/C calc'!A0;  +1; fine - a-b"
     _, (_, cell) = csv.reader(io.StringIO(to_csv(table(text)), newline=""))
     assert cell == "x;'=cmd|'/C calc'!A0;'  +1; fine - a-b"
+
+
+@pytest.mark.parametrize("text", ["x\n=1+1", "x\r\n=1+1", 'x;"=1+1', "x\n\n  @SUM(1)"])
+def test_no_cell_is_a_formula_where_semicolons_separate_and_quotes_mean_nothing(text):
+    written = to_csv(Table("T", (Column("n"), Column("text")), ((1, text),)))
+    for line in written.splitlines():
+        for cell in line.split(";"):
+            assert not cell.lstrip(' "').startswith(("=", "+", "-", "@")), written
 
 
 def test_csv_leaves_numbers_alone_and_undefined_empty():

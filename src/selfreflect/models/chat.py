@@ -27,9 +27,10 @@ class ChatTokenizer:
     Args:
         tokenizer: a transformers tokenizer. Its fast (Rust) backend keeps untrusted text apart from markers.
         published_bos: add a BOS to a text that already holds one, as the published scorer does.
+        vocabulary: token ids that the model has; None for all that the tokenizer makes.
     """
 
-    def __init__(self, tokenizer: Any, *, published_bos: bool = False) -> None:
+    def __init__(self, tokenizer: Any, *, published_bos: bool = False, vocabulary: int | None = None) -> None:
         if getattr(tokenizer, "backend_tokenizer", None) is None:
             raise JudgeError(
                 f"{tokenizer.name_or_path!r} has no fast tokenizer (tokenizer.json); convert it with "
@@ -37,6 +38,7 @@ class ChatTokenizer:
             )
         self.tokenizer = tokenizer
         self.published_bos = published_bos
+        self.vocabulary = vocabulary
 
     @cached_property
     def _markers(self) -> Markers:
@@ -77,7 +79,8 @@ class ChatTokenizer:
         return rendered + separator + self._markers.disarm(word)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids of rendered texts, each tokenised as one full string."""
+        """Token ids of rendered texts, each tokenised as one full string. Raises JudgeError where the model
+        lacks one."""
         return self._encode_parts([(text,) for text in texts])
 
     def encode_alike(self, texts: Sequence[str]) -> list[list[int]]:
@@ -132,6 +135,7 @@ class ChatTokenizer:
             return []
         parts = list(dict.fromkeys(chain.from_iterable(texts)))
         encoded = self.tokenizer(parts, add_special_tokens=False, verbose=False).input_ids
+        self._check_ids(encoded)
         plain = dict(zip(parts, encoded, strict=True))
         excess = {part: self._markers.excess(part, ids) for part, ids in plain.items()}
         encode_safely = cache(self._markers.encode)
@@ -144,6 +148,17 @@ class ChatTokenizer:
                 ids += encode_safely(part) if unsafe else plain[part]
             ids_of_texts.append(self._with_bos(ids))
         return ids_of_texts
+
+    def _check_ids(self, encoded: Sequence[Sequence[int]]) -> None:
+        if self.vocabulary is None:
+            return
+        highest = max(map(max, filter(None, encoded)), default=0)
+        if highest >= self.vocabulary:
+            raise JudgeError(
+                f"the tokenizer of {self.tokenizer.name_or_path!r} writes "
+                f"{excerpt(self.tokenizer.decode([highest]))} as token {highest}, but the model has only "
+                f"{self.vocabulary} embeddings: tokenizer and weights do not belong together"
+            )
 
     def _apply_template(self, conversations: list[list[dict[str, str]]], thinking: bool) -> list[str]:
         if not conversations:

@@ -32,7 +32,7 @@ class Judge:
     def __init__(self, lm: CausalLM, *, compat: Compat = "") -> None:
         self.lm = lm
         self.compat: Compat = compat
-        self.chat = ChatTokenizer(lm.tokenizer, published_bos=compat == "published")
+        self.chat = ChatTokenizer(lm.tokenizer, published_bos=compat == "published", vocabulary=lm.vocabulary)
 
     @staticmethod
     def load(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from ipaddress import ip_address
 from socket import inet_aton, inet_ntoa
 from typing import TYPE_CHECKING, Any
@@ -68,13 +69,17 @@ def _paid_hosts(dry_run: DryRun, config: Config) -> list[str]:
     return [host for host in hosts if not is_own(host)]
 
 
+_HOST_NAME = re.compile(r"[a-z0-9_.-]+")
+
+
 def is_own(host: str) -> bool:
     """Whether a host is this machine, or has an address or a name of a private network."""
     try:
         return ip_address(_dotted(host)).is_private
     except ValueError:
-        # other alphabets have full stops of their own
-        return host.isascii() and ("." not in host or host.endswith((".local", ".internal", ".lan")))
+        # other alphabets have full stops of their own, and an escape may become one
+        is_plain = _HOST_NAME.fullmatch(host) is not None
+        return is_plain and ("." not in host or host.endswith((".local", ".internal", ".lan")))
 
 
 def _dotted(host: str) -> str:

@@ -14,9 +14,10 @@ _MARKDOWN = re.compile(r"[\\`*\[\]|~$#]|(?<![^\W_])_|_(?![^\W_])|(?<=www)\.|:(?=
 _MARKDOWN_START = re.compile(r"\A(\d*)([+.)-])(?=[\s-]|\Z)")  # a list item or a rule
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
-_FORMULA = re.compile(r"\A(?=[\t\r\n])|(?:\A|(?<=[;\t]))(?=\s*[=+\-@＝＋－＠])")
+_FORMULA = re.compile(r"\A(?=[\t\r\n])|(?:\A|(?<=[;\t\r\n]))(?=[\s\"]*[=+\-@＝＋－＠])")
 """Where a cell of a spreadsheet begins that would run: at the start of the text, and after a semicolon or
-tab, at which some spreadsheets cut a line."""
+tab, at which some spreadsheets cut a line. They read quotation marks otherwise, too: a line feed between ours
+begins a row, and a quotation mark in the text may open a cell."""
 
 
 def printable(text: str) -> str:

@@ -33,11 +33,17 @@ class TokenGenerator(StreamingGenerator):
     of positions that it has.
     """
 
-    def __init__(self, tokenizer: Any, facts: dict[str, str], window: int | None) -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        facts: dict[str, str],
+        window: int | None,
+        vocabulary: int | None = None,
+    ) -> None:
         self.name = facts["name"]
         self.revision = facts["revision"]
         self.facts = facts
-        self.chat = ChatTokenizer(tokenizer)
+        self.chat = ChatTokenizer(tokenizer, vocabulary=vocabulary)
         self.window = window
 
     def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
@@ -169,7 +175,7 @@ class HFGenerator(TokenGenerator):
     change the texts; None for 64 on a CPU and 256 on a GPU."""
 
     def __init__(self, lm: CausalLM, *, batch_size: int | None = None) -> None:
-        super().__init__(lm.tokenizer, lm.facts, lm.window)
+        super().__init__(lm.tokenizer, lm.facts, lm.window, lm.vocabulary)
         self.lm = lm
         self.batch_size = batch_size or (64 if lm.device == "cpu" else 256)
         self.on_step: Callable[[int, int], None] = lambda tokens, ended: None

@@ -174,6 +174,8 @@ class CausalLM:
     dtype: str
     window: int | None
     """Most positions the model was made for, None where it does not say."""
+    vocabulary: int | None = None
+    """Token ids that the model has embeddings for, None where that is not known."""
 
     @property
     def facts(self) -> dict[str, str]:
@@ -182,7 +184,8 @@ class CausalLM:
 
     @classmethod
     def of(cls, model: Any, tokenizer: Any, source: ModelSource) -> CausalLM:
-        return cls(model, tokenizer, **source.facts, window=_window(model, tokenizer))
+        window, vocabulary = _window(model, tokenizer), _vocabulary(model)
+        return cls(model, tokenizer, **source.facts, window=window, vocabulary=vocabulary)
 
 
 def load_causal_lm(spec: ModelSpec, progress: Callable[[str], None] | None = None) -> CausalLM:
@@ -284,6 +287,12 @@ def _window(model: Any, tokenizer: Any) -> int | None:
         if limit is not None and 0 < limit < 10**9:
             limits.append(int(limit))
     return min(limits, default=None)
+
+
+def _vocabulary(model: Any) -> int | None:
+    """The number of embeddings. A tokenizer may have ids beyond them: some have a few that no text needs."""
+    embeddings = getattr(model, "get_input_embeddings", lambda: None)()
+    return getattr(embeddings, "num_embeddings", None)
 
 
 def _hub_answers() -> bool:

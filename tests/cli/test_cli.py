@@ -472,6 +472,12 @@ def test_ask_answers_in_one_line_of_json_or_in_words(model: Path, tmp_path: Path
     assert "context: \\x1b[2J" in shown.stdout
     assert set(shown.stdout) & set("\x1b\x07\u202e") == set()
 
+    hidden = "\x9b2J \u202e \U000e0001 \u2028 日本"
+    shown = run(*asked, "--json", "--strategies", "greedy", "--context", "-", stdin=hidden)
+    assert shown.stdout.rstrip("\n").isprintable()
+    assert "日本" in shown.stdout
+    assert shown.json[0]["context"] == hidden
+
 
 def test_a_context_that_does_not_fit_the_window_says_what_to_do(model: Path, tmp_path: Path) -> None:
     context = written(tmp_path / "big.txt", "evidence " * 500_000)

@@ -18,7 +18,7 @@ from typing import NoReturn, ParamSpec, TypeVar
 import typer
 
 from selfreflect.cli.console import say
-from selfreflect.cli.settings import Command
+from selfreflect.cli.settings import Command, Group
 from selfreflect.errors import SelfReflectError, missing_package
 from selfreflect.models.local.threads import set_library_defaults
 
@@ -87,6 +87,7 @@ def application(commands: Iterable[str] = tuple(COMMANDS)) -> typer.Typer:
     """The command line with some commands; only their modules are imported."""
     app = typer.Typer(
         name="selfreflect",
+        cls=Group,
         help="Draw a language model's answer distribution, let it summarise its own belief, and score how "
         "faithful the summary is.",
         epilog="Exit codes: 0 done; 1 done, with failures recorded; 2 bad usage or input, or a server that "
@@ -110,7 +111,7 @@ def application(commands: Iterable[str] = tuple(COMMANDS)) -> typer.Typer:
 
 def _group(name: str, about: str, steps: Mapping[str, tuple[Callable[..., None], str]]) -> typer.Typer:
     """A command with steps, each of which is a command with an example."""
-    group = typer.Typer(name=name, help=about, no_args_is_help=True, rich_markup_mode=None)
+    group = typer.Typer(name=name, cls=Group, help=about, no_args_is_help=True, rich_markup_mode=None)
     for step, (command, example) in steps.items():
         _add(group, step, command, example)
     return group

@@ -16,7 +16,7 @@ from selfreflect.atomic import conflicts, write_files, write_through
 from selfreflect.errors import DataError
 from selfreflect.records import Question, dump_line
 from selfreflect.render.table import Table, to_rich
-from selfreflect.render.text import one_line, printable
+from selfreflect.render.text import one_line, printable, printable_json
 from selfreflect.text import counted
 
 if TYPE_CHECKING:
@@ -40,8 +40,9 @@ def say(text: str) -> None:
 
 
 def emit(value: Any) -> None:
-    """Print a line of JSON to stdout, flushed, so that the reader of a pipe gets it at once."""
-    sys.stdout.write(dump_line(value) + "\n")
+    """Print a line of JSON to stdout, flushed, so that the reader of a pipe gets it at once. A terminal finds
+    nothing in it to obey."""
+    sys.stdout.write(printable_json(dump_line(value)) + "\n")
     sys.stdout.flush()
 
 

@@ -18,7 +18,8 @@ import dataclasses
 import functools
 import inspect
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
@@ -27,7 +28,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_origin, get_type_hints
 
 import msgspec
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from selfreflect.config import (
     Config,
@@ -375,10 +376,24 @@ class Command(TyperCommand):
                 typer.echo(f"{flag} is now called {RENAMED[flag]}; the old name will be removed.", err=True)
                 argument = RENAMED[flag] + equals + value
             new_args.append(argument)
-        try:
+        with escaped_errors():
             return super().parse_args(ctx, new_args)
-        except typer.TyperException as error:
-            # it repeats what was typed, or pasted: escape what a terminal would obey
-            if isinstance(message := getattr(error, "message", None), str):
-                error.message = printable(message.removeprefix("Value error, "))  # pydantic's words
-            raise
+
+
+class Group(TyperGroup):
+    """Several commands."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        with escaped_errors():
+            return super().parse_args(ctx, args)
+
+
+@contextmanager
+def escaped_errors() -> Iterator[None]:
+    """Escape what a terminal would obey in errors, which repeat what was typed, or pasted."""
+    try:
+        yield
+    except typer.TyperException as error:
+        if isinstance(message := getattr(error, "message", None), str):
+            error.message = printable(message.removeprefix("Value error, "))  # pydantic's words
+        raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 
@@ -30,6 +31,13 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(map(_visible, text.replace("\r\n", "\n")))
+
+
+def printable_json(line: str) -> str:
+    """Escape in a line of JSON what :func:`printable` escapes, as JSON does, so that its values stay."""
+    if line.isprintable():
+        return line
+    return "".join(one if printable(one) == one else json.dumps(one)[1:-1] for one in line)
 
 
 def one_line(text: str, limit: int | None = None) -> str:

@@ -352,6 +352,9 @@ def without_network(path: str, home: Path, **settings: str) -> subprocess.Popen[
         shutil.copytree(path, cached / "snapshots" / COMMIT)
         (cached / "refs").mkdir()
         (cached / "refs" / "main").write_text(COMMIT, encoding="utf-8")
+        lacks = cached / ".no_exist" / COMMIT  # as a download leaves it; else each load tries for 23 s
+        lacks.mkdir(parents=True)
+        (lacks / "adapter_config.json").touch()
     weights = cached / "snapshots" / COMMIT / "model.safetensors"
     torch.save(load_file(weights), weights.with_name("pytorch_model.bin"))
     weights.unlink()

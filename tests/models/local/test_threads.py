@@ -101,21 +101,19 @@ def in_a_fresh_process(code: str, **environment: str) -> str:
 
 
 LIMIT = """
-import torch
+import os, torch
 from selfreflect.models.local.threads import limit_threads
-for before in {before}:
+for said, before in ((None, 64), ("3", 64), ("3", 2)):
+    os.environ.update({"OMP_NUM_THREADS": said} if said else {})
     torch.set_num_threads(before)
     print(limit_threads(), torch.get_num_threads())
 """
 
 
-def test_torch_gets_the_threads_that_are_usable():
-    assert in_a_fresh_process(LIMIT.format(before=[64])) == f"{usable_threads()} {usable_threads()}"
-
-
-def test_torch_gets_the_threads_that_are_said_and_a_lower_number_of_the_program_stays():
-    said = in_a_fresh_process(LIMIT.format(before=[64, 2]), OMP_NUM_THREADS="3")
-    assert said.splitlines() == ["3 3", "2 2"]
+def test_torch_gets_the_threads_that_are_usable_or_said_and_a_lower_number_of_the_program_stays():
+    usable, said, lower = in_a_fresh_process(LIMIT).splitlines()
+    assert usable == f"{usable_threads()} {usable_threads()}"
+    assert (said, lower) == ("3 3", "2 2")
 
 
 # --- defaults of the libraries

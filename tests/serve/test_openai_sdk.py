@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import openai
 import pytest
 from endpoint import EndpointClient, endpoint_server
 from fault_server import FaultServer, answers, chat, choice, status
 
 from selfreflect.models.base import Refusal
+
+if TYPE_CHECKING:  # it has much to load: only the process that gets this file imports it
+    import openai
 
 QUESTION: Any = [{"role": "user", "content": "What is the capital of Turkey?"}]
 MODEL = "selfreflect/m"
@@ -24,6 +26,8 @@ def served() -> Iterator[EndpointClient]:
 
 
 def sdk(served: EndpointClient, **options: Any) -> openai.OpenAI:
+    import openai
+
     return openai.OpenAI(base_url=served.url, api_key="none", **{"max_retries": 0, **options})
 
 
@@ -69,6 +73,8 @@ def test_the_helper_for_streams_puts_the_message_together(served: EndpointClient
 
 
 def test_the_async_client_has_several_questions_at_once(served: EndpointClient) -> None:
+    import openai
+
     async def ask_all() -> list[str | None]:
         async with openai.AsyncOpenAI(base_url=served.url, api_key="none", max_retries=0) as client:
 
@@ -138,6 +144,8 @@ def test_calls_of_tools_pass_through_both_ways() -> None:
 
 
 def test_errors_have_the_types_of_the_sdk(served: EndpointClient) -> None:
+    import openai
+
     client = sdk(served)
     with pytest.raises(openai.NotFoundError) as unknown:
         client.chat.completions.create(model="selfreflect/other", messages=QUESTION)
@@ -159,6 +167,8 @@ def test_errors_have_the_types_of_the_sdk(served: EndpointClient) -> None:
 
 
 def test_an_error_in_the_middle_of_a_stream_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    import openai
+
     monkeypatch.setattr("selfreflect.serve.routes.OPEN_SECONDS", 0.0)
     with (
         endpoint_server(lambda request: Refusal(kind="backend", message="it fell over")) as broken,

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import browser
-import openai
 import pytest
 import tiny
 from app_page import clean, opened, start
@@ -39,6 +38,8 @@ def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
 
 
 def test_transformers_serve_as_the_upstream(model: Path, server: Server) -> None:
+    import openai
+
     short = Sampling(max_new_tokens=12)
     with server.explaining():
         upstream = address(server)

@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import openai
 import pytest
 from endpoint import EndpointClient, endpoint_server
 from fault_server import (
@@ -161,6 +160,8 @@ def test_only_our_key_reaches_the_upstream_and_only_it(upstream: FaultServer, cl
 
 
 def test_the_official_client_reads_all_of_it(upstream: FaultServer, client: EndpointClient) -> None:
+    import openai
+
     sdk = openai.OpenAI(base_url=client.url, api_key=TOKEN, max_retries=0)
     messages: list[Any] = [{"role": "user", "content": "Where?"}]
     reply = sdk.chat.completions.create(

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import openai
 import pytest
 from endpoint import endpoint_server
 from serving import vllm_server
 
 from selfreflect.models.base import Sampling
+
+if TYPE_CHECKING:
+    import openai
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
 
@@ -36,6 +38,8 @@ def upstream(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def client(upstream: str) -> Iterator[openai.OpenAI]:
+    import openai
+
     short = Sampling(max_new_tokens=6)
     with endpoint_server(upstream=upstream, sampling=short, summary=short, timeout=300) as served:
         yield openai.OpenAI(base_url=served.url, api_key="none", max_retries=0, timeout=600)

@@ -75,28 +75,18 @@ def test_a_question_is_asked_as_the_prompts_say() -> None:
     } == {(4, True, 0.7)}
 
 
-@given(batch=st.integers(1, 7), skip=st.integers(0, 4))
-def test_seeds_depend_on_the_question_alone(batch: int, skip: int) -> None:
+@given(first=st.integers(0, 4), count=st.integers(1, 7))
+def test_seeds_depend_on_the_question_alone(first: int, count: int) -> None:
     whole = {request.messages: request for request in draw("yes")[1].requests}
-    _, part = draw("yes", questions=QUESTIONS[skip:], batch_questions=batch)
+    _, part = draw("yes", questions=QUESTIONS[first : first + count])
     assert [whole[request.messages] for request in part.requests] == part.requests
     assert len({request.seed for request in whole.values()}) == len(QUESTIONS)
-    assert [len(sent) for sent in part.batches[:-1]] == [batch] * (len(part.batches) - 1)
 
 
 def test_another_seed_gives_other_random_numbers() -> None:
     assert {request.seed for request in draw("yes")[1].requests}.isdisjoint(
         request.seed for request in draw("yes", seed=1)[1].requests
     )
-
-
-def test_results_come_batch_by_batch() -> None:
-    generator = Scripted("yes")
-    drawn = draw_answers(
-        QUESTIONS, generator, num_answers=1, prompts=load_prompts(), sampling=Sampling(), batch_questions=2
-    )
-    assert next(drawn).question_id == "q0"
-    assert len(generator.requests) == 2
 
 
 def failing(kind: str) -> Callable[[Request], Any]:

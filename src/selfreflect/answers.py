@@ -33,14 +33,12 @@ def draw_answers(
     seed: int = 0,
     thinking: bool = False,
     logprobs: bool = False,
-    batch_questions: int = 8,
     earlier: Mapping[str, Sequence[AnswerSample]] | None = None,
 ) -> Iterator[AnswerSample | AnswerSet | Failure]:
     """Sample ``2 * num_answers`` answers per question: the first half is masked, the second conditions.
 
-    Questions are sent in batches of ``batch_questions``. Batches come in order; within a batch, results come
-    as the generator finishes them. Seeds depend only on the question's id, so neither batching nor resuming a
-    run changes the answers.
+    All questions go to the generator at once, and results come as it finishes them. Seeds depend only on the
+    question's id, so neither batching nor resuming a run changes the answers.
 
     Before its answer set, a question gives an answer sample for each answer that is there while others are
     still to come, as far as the generator tells.
@@ -51,28 +49,26 @@ def draw_answers(
             same model are not drawn again.
     """
     earlier = earlier or {}
-    for start in range(0, len(questions), batch_questions):
-        batch = questions[start : start + batch_questions]
-        requests = [
-            Request(
-                messages=prompts.messages(question),
-                sampling=sampling,
-                n=2 * num_answers,
-                seed=seed_for(seed, question.id, "answers"),
-                thinking=thinking,
-                logprobs=logprobs,
-            )
-            for question in batch
-        ]
-        digests = [_digest(request, generator) for request in requests]
-        for index, question in enumerate(batch):
-            samples = _of_request(earlier.get(question.id, ()), requests[index], digests[index])
-            requests[index] = replace(requests[index], earlier=samples)
-        for index, event in as_drawn(generator, requests):
-            if isinstance(event, Sample):
-                yield _answer_sample(batch[index], event, digests[index])
-            else:
-                yield _record(batch[index], requests[index], event, generator, seed)
+    requests = [
+        Request(
+            messages=prompts.messages(question),
+            sampling=sampling,
+            n=2 * num_answers,
+            seed=seed_for(seed, question.id, "answers"),
+            thinking=thinking,
+            logprobs=logprobs,
+        )
+        for question in questions
+    ]
+    digests = [_digest(request, generator) for request in requests]
+    for index, question in enumerate(questions):
+        samples = _of_request(earlier.get(question.id, ()), requests[index], digests[index])
+        requests[index] = replace(requests[index], earlier=samples)
+    for index, event in as_drawn(generator, requests):
+        if isinstance(event, Sample):
+            yield _answer_sample(questions[index], event, digests[index])
+        else:
+            yield _record(questions[index], requests[index], event, generator, seed)
 
 
 def _digest(request: Request, generator: Generator) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import tiny
 from fault_server import Action, Call, FaultServer, answers, status
 from hypothesis import given
 from hypothesis import strategies as st
+from scripted import Scripted
 
 from selfreflect.config import load_config
 from selfreflect.errors import BackendError, MissingExtraError
@@ -119,3 +121,24 @@ def test_scoring_says_how_many_tokens_a_question_takes_before_it_reads_them(tmp_
     first = next(index for index, report in enumerate(progress.reports) if report.tokens)
     total = sum(report.tokens for report in progress.reports)
     assert sum(report.planned for report in progress.reports[:first]) == total > 0
+
+
+@pytest.mark.parametrize("stage", ["answers", "summaries"])
+def test_questions_go_to_the_model_in_batches_and_results_come_one_by_one(
+    stage: Literal["answers", "summaries"],
+) -> None:
+    config = load_config(None, {"answers": {"num_answers": 1}, "summaries": {"num_samples": 2}})
+    spec = StageSpec(stage, config, load_prompts(), ExecutionOptions(batch_questions=2), ("twostep_cot",))
+    generator, progress = Scripted("yes"), Recorded()
+    answers = AnswerSet(question_id="q0", masked_out=("Yes.",), conditioning=("No.",))
+    tasks = [
+        StageTask(question=Question(id=f"q{n}", text=f"{n}?"), answers=answers, strategies=("twostep_cot",))
+        for n in range(5)
+    ]
+    results = stage_fn(spec, generator, progress)(tasks)
+    [first] = next(results)
+    rounds = 1 if stage == "answers" else 2  # of the strategy
+    assert (first.question_id, [len(batch) for batch in generator.batches]) == ("q0", [2] * rounds)
+    assert [one.question_id for group in results for one in group] == ["q1", "q2", "q3", "q4"]
+    assert [len(batch) for batch in generator.batches] == [*[2] * rounds, *[2] * rounds, *[1] * rounds]
+    assert sum(report.units for report in progress.reports) == 5

@@ -103,7 +103,6 @@ def _draw_answers(
         seed=config.seed,
         thinking=config.thinking,
         logprobs=config.logprobs,
-        batch_questions=len(tasks),
         earlier={task.question.id: task.samples for task in tasks},
     )
 
@@ -126,7 +125,6 @@ def _summarise(
         num_samples=config.num_samples,
         seed=config.seed,
         thinking=config.thinking,
-        batch_questions=len(tasks),
         skip=finished,
     )
 

@@ -54,21 +54,20 @@ def summarize(
     num_samples: int = 50,
     seed: int = 0,
     thinking: bool = False,
-    batch_questions: int = 64,
     skip: Container[tuple[str, str]] = (),
 ) -> Iterator[StrategyOutcome]:
     """Summarise every question with every strategy, yielding each summary or failure as soon as it is known.
 
     A summary cut off at the token limit is kept if it has text; strategies with a final part need one that
-    has begun. Seeds do not depend on ``batch_questions`` or ``skip``, so a resumed run gives the same texts.
+    has begun. Questions run in lock step. Seeds depend neither on the other questions nor on ``skip``, so a
+    resumed run gives the same texts.
 
     Args:
         sampling: of the summary; by default ``GREEDY``, or ``THINKING`` if ``thinking``.
-        batch_questions: how many questions run in lock step.
         skip: pairs (question id, strategy name) to leave out.
 
     Raises:
-        ConfigError: at once, for an unknown or repeated strategy or a count below 1.
+        ConfigError: at once, for an unknown or repeated strategy or ``num_samples`` below 1.
         BackendError: while iterating, if the generator breaks its contract or gives up.
     """
     functions: dict[str, StrategyFunction] = {}
@@ -79,9 +78,8 @@ def summarize(
                 f"strategy {excerpt(name)} is given twice; its name must identify its summaries"
             )
         functions[name] = function
-    for option, count in (("num_samples", num_samples), ("batch_questions", batch_questions)):
-        if count < 1:
-            raise ConfigError(f"{option} must be at least 1, not {count}")
+    if num_samples < 1:
+        raise ConfigError(f"num_samples must be at least 1, not {num_samples}")
     task = partial(
         Task,
         prompts=prompts or load_prompts(),
@@ -92,16 +90,12 @@ def summarize(
         thinking=thinking,
     )
 
-    def outcomes() -> Iterator[StrategyOutcome]:
-        for start in range(0, len(questions), batch_questions):
-            runs = []
-            for question in questions[start : start + batch_questions]:
-                for name, function in functions.items():
-                    if (question.id, name) not in skip:
-                        runs.append(StrategyRun(task(question=question, name=name), function, generator))
-            yield from _lock_step(runs, generator)
-
-    return outcomes()
+    runs = []
+    for question in questions:
+        for name, function in functions.items():
+            if (question.id, name) not in skip:
+                runs.append(StrategyRun(task(question=question, name=name), function, generator))
+    return _lock_step(runs, generator)
 
 
 def _lock_step(runs: Sequence[StrategyRun], generator: Generator) -> Iterator[StrategyOutcome]:

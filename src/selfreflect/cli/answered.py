@@ -15,19 +15,17 @@ from selfreflect.cli.progress import ReadingProgress
 from selfreflect.cli.settings import option
 from selfreflect.config import Flag
 from selfreflect.errors import ConfigError, DataError, excerpt
+from selfreflect.pipeline.answered import GOLD, run_questions
 from selfreflect.text import name_list
-from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, has_gold, token_fields
+from selfreflect.uncertainty.question import AnsweredQuestion, has_gold
 
 if TYPE_CHECKING:
-    from selfreflect.report.run_records import RunRecords
     from selfreflect.store.journal import Journal
     from selfreflect.store.replies import ModelReplies
     from selfreflect.store.run import Run
     from selfreflect.uncertainty.asking.asker import Asker
     from selfreflect.uncertainty.assess import Assessment, Method
 
-GOLD = "gold"
-"""The field of a file with the right answer, unless --gold names another."""
 
 Gold = Annotated[str, option("--gold FIELD", "Field with the right answer or its spellings.", ...)]
 
@@ -88,12 +86,13 @@ def read_questions(
     elif columns:
         raise ConfigError("--column belongs to a file; the columns of a run directory are known")
     else:
+        from selfreflect.pipeline.records import run_records
         from selfreflect.store.run import Run
 
         # the words of scores would be most of the reading
         scoring = Run.load(Path(source), detail=False)
         run = Run.load(Path(source))
-        questions = run_questions(run, scoring, gold)
+        questions = run_questions(run_records(run), run_records(scoring), gold)
         _say_whose_logprobs(run)
         if not questions:
             raise DataError(
@@ -121,50 +120,6 @@ def _say_whose_logprobs(run: Run) -> None:
             "their mean is not that of the model's own distribution."
         )
     say(line)
-
-
-GREEDY = "greedy"
-"""The strategy whose measures are estimators, too: the model's own most likely answer."""
-
-
-def run_questions(run: Run | RunRecords, scoring: Run | RunRecords, gold: str) -> list[AnsweredQuestion]:
-    """The questions of a run that have answers, with the right ones from the field ``gold``, and what the
-    judge of ``scoring`` said of the greedy answer."""
-    result = []
-    for answers in run.answers.values():
-        question = run.questions.get(answers.question_id)
-        if question is None or not answers.answers:
-            continue
-        right = question.metadata.get(gold, question.gold if gold == GOLD else ())
-        texts = tuple(right) if isinstance(right, tuple) else (str(right),)
-        greedy = run.summaries.get((question.id, GREEDY))
-        result.append(
-            AnsweredQuestion(
-                id=question.id,
-                text=question.text,
-                context=question.context,
-                answers=answers.answers,
-                gold=texts,
-                greedy=None if greedy is None else greedy.text,
-                values=_measured_values(scoring, question.id),
-                **token_fields(answers.logprobs),
-            )
-        )
-    return result
-
-
-def _measured_values(run: Run | RunRecords, question: str) -> dict[str, float | NoValue]:
-    """What the run says of the greedy answer, by name of the estimator."""
-    values: dict[str, float | NoValue] = {}
-    score = run.scores.get((question, GREEDY))
-    if score is not None:
-        values["greedy_distance"] = score.value
-    information = run.information.get((question, GREEDY))
-    if information is not None:
-        missing = NoValue("not_measured", f"the information of the greedy answer is {information.undefined}")
-        values["greedy_bits"] = missing if information.bits is None else information.bits
-        values["greedy_recovered"] = missing if information.recovered is None else information.recovered
-    return values
 
 
 def make_method(

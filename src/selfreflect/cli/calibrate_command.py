@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Literal
 from msgspec.structs import replace
 
 from selfreflect.cli import settings as o
-from selfreflect.cli.answered import GOLD, ComparisonOptions, Gold, labelled, read_questions
+from selfreflect.cli.answered import ComparisonOptions, Gold, labelled, read_questions
 from selfreflect.cli.asking import ASKING, AskOptions, open_method
 from selfreflect.cli.console import emit, print_table, say, write_file
 from selfreflect.cli.settings import Overrides, argument, option, takes
 from selfreflect.errors import ConfigError, DataError, excerpt
+from selfreflect.pipeline.answered import GOLD
 from selfreflect.text import counted, name_list
 from selfreflect.uncertainty.question import NoValue, sample_sizes
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from selfreflect.uncertainty.assess import Assessment
     from selfreflect.uncertainty.calibrator_file import CalibratorFile
     from selfreflect.uncertainty.question import AnsweredQuestion
-    from selfreflect.uncertainty.recalibrate import CalibrationMethod
 
 
 @takes("answers", only=("--revision", "--base-url"), config_file=True, execution=ASKING)
@@ -67,7 +67,7 @@ def calibrate_command(
         _apply(source, read_questions(source, gold, column), saved, asking, overrides, json)
         return
     from selfreflect.uncertainty.assess import Assessment
-    from selfreflect.uncertainty.calibrator_file import write_calibrator
+    from selfreflect.uncertainty.calibrator_file import fit_file, write_calibrator
     from selfreflect.uncertainty.recalibrate import cross_fit
 
     if save is not None and source != "-" and save.exists() and save.samefile(source):
@@ -83,7 +83,8 @@ def calibrate_command(
     by = method or "isotonic"
     _show(assessment, name, label, indices, cross_fit(by, scores, labels), f"{by}, cross-fitted", json)
     if save is not None:
-        write_file(save, write_calibrator(_fitted(assessment, name, label, by, comparison)))
+        rule = comparison.classes or "exact", comparison.class_order
+        write_file(save, write_calibrator(fit_file(assessment, name, label, by, *rule)))
         say(f"Use it on other questions: selfreflect calibrate FILE --apply {shlex.quote(str(save))}")
 
 
@@ -96,38 +97,6 @@ def _require_both_labels(labels: Floats, estimator: str) -> None:
             f"all judged answers of the {counted(len(labels), 'question')} with a value of {estimator} and a "
             f"label are {all_are}: there is nothing to fit"
         )
-
-
-def _fitted(
-    assessment: Assessment,
-    estimator: str,
-    correctness: str,
-    method: CalibrationMethod,
-    comparison: ComparisonOptions,
-) -> CalibratorFile:
-    """A calibrator that is fitted on all questions with a value and a label."""
-    from selfreflect.uncertainty.asking.estimates import COUNTED
-    from selfreflect.uncertainty.calibrator_file import CalibratorFile, digests
-    from selfreflect.uncertainty.recalibrate import fit
-
-    indices, scores, labels = assessment.labelled_scores(estimator, correctness)
-    curve = fit(method, scores, labels)
-    questions = [assessment.questions[index] for index in indices]
-    return CalibratorFile(
-        estimator=estimator,
-        classes=comparison.classes or "exact",
-        class_order=comparison.class_order,
-        model=assessment.model or "",
-        token_probability=estimator in COUNTED and estimator not in assessment.counted,
-        similarity=assessment.method.similarity,
-        correctness=correctness,
-        method=method,
-        x=curve.x,
-        y=curve.y,
-        n=len(questions),
-        samples=tuple(sample_sizes(questions)),
-        questions=digests(questions),
-    )
 
 
 def _read_saved(path: Path, classes: str | None) -> CalibratorFile:
@@ -157,7 +126,12 @@ def _apply(
     from selfreflect.uncertainty.estimators import ESTIMATORS
 
     saved.refuse_overlap(questions)
-    _warn_of_other_samples(saved, set(sample_sizes(questions)))
+    if not {*sample_sizes(questions)} <= {*saved.samples}:
+        counts, own = (", ".join(map(str, sizes)) for sizes in (saved.samples, sample_sizes(questions)))
+        say(
+            f"The calibrator was fitted on questions with {counts} answers, and these have {own}: estimators "
+            "depend on the number of answers."
+        )
     comparison = ComparisonOptions(
         classes=saved.classes,
         class_order=saved.class_order,
@@ -175,7 +149,7 @@ def _apply(
                 f"{excerpt(method.asker.model)}"
             )
         assessment = Assessment(questions, [name], method)
-    _refuse_other_variant(saved, assessment)
+    saved.refuse_other_variant(assessment)
     indices, scores = [], []
     for index, value in enumerate(assessment.values[name]):
         if not isinstance(value, NoValue):
@@ -200,18 +174,6 @@ def _refuse_unnamed_classes(saved: CalibratorFile, path: Path, classes: str | No
         )
 
 
-def _refuse_other_variant(saved: CalibratorFile, assessment: Assessment) -> None:
-    """A probability of a token and a share of replies are not the same score."""
-    from selfreflect.uncertainty.asking.estimates import COUNTED
-
-    is_token = saved.estimator not in assessment.counted
-    if saved.estimator in COUNTED and saved.token_probability != is_token:
-        raise ConfigError(
-            f"the calibrator was fitted on another kind of {saved.estimator} than the model gives now, which "
-            f"is: {assessment.variant(saved.estimator)}. Fit it again"
-        )
-
-
 def _only_label(assessment: Assessment) -> str:
     names = labelled(assessment)
     if len(names) != 1:
@@ -226,15 +188,6 @@ def _say_missing(assessment: Assessment, estimator: str) -> None:
     for reason, count in assessment.missing(estimator).items():
         get = "gets" if count == 1 else "get"
         say(f"{counted(count, 'question')} {get} no confidence: {reason}.")
-
-
-def _warn_of_other_samples(saved: CalibratorFile, sizes: set[int]) -> None:
-    if not sizes <= set(saved.samples):
-        counts = ", ".join(map(str, saved.samples))
-        say(
-            f"The calibrator was fitted on questions with {counts} answers, and these have "
-            f"{', '.join(map(str, sorted(sizes)))}: estimators depend on the number of answers."
-        )
 
 
 def _show(

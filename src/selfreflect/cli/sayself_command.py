@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from selfreflect.cli import sayself_steps as steps
 from selfreflect.cli import settings as o
-from selfreflect.cli.answered import GOLD, Gold
+from selfreflect.cli.answered import Gold
 from selfreflect.cli.asking import ASKING
 from selfreflect.cli.console import say
 from selfreflect.cli.sayself_steps import ClusterOptions, LabelOptions
@@ -20,6 +20,7 @@ from selfreflect.cli.sayself_table import EvaluationOptions, Measured, evaluate
 from selfreflect.cli.settings import GENERATING, Overrides, option, takes
 from selfreflect.cli.stages import Intent
 from selfreflect.config import Flag
+from selfreflect.pipeline.answered import GOLD
 
 SHORT = "Train a model to state its confidence and why it doubts."
 ABOUT = (

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 from msgspec import Struct
 
-from selfreflect.cli.answered import GOLD, read_questions
+from selfreflect.cli.answered import read_questions
 from selfreflect.cli.asking import AskOptions, open_asker, open_store
 from selfreflect.cli.console import say
 from selfreflect.cli.settings import Overrides
 from selfreflect.cli.stages import Intent, run_stages
 from selfreflect.config import Flag
 from selfreflect.errors import ConfigError, DataError, excerpt, nearest
+from selfreflect.pipeline.answered import GOLD
 from selfreflect.pipeline.questions import NO_QUESTIONS
 from selfreflect.store.manifest import MANIFEST
 from selfreflect.text import counted, name_list

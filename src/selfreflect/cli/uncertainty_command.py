@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Struct
 
 from selfreflect.cli import settings as o
-from selfreflect.cli.answered import GOLD, ComparisonOptions, Gold, labelled, read_questions
+from selfreflect.cli.answered import ComparisonOptions, Gold, labelled, read_questions
 from selfreflect.cli.asking import ASKING, AskOptions, open_method
 from selfreflect.cli.console import emit, print_table, say
 from selfreflect.cli.settings import Overrides, argument, option, takes
 from selfreflect.cli.uncertainty_output import check_output, write_output
 from selfreflect.config import Flag
 from selfreflect.errors import ConfigError, DataError
+from selfreflect.pipeline.answered import GOLD
 from selfreflect.render.table import Table
 from selfreflect.text import counted, name_list
-from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, sample_sizes
+from selfreflect.uncertainty.question import AnsweredQuestion
 
 if TYPE_CHECKING:
     from selfreflect.uncertainty.assess import Assessment, Method, Prediction, SizedCalibration
@@ -98,6 +97,7 @@ def uncertainty_command(
     and "correct", too.
     """
     from selfreflect.uncertainty.assess import Assessment, predictions
+    from selfreflect.uncertainty.output import json_lines
     from selfreflect.uncertainty.recalibrate import FOLDS
 
     check_output(output)
@@ -116,7 +116,8 @@ def uncertainty_command(
     for path in output:
         write_output(path, source, assessment, results)
     if json:
-        _emit(assessment, results, by_size)
+        for line in json_lines(assessment, results, by_size):
+            emit(line)
         return
     _print(assessment, results, by_size, explain)
     rows = next(iter(results.values()), [])
@@ -221,84 +222,3 @@ def _number(text: str) -> int:
     if not (text.isdecimal() and len(text) < 10) or int(text) < 1:
         raise ConfigError(f"--sizes: {text!r} is not a number of answers, such as 5,10,20")
     return int(text)
-
-
-def _emit(
-    assessment: Assessment,
-    results: Mapping[str, list[Prediction]],
-    by_size: Mapping[str, list[SizedCalibration]],
-) -> None:
-    """A JSON line for each question, then one for each estimator, kind of correctness and size."""
-    _emit_questions(assessment)
-    if assessment.stated_faithfulness is not None:
-        value, count = assessment.stated_faithfulness
-        emit({"cmfg": value, "n": count})
-    for rows in results.values():
-        for row in rows:
-            emit(_prediction_line(assessment, row))
-    for name, sizes in by_size.items():
-        for size in sizes:
-            emit({"correctness": name, "classes": assessment.method.rule.name, **asdict(size)})
-
-
-def _emit_questions(assessment: Assessment) -> None:
-    for index, question in enumerate(assessment.questions):
-        values: dict[str, float | None] = {}
-        reasons = {}
-        for name, column in assessment.values.items():
-            value = column[index]
-            if isinstance(value, NoValue):
-                values[name] = None
-                reasons[name] = asdict(value)
-            else:
-                values[name] = value
-        greedy = {}
-        if question.greedy is not None and (speaks := _of_greedy(assessment)):
-            labels_of = {kind: assessment.labels_of(speaks, kind)[index] for kind in assessment.labels}
-            greedy = {"greedy": {"answer": question.greedy, "correct": labels_of}}
-        hedge = assessment.samples[index].hedge
-        band = (
-            {} if isinstance(hedge, NoValue) else {"hedge": {"phrase": hedge.phrase, **hedge.band._asdict()}}
-        )
-        emit(
-            {
-                "id": question.id,
-                "answer": assessment.answers[index],
-                "samples": len(question.answers),
-                "classes": assessment.method.rule.name,
-                "values": values,
-                "undefined": reasons,
-                "correct": {name: labels[index] for name, labels in assessment.labels.items()},
-                **greedy,
-                **band,
-            }
-        )
-
-
-def _of_greedy(assessment: Assessment) -> str | None:
-    """An estimator that speaks of the greedy answer."""
-    from selfreflect.uncertainty.estimators import ESTIMATORS
-
-    return next((name for name in assessment.values if ESTIMATORS[name].of_greedy), None)
-
-
-def _prediction_line(assessment: Assessment, row: Prediction) -> dict[str, Any]:
-    from selfreflect.uncertainty.estimators import ESTIMATORS
-
-    sizes = sample_sizes(assessment.questions)
-    line: dict[str, Any] = {"classes": assessment.method.rule.name, "samples": sizes, **asdict(row)}
-    if row.audit is not None:
-        line["audit"]["warning"] = row.audit.warning
-    if assessment.model is not None:
-        line["model"] = assessment.model
-    info = ESTIMATORS.get(row.estimator)
-    if info is not None:
-        line["direction"] = "confidence" if info.confidence else "uncertainty"
-        line |= {
-            "unit": info.unit,
-            "range": [end if math.isfinite(end) else None for end in (info.low, info.high)],
-            "variant": assessment.variant(row.estimator),
-            "source": info.source,
-            "needs": info.needs,
-        }
-    return line

@@ -11,10 +11,13 @@ from typing import Literal
 
 import msgspec
 
-from selfreflect.errors import DataError, excerpt
+from selfreflect.errors import ConfigError, DataError, excerpt
+from selfreflect.uncertainty.asking.estimates import COUNTED
+from selfreflect.uncertainty.assess import Assessment
+from selfreflect.uncertainty.classes import Order
 from selfreflect.uncertainty.estimators import ESTIMATORS
-from selfreflect.uncertainty.question import AnsweredQuestion
-from selfreflect.uncertainty.recalibrate import CalibrationMethod, Calibrator
+from selfreflect.uncertainty.question import AnsweredQuestion, sample_sizes
+from selfreflect.uncertainty.recalibrate import CalibrationMethod, Calibrator, fit
 
 
 class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -24,7 +27,7 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     version: Literal[1] = 1
     estimator: str
     classes: str
-    class_order: Literal["first", "components"]
+    class_order: Order
     similarity: str
     correctness: str
     method: CalibrationMethod
@@ -57,6 +60,49 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                     f"{excerpt(question.id)}: calibrated confidences would look better than they are. "
                     "Apply it to other questions (with other ids and texts)."
                 )
+
+    def refuse_other_variant(self, assessment: Assessment) -> None:
+        """Raise ConfigError if the assessment has another kind of the estimator: a probability of a token and
+        a share of replies are not the same score."""
+        is_token = self.estimator not in assessment.counted
+        if self.estimator in COUNTED and self.token_probability != is_token:
+            raise ConfigError(
+                f"the calibrator was fitted on another kind of {self.estimator} than the model gives now, "
+                f"which is: {assessment.variant(self.estimator)}. Fit it again"
+            )
+
+
+def fit_file(
+    assessment: Assessment,
+    estimator: str,
+    correctness: str,
+    method: CalibrationMethod,
+    classes: str,
+    class_order: Order,
+) -> CalibratorFile:
+    """Fit a calibrator on all questions with a value and a label.
+
+    Args:
+        classes, class_order: the rule that the classes of the assessment were made by.
+    """
+    indices, scores, labels = assessment.labelled_scores(estimator, correctness)
+    curve = fit(method, scores, labels)
+    questions = [assessment.questions[index] for index in indices]
+    return CalibratorFile(
+        estimator=estimator,
+        classes=classes,
+        class_order=class_order,
+        model=assessment.model or "",
+        token_probability=estimator in COUNTED and estimator not in assessment.counted,
+        similarity=assessment.method.similarity,
+        correctness=correctness,
+        method=method,
+        x=curve.x,
+        y=curve.y,
+        n=len(questions),
+        samples=tuple(sample_sizes(questions)),
+        questions=digests(questions),
+    )
 
 
 def digests(questions: Iterable[AnsweredQuestion]) -> tuple[str, ...]:

@@ -1,0 +1,51 @@
+"""Questions with stored answers from a run, as estimators of uncertainty take them."""
+
+from __future__ import annotations
+
+from selfreflect.report.run_records import RunRecords
+from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, token_fields
+
+GOLD = "gold"
+"""The field of a file with the right answer, unless --gold names another."""
+GREEDY = "greedy"
+"""The strategy whose measures are estimators, too: the model's own most likely answer."""
+
+
+def run_questions(run: RunRecords, scoring: RunRecords, gold: str) -> list[AnsweredQuestion]:
+    """The questions of a run that have answers, with the right ones from the field ``gold``, and what the
+    judge of ``scoring`` said of the greedy answer."""
+    result = []
+    for answers in run.answers.values():
+        question = run.questions.get(answers.question_id)
+        if question is None or not answers.answers:
+            continue
+        right = question.metadata.get(gold, question.gold if gold == GOLD else ())
+        texts = tuple(right) if isinstance(right, tuple) else (str(right),)
+        greedy = run.summaries.get((question.id, GREEDY))
+        result.append(
+            AnsweredQuestion(
+                id=question.id,
+                text=question.text,
+                context=question.context,
+                answers=answers.answers,
+                gold=texts,
+                greedy=None if greedy is None else greedy.text,
+                values=_measured_values(scoring, question.id),
+                **token_fields(answers.logprobs),
+            )
+        )
+    return result
+
+
+def _measured_values(run: RunRecords, question: str) -> dict[str, float | NoValue]:
+    """What the run says of the greedy answer, by name of the estimator."""
+    values: dict[str, float | NoValue] = {}
+    score = run.scores.get((question, GREEDY))
+    if score is not None:
+        values["greedy_distance"] = score.value
+    information = run.information.get((question, GREEDY))
+    if information is not None:
+        missing = NoValue("not_measured", f"the information of the greedy answer is {information.undefined}")
+        values["greedy_bits"] = missing if information.bits is None else information.bits
+        values["greedy_recovered"] = missing if information.recovered is None else information.recovered
+    return values

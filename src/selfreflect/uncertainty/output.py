@@ -1,0 +1,136 @@
+"""Write an assessment for others to read: as JSON lines, a page, Markdown and CSV."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from selfreflect.render.table import Table, to_csv, to_markdown
+from selfreflect.render.text import markdown_text
+from selfreflect.report.page.uncertainty_part import uncertainty_page
+from selfreflect.report.question_table import joined
+from selfreflect.uncertainty.assess import Assessment, Prediction, SizedCalibration
+from selfreflect.uncertainty.estimators import ESTIMATORS
+from selfreflect.uncertainty.page import all_curves, joined_tables, uncertainty_part
+from selfreflect.uncertainty.page_tables import overview_table, sample_numbers
+from selfreflect.uncertainty.question import NoValue, sample_sizes
+
+Results = Mapping[str, Sequence[Prediction]]
+"""Predictions by kind of correctness."""
+
+
+def json_lines(
+    assessment: Assessment, results: Results, by_size: Mapping[str, Sequence[SizedCalibration]]
+) -> Iterator[dict[str, Any]]:
+    """A JSON line for each question, then one for each estimator, kind of correctness and size."""
+    yield from _question_lines(assessment)
+    if assessment.stated_faithfulness is not None:
+        value, count = assessment.stated_faithfulness
+        yield {"cmfg": value, "n": count}
+    yield from _prediction_lines(assessment, results)
+    for name, sizes in by_size.items():
+        for size in sizes:
+            yield {"correctness": name, "classes": assessment.method.rule.name, **asdict(size)}
+
+
+def _question_lines(assessment: Assessment) -> Iterator[dict[str, Any]]:
+    """A JSON line for each question: its values, or why there are none, and what is correct."""
+    of_greedy = next((name for name in assessment.values if ESTIMATORS[name].of_greedy), None)
+    for index, question in enumerate(assessment.questions):
+        values: dict[str, float | None] = {}
+        reasons = {}
+        for name, column in assessment.values.items():
+            value = column[index]
+            if isinstance(value, NoValue):
+                values[name] = None
+                reasons[name] = asdict(value)
+            else:
+                values[name] = value
+        line: dict[str, Any] = {
+            "id": question.id,
+            "answer": assessment.answers[index],
+            "samples": len(question.answers),
+            "classes": assessment.method.rule.name,
+            "values": values,
+            "undefined": reasons,
+            "correct": {name: labels[index] for name, labels in assessment.labels.items()},
+        }
+        if question.greedy is not None and of_greedy is not None:
+            labels_of = {kind: assessment.labels_of(of_greedy, kind)[index] for kind in assessment.labels}
+            line["greedy"] = {"answer": question.greedy, "correct": labels_of}
+        hedge = assessment.samples[index].hedge
+        if not isinstance(hedge, NoValue):
+            line["hedge"] = {"phrase": hedge.phrase, **hedge.band._asdict()}
+        yield line
+
+
+def _prediction_lines(assessment: Assessment, results: Results) -> Iterator[dict[str, Any]]:
+    """A JSON line for each estimator and kind of correctness."""
+    sizes = sample_sizes(assessment.questions)
+    for rows in results.values():
+        for row in rows:
+            line: dict[str, Any] = {
+                "classes": assessment.method.rule.name,
+                "samples": sizes,
+                **asdict(row),
+            }
+            if row.audit is not None:
+                line["audit"]["warning"] = row.audit.warning
+            if assessment.model is not None:
+                line["model"] = assessment.model
+            info = ESTIMATORS.get(row.estimator)
+            if info is not None:
+                line["direction"] = "confidence" if info.confidence else "uncertainty"
+                line |= {
+                    "unit": info.unit,
+                    "range": [end if math.isfinite(end) else None for end in (info.low, info.high)],
+                    "variant": assessment.variant(row.estimator),
+                    "source": info.source,
+                    "needs": info.needs,
+                }
+            yield line
+
+
+def page(title: str, assessment: Assessment, results: Results) -> str:
+    """The page with figures. ``title`` may hold any text."""
+    parts = []
+    for number, (correctness, rows) in enumerate(results.items()):
+        parts.append(uncertainty_part(assessment, correctness, rows, name=f"part-{number}"))
+    facts = [
+        ("questions", f"{len(assessment.questions):,}"),
+        ("samples of each", sample_numbers(assessment)),
+        ("classes", assessment.method.rule.name),
+    ]
+    return uncertainty_page(title, parts, facts)
+
+
+def markdown(assessment: Assessment, results: Results) -> str:
+    """The tables and notes of the page."""
+    texts = []
+    for correctness, rows in results.items():
+        part = uncertainty_part(assessment, correctness, rows, panels=0)
+        texts += [f"{markdown_text(sentence)}\n" for sentence in (part.lead, *part.about)]
+        texts.append(to_markdown(part.table))
+        if every := all_curves(assessment, correctness, rows):
+            texts += map(to_markdown, joined_tables(every))
+        texts += [f"{markdown_text(note)}\n" for note in part.notes]
+    return "\n".join(texts)
+
+
+def csv_texts(assessment: Assessment, results: Results) -> dict[str, str]:
+    """All estimators under the name ``""``, their bins under ``-reliability`` and their coverages under
+    ``-coverage``, if they have any."""
+    estimators: dict[str, Table] = {}
+    bins: dict[str, Table] = {}
+    coverages: dict[str, Table] = {}
+    for correctness, rows in results.items():
+        estimators[correctness] = overview_table(assessment, rows)
+        if every := all_curves(assessment, correctness, rows):
+            bins[correctness], coverages[correctness] = joined_tables(every)
+    texts = {"": to_csv(joined(estimators, "labels"))}
+    for name, tables in (("-reliability", bins), ("-coverage", coverages)):
+        if tables:
+            texts[name] = to_csv(joined(tables, "correctness"))
+    return texts

@@ -6,8 +6,9 @@ import msgspec
 import pytest
 from measured import WORDS, information, measured_run
 
-from selfreflect.cli.show import marked_words, print_question, telling_answers
+from selfreflect.cli.show import marked_words, print_question
 from selfreflect.records import WordBits
+from selfreflect.report.words import telling_answers
 
 
 def shown(records, capsys):

@@ -7,16 +7,18 @@ from msgspec.structs import replace
 from plain_runs import failure, run, score
 from rich.text import Text
 
-from selfreflect.cli.show import grouped_answers, score_text, worst_words
+from selfreflect.cli.show import grouped_answers
 from selfreflect.errors import DataError
 from selfreflect.records import AnswerSet, FailureKind, Information, Question, Sampled, Summary, WordDistance
 from selfreflect.render.table import to_csv, to_markdown, to_rich
 from selfreflect.report.comparison import Contender, compare, comparison, contenders
+from selfreflect.report.estimates import score_text
 from selfreflect.report.failures import REMEDIES, failure_table
 from selfreflect.report.overview import overview
 from selfreflect.report.question_table import question_table
 from selfreflect.report.run_records import RunRecords
 from selfreflect.report.strategy_results import strategy_results
+from selfreflect.report.words import worst_words
 
 HOSTILE = "=<script>|\x1b[31m\u202e\ud800\n# x"
 

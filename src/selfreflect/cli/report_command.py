@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -20,14 +20,12 @@ from selfreflect.errors import ConfigError, DataError
 from selfreflect.pipeline.records import records_by_judge, scorings_by
 from selfreflect.records import Information, Score
 from selfreflect.render.text import one_line
-from selfreflect.report.measures import INFORMATION, SELFREFLECT, Measure
 from selfreflect.report.run_records import RunRecords
 from selfreflect.store.run import Run
 from selfreflect.store.trim import PARTS, removable_parts
 
 if TYPE_CHECKING:
-    from selfreflect.render.table import Table
-    from selfreflect.report.comparison import Contender
+    pass
 
 JUDGE = option("--judge NAME", "Only scores by this judge, where several have scored a run. [default: all]")
 FIRST_JUDGE = option(
@@ -83,6 +81,8 @@ def report_command(
     model. Where several judges have scored a run, tables show them one after the other and then side by side;
     the page shows one of them and has a menu for the others; figures show the first, or --judge.
     """
+    from selfreflect.report.document import csv, judge_tables_of, markdown
+
     check_output(output)
     has_page = any(path.suffix == ".html" for path in output)
     if not has_page:
@@ -93,7 +93,7 @@ def report_command(
     _check_column(records, by)
     _show(records, by, question, json)
     if not json:
-        for table in _judge_tables(by_run):
+        for table in judge_tables_of(by_run):
             print_table(table)
     if not (output or figures or json):
         _advise(runs, by_run)
@@ -103,7 +103,7 @@ def report_command(
             write_page(path, pages, baseline, groups, list(dict.fromkeys(leave_out)))
             say(f"Open {path} in a browser.")
         else:
-            write_file(path, _markdown(by_run, by) if path.suffix == ".md" else _csv(records))
+            write_file(path, markdown(by_run, by) if path.suffix == ".md" else csv(records))
     if figures is not None:
         _write_figures(figures, [of_run[0] for of_run in by_run], baseline)
     log_runs(log, records)
@@ -118,10 +118,16 @@ def _refuse_page_options(groups: str | None, leave_out: Sequence[str]) -> None:
 
 
 def _show(records: Sequence[RunRecords], by: str | None, question: str | None, json: bool) -> None:
+    from selfreflect.report.breakdown import breakdown
+    from selfreflect.report.lines import breakdown_lines
+
     for run in records:
         show_results(run, json)
-        if by is not None:
-            _show_breakdown(run, by, json)
+        if by is not None and json:
+            for line in breakdown_lines(run, by):
+                emit(line)
+        elif by is not None:
+            print_table(breakdown(run, by))
         if question is not None and not json:
             print_question(run, question, answers=20)
 
@@ -159,16 +165,6 @@ def _check_column(records: Sequence[RunRecords], by: str | None) -> None:
             by_value(run, by)
 
 
-def _show_breakdown(run: RunRecords, by: str, json: bool) -> None:
-    from selfreflect.report.breakdown import breakdown, breakdown_lines
-
-    if not json:
-        print_table(breakdown(run, by))
-        return
-    for line in breakdown_lines(run, by):
-        emit(line)
-
-
 def _load_records(paths: Sequence[Path], *, detail: bool) -> list[list[RunRecords]]:
     """Load run directories, each once per judge.
 
@@ -188,13 +184,6 @@ def _chosen(
 ) -> list[list[RunRecords]]:
     """The scorings by ``judge``, or all."""
     return [scorings_by(of_run, judge, path) for path, of_run in zip(paths, by_run, strict=True)]
-
-
-def _judge_tables(by_run: Sequence[Sequence[RunRecords]]) -> list[Table]:
-    """Tables of the judges of each run that has several."""
-    from selfreflect.report.judges import judge_tables
-
-    return list(chain.from_iterable(map(judge_tables, by_run)))
 
 
 def write_page(
@@ -237,39 +226,6 @@ def write_page(
     )
 
 
-def _markdown(by_run: Sequence[Sequence[RunRecords]], by: str | None) -> str:
-    from selfreflect.render.table import to_markdown
-    from selfreflect.render.text import markdown_text
-    from selfreflect.report.breakdown import breakdown
-    from selfreflect.report.failures import failure_table
-    from selfreflect.report.headline import headline
-    from selfreflect.report.overview import overview
-    from selfreflect.report.paste_curve import paste_table, run_curve
-
-    tables = []
-    records = list(chain.from_iterable(by_run))
-    for run in records:
-        label = f"**{markdown_text(run.label)}.** " if len(records) > 1 else ""
-        tables.append(f"{label}{markdown_text(headline(run))}\n")
-        tables.append(to_markdown(overview(run)))
-        if by is not None:
-            tables.append(to_markdown(breakdown(run, by)))
-        curve = run_curve(run)
-        if curve is not None:
-            tables.append(to_markdown(paste_table(*curve)))
-        if run.failures:
-            tables.append(to_markdown(failure_table(run)))
-    tables += map(to_markdown, _judge_tables(by_run))
-    return "\n".join(tables)
-
-
-def _csv(records: Sequence[RunRecords]) -> str:
-    from selfreflect.render.table import to_csv
-    from selfreflect.report.question_table import joined, question_table
-
-    return to_csv(joined({run.label: question_table(run) for run in records}))
-
-
 def compare_command(
     runs: o.Runs,
     baseline: str | None = option(
@@ -302,7 +258,10 @@ def compare_command(
     what summaries tell. Exit codes: 0 no condition holds, 3 one does, 2 an error, such as a number that is
     not defined.
     """
+    from selfreflect.report.breakdown import comparisons_by
     from selfreflect.report.comparison import comparisons, contenders
+    from selfreflect.report.document import judge_tables_of
+    from selfreflect.report.lines import comparison_line, comparison_lines_by
     from selfreflect.report.thresholds import parse_threshold
 
     thresholds = list(map(parse_threshold, fail_if))
@@ -316,7 +275,7 @@ def compare_command(
     sentences: list[str] = []
     for first in by_run[0]:
         base, *others = contenders([first, *_same_judge(by_run[1:], first.judge)], baseline)
-        lines = [_line(base, other) for other in others] if json or thresholds else []
+        lines = [comparison_line(base, other) for other in others] if json or thresholds else []
         if json:
             for line in lines:
                 emit(line)
@@ -327,29 +286,20 @@ def compare_command(
             breaches = threshold.breaches(lines)
             holds = holds or bool(breaches)
             sentences += breaches or threshold.untestable(lines)
-        if by is not None:
-            _compare_by(base, others, by, json)
+        if by is not None and json:
+            for line in comparison_lines_by(base, others, by):
+                emit(line)
+        elif by is not None:
+            for table in comparisons_by(base, others, by):
+                print_table(table)
     if not json:
-        for table in _judge_tables(by_run):
+        for table in judge_tables_of(by_run):
             print_table(table)
         say_report(runs)
     for sentence in sentences:
         say(one_line(sentence, 600))
     if holds:
         raise typer.Exit(THRESHOLD)
-
-
-def _compare_by(base: Contender, others: Sequence[Contender], by: str, json: bool) -> None:
-    """Show the differences for each value of a column."""
-    from selfreflect.report.breakdown import comparisons_by, divided_contenders
-
-    if not json:
-        for table in comparisons_by(base, others, by):
-            print_table(table)
-        return
-    for value, (part, sides) in divided_contenders(base, others, by).items():
-        for side in sides:
-            emit({"by": by, "value": value, **_line(part, side)})
 
 
 def _same_judge(by_run: Sequence[Sequence[RunRecords]], judge: str) -> list[RunRecords]:
@@ -359,40 +309,3 @@ def _same_judge(by_run: Sequence[Sequence[RunRecords]], judge: str) -> list[RunR
         by_judge = next((one for one in of_run if one.judge == judge), of_run[0])
         records.append(by_judge)
     return records
-
-
-def _line(base: Contender, other: Contender) -> dict[str, Any]:
-    """The JSON line of a comparison."""
-    line = {
-        "baseline": {"run": base.label, "strategy": base.strategy},
-        "run": other.label,
-        "strategy": other.strategy,
-        "judge": other.run.judge,
-        **_difference(base, other, SELFREFLECT),
-    }
-    if base.run.information and other.run.information:
-        line["recovered"] = _difference(base, other, INFORMATION)
-    return line
-
-
-def _difference(base: Contender, other: Contender, measure: Measure) -> dict[str, Any]:
-    from selfreflect.report.comparison import compare
-    from selfreflect.report.estimates import no_interval
-
-    result = compare(base, other, measure)
-    paired = result.paired
-    return {
-        "difference": paired.difference.mean,
-        "low": paired.difference.low,
-        "high": paired.difference.high,
-        "no_interval": no_interval(paired.difference),
-        "n": paired.difference.n,
-        "questions": paired.difference.total,
-        "wins": paired.wins,
-        "ties": paired.ties,
-        "losses": paired.losses,
-        "p_value": paired.p_value,
-        "verdict": result.verdict,
-        "testable": result.is_testable,
-        "sentence": result.sentence,
-    }

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
 
 from rich.text import Text
 
 from selfreflect.cli.console import context_line, emit, print_table, stdout
-from selfreflect.grouping import group_indices, most_common, normal_form
-from selfreflect.records import Controls, Information, Score, WordBits, WordDistance
+from selfreflect.grouping import group_indices
+from selfreflect.records import Controls, WordBits
 from selfreflect.render.text import one_line
-from selfreflect.report.estimates import estimated_from, no_interval
+from selfreflect.report.estimates import score_text
 from selfreflect.report.failures import failure_table
 from selfreflect.report.headline import headline
 from selfreflect.report.overview import overview
@@ -26,9 +23,7 @@ from selfreflect.report.sentences import (
     controls_sentence,
     information_sentence,
 )
-from selfreflect.report.strategy_results import strategy_results
-from selfreflect.report.words import MarkKind, mark
-from selfreflect.stats import CONFIDENCE
+from selfreflect.report.words import MarkKind, mark, telling_answers, worst_words
 from selfreflect.text import counted
 
 _WIDTH = 110
@@ -63,36 +58,9 @@ def show_results(records: RunRecords, json: bool) -> None:
                 stdout.print(Text(one_line(note)))
         show_failures(records)
         return
-    for result in strategy_results(records):
-        estimate = result.score
-        line: dict[str, Any] = {
-            "run": records.label,
-            "strategy": result.strategy,
-            "score": estimate.mean,
-            "low": estimate.low,
-            "high": estimate.high,
-            "confidence": CONFIDENCE,
-            "n": estimate.n,
-            "questions": estimate.total,
-            "coverage": estimate.coverage,
-            "no_interval": no_interval(estimate),
-            "median_words": result.median_words,
-            "failures": result.failures,
-            "judge": records.judge,
-        }
-        if records.information:
-            line |= {
-                "bits": result.bits,
-                "bits_available": result.bits_available,
-                "recovered": result.recovered.mean,
-                "recovered_low": result.recovered.low,
-                "recovered_high": result.recovered.high,
-                "recovered_no_interval": no_interval(result.recovered),
-                "reader": ", ".join(result.readers) or None,
-                "undefined": dict(result.undefined),
-            }
-        if result.estimated:
-            line["estimated"] = result.estimated
+    from selfreflect.report.lines import result_lines
+
+    for line in result_lines(records):
         emit(line)
 
 
@@ -199,27 +167,6 @@ def _print_legend() -> None:
     stdout.print(line)
 
 
-def telling_answers(results: Sequence[Information], limit: int) -> list[int]:
-    """Choose the held-out answers with the most bits told, missed or lost by all summaries, each text once.
-
-    Returns:
-        Indices into the masked-out answers.
-    """
-    at_stake: defaultdict[int, float] = defaultdict(float)
-    texts = {}
-    for information in results:
-        for index, words in enumerate(information.answers):
-            if not words:
-                continue
-            marks = list(map(mark, words))
-            at_stake[index] += sum(one.bits for one in marks if one.kind != "plain")
-            texts[index] = normal_form(" ".join(word.text for word in words))
-    by_text: dict[str, int] = {}
-    for index in sorted(at_stake, key=lambda index: (-at_stake[index], index)):
-        by_text.setdefault(texts[index], index)
-    return list(by_text.values())[:limit]
-
-
 def marked_words(words: Sequence[WordBits], signs: bool) -> Text:
     """Colour the words of a held-out answer by what a summary tells of them; or put ``signs`` before them."""
     line = Text()
@@ -245,27 +192,3 @@ def _print_dim(text: str) -> None:
 
 def _cut(text: str, limit: int) -> str:
     return one_line(text, limit) or "(blank)"
-
-
-def score_text(score: Score) -> str:
-    """Format as ``0.0954 ± 0.0025``, or ``≈0.0954 ± 0.0025 (estimated from 120 of 840 words)``."""
-    text = f"{score.value:.4f}"
-    if score.stderr is not None:
-        text += f" ± {score.stderr:.4f}"
-    source = estimated_from(score)
-    return f"≈{text} (estimated from {source})" if source else text
-
-
-def worst_words(words: Sequence[WordDistance], limit: int) -> list[tuple[str, float]]:
-    """Find the ``limit`` words whose occurrences have the largest mean distance; case and punctuation make no
-    difference."""
-    occurrences = defaultdict(list)
-    for word in words:
-        if word.distances:
-            occurrences[normal_form(word.text)].append(word)
-    means = []
-    for same in occurrences.values():
-        mean = math.fsum(word.mean for word in same) / len(same)
-        means.append((most_common(word.text for word in same), mean))
-    means.sort(key=lambda pair: (-pair[1], pair[0]))
-    return means[:limit]

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any
 
 from selfreflect.errors import DataError, excerpt, nearest
 from selfreflect.records import Question, dump_line
 from selfreflect.render.table import Cell, Column, Table
 from selfreflect.render.text import one_line
 from selfreflect.report.comparison import Contender, columns, comparisons
-from selfreflect.report.estimates import method_note, no_interval
-from selfreflect.report.measures import INFORMATION, run_measures
+from selfreflect.report.estimates import method_note
+from selfreflect.report.measures import run_measures
 from selfreflect.report.run_records import RunRecords
 from selfreflect.report.strategy_results import strategy_results
 from selfreflect.stats import Estimate
@@ -80,27 +79,6 @@ def breakdown(run: RunRecords, name: str) -> Table:
             rows.append((*cells, result.estimate(measures[-1]).n, len(part.questions)))
     title = f"By {one_line(name, 40)}" + (f" ({run.label})" if run.label else "")
     return Table(title, tuple(headings), tuple(rows), (method_note(estimates),))
-
-
-def breakdown_lines(run: RunRecords, name: str) -> list[dict[str, Any]]:
-    """The rows of :func:`breakdown` as JSON."""
-    lines = []
-    for value, part in by_value(run, name).items():
-        for result in strategy_results(part):
-            line: dict[str, Any] = {"run": run.label, "by": name, "value": value, "strategy": result.strategy}
-            score, recovered = result.score, result.estimate(INFORMATION)
-            line |= {"score": score.mean, "low": score.low, "high": score.high, "n": score.n}
-            line["no_interval"] = no_interval(score)
-            if run.information:
-                line |= {
-                    "recovered": recovered.mean,
-                    "recovered_low": recovered.low,
-                    "recovered_high": recovered.high,
-                }
-                line["recovered_n"] = recovered.n
-                line["recovered_no_interval"] = no_interval(recovered)
-            lines.append({**line, "questions": len(part.questions)})
-    return lines
 
 
 def divided_contenders(

@@ -57,3 +57,12 @@ def estimated_from(score: Score) -> str | None:
     if score.estimate is None:
         return None
     return f"{score.estimate.words_scored} of {score.estimate.words_total} words"
+
+
+def score_text(score: Score) -> str:
+    """Format as ``0.0954 ± 0.0025``, or ``≈0.0954 ± 0.0025 (estimated from 120 of 840 words)``."""
+    text = f"{score.value:.4f}"
+    if score.stderr is not None:
+        text += f" ± {score.stderr:.4f}"
+    source = estimated_from(score)
+    return f"≈{text} (estimated from {source})" if source else text

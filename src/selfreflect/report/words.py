@@ -1,10 +1,17 @@
-"""Which words of an answer a summary told the judge of, which it missed, and where it misled."""
+"""Which words of an answer a summary told the judge of, which it missed, and where it misled.
+
+And which answers and words show most of that.
+"""
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from selfreflect.records import WordBits
+from selfreflect.grouping import most_common, normal_form
+from selfreflect.records import Information, WordBits, WordDistance
 
 MarkKind = Literal["plain", "told", "missed", "misled"]
 
@@ -43,3 +50,39 @@ def mark(word: WordBits) -> Mark:
     if max(gained, lacking) < PLAIN_BELOW:
         return Mark("plain", gained)
     return Mark("told", gained) if gained >= lacking else Mark("missed", lacking)
+
+
+def telling_answers(results: Sequence[Information], limit: int) -> list[int]:
+    """Choose the held-out answers with the most bits told, missed or lost by all summaries, each text once.
+
+    Returns:
+        Indices into the masked-out answers.
+    """
+    at_stake: defaultdict[int, float] = defaultdict(float)
+    texts = {}
+    for information in results:
+        for index, words in enumerate(information.answers):
+            if not words:
+                continue
+            marks = list(map(mark, words))
+            at_stake[index] += sum(one.bits for one in marks if one.kind != "plain")
+            texts[index] = normal_form(" ".join(word.text for word in words))
+    by_text: dict[str, int] = {}
+    for index in sorted(at_stake, key=lambda index: (-at_stake[index], index)):
+        by_text.setdefault(texts[index], index)
+    return list(by_text.values())[:limit]
+
+
+def worst_words(words: Sequence[WordDistance], limit: int) -> list[tuple[str, float]]:
+    """Find the ``limit`` words whose occurrences have the largest mean distance; case and punctuation make no
+    difference."""
+    occurrences = defaultdict(list)
+    for word in words:
+        if word.distances:
+            occurrences[normal_form(word.text)].append(word)
+    means = []
+    for same in occurrences.values():
+        mean = math.fsum(word.mean for word in same) / len(same)
+        means.append((most_common(word.text for word in same), mean))
+    means.sort(key=lambda pair: (-pair[1], pair[0]))
+    return means[:limit]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from selfreflect.errors import DataError
+from selfreflect.errors import DataError, StoreError
 from selfreflect.sayself.presets import PRESETS
-from selfreflect.sayself.workspace import Adapter
+from selfreflect.sayself.workspace import Adapter, Workspace
 from selfreflect.train.inputs import INPUT, RECORD, TrainingInput
 
 
@@ -80,3 +82,29 @@ def test_adapters_are_set_aside_whole(tmp_path: Path) -> None:
         adapter.set_aside()
         assert not adapter.folder.exists()
     assert len(list(tmp_path.glob("backup-*/full-0/checkpoint-1/trainer_state.json"))) == 2
+
+
+@pytest.mark.parametrize("name", ["sayself", "sayself/data", "sayself/data/full", "sayself/models"])
+def test_nothing_is_written_or_removed_through_a_link(tmp_path: Path, name: str) -> None:
+    elsewhere, workspace = tmp_path / "elsewhere", Workspace(tmp_path / "run")
+    checkpoint(elsewhere / "full-0", 10, whole=False)
+    link = tmp_path / "run" / name
+    link.parent.mkdir(parents=True)
+    link.symlink_to(elsewhere)
+    before = sorted(elsewhere.rglob("*"))
+    uses: tuple[Callable[[], object], ...] = (
+        lambda: workspace.write("data/full/train.jsonl", [{"a": 1}]),
+        lambda: workspace.adapter("full", 0),
+        workspace.trained,
+        workspace.clusters,
+    )
+    for use in uses:
+        with suppress(StoreError, DataError):
+            use()
+    assert sorted(elsewhere.rglob("*")) == before
+
+
+def test_a_workspace_in_a_run_directory_that_is_a_link_is_used(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "run").symlink_to(tmp_path / "real")
+    assert Workspace(tmp_path / "run").write("clusters.jsonl", []).exists()

@@ -105,7 +105,7 @@ def evaluate(out: Path, options: EvaluationOptions, overrides: Overrides, yes: b
             print_table(table)
     lines = [line for one in comparison.rows for line in one.lines(questions)]
     workspace.write(f"statements-{options.part}.jsonl", lines)
-    write_file(workspace.folder / "evaluation.md", "\n".join(map(to_markdown, comparison.tables)))
+    write_file(workspace.path("evaluation.md"), "\n".join(map(to_markdown, comparison.tables)))
 
 
 def _measure(out: Path, options: EvaluationOptions, comparison: Comparison) -> None:

@@ -16,7 +16,7 @@ from selfreflect.records import R, Record, dump_line
 from selfreflect.sayself.clusters import ClusteredQuestion
 from selfreflect.sayself.examples import PARTS, VARIANTS, Part, Variant, overlap
 from selfreflect.sayself.rationales import Rationale
-from selfreflect.store.journal import Journal, store_errors
+from selfreflect.store.journal import Journal, refuse_links, store_errors
 from selfreflect.store.layout import backup_folder
 from selfreflect.train.inputs import RECORD, TrainingInput
 from selfreflect.train.trainers import LAST_WRITTEN
@@ -117,6 +117,10 @@ class Workspace:
         self.run = run
         self.folder = run / "sayself"
 
+    def path(self, name: str) -> Path:
+        """A file or folder in the workspace. Raises StoreError if a link leads there."""
+        return refuse_links(self.run, self.folder / name)
+
     def clusters(self) -> list[ClusteredQuestion]:
         """The clusters of ``sayself cluster``."""
         return self._read("clusters.jsonl", ClusteredQuestion, lambda one: one.id, "cluster")
@@ -169,32 +173,32 @@ class Workspace:
 
     def data(self, variant: Variant, part: Part) -> Path:
         """The file of a variant's examples."""
-        return self.folder / "data" / variant / f"{part}.jsonl"
+        return self.path(f"data/{variant}/{part}.jsonl")
 
     def adapter(self, variant: Variant, seed: int, reward: str = "") -> Path:
         """The folder of a trained adapter."""
         suffix = f"-{reward}" if reward else ""
-        return self.folder / "models" / f"{variant}-{seed}{suffix}"
+        return self.path(f"models/{variant}-{seed}{suffix}")
 
     def trained(self) -> list[Adapter]:
         """The adapters whose training has ended, by name."""
         adapters = []
-        for folder in sorted((self.folder / "models").glob("*")):
+        for folder in sorted(self.path("models").glob("*")):
             variant = folder.name.partition("-")[0]
             if variant in VARIANTS and (folder / RECORD).exists():
-                adapters.append(Adapter(folder, variant))
+                adapters.append(Adapter(refuse_links(self.run, folder), variant))
         return adapters
 
     def write(self, name: str, rows: Iterable[Record | Mapping[str, Any]]) -> Path:
         """Replace a file by rows, at once."""
-        path = self.folder / name
+        path = self.path(name)
         with store_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_bytes(path, "".join(dump_line(row) + "\n" for row in rows).encode())
         return path
 
     def _read(self, name: str, kind: type[R], key: Callable[[R], str], step: str) -> list[R]:
-        path = self.folder / name
+        path = self.path(name)
         if not path.exists():
             raise DataError(f"{path} is missing. Make it with: selfreflect sayself {step} --out {self.run}")
         return list(Journal(path, kind, key).records.values())

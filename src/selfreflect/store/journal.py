@@ -247,6 +247,21 @@ def store_errors(path: Path) -> Iterator[None]:
         raise StoreError(f"{path}: {error.strerror or error}. {advice}".rstrip()) from error
 
 
+def refuse_links(folder: Path, path: Path) -> Path:
+    """Return ``path``, which lies below ``folder``, a directory that anybody may have made.
+
+    Raises:
+        StoreError: it is a link, or a folder on the way to it is, through which files elsewhere would be
+            written.
+    """
+    for part in (path, *path.parents):
+        if part == folder:
+            break
+        if part.is_symlink():
+            raise StoreError(f"{part} is a link. Links in {folder} are not followed; remove it.")
+    return path
+
+
 def open_regular(path: Path, flags: int) -> int:
     """Open a file of a run directory, whoever made that directory; return the file descriptor.
 

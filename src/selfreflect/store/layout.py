@@ -23,7 +23,7 @@ from selfreflect.records import (
     Score,
     Summary,
 )
-from selfreflect.store.journal import Journal, open_regular, store_errors
+from selfreflect.store.journal import Journal, open_regular, refuse_links, store_errors
 from selfreflect.store.manifest import MANIFEST, manifest_fields
 from selfreflect.store.partial import FOLDER, PartialAnswers
 
@@ -165,9 +165,7 @@ def scoring_folders(path: Path) -> list[Path]:
     """
     folders: list[Path] = []
     for folder in (path / _JUDGES, *sorted((path / _JUDGES).glob("*"))):
-        if folder.is_symlink():
-            raise StoreError(f"{folder} is a link. Links in a run directory are not followed; remove it.")
-        folders.append(folder)
+        folders.append(refuse_links(path, folder))
     return folders[1:]
 
 

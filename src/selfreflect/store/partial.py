@@ -8,9 +8,8 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from selfreflect.errors import StoreError
 from selfreflect.records import AnswerSample
-from selfreflect.store.journal import Journal, store_errors
+from selfreflect.store.journal import Journal, refuse_links, store_errors
 
 FOLDER = "partial"
 
@@ -81,9 +80,5 @@ class PartialAnswers:
         return self._checked_folder() / f"{name}.jsonl"
 
     def _checked_folder(self) -> Path:
-        """The folder. Raises StoreError if it is a link, through which files elsewhere would be written."""
-        if self._folder.is_symlink():
-            raise StoreError(
-                f"{self._folder} is a link. Links in a run directory are not followed; remove it."
-            )
-        return self._folder
+        """The folder. Raises StoreError if it is a link."""
+        return refuse_links(self._folder.parent, self._folder)

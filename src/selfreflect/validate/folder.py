@@ -3,6 +3,7 @@ finding."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,17 +12,18 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from selfreflect.atomic import write_files
 from selfreflect.errors import StoreError
 from selfreflect.records import dump_line
 from selfreflect.render.plots import plot_figure
 from selfreflect.render.table import Cell, Table, to_csv, to_markdown
 from selfreflect.render.text import markdown_text
-from selfreflect.store.journal import Journal, lock, store_errors
+from selfreflect.store.journal import Journal, lock, open_regular, refuse_links, store_errors
 from selfreflect.validate.base import Value
 from selfreflect.validate.measure import VALUES, journal
 from selfreflect.validate.study import Finding
 
-_LOCK, _MANIFEST = ".lock", "manifest.json"
+_LOCK, _MANIFEST, _FINDING = ".lock", "manifest.json", "finding.json"
 _NAME_LENGTH = 48
 
 
@@ -62,24 +64,39 @@ def write(finding: Finding, made_with: Mapping[str, Any], directory: Path) -> Pa
     Raises:
         StoreError: the system refuses.
     """
-    folder = directory / finding.study
+    folder = refuse_links(directory, directory / finding.study)
+    plain = _to_plain(finding)
+    tables, plots = _table_and_plot_names(plain)
     texts = {
-        "finding.json": dump_line({**_to_plain(finding), "made_with": made_with}) + "\n",
+        _FINDING: dump_line({**plain, "made_with": made_with}) + "\n",
         "finding.md": _to_page(finding, made_with),
     }
-    names = _file_names([table.title for table in finding.tables])
-    for name, table in zip(names, finding.tables, strict=True):
-        texts[f"{name}.csv"] = to_csv(table)
-    names = _file_names([plot.name for plot in finding.plots])
-    for name, plot in zip(names, finding.plots, strict=True):
-        texts[f"{name}.svg"] = plot_figure(name, plot)
+    for name, table in zip(tables, finding.tables, strict=True):
+        texts[name] = to_csv(table)
+    for name, plot in zip(plots, finding.plots, strict=True):
+        texts[name] = plot_figure(name.removesuffix(".svg"), plot)
     with store_errors(folder):
-        folder.mkdir(exist_ok=True)
-        for path in (*folder.glob("*.csv"), *folder.glob("*.svg")):
-            path.unlink()
-        for name, text in texts.items():
-            (folder / name).write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
+        for name in _earlier_names(folder):
+            (folder / name).unlink(missing_ok=True)
+        write_files(folder, {name: text.encode("utf-8", "backslashreplace") for name, text in texts.items()})
     return folder
+
+
+def _earlier_names(folder: Path) -> list[str]:
+    """The tables and plots of the finding that a folder holds; a user may have put other files beside."""
+    try:
+        with os.fdopen(open_regular(folder / _FINDING, os.O_RDONLY), "rb") as file:
+            tables, plots = _table_and_plot_names(json.loads(file.read()))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return []
+    return tables + plots
+
+
+def _table_and_plot_names(finding: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """File names for the tables and plots of a finding as JSON holds it."""
+    tables = _file_names([table["title"] for table in finding["tables"]])
+    plots = _file_names([plot["name"] for plot in finding["plots"]])
+    return [f"{name}.csv" for name in tables], [f"{name}.svg" for name in plots]
 
 
 def to_lines(finding: Finding) -> Iterator[dict[str, Any]]:

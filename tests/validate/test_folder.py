@@ -1,0 +1,59 @@
+"""What a study's folder keeps, and what it leaves alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from selfreflect.errors import StoreError
+from selfreflect.render.plots import Curve, Plot
+from selfreflect.render.table import Column, Table
+from selfreflect.validate.folder import write
+from selfreflect.validate.study import Finding
+
+
+def finding(*titles: str) -> Finding:
+    tables = tuple(Table(title, (Column("n"),), ((1,),)) for title in titles)
+    plot = Plot("curve", "", "x", "y", (Curve("one", (0.0, 1.0), (1.0, 2.0)),))
+    return Finding(study="ranked", tables=tables, says=("It does.",), plots=(plot,))
+
+
+def test_an_earlier_finding_is_replaced_and_files_of_the_user_stay(tmp_path: Path) -> None:
+    folder = write(finding("First", "Second"), {}, tmp_path)
+    names = {"finding.json", "finding.md", "first.csv", "second.csv", "curve.svg"}
+    assert {path.name for path in folder.iterdir()} == names
+    for name in ("ratings.csv", "drawing.svg"):
+        (folder / name).write_text("mine")
+    write(finding("First"), {}, tmp_path)
+    assert {path.name for path in folder.iterdir()} == names - {"second.csv"} | {"ratings.csv", "drawing.svg"}
+
+
+def test_a_damaged_finding_is_replaced(tmp_path: Path) -> None:
+    for text in (
+        "[" * 100_000,
+        '{"tables": [3], "plots": []}',
+        '{"tables": [{"title": 3}], "plots": []}',
+        "",
+    ):
+        folder = write(finding("First"), {}, tmp_path)
+        (folder / "finding.json").write_text(text)
+        assert write(finding("First"), {"seed": 1}, tmp_path)
+        assert '"seed": 1' in (folder / "finding.json").read_text()
+
+
+def test_a_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    elsewhere, out = tmp_path / "elsewhere", tmp_path / "out"
+    elsewhere.mkdir()
+    out.mkdir()
+    (elsewhere / "first.csv").write_text("mine")
+    (out / "ranked").symlink_to(elsewhere)
+    with pytest.raises(StoreError, match="is a link"):
+        write(finding("First"), {}, out)
+    assert (elsewhere / "first.csv").read_text() == "mine"
+    (out / "ranked").unlink()
+    write(finding("First"), {}, out)
+    (out / "ranked" / "first.csv").unlink()
+    (out / "ranked" / "first.csv").symlink_to(elsewhere / "first.csv")
+    write(finding("First"), {}, out)
+    assert (elsewhere / "first.csv").read_text() == "mine"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 from scripted import Scripted
 
 from selfreflect.models.base import Completion, Reply
+from selfreflect.prompts import load_prompts
+from selfreflect.records import Question
 from selfreflect.sayself.clusters import Cluster, ClusteredQuestion
 from selfreflect.sayself.evaluation import (
     Evaluation,
@@ -24,6 +27,8 @@ from selfreflect.sayself.examples import make_examples
 from selfreflect.sayself.faithfulness import answer_sets, own_clusters
 from selfreflect.sayself.reinforcement import question_rows, reinforcement_rows
 from selfreflect.sayself.statement import StatedBelief, parse_statement
+from selfreflect.sayself.strategy import sayself
+from selfreflect.strategies.task import FRESH, GREEDY, Task
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.measures import measure
@@ -77,6 +82,27 @@ def test_the_tuned_model_is_asked_about_an_answer_as_it_was_trained_on_it() -> N
     assert [{"role": turn.role, "content": turn.content} for turn in request.messages] == row["prompt"]
     assert sure.confidence == 1.0
     assert isinstance(blank.confidence, NoValue)
+
+
+def test_all_steps_ask_as_the_model_was_trained() -> None:
+    """In the published code the templates of training, reinforcement and evaluation differ in line breaks."""
+    [question] = questions(1)
+    question = replace(question, context="A map.\nOf rivers.")
+    [row], _ = make_examples([question], None, "no_rationale", "gold")
+    model = Scripted("Answer: Seine. Confidence: 7")
+    [begun] = reinforcement_rows([question], Asker("scripted", lambda: model), Correctness("exact"))
+    ask_statements([question], Asker("scripted", lambda: model))
+    task = Task(
+        question=Question(id="0", text=question.question, context=question.context),
+        prompts=load_prompts(),
+        name="sayself",
+        sampling=GREEDY,
+        sample_sampling=FRESH,
+    )
+    request = next(sayself(task))
+    for messages in (*(one.messages for one in model.requests), request.messages):
+        assert [{"role": turn.role, "content": turn.content} for turn in messages] == row["prompt"]
+    assert begun["prompt"][:-1] == question_rows([question])[0]["prompt"] == row["prompt"]
 
 
 def test_a_statement_without_a_confidence_is_a_failure_and_nothing_is_asked_again() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from selfreflect.errors import DataError
 from selfreflect.sayself.statement import parse_confidence, parse_statement
-from selfreflect.train.rewards.base import BatchColumns, Outcome, Reward, Unrewarded
-from selfreflect.train.rewards.stated import GoldMatch
+from selfreflect.train.parsing import Parsed
+from selfreflect.train.rewards.base import BatchColumns
+from selfreflect.train.rewards.stated import GoldReward, StatedReward
 from selfreflect.uncertainty.question import NoValue
 
 RewardKind = Literal["brier", "linear", "rlcr"]
@@ -34,7 +35,7 @@ def confidence_reward(correct: bool, confidence: float, kind: RewardKind = "brie
     return label - (label - confidence) ** 2
 
 
-class StatedConfidenceReward(Reward):
+class StatedConfidenceReward(StatedReward):
     """Rewards the end of a statement that the prompt has begun, up to ``Confidence:``.
 
     So only the confidence is trained, and every token before it is masked. A model that is rewarded for its
@@ -47,62 +48,43 @@ class StatedConfidenceReward(Reward):
         self.__name__ = f"confidence_{kind}"
         super().__init__()
 
-    @property
-    def worst(self) -> float:
-        return -1.0
+    def parse(self, text: str) -> Parsed:
+        return _parsed(None, parse_confidence(text))
 
-    def outcomes(self, texts: Sequence[str | Unrewarded], columns: BatchColumns) -> list[Outcome]:
-        outcomes: list[Outcome] = []
-        for text, correct in zip(texts, columns.values("correct"), strict=True):
-            if isinstance(text, Unrewarded):
-                outcomes.append(text)
-            else:
-                outcomes.append(_outcome(correct, parse_confidence(text), self.kind))
-        return outcomes
+    def truths(self, answers: Sequence[str | None], columns: BatchColumns) -> list[float | None]:
+        return [float(bool(correct)) for correct in columns.values("correct")]
+
+    def grade(self, truth: float, confidence: float) -> float:
+        return confidence_reward(bool(truth), confidence, self.kind)
 
 
-class StatementReward(Reward):
+class StatementReward(GoldReward):
     """Rewards a whole statement, whose own answer is compared with the right ones in the column ``gold``.
 
     Every token is trained. With ``brier`` a wrong answer with confidence 0 is then worth as much as a right
     one with 1; ``rlcr`` also pays for being right.
 
     Args:
-        correctness: which answers are correct, as of ``selfreflect uncertainty --correctness``, but for
-            ``judge`` and ``human``.
-
-    Raises:
-        ConfigError: there is no such function, or it asks a model or a person.
+        correctness: see :class:`~selfreflect.train.rewards.stated.GoldReward`.
     """
 
     def __init__(self, kind: RewardKind = "rlcr", correctness: str = "squad_f1") -> None:
         self.kind = kind
-        self.is_correct = GoldMatch(correctness)
         self.__name__ = f"statement_{kind}"
-        super().__init__()
+        super().__init__(correctness)
 
-    @property
-    def worst(self) -> float:
-        return -1.0
+    def parse(self, text: str) -> Parsed:
+        statement = parse_statement(text)
+        confidence = statement.confidence
+        if not statement.answer and not isinstance(confidence, NoValue):
+            confidence = NoValue("no_answer", "a confidence is stated and no answer")
+        return _parsed(statement.answer or None, confidence)
 
-    def outcomes(self, texts: Sequence[str | Unrewarded], columns: BatchColumns) -> list[Outcome]:
-        statements = [text if isinstance(text, Unrewarded) else parse_statement(text) for text in texts]
-        answers = [None if isinstance(one, Unrewarded) else one.answer or None for one in statements]
-        outcomes: list[Outcome] = []
-        truths = self.is_correct(answers, columns.lists("gold", single=True))
-        for truth, one in zip(truths, statements, strict=True):
-            if truth is None:
-                outcomes.append(None)
-            elif isinstance(one, Unrewarded):
-                outcomes.append(one)
-            elif not one.answer and not isinstance(one.confidence, NoValue):
-                outcomes.append(Unrewarded("blank", "a confidence is stated and no answer"))
-            else:
-                outcomes.append(_outcome(truth, one.confidence, self.kind))
-        return outcomes
+    def grade(self, truth: float, confidence: float) -> float:
+        return confidence_reward(bool(truth), confidence, self.kind)
 
 
-def _outcome(correct: Any, confidence: float | NoValue, kind: RewardKind) -> Outcome:
+def _parsed(answer: str | None, confidence: float | NoValue) -> Parsed:
     if isinstance(confidence, NoValue):
-        return Unrewarded(confidence.reason, confidence.message)
-    return confidence_reward(bool(correct), confidence, kind)
+        return Parsed(answer, None, confidence)
+    return Parsed(answer, confidence)

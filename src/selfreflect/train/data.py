@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from selfreflect.errors import DataError, excerpt
+from selfreflect.sources.files import Row, parse_rows, read_content
 from selfreflect.text import counted
 
 Method = Literal["sft", "dpo", "grpo"]
@@ -18,11 +19,10 @@ COLUMNS: Mapping[Method, tuple[str, ...]] = {
 }
 """Conversations in each row. A reward reads further columns itself."""
 ROLES = ("system", "user", "assistant")
-MOST_BYTES = 1 << 30
 
 
 def read_rows(path: Path, method: Method) -> list[dict[str, Any]]:
-    """Read the rows to train on: of a JSONL file, or ``train.jsonl`` in a data set folder.
+    """Read the rows to train on: of a file, or of ``train.jsonl`` in a data set folder.
 
     Raises:
         DataError: a line is no row of this method, there is none, or a question of them is in another split
@@ -30,14 +30,14 @@ def read_rows(path: Path, method: Method) -> list[dict[str, Any]]:
     """
     file = path / "train.jsonl" if path.is_dir() else path
     rows = []
-    for place, row in _lines(file):
+    for row in _rows(file):
         for column in COLUMNS[method]:
-            if not _is_conversation(row.get(column)):
-                raise DataError(
-                    f"{place}: {column!r} must be a list of messages with role and content, as `selfreflect "
-                    f"dataset {method}` writes them"
+            if not _is_conversation(row.fields.get(column)):
+                raise row.error(
+                    f"{column!r} must be a list of messages with role and content, as `selfreflect dataset "
+                    f"{method}` writes them"
                 )
-        rows.append(row)
+        rows.append(row.fields)
     if not rows:
         raise DataError(f"{file} has no rows to train on. Its README.md says what was left out, and why.")
     if path.is_dir():
@@ -66,7 +66,7 @@ def _check_splits(folder: Path, rows: list[dict[str, Any]]) -> None:
     train = {row.get("question_id") for row in rows} - {None}
     for name in ("dev", "test"):
         file = folder / f"{name}.jsonl"
-        others = {row.get("question_id") for _, row in _lines(file)} if file.is_file() else set()
+        others = {row.fields.get("question_id") for row in _rows(file)} if file.is_file() else set()
         if duplicates := sorted(map(str, train & others)):
             raise DataError(
                 f"{folder}: train.jsonl shares {counted(len(duplicates), 'question')} with {name}.jsonl, for "
@@ -74,27 +74,11 @@ def _check_splits(folder: Path, rows: list[dict[str, Any]]) -> None:
             )
 
 
-def _lines(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each row of a file, and where it stands."""
-    try:
-        if file.stat().st_size > MOST_BYTES:
-            raise DataError(f"{file} has more than {MOST_BYTES >> 20} MiB")
-        with file.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, start=1):
-                if line.strip():
-                    yield f"{file}, line {number}", _row(line, f"{file}, line {number}")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{file} cannot be read: {error}") from None
-
-
-def _row(line: str, place: str) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{place}: not JSON: {excerpt(str(error), 100)}") from None
-    if not isinstance(row, dict):
-        raise DataError(f"{place}: a row must be an object with columns, not {excerpt(line.strip())}")
-    return row
+def _rows(file: Path) -> list[Row]:
+    """The rows of a file, none of an empty one."""
+    if file.is_file() and not file.stat().st_size:
+        return []
+    return parse_rows(read_content(file))
 
 
 def _is_conversation(value: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.grouping import normal_form
 from selfreflect.metric.inputs import checked_number
-from selfreflect.train.parsing import parse_stated
+from selfreflect.train.parsing import Parsed, parse_stated
 from selfreflect.train.rewards.base import BatchColumns, Outcome, Reward, Unrewarded
 from selfreflect.uncertainty.asking.parsing import StatedGuess, parse_guesses
 from selfreflect.uncertainty.classes import ClassRule
@@ -44,6 +44,10 @@ class StatedReward(Reward):
     def worst(self) -> float:
         return self.least
 
+    def parse(self, text: str) -> Parsed:
+        """Read the answer and the confidence of a completion."""
+        return parse_stated(text, self.out_of)
+
     def grade(self, truth: float, confidence: float) -> float:
         """The reward of a confidence in an answer."""
         raise NotImplementedError
@@ -53,9 +57,7 @@ class StatedReward(Reward):
         raise NotImplementedError
 
     def outcomes(self, texts: Sequence[str | Unrewarded], columns: BatchColumns) -> list[Outcome]:
-        statements = [
-            text if isinstance(text, Unrewarded) else parse_stated(text, self.out_of) for text in texts
-        ]
+        statements = [text if isinstance(text, Unrewarded) else self.parse(text) for text in texts]
         answers = [None if isinstance(one, Unrewarded) else one.answer for one in statements]
         outcomes: list[Outcome] = []
         for truth, one in zip(self.truths(answers, columns), statements, strict=True):
@@ -69,7 +71,7 @@ class StatedReward(Reward):
         return outcomes
 
 
-class _GoldReward(StatedReward):
+class GoldReward(StatedReward):
     """Base of rewards that take an answer for true if it is close enough to one in the column ``gold``.
 
     Where a question has no gold answer, no completion of it has a reward.
@@ -122,7 +124,7 @@ class GoldMatch:
         return truths
 
 
-class BrierReward(_GoldReward):
+class BrierReward(GoldReward):
     """1 - 2 (y - f)² for confidence f, with y = 1 for a correct answer: the reward in SaySelf's code (Xu et
     al. 2024, arXiv 2405.20974).
 
@@ -136,7 +138,7 @@ class BrierReward(_GoldReward):
         return 1 - 2 * (truth - confidence) ** 2
 
 
-class RLCRReward(_GoldReward):
+class RLCRReward(GoldReward):
     """y - (y - f)² for confidence f, with y = 1 for a correct answer (Damani et al. 2025, arXiv 2507.16806).
 
     A correct answer with any confidence gets at least as much as a wrong one with any.
@@ -148,7 +150,7 @@ class RLCRReward(_GoldReward):
         return truth - (truth - confidence) ** 2
 
 
-class LogReward(_GoldReward):
+class LogReward(GoldReward):
     """The logarithmic score ln f of a correct answer, ln (1 - f) of a wrong one, times ``scale`` (Rewarding
     Doubt, arXiv 2503.02623).
 

@@ -34,6 +34,9 @@ os.umask(0o022)
 # Without caches each of the processes below would compile the package and rewrite the tests again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# What is written outlives its process anyway, and no test takes the power away: waiting for the disk was a
+# fifth of the time. Commands that are processes of their own do wait.
+os.fsync = lambda descriptor: None
 gc.disable()  # while the tests are imported, which makes much and drops little
 if "PYTEST_XDIST_WORKER" in os.environ:  # workers whose threads share cores wait for each other all the time
     os.environ["OMP_NUM_THREADS"] = "1"

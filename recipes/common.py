@@ -27,7 +27,12 @@ def parser(text: str | None) -> argparse.ArgumentParser:
     """Make the options of every recipe."""
     options = argparse.ArgumentParser(description=text)
     add = options.add_argument
-    add("--data", type=Path, required=True, help="folder of `selfreflect dataset`, or a JSONL file")
+    add(
+        "--data",
+        type=Path,
+        required=True,
+        help="folder of `selfreflect dataset`, or a file of rows, such as .jsonl",
+    )
     add("--out", type=Path, required=True, help="new directory for the adapter")
     add("--config", choices=PRESETS, default="cpu", help="a preset (default: cpu)")
     add("--model", help="base model (default: the preset's)")

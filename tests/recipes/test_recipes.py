@@ -118,7 +118,7 @@ def test_another_judge_than_the_run_was_scored_by_is_refused_unless_meant(
     [
         (["--set", "stepz=3"], "no setting 'stepz'. Did you mean 'steps'? There are: name, model"),
         (["--set", "steps=many"], "steps must be int, not 'many'"),
-        (["--data", "nothing"], "nothing cannot be read"),
+        (["--data", "nothing"], "'nothing': there is no such file"),
     ],
 )
 def test_errors_are_sentences(

@@ -115,8 +115,11 @@ def test_train_all_draws_whole_statements(
     )
     workspace.write("clusters.jsonl", [question])
     workspace.write("splits.jsonl", [SplitQuestion(question_id="1", part="rl")])
-    AdapterTraining(model, workspace.adapter("full", 0), TINY).fine_tune([row(1), row(2)])
-    workspace.write("data/full/train.jsonl", [])
+    texts = {"question": "Question 2?", "response": "Answer: yes. Confidence: 2"}
+    workspace.write("data/full/train.jsonl", [row(2) | texts])
+    preset = replace(PRESETS["small"], training=replace(TINY, model=model))
+    first = AdapterTraining(model, workspace.adapter("full", 0), preset.training)
+    first.fine_tune(workspace.examples("full"))
     drawn: list[str] = []
     called = LongestStatement.__call__
 
@@ -127,7 +130,6 @@ def test_train_all_draws_whole_statements(
     monkeypatch.setattr(LongestStatement, "__call__", spy)
     monkeypatch.setattr(rewards, "StatementReward", LongestStatement)
     monkeypatch.setattr(evaluation, "MAX_TOKENS", 12)
-    preset = replace(PRESETS["small"], training=replace(TINY, model=model))
     steps.train(steps.TrainingPlan(tmp_path, preset, "rlcr", "exact", whole=True), ["full"], [0])
     adapter = workspace.adapter("full", 0, "rlcr-all")
     assert record(adapter)["metrics"]["change"] > 0

@@ -69,6 +69,7 @@ def test_the_overview_lists_commands_exit_codes_and_completion() -> None:
     words = " ".join(run("--help").stdout.split())
     assert [name for name in COMMANDS if f" {name} " not in words] == []
     assert "1 done, with failures recorded; 2 bad usage" in words
+    assert "3 a condition of --fail-if holds" in words
     assert "--install-completion" in words
     assert "--show-completion" in words
 
@@ -137,6 +138,11 @@ def test_bad_usage_is_2(arguments: list[str]) -> None:
     outcome = run(*arguments)
     assert (outcome.code, outcome.stdout) == (2, "")
     assert "error: " in outcome.stderr.lower()
+
+
+def test_a_file_without_its_flag_is_answered_with_the_flag() -> None:
+    assert "Name a file of items with --items FILE" in run("score", "mine.csv").said
+    assert "--items" not in run("convert", "mine.csv", "other.csv").said
 
 
 def test_options_of_the_other_form_are_refused_and_not_ignored(tmp_path: Path, items: Path) -> None:

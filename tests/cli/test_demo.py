@@ -13,7 +13,8 @@ import tiny
 from command import run
 
 from selfreflect.cli import ask_command
-from selfreflect.config import sampling_of
+from selfreflect.config import Config, sampling_of
+from selfreflect.errors import DataError
 from selfreflect.pipeline import models
 from selfreflect.records import Failure
 from selfreflect.report.run_records import RunRecords
@@ -141,3 +142,25 @@ def test_a_failure_is_told_with_its_reason() -> None:
 )
 def test_only_the_embedded_model_is_sampled_more_carefully(model: str, sampled: dict[str, float]) -> None:
     assert sampling_of(model) == sampled
+
+
+@pytest.mark.parametrize(
+    ("arguments", "strategies"),
+    [
+        ((), ("greedy", "basic")),
+        (("--strategies", "cot"), ("cot",)),
+        (("--model", "openai:gpt"), ("sample_and_summarize",)),
+    ],
+)
+def test_the_embedded_model_is_not_asked_to_merge_answers_unless_that_is_wanted(
+    arguments: tuple[str, ...], strategies: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configs = []
+
+    def keep(path: Path, config: Config, *_: object, **__: object) -> None:
+        configs.append(config)
+        raise DataError("enough")
+
+    monkeypatch.setattr(ask_command, "fill_run", keep)
+    assert "enough" in run("ask", "Which pot?", *arguments).said
+    assert tuple(configs[0].summaries.strategies) == strategies

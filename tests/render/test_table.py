@@ -189,6 +189,15 @@ def test_the_terminal_repeats_all_names_and_breaks_them_between_words(width):
     assert max(map(len, shown.splitlines())) <= width
 
 
+def test_the_terminal_leaves_out_numbers_that_no_row_has():
+    columns = (Column("name"), Column("low", ".1f"), Column("mean", ".1f"), Column("high", ".1f"))
+    shown = Table("T", columns, (("a", None, 1.0, None), ("b", None, None, 3.0)))
+    heading, _, *rows = terminal(shown).splitlines()[1:]
+    assert heading.split() == ["name", "mean", "high"]
+    assert [row.split() for row in rows] == [["a", "1.0", "–"], ["b", "–", "3.0"]]
+    assert to_csv(shown).startswith("name,low,mean,high"), "files keep every column"
+
+
 def test_every_rendering_of_an_empty_table_is_a_heading():
     empty = Table("Nothing", (Column("a"), Column("b", "d")), ())
     assert to_markdown(empty) == "### Nothing\n\n| a | b |\n| --- | ---: |\n"

@@ -230,7 +230,7 @@ def test_figures_of_a_measured_run_hold_shares_and_the_paste_curve():
 def test_results_end_with_what_the_words_are_worth(capsys):
     show_results(measured_run({"greedy": [7.0, 7.0]}, words=28), json=False)
     lines = " ".join(capsys.readouterr().out.split())
-    assert lines.endswith("greedy tells as much in 28 words as pasting 3.5 answers (70 words).")
+    assert lines.endswith("On average, greedy tells as much in 28 words as pasting 3.5 answers (70 words).")
 
 
 def test_the_page_compares_what_strategies_tell():

@@ -17,8 +17,8 @@ def test_strategies_stand_beside_the_mean_curve_of_the_questions_with_controls()
     ]
     table = paste_table(curve, points)
     assert table.notes == (
-        "good tells as much in 3 words as pasting 1.2 answers (1 word).",
-        "bad tells nothing, in 3 words.",
+        "On average, good tells as much in 3 words as pasting 1.2 answers (1 word).",
+        "On average, bad tells nothing, in 3 words.",
     )
     assert [row[0] for row in table.rows] == [
         "good",

@@ -207,7 +207,7 @@ def test_file_without_records(tmp_path, name, data):
 
 def test_unknown_suffix_lists_the_known_ones(tmp_path):
     assert re.search(
-        r"unknown suffix '\.xlsx'; known are \.json, \.jsonl, \.csv, \.tsv, \.parquet, \.txt",
+        r"unsupported file type '\.xlsx'; use one of \.json, \.jsonl, \.csv, \.tsv, \.parquet, \.txt",
         refused(tmp_path, "q.xlsx", "x"),
     )
 

@@ -178,7 +178,7 @@ def test_two_summaries_of_one_name_are_refused():
 
 def test_a_format_that_cannot_hold_items(tmp_path):
     (tmp_path / "items.txt").write_text("question\nWhy?\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"unknown suffix '.txt'; known are .*\.csv, .*\.eval"):
+    with pytest.raises(DataError, match=r"unsupported file type '.txt'; use one of .*\.csv, .*\.eval"):
         read_items(tmp_path / "items.txt")
 
 

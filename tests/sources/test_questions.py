@@ -387,7 +387,7 @@ def test_missing_file_of_a_known_suffix():
 
 def test_existing_file_of_an_unknown_suffix(tmp_path):
     (tmp_path / "q.xlsx").write_text("x", encoding="utf-8")
-    with pytest.raises(DataError, match="unknown suffix"):
+    with pytest.raises(DataError, match="unsupported file type"):
         load_questions(str(tmp_path / "q.xlsx"))
 
 

@@ -91,8 +91,8 @@ def application(commands: Iterable[str] = tuple(COMMANDS)) -> typer.Typer:
         help="Draw a language model's answer distribution, let it summarise its own belief, and score how "
         "faithful the summary is.",
         epilog="Exit codes: 0 done; 1 done, with failures recorded; 2 bad usage or input, or a server that "
-        "does not answer (the message says what and where); 70 a bug in selfreflect; 130 interrupted "
-        "(finished work is saved).",
+        "does not answer (the message says what and where); 3 a condition of --fail-if holds; 70 a bug in "
+        "selfreflect; 130 interrupted (finished work is saved).",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,  # it would take "[default: 50]" for a tag and drop it

@@ -80,15 +80,18 @@ def ask_command(
     Shows the most frequent answers with counts, the model's summary of them, what that summary tells in % of
     what the answers themselves would, and its SelfReflect score (0 is perfect).
 
-    The embedded model samples at temperature 0.7 and top-p 0.9 unless you say otherwise, every other model at
-    the paper's 1 and 1.
+    Unless you say otherwise, the embedded model samples at temperature 0.7 and top-p 0.9 and summarises with
+    greedy and basic; every other model samples at the paper's 1 and 1 and summarises with
+    sample_and_summarize.
     """
     if not question.strip():
         raise DataError("the question is blank")
     text = "" if context is None else read_text(context)
     answers = overrides.config().answers
-    base = {"answers": sampling_of(answers.model), "summaries": {"num_samples": 2 * answers.num_answers}}
-    config = overrides.config(base)
+    summaries: dict[str, Any] = {"num_samples": 2 * answers.num_answers}
+    if answers.model == "smollm2":
+        summaries["strategies"] = ("greedy", "basic")  # it rambles where it has to merge answers
+    config = overrides.config({"answers": sampling_of(answers.model), "summaries": summaries})
     check_strategies(config.summaries.strategies)
     record = Question(id=question_id(question, text), text=question, context=text)
     with tempfile.TemporaryDirectory(prefix="selfreflect-ask-") as folder:

@@ -81,7 +81,7 @@ def _show_item(item: Item) -> None:
     lines = [f"\nThe first question, {item.id}:", f"  {printable(item.question)}"]
     if item.context:
         lines.append(f"  context: {printable(item.context)}")
-    for heading, answers in (("masked-out", item.masked_out), ("conditioning", item.conditioning)):
+    for heading, answers in (("test", item.masked_out), ("reference", item.conditioning)):
         lines.append(f"  {counted(len(answers), f'{heading} answer')}:")
         lines += [f"    {printable(answer) if answer.strip() else '(blank)'}" for answer in answers]
     for name, text in item.summaries.items():

@@ -377,7 +377,13 @@ class Command(TyperCommand):
                 argument = RENAMED[flag] + equals + value
             new_args.append(argument)
         with escaped_errors():
-            return super().parse_args(ctx, new_args)
+            try:
+                return super().parse_args(ctx, new_args)
+            except typer.TyperException as error:
+                message = getattr(error, "message", "")
+                if "--items" in flags and message.startswith("Got unexpected extra argument"):
+                    error.message = f"{message}. Name a file of items with --items FILE"
+                raise
 
 
 class Group(TyperGroup):

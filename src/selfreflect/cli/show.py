@@ -152,7 +152,7 @@ def _print_summary(
     worst = worst_words(score.words, 3) if score else []
     if worst:
         texts = ", ".join(f"{one_line(word)} ({mean:.3f})" for word, mean in worst)
-        _print_dim(f"    predicted worst: {texts}")
+        _print_dim(f"    least expected words: {texts}")
 
 
 def _print_legend() -> None:

@@ -100,29 +100,34 @@ def to_rich(table: Table, width: int = 80) -> list[RichTable | Text]:
 
     Where the columns do not fit into ``width``, further tables below the first one hold the rest of them,
     each with the names in front again: the columns of text before the first number. Long names continue on
-    the next line. The notes follow below the tables, one paragraph each.
+    the next line. Columns of numbers without a number are left out. The notes follow below the tables, one
+    paragraph each.
     """
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
 
+    columns = []
     texts = []
     for at, column in enumerate(table.columns):
-        texts.append([printable(column.show(row[at])) for row in table.rows])
-    least = [_least_width(column, cells) for column, cells in zip(table.columns, texts, strict=True)]
+        cells = [row[at] for row in table.rows]
+        if not (column.form and cells) or any(cell is not None for cell in cells):
+            columns.append(column)
+            texts.append([printable(column.show(cell)) for cell in cells])
+    least = [_least_width(column, cells) for column, cells in zip(columns, texts, strict=True)]
     parts: list[RichTable | Text] = []
-    for number, block in enumerate(_blocks(table.columns, least, width)):
+    for number, block in enumerate(_blocks(columns, least, width)):
         rich_table = RichTable(
             title=Text(one_line(table.title)) if number == 0 else None,
             box=box.SIMPLE_HEAD,
             show_edge=False,
             padding=0,
         )
-        widths = _widths(table.columns, texts, least, block, width)
+        widths = _widths(columns, texts, least, block, width)
         for at in block:
             # On a narrow terminal texts wrap but numbers do not: half a number would look like another one.
-            heading = table.columns[at].heading
-            if table.columns[at].form:
+            heading = columns[at].heading
+            if columns[at].form:
                 rich_table.add_column(Text(heading.replace(" ", "\n")), justify="right", no_wrap=True)
             else:
                 rich_table.add_column(Text(heading), overflow="fold", width=widths[at])

@@ -30,7 +30,7 @@ def no_interval(estimate: Estimate) -> str | None:
 def method_note(estimates: Iterable[Estimate]) -> str:
     """Name the method of intervals, and say if some are left out."""
     if any(0 < estimate.n < FEWEST_TESTED for estimate in estimates):
-        return f"{METHOD}; –: none from fewer than {FEWEST_TESTED} questions, it would be far too short"
+        return f"{METHOD}; none from fewer than {FEWEST_TESTED} questions, it would be far too short"
     return METHOD
 
 

@@ -44,7 +44,7 @@ TELLS_N = "tells n"
 
 _UNDEFINED: Mapping[NothingToTell, str] = {
     "known": "the judge already knows the answers",
-    "unclear": "there are too few answers to say",
+    "unclear": "too few answers, or too different ones, to say; draw more answers, or shorter ones",
     "unmeasured": "it could not be measured",
 }
 
@@ -191,6 +191,8 @@ def _information_notes(run: RunRecords, results: Sequence[StrategyResult]) -> li
     notes = [
         f"tells: how far a summary helps the judge to predict fresh answers; 100% is what {answers} would"
     ]
+    if any((result.recovered.mean or 0) > 1 for result in results):
+        notes[0] += ", and above that a summary helps more than they do"
     if readers == {"blind"}:
         notes[0] += "; the judge is blind: it does not see the question, so repeating it tells much, too"
     reasons: Counter[NothingToTell] = Counter()

@@ -144,7 +144,7 @@ def _question_curve(controls: Controls) -> PasteCurve:
 
 PASTE_COLUMNS = (
     Column("text"),
-    Column("words", ".0f"),
+    Column("mean words", ".0f"),
     Column("bits", ".1f"),
     Column("95% low", ".1f"),
     Column("95% high", ".1f"),
@@ -160,7 +160,8 @@ def paste_table(curve: PasteCurve, points: Sequence[StrategyPoint]) -> Table:
         bits = point.bits
         rows.append((point.strategy, point.words, bits.mean, bits.low, bits.high, bits.n))
         if bits.mean is not None:
-            notes.append(point.curve.sentence(one_line(point.strategy), point.words, bits.mean))
+            subject = f"On average, {one_line(point.strategy)}"
+            notes.append(point.curve.sentence(subject, point.words, bits.mean))
     for answers, words, height in zip(curve.answers, curve.words, curve.bits, strict=True):
         if answers:
             name = f"control: {answers:g} answer{'' if answers == 1 else 's'} pasted"

@@ -126,7 +126,7 @@ def read_content(source: str | Path, suffixes: Collection[str] | None = None) ->
         suffixes: those that the file may have; by default those of :data:`PARSERS`.
 
     Raises:
-        DataError: the source cannot be read, is empty, or has an unknown suffix.
+        DataError: the source cannot be read, is empty, or is of an unsupported type.
     """
     return _read(source, PARSERS if suffixes is None else suffixes)
 
@@ -163,7 +163,7 @@ def _read_file(path: Path, suffixes: Collection[str] | None) -> Content:
         with path.open("rb") as stream:
             if suffixes is not None and suffix not in suffixes:
                 raise DataError(
-                    f"{name} has the unknown suffix {excerpt(path.suffix)}; known are {', '.join(suffixes)}"
+                    f"{name}: unsupported file type {excerpt(path.suffix)}; use one of {', '.join(suffixes)}"
                 )
             return Content(name, suffix, stream.read())
     except FileNotFoundError:

@@ -333,7 +333,7 @@ from selfreflect.models.spec import ModelSpec
 for revision in (None, "main"):
     print(load_causal_lm(ModelSpec("someone/tiny", revision=revision)).revision)
 started = time.monotonic()
-for name in ("smollm", "someone/missing", "someone/pickled"):
+for name in ("smollm", "gpt-9-mini", "someone/missing", "someone/pickled"):
     try:
         load_causal_lm(ModelSpec(name))
     except BackendError as error:
@@ -382,11 +382,13 @@ def test_hub_names_without_a_network(path: str, tmp_path: Path, settings: dict[s
     child = without_network(path, tmp_path, **settings)
     said = child.communicate(timeout=240)[0]
     assert child.returncode == 0
-    *revisions, alias, missing, pickled, seconds = said.splitlines()
+    *revisions, alias, served, missing, pickled, seconds = said.splitlines()
     assert revisions == [COMMIT, COMMIT], "what a name means may change, so the commit is recorded"
     assert "could not load the model 'smollm'" in alias
     assert "Known names: smollm2, a local directory, or a hub name such as Qwen/" in alias
     assert alias.count("Did you mean 'smollm2'?") == 1
+    assert "If it is a model on a server, name it 'openai:gpt-9-mini'." in served
     assert "could not load the model 'someone/missing'" in missing
+    assert "on a server" not in missing
     assert "could not load the model 'someone/pickled'" in pickled
     assert float(seconds) < 120, "nothing is tried again and again"

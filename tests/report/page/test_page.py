@@ -676,7 +676,7 @@ def test_a_run_without_information_has_none_in_its_page(page):
 
 def test_the_paste_curve_is_drawn_where_answers_were_pasted(page):
     made = report_page([[informed_run()]])
-    assert "good tells as much in 3 words as pasting 1.2 answers" in made
+    assert "On average, good tells as much in 3 words as pasting 1.2 answers" in made
     assert "pasted-0" in embedded(made)["index"]["csv"]
     assert "What the words are worth" not in page
 

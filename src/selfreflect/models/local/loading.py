@@ -367,9 +367,14 @@ def _explanation(name: str, path: str, error: Exception) -> str:
         )
     if Path(path).is_dir():
         return f"could not load the model in {excerpt(path, 200)}: {reason[:300]}"
+    if "couldn't connect to" in reason:  # transformers goes on about its own settings
+        reason = "it is not on this disk, and its hub cannot be reached."
+    suggestion = nearest(name, [EMBEDDED])
+    if not suggestion and "/" not in name:
+        suggestion = f" If it is a model on a server, name it {excerpt('openai:' + name)}."
     return (
         f"could not load the model {excerpt(name)}: {reason[:300]} Known names: {LOCAL_NAMES}."
-        f"{nearest(name, [EMBEDDED])} Without a network, only models that are on this disk can be used."
+        f"{suggestion} Without a network, only models that are on this disk can be used."
     )
 
 

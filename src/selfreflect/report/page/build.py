@@ -163,6 +163,9 @@ def _counts(run: RunRecords) -> dict[str, dict[str, int]]:
     answers = [run.answers[id_] for id_ in run.questions if id_ in run.answers]
     summaries = [summary for (id_, _), summary in run.summaries.items() if id_ in run.questions]
     scores = [score for (id_, _), score in run.scores.items() if id_ in run.questions]
+    measured = {"summaries measured": len(run.information)}
+    if scores:
+        measured = {"scores": len(scores), "token tasks": sum(score.token_tasks for score in scores)}
     return {
         "questions": {"questions": len(run.questions)},
         "answers": {
@@ -174,5 +177,5 @@ def _counts(run: RunRecords) -> dict[str, dict[str, int]]:
             "summaries": len(summaries),
             "tokens generated": sum(summary.tokens for summary in summaries),
         },
-        "scores": {"scores": len(scores), "token tasks": sum(score.token_tasks for score in scores)},
+        "scores": measured,
     }

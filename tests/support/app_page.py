@@ -58,7 +58,7 @@ def start(
     open_settings(page)
     for name in ("selfreflect", "information"):
         page.set_checked(f"input[value={name}]", name in measures)
-    for name in ("greedy", "sample_and_summarize"):
+    for name in ("greedy", "basic", "sample_and_summarize"):
         page.set_checked(f"input[value={name}]", name in strategies)
     page.fill("#num-answers", str(answers))
     page.click("button.primary")

@@ -57,7 +57,7 @@ class AskBody(RequestBody):
         list[Annotated[str, StringConstraints(max_length=100)]],
         Field(min_length=1, max_length=MAX_SUMMARIES),
         AfterValidator(_unique),
-    ] = ["greedy", "sample_and_summarize"]
+    ] = ["greedy", "basic"]
     num_answers: int = Field(
         default=10, ge=1, le=MAX_ANSWERS, description="Answers per half; twice as many are drawn."
     )

@@ -24,7 +24,7 @@ def test_settings_are_folded_at_first_and_unfold_when_one_of_them_is_wrong(
             "button => button.getBoundingClientRect().bottom <= innerHeight"
         )
         assert shown.locator("#judge").is_hidden()
-        assert shown.inner_text("#chosen") == "greedy, sample_and_summarize · 20 answers · judge model"
+        assert shown.inner_text("#chosen") == "greedy, basic · 20 answers · judge model"
         assert watched.serious() == []
         shown.fill("#question", "What is wrong?")
         open_settings(shown)
@@ -77,7 +77,7 @@ def test_the_command_starts_with_the_embedded_model_and_nothing_else(chromium: A
         open_settings(shown)
         shown.uncheck("input[value=information]")
         shown.check("input[value=greedy]")
-        shown.uncheck("input[value=sample_and_summarize]")
+        shown.uncheck("input[value=basic]")
         shown.fill("#num-answers", "1")
         shown.press("#question", "Control+Enter")
         shown.wait_for_selector(".groups > li")
@@ -195,7 +195,7 @@ def test_problems_are_said_where_they_arise(chromium: Any, client: Client) -> No
         shown = watched.page
         shown.fill("#question", "What?")
         open_settings(shown)
-        for name in ("greedy", "sample_and_summarize"):
+        for name in ("greedy", "basic"):
             shown.uncheck(f"input[value={name}]")
         shown.click("button.primary")
         assert "at least one strategy" in shown.inner_text("#form-problem")

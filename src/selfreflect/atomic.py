@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _STAGING = ".selfreflect.partial"
@@ -75,27 +75,54 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
     Raises:
         OSError: something cannot be written; what was there before is unchanged.
     """
-    is_new = not folder.exists()
     folder.parent.mkdir(parents=True, exist_ok=True)
+    if folder.exists():
+        with _turn(folder):
+            _replace_files(folder, files)
+        return
     unique = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}.partial")
-    staging = unique if is_new else folder / _STAGING
+    with _staged(unique, files):
+        unique.rename(folder)
+        sync_directory(folder.parent)
+
+
+def _replace_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    staging = folder / _STAGING
     shutil.rmtree(staging, ignore_errors=True)  # a killed process left it
-    try:
-        for inner, data in files.items():
-            path = staging / inner
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_bytes(path, data)
-        if is_new:
-            staging.rename(folder)
-            sync_directory(folder.parent)
-            return
+    with _staged(staging, files):
         for inner in files:
             target = folder / inner
             target.parent.mkdir(parents=True, exist_ok=True)
             (staging / inner).replace(target)
             sync_directory(target.parent)
+
+
+@contextmanager
+def _staged(staging: Path, files: Mapping[str, bytes]) -> Iterator[None]:
+    """Write files into a folder that is removed in the end, if it is still there."""
+    try:
+        for inner, data in files.items():
+            path = staging / inner
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(path, data)
+        yield
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+
+
+@contextmanager
+def _turn(folder: Path) -> Iterator[None]:
+    """Wait until no other process writes files into a folder, where there are locks. Two that write at once
+    would leave some files of each."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(ImportError, OSError):
+            import fcntl
+
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def conflicts(folder: Path, files: Mapping[str, bytes]) -> list[Path]:

@@ -18,6 +18,7 @@ from selfreflect.sayself import evaluation, rewards
 from selfreflect.sayself.clusters import Cluster, ClusteredQuestion
 from selfreflect.sayself.presets import PRESETS
 from selfreflect.sayself.rewards import StatedConfidenceReward, StatementReward
+from selfreflect.sayself.training import TrainingPlan
 from selfreflect.sayself.workspace import SplitQuestion, Workspace
 from selfreflect.train.rewards.base import BatchColumns, Outcome
 from selfreflect.train.trainers import RECORD, AdapterTraining
@@ -130,7 +131,7 @@ def test_train_all_draws_whole_statements(
     monkeypatch.setattr(LongestStatement, "__call__", spy)
     monkeypatch.setattr(rewards, "StatementReward", LongestStatement)
     monkeypatch.setattr(evaluation, "MAX_TOKENS", 12)
-    steps.train(steps.TrainingPlan(tmp_path, preset, "rlcr", "exact", whole=True), ["full"], [0])
+    steps.train(TrainingPlan(tmp_path, preset, "rlcr", "exact", whole=True), ["full"], [0])
     adapter = workspace.adapter("full", 0, "rlcr-all")
     assert record(adapter)["metrics"]["change"] > 0
     assert max(entry.get("completions/max_length", 0) for entry in record(adapter)["log"]) == 12

@@ -6,7 +6,7 @@ import dataclasses
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Struct
 
@@ -21,6 +21,9 @@ from selfreflect.cli.settings import GENERATING, Overrides, option, takes
 from selfreflect.cli.stages import Intent
 from selfreflect.config import Flag
 from selfreflect.pipeline.answered import GOLD
+
+if TYPE_CHECKING:
+    from selfreflect.sayself.training import TrainingPlan
 
 SHORT = "Train a model to state its confidence and why it doubts."
 ABOUT = (
@@ -73,15 +76,14 @@ class TrainingOptions(Struct, frozen=True, kw_only=True):
         ),
     ] = False
 
-    def plan(self, out: Path, labels: LabelOptions) -> steps.TrainingPlan:
+    def plan(self, out: Path, labels: LabelOptions) -> TrainingPlan:
         """The training with these options."""
         from selfreflect.sayself.presets import PRESETS
+        from selfreflect.sayself.training import TrainingPlan
 
         preset = PRESETS[self.preset].with_base(self.base)
         is_whole = self.train == "all"
-        return steps.TrainingPlan(
-            out, preset, self.reward, labels.correctness, labels.judge, is_whole, self.fresh
-        )
+        return TrainingPlan(out, preset, self.reward, labels.correctness, labels.judge, is_whole, self.fresh)
 
 
 class MeasuringOptions(Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
@@ -18,7 +19,7 @@ from selfreflect.cli.console import say
 from selfreflect.cli.settings import Overrides
 from selfreflect.cli.stages import Intent, run_stages
 from selfreflect.config import Flag
-from selfreflect.errors import ConfigError, DataError, excerpt, nearest
+from selfreflect.errors import ConfigError, excerpt, nearest
 from selfreflect.pipeline.answered import GOLD
 from selfreflect.pipeline.questions import NO_QUESTIONS
 from selfreflect.store.manifest import MANIFEST
@@ -27,13 +28,9 @@ from selfreflect.text import counted, name_list
 if TYPE_CHECKING:
     from selfreflect.sayself.clusters import Choice
     from selfreflect.sayself.examples import Variant
-    from selfreflect.sayself.presets import SaySelfPreset
-    from selfreflect.sayself.rewards import RewardKind
-    from selfreflect.sayself.workspace import Adapter, Workspace
+    from selfreflect.sayself.training import TrainingPlan
     from selfreflect.store.journal import Journal
     from selfreflect.store.replies import ModelReplies
-    from selfreflect.train.inputs import TrainingInput
-    from selfreflect.train.rewards.base import Reward
     from selfreflect.uncertainty.asking.asker import Asker
 
 
@@ -242,28 +239,6 @@ def make_data(out: Path, variants: Sequence[Variant], select: Literal["gold", "m
         say(f"{variant}: {', '.join(counts)} examples{left_out}")
 
 
-@dataclasses.dataclass(frozen=True)
-class TrainingPlan:
-    """What both stages of training need to know."""
-
-    out: Path
-    preset: SaySelfPreset
-    reward: str
-    """``none`` leaves out the second stage."""
-    correctness: str
-    judge: str | None = None
-    """The model that the rule ``judge`` asks."""
-    whole: bool = False
-    """Whether the second stage trains all tokens, not those of the confidence alone."""
-    fresh: bool = False
-    """Whether adapters are trained anew whose examples or settings have changed."""
-
-    @property
-    def stage(self) -> str:
-        """What tells the second stage's folder from others."""
-        return f"{self.reward}-all" if self.whole else self.reward
-
-
 def seed_numbers(text: str) -> list[int]:
     """Read a list of seeds. Raises ConfigError."""
     names = name_list(text)
@@ -288,108 +263,21 @@ def show_plan(plan: TrainingPlan, variants: Sequence[Variant], seeds: Sequence[i
         rows = counted(count, "example") if count else f"no examples yet in {path}"
         for seed in seeds:
             say(f"{variant}, seed {seed}: {rows} -> {workspace.adapter(variant, seed)}")
-            if plan.reward != "none" and variant in _REINFORCED:
+            if plan.reinforces(variant):
                 target = workspace.adapter(variant, seed, plan.stage)
                 say(f"{variant}, seed {seed}, reward {plan.reward} -> {target}")
 
 
-_REINFORCED = ("full", "no_rationale", "group")
-"""Variants that state a confidence."""
-
-
 def train(plan: TrainingPlan, variants: Sequence[Variant], seeds: Sequence[int]) -> None:
     """Run both stages for each variant and seed, unless they are done."""
+    from selfreflect.sayself.training import fine_tune, reinforce
     from selfreflect.sayself.workspace import Workspace
 
     check_judge(plan.judge, correctness=plan.correctness)
-    workspace = Workspace(plan.out)
-    workspace.parts()  # refuses overlapping ones
+    Workspace(plan.out).parts()  # refuses overlapping ones
     for variant in variants:
         for seed in seeds:
-            _fine_tune(plan, workspace, variant, seed)
-            if plan.reward != "none" and variant in _REINFORCED:
-                _reinforce(plan, workspace, variant, seed)
-
-
-def _fine_tune(plan: TrainingPlan, workspace: Workspace, variant: Variant, seed: int) -> None:
-    from selfreflect.sayself.presets import within_limits
-    from selfreflect.sayself.workspace import Adapter
-    from selfreflect.train.inputs import TrainingInput
-    from selfreflect.train.trainers import AdapterTraining
-
-    adapter = Adapter(workspace.adapter(variant, seed), variant)
-    preset = plan.preset.training
-    rows = within_limits(workspace.examples(variant), plan.preset)
-    if _is_done(plan, adapter, TrainingInput.of(rows, preset)):
-        return
-    resume = adapter.prepare_resume()
-    AdapterTraining(preset.model, adapter.folder, preset, seed, resume=resume).fine_tune(rows)
-    _say_trained(adapter)
-
-
-def _is_done(plan: TrainingPlan, adapter: Adapter, now: TrainingInput) -> bool:
-    """Say so if this training has ended. Raises ConfigError if one with another input has, or was
-    interrupted, unless the plan is to train anew."""
-    changes = adapter.changes(now)
-    if changes and not plan.fresh:
-        raise ConfigError(
-            f"{adapter.folder} was trained with other input: {', '.join(changes)}. Give --fresh to train "
-            "anew, which moves it to a folder backup-TIME."
-        )
-    if changes:
-        adapter.set_aside()
-        return False
-    if adapter.record is None:
-        return False
-    say(f"{adapter.folder}: done")
-    return True
-
-
-def _say_trained(adapter: Adapter) -> None:
-    record = adapter.record
-    assert record is not None  # training has just written it
-    change = record["metrics"]["change"]
-    say(f"{adapter.folder}: {counted(record['rows'], 'row')}; the weights moved by {change:.3g}.")
-    if change == 0:
-        raise DataError(f"{adapter.folder}: training changed no weight, so nothing was learned")
-
-
-def _reinforce(plan: TrainingPlan, workspace: Workspace, variant: Variant, seed: int) -> None:
-    from selfreflect.sayself.comparison import adapter_asker
-    from selfreflect.sayself.evaluation import MAX_TOKENS
-    from selfreflect.sayself.presets import shorter_questions
-    from selfreflect.sayself.reinforcement import question_rows, reinforcement_rows
-    from selfreflect.sayself.rewards import StatedConfidenceReward, StatementReward
-    from selfreflect.sayself.workspace import Adapter
-    from selfreflect.train.inputs import TrainingInput
-    from selfreflect.train.trainers import AdapterTraining
-    from selfreflect.uncertainty.correctness import Correctness
-
-    adapter = Adapter(workspace.adapter(variant, seed, plan.stage), variant)
-    start = Adapter(workspace.adapter(variant, seed), variant)
-    kind = cast("RewardKind", plan.reward)
-    questions = shorter_questions(workspace.parts()["rl"], plan.preset)
-    preset, reward = plan.preset.training, cast("Reward", StatedConfidenceReward(kind))
-    if plan.whole:
-        reward = StatementReward(kind, plan.correctness)
-        preset = dataclasses.replace(preset, max_new_tokens=MAX_TOKENS)
-        rows = question_rows(questions)
-    else:
-        with open_models(plan.out, Overrides({}), True) as open_model:
-            judge = open_model(plan.judge) if plan.correctness == "judge" else None
-            label = Correctness(plan.correctness, judge)
-            rows = reinforcement_rows(questions, adapter_asker(open_model, start), label)
-    if _is_done(plan, adapter, TrainingInput.of(rows, preset, start.folder)):
-        return
-    if len(rows) < preset.questions:
-        say(
-            f"{start.folder} states a confidence on {len(rows)} of the {len(questions)} questions for "
-            "reinforcement, so that stage is left out. Train on more examples, or for more epochs."
-        )
-        return
-    resume = adapter.prepare_resume()
-    training = AdapterTraining(
-        preset.model, adapter.folder, preset, seed, adapter=start.folder, resume=resume
-    )
-    training.reinforce(rows, reward)
-    _say_trained(adapter)
+            say(fine_tune(plan, variant, seed))
+            if plan.reinforces(variant):
+                opened = partial(open_models, plan.out, Overrides({}), True)
+                say(reinforce(plan, variant, seed, opened))

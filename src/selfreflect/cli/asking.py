@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,7 +18,6 @@ from selfreflect.cli.progress import Watcher
 from selfreflect.config import Flag
 from selfreflect.errors import BackendError, ConfigError, excerpt
 from selfreflect.models.spec import ModelSpec
-from selfreflect.render.table import Cell, Column, Table
 from selfreflect.text import counted, name_list
 
 if TYPE_CHECKING:
@@ -30,9 +28,6 @@ if TYPE_CHECKING:
     from selfreflect.uncertainty.asking.asker import Asker, Inquiry
     from selfreflect.uncertainty.assess import Method
     from selfreflect.uncertainty.question import AnsweredQuestion
-
-CHARACTERS_PER_TOKEN = 4
-"""Of English prompts, roughly: the tokenizer of a server is not known."""
 
 
 ASKING = ("--device", "--trust-remote-code", "--batch-size", "--max-connections", "--timeout")
@@ -225,8 +220,10 @@ def _run_model(source: str, users: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 def _confirm(inquiries: Sequence[Inquiry], spec: ModelSpec, config: Config, yes: bool) -> None:
     """Show what a batch of inquiries takes, and ask at a terminal if it is long or may cost money."""
+    from selfreflect.uncertainty.asking.costs import cost_table
+
     price = config.prices.get(spec.name)
-    print_table(cost_table(inquiries, spec.name, price), stderr)
+    print_table(cost_table(inquiries, spec.name, price and price.cost), stderr)
     reasons = _reasons(inquiries, spec, price)
     if not reasons:
         return
@@ -250,30 +247,3 @@ def _reasons(inquiries: Sequence[Inquiry], spec: ModelSpec, price: Price | None)
     if replies >= MANY_COMPLETIONS:
         reasons.append(f"how long {counted(replies, 'reply')} take is not known yet")
     return reasons
-
-
-def cost_table(inquiries: Sequence[Inquiry], model: str, price: Price | None) -> Table:
-    """A row for each step: requests, replies, and the tokens of prompts and, at most, of replies."""
-    requests, replies = Counter[str](), Counter[str]()
-    prompt_tokens, reply_tokens = Counter[str](), Counter[str]()
-    for inquiry in inquiries:
-        requests[inquiry.step] += 1
-        replies[inquiry.step] += inquiry.n
-        prompt_tokens[inquiry.step] += -(-inquiry.characters // CHARACTERS_PER_TOKEN)
-        reply_tokens[inquiry.step] += inquiry.n * inquiry.max_new_tokens
-    rows: list[tuple[Cell, ...]] = []
-    for step in requests:
-        counts: list[Cell] = [requests[step], replies[step], prompt_tokens[step], reply_tokens[step]]
-        if price is not None:
-            counts.append(price.cost(prompt_tokens[step], reply_tokens[step]))
-        rows.append((step, *counts))
-    columns = [
-        Column("asked for"),
-        Column("requests", ",d"),
-        Column("replies", ",d"),
-        Column("prompt tokens, about", ",d"),
-        Column("reply tokens, at most", ",d"),
-    ]
-    if price is not None:
-        columns.append(Column("money, at most", ",.4f"))
-    return Table(f"What {model} is asked", tuple(columns), tuple(rows))

@@ -223,7 +223,7 @@ def _confirm(inquiries: Sequence[Inquiry], spec: ModelSpec, config: Config, yes:
     from selfreflect.uncertainty.asking.costs import cost_table
 
     price = config.prices.get(spec.name)
-    print_table(cost_table(inquiries, spec.name, price and price.cost), stderr)
+    print_table(cost_table(inquiries, spec.name, None if price is None else price.cost), stderr)
     reasons = _reasons(inquiries, spec, price)
     if not reasons:
         return

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -38,11 +39,13 @@ from selfreflect.report.page.view import question_view
 from selfreflect.report.paste_curve import paste_table, run_curve
 from selfreflect.report.question_table import question_table
 from selfreflect.report.run_records import RunRecords
+from selfreflect.serve.chat import read_chat
 from selfreflect.sources.files import PARSERS
 from selfreflect.sources.items import read_item_file
 from selfreflect.sources.published import read_published
 from selfreflect.sources.questions import load_questions
 from selfreflect.store.run import Run
+from selfreflect.uncertainty.calibrator_file import read_calibrator
 from selfreflect.uncertainty.reading import read_answered_questions
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "0"))
@@ -82,22 +85,32 @@ budget = "2M"
 input_per_million = 1.0
 output_per_million = 2.0
 """
+REQUEST = {
+    "model": "selfreflect/m",
+    "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}],
+    "stop": ["."],
+    "seed": 1,
+    "temperature": 0.5,
+    "selfreflect": {"num_answers": 5, "measures": []},
+}
+CALIBRATOR = {
+    "format": "selfreflect calibrator",
+    "version": 1,
+    "estimator": "modal_share",
+    "classes": "exact",
+    "class_order": "first",
+    "similarity": "jaccard",
+    "correctness": "exact",
+    "method": "isotonic",
+    "n": 9,
+    "samples": [4],
+    "questions": ["ab"],
+    "x": [0.2, 0.7],
+    "y": [0.1, 0.9],
+}
 PROMPTS = '[basic]\nuser = "Say it: {question}"\n'
 
-KEYS = (
-    *ROW,
-    "context",
-    "message",
-    "choices",
-    "usage",
-    "value",
-    "words",
-    "format",
-    "config",
-    "text",
-    "name",
-    "",
-)
+KEYS = (*ROW, *"context message choices usage value words format config text name".split(), "")
 texts = st.text(max_size=8) | st.sampled_from(
     ["=1+1", "\x1b[2J", "\u202e", "\ud800", "<b>", "{x}", "../x", "nan"]
 )
@@ -389,6 +402,34 @@ def test_responses_with_other_values(place: int, value: Any) -> None:
     read_response(json.dumps(replaced(json.loads(json.dumps(REPLY)), place, value)).encode())
 
 
+@several
+@given(place=st.integers(0, 20), value=values, changes=edits)
+@example(place=2, value="\ud800", changes=[])
+@example(place=4, value=[[]], changes=[(0, 0, b"[" * 3000)])
+def test_requests_to_the_endpoint(place: int, value: Any, changes: list[Edit]) -> None:
+    show(place=place, value=value, changes=changes)
+    body = json.dumps(replaced(json.loads(json.dumps(REQUEST)), place, value)).encode()
+    for data in (body, damaged(body, changes)):
+        is_refused_or_read(lambda data=data: read_chat(data))
+
+
+@several
+@given(place=st.integers(0, 20), value=values, changes=edits)
+@example(place=11, value=[1e308, -1e308], changes=[])
+@example(place=11, value=[10**400], changes=[(0, 0, b"NaN")])
+def test_calibrators(folder: Path, place: int, value: Any, changes: list[Edit]) -> None:
+    show(place=place, value=value, changes=changes)
+    text = json.dumps(replaced(json.loads(json.dumps(CALIBRATOR)), place, value)).encode()
+    for data in (text, damaged(text, changes)):
+        (folder / "calibrator.json").write_bytes(data)
+
+        def apply() -> None:
+            calibrated = read_calibrator(folder / "calibrator.json").calibrator(np.array([0.0, 0.5, 1.0]))
+            assert ((calibrated >= 0) & (calibrated <= 1)).all()
+
+        is_refused_or_read(apply)
+
+
 @pytest.mark.parametrize("suffix", PARSERS)
 def test_what_is_damaged_above_is_read_without_damage(folder: Path, suffix: str) -> None:
     path = folder / f"whole{suffix}"
@@ -406,3 +447,6 @@ def test_what_is_damaged_above_is_read_without_damage(folder: Path, suffix: str)
     (folder / "prompts.toml").write_text(PROMPTS)
     assert load_prompts(folder / "prompts.toml").basic["user"].startswith("Say it")
     assert parse_response(json.dumps(REPLY).encode(), 2).prompt_tokens == 3
+    assert read_chat(json.dumps(REQUEST).encode()).question == "Why?"
+    (folder / "calibrator.json").write_text(json.dumps(CALIBRATOR))
+    assert read_calibrator(folder / "calibrator.json").n == 9

@@ -76,6 +76,7 @@ def write(finding: Finding, made_with: Mapping[str, Any], directory: Path) -> Pa
     for name, plot in zip(plots, finding.plots, strict=True):
         texts[name] = plot_figure(name.removesuffix(".svg"), plot)
     with store_errors(folder):
+        folder.mkdir(exist_ok=True)
         for name in _earlier_names(folder):
             (folder / name).unlink(missing_ok=True)
         write_files(folder, {name: text.encode("utf-8", "backslashreplace") for name, text in texts.items()})

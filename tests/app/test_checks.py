@@ -151,10 +151,12 @@ def test_time_is_judged_by_earlier_questions_and_no_model_is_loaded_for_it(
             patched.setattr("transformers.PreTrainedModel.from_pretrained", load)
             first = client.post("/api/estimate", json=body()).json()
             many = client.post("/api/estimate", json=body(num_answers=200)).json()
+            brief = client.post("/api/estimate", json=body(num_answers=200, brief=True)).json()
         assert "a rough guess until the first question is done" in first["basis"]
         assert 0 < first["seconds"][0] < first["seconds"][1]
         assert first["reasons"] == []
         assert many["seconds"][0] > 10 * first["seconds"][0]
+        assert brief["seconds"][0] < 0.5 * many["seconds"][0]
         client.finished(client.ask(measures=["selfreflect"]))
         low, high = client.post("/api/estimate", json=body()).json()["seconds"]
         assert 0 < low < high

@@ -23,7 +23,7 @@ from selfreflect.app.schemas import (
     ScoreBody,
     StageCostEntry,
 )
-from selfreflect.app.speed import Speed, Workload, without_earlier
+from selfreflect.app.speed import BRIEF_SHARE, Speed, Workload, without_earlier
 from selfreflect.config import Config
 from selfreflect.errors import SelfReflectError
 from selfreflect.models.spec import ModelSpec, load_object
@@ -136,7 +136,9 @@ class Preflight:
         if longest is None:
             dry_run.scores()
             longest = sum_up(dry_run)[1]["seconds"]["expected"]
-            estimate = estimate if longest is None else without_earlier(longest)
+            if longest is not None:
+                longest *= BRIEF_SHARE if body.brief else 1.0
+                estimate = without_earlier(longest)
         reasons = payments(dry_run, config)
         completions = sum(stage["completions"]["most"] for stage in stages)
         if longest is not None and longest >= LONG_SECONDS:

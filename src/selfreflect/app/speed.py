@@ -36,6 +36,9 @@ _CONTROLS = 5
 _SHORT_ANSWER, _LONG_ANSWER = 10, 40
 """Tokens of a typical answer of a few words, and of any other, where no earlier one is known."""
 
+BRIEF_SHARE = _SHORT_ANSWER / _LONG_ANSWER
+"""Of the time that a question takes, where answers of a few words are asked for."""
+
 _TASKS_PER_TOKEN = 0.6
 """Tokens of an answer that are masked, about: words of no meaning are not."""
 

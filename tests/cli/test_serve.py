@@ -24,6 +24,8 @@ from pathlib import Path
 def cities(messages, n):
     while "slow" in messages[0]["content"] and not Path("go").exists():
         time.sleep(0.05)
+    if "Think of" in messages[0]["content"]:
+        Path("proposal").write_text(messages[0]["content"])
     return ["Ankara", "Ankara.", "Istanbul", "ankara"][:n]
 """
 
@@ -36,6 +38,7 @@ def cities(messages, n):
         ("--num-answers 1", "--num-answers (serve.num_answers) must be from 2 to 200"),
         ("--measures information", "--measures needs a judge"),
         ("--when-unsure ask --confidence none", "needs a confidence"),
+        ("--ask-candidates 0", "--ask-candidates (serve.ask_candidates) must be from 1 to 50"),
         ("--below 2", "--below (serve.below) must be in (0, 1]"),
         ("--classes judge", "asks a model"),
         ("--host 0.0.0.0", "Add --allow-remote"),
@@ -94,9 +97,10 @@ def test_a_process_serves_a_function_finishes_what_it_began_and_keeps_it(tmp_pat
     written(tmp_path / "mine.py", MODEL)
     written(
         tmp_path / "settings.toml",
-        '[summaries]\nstrategies = ["greedy"]\n[serve]\nnum_answers = 4\nout = "kept"\n',
+        '[summaries]\nstrategies = ["greedy"]\n[serve]\nnum_answers = 4\nout = "kept"\nbelow = 0.9\n',
     )
-    command = "serve --model mine:cities --port 0 --keep-texts --config settings.toml"
+    command = "serve --model mine:cities --port 0 --keep-texts --config settings.toml --when-unsure ask"
+    command += " --ask-candidates 3"
     with subprocess.Popen(
         [*COMMAND, *command.split()],
         cwd=tmp_path,
@@ -114,6 +118,8 @@ def test_a_process_serves_a_function_finishes_what_it_began_and_keeps_it(tmp_pat
             key = {"Authorization": "Bearer 0123456789abcdef"}
             first = ask(url, "Where?", **key).json()
             assert first["selfreflect"]["strategy"] == "greedy"
+            assert first["selfreflect"]["action"] == "hedge"  # "Ankara" is no question
+            assert "Think of 3 short questions" in (tmp_path / "proposal").read_text()
             replies: list[Any] = []
             asking = threading.Thread(target=lambda: replies.append(ask(url, "slow", **key).json()))
             asking.start()

@@ -26,9 +26,10 @@ from selfreflect.sayself.evaluation import (
 from selfreflect.sayself.examples import make_examples
 from selfreflect.sayself.faithfulness import answer_sets, own_clusters
 from selfreflect.sayself.reinforcement import question_rows, reinforcement_rows
-from selfreflect.sayself.statement import StatedBelief, parse_statement
+from selfreflect.sayself.statement import parse_statement
 from selfreflect.sayself.strategy import sayself
 from selfreflect.strategies.task import FRESH, GREEDY, Task
+from selfreflect.train.parsing import StatedBelief
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.measures import measure

@@ -8,7 +8,7 @@ from scripted import Scripted
 from selfreflect.sayself.clusters import Cluster, ClusteredQuestion
 from selfreflect.sayself.evaluation import Evaluation
 from selfreflect.sayself.published import grade_answers, published_figures
-from selfreflect.sayself.statement import StatedBelief
+from selfreflect.train.parsing import StatedBelief
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.question import NoValue
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from selfreflect.train.parsing import parse_stated
+from selfreflect.uncertainty.question import NoValue
 
 
 @pytest.mark.parametrize(
@@ -23,7 +24,7 @@ from selfreflect.train.parsing import parse_stated
 )
 def test_both_are_read_in_either_order(text: str, answer: str, confidence: float) -> None:
     parsed = parse_stated(text)
-    assert (parsed.answer, parsed.error) == (answer, None)
+    assert parsed.answer == answer
     assert parsed.confidence == pytest.approx(confidence)
 
 
@@ -47,9 +48,8 @@ def test_no_confidence_is_guessed(confidence: str, reason: str | None) -> None:
     if reason is None:
         assert parsed.confidence == 0.85
     else:
-        assert parsed.confidence is None
-        assert parsed.error is not None
-        assert parsed.error.reason == reason
+        assert isinstance(parsed.confidence, NoValue)
+        assert parsed.confidence.reason == reason
 
 
 @pytest.mark.parametrize(
@@ -66,9 +66,8 @@ def test_no_confidence_is_guessed(confidence: str, reason: str | None) -> None:
 )
 def test_each_label_must_occur_once(text: str, reason: str) -> None:
     parsed = parse_stated(text)
-    assert parsed.confidence is None
-    assert parsed.error is not None
-    assert parsed.error.reason == reason
+    assert isinstance(parsed.confidence, NoValue)
+    assert parsed.confidence.reason == reason
 
 
 def test_a_plain_number_may_be_on_a_scale() -> None:
@@ -76,16 +75,14 @@ def test_a_plain_number_may_be_on_a_scale() -> None:
     assert parse_stated("Answer: a Confidence: 1.", out_of=10).confidence == 0.1
     assert parse_stated("Answer: a Confidence: 85%", out_of=10).confidence == 0.85
     beyond = parse_stated("Answer: a Confidence: 85", out_of=10)
-    assert beyond.confidence is None
-    assert beyond.error is not None
-    assert beyond.error.reason == "out_of_range"
+    assert isinstance(beyond.confidence, NoValue)
+    assert beyond.confidence.reason == "out_of_range"
 
 
 @given(st.text(max_size=200) | st.lists(st.sampled_from("answer: confidence: 8 /10 % Paris -".split())))
-def test_any_text_gives_a_confidence_in_range_or_one_error(text: str | list[str]) -> None:
+def test_any_text_gives_a_confidence_in_range_or_a_reason(text: str | list[str]) -> None:
     parsed = parse_stated(text if isinstance(text, str) else " ".join(text))
-    assert (parsed.confidence is None) == (parsed.error is not None)
-    if parsed.confidence is not None:
+    if not isinstance(parsed.confidence, NoValue):
         assert 0 <= parsed.confidence <= 1
         assert parsed.answer
 

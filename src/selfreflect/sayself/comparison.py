@@ -23,8 +23,8 @@ from selfreflect.sayself.faithfulness import (
     told_table,
 )
 from selfreflect.sayself.published import grade_answers, published_figures, published_table, read_score
-from selfreflect.sayself.statement import StatedBelief
 from selfreflect.sayself.workspace import Adapter
+from selfreflect.train.parsing import StatedBelief
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.question import AnsweredQuestion

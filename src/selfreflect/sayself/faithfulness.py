@@ -12,8 +12,8 @@ from selfreflect.metric.measures import Measures
 from selfreflect.records import AnswerSet, Information, Question, Score, Summary
 from selfreflect.render.table import Cell, Column, Table
 from selfreflect.sayself.clusters import Cluster, ClusteredQuestion
-from selfreflect.sayself.statement import StatedBelief
 from selfreflect.stats import mean_interval
+from selfreflect.train.parsing import StatedBelief
 from selfreflect.uncertainty.question import AnsweredQuestion
 
 TEXTS = ("answer", "answer and reflection", "reflection")

@@ -14,10 +14,11 @@ from selfreflect.render.table import Column, Table
 from selfreflect.sayself.clusters import ClusteredQuestion
 from selfreflect.sayself.evaluation import Evaluation
 from selfreflect.sayself.prompts import asked, user_message
-from selfreflect.sayself.statement import StatedBelief, parse_confidence
+from selfreflect.sayself.statement import parse_confidence
 from selfreflect.stats import defined
 from selfreflect.store.replies import ModelReplies
 from selfreflect.text import quoted
+from selfreflect.train.parsing import StatedBelief
 from selfreflect.uncertainty.asking.asker import Asker, Inquiry, reply_text
 from selfreflect.uncertainty.measures import measure
 from selfreflect.uncertainty.question import NoValue

@@ -9,7 +9,8 @@ from selfreflect.models.base import Message
 from selfreflect.sayself.clusters import ClusteredQuestion
 from selfreflect.sayself.evaluation import ask_texts, label_statements
 from selfreflect.sayself.prompts import asked
-from selfreflect.sayself.statement import StatedBelief, begin_statement, parse_statement
+from selfreflect.sayself.statement import begin_statement, parse_statement
+from selfreflect.train.parsing import StatedBelief
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.question import NoValue

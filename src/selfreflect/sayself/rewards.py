@@ -7,7 +7,7 @@ from typing import Literal
 
 from selfreflect.errors import DataError
 from selfreflect.sayself.statement import parse_confidence, parse_statement
-from selfreflect.train.parsing import Parsed
+from selfreflect.train.parsing import StatedBelief
 from selfreflect.train.rewards.base import BatchColumns
 from selfreflect.train.rewards.stated import GoldReward, StatedReward
 from selfreflect.uncertainty.question import NoValue
@@ -48,8 +48,8 @@ class StatedConfidenceReward(StatedReward):
         self.__name__ = f"confidence_{kind}"
         super().__init__()
 
-    def parse(self, text: str) -> Parsed:
-        return _parsed(None, parse_confidence(text))
+    def parse(self, text: str) -> StatedBelief:
+        return StatedBelief("", parse_confidence(text))
 
     def truths(self, answers: Sequence[str | None], columns: BatchColumns) -> list[float | None]:
         return [float(bool(correct)) for correct in columns.values("correct")]
@@ -73,18 +73,11 @@ class StatementReward(GoldReward):
         self.__name__ = f"statement_{kind}"
         super().__init__(correctness)
 
-    def parse(self, text: str) -> Parsed:
+    def parse(self, text: str) -> StatedBelief:
         statement = parse_statement(text)
-        confidence = statement.confidence
-        if not statement.answer and not isinstance(confidence, NoValue):
-            confidence = NoValue("no_answer", "a confidence is stated and no answer")
-        return _parsed(statement.answer or None, confidence)
+        if statement.answer or isinstance(statement.confidence, NoValue):
+            return statement
+        return StatedBelief("", NoValue("no_answer", "a confidence is stated and no answer"))
 
     def grade(self, truth: float, confidence: float) -> float:
         return confidence_reward(bool(truth), confidence, self.kind)
-
-
-def _parsed(answer: str | None, confidence: float | NoValue) -> Parsed:
-    if isinstance(confidence, NoValue):
-        return Parsed(answer, None, confidence)
-    return Parsed(answer, confidence)

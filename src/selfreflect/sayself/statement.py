@@ -7,9 +7,9 @@ sure which lake it is. Confidence: 7``.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from selfreflect.errors import excerpt
+from selfreflect.train.parsing import StatedBelief
 from selfreflect.uncertainty.asking.parsing import parse_probability
 from selfreflect.uncertainty.question import NoValue
 
@@ -26,22 +26,6 @@ _MARKERS = tuple(
 )
 _NUMBER = re.compile(r"(?<![\w.,-])-?\d+(?:\.\d+)?(?![\w]|[.,]\d)")
 _MARKED = re.compile(r"%|/|\bper\s?cent\b|\bout of\b", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class StatedBelief:
-    """What a model says, in parts. Parts that it leaves out are empty."""
-
-    answer: str
-    confidence: float | NoValue
-    """In [0, 1], or why there is none."""
-    reasoning: str = ""
-    reflection: str = ""
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether there are an answer and a confidence."""
-        return bool(self.answer) and not isinstance(self.confidence, NoValue)
 
 
 def write_statement(reasoning: str, answer: str, reflection: str, confidence: int | None) -> str:

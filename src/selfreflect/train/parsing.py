@@ -18,15 +18,22 @@ _EMPHASIS = " \t\r\n*_"
 
 
 @dataclass(frozen=True)
-class Parsed:
-    """What a completion states: an answer and a confidence in [0, 1], or why there is none."""
+class StatedBelief:
+    """What a model says, in parts. Parts that it leaves out are empty."""
 
-    answer: str | None
-    confidence: float | None
-    error: NoValue | None = None
+    answer: str
+    confidence: float | NoValue
+    """In [0, 1], or why there is none."""
+    reasoning: str = ""
+    reflection: str = ""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether there are an answer and a confidence."""
+        return bool(self.answer) and not isinstance(self.confidence, NoValue)
 
 
-def parse_stated(text: str, out_of: int | None = None) -> Parsed:
+def parse_stated(text: str, out_of: int | None = None) -> StatedBelief:
     """Read ``Answer: Paris`` and ``Confidence: 85%`` from a completion, in either order.
 
     Each label must occur once; a section ends at the next label, and ``Self-reflection:`` is one, too. The
@@ -42,19 +49,15 @@ def parse_stated(text: str, out_of: int | None = None) -> Parsed:
     for label, end in zip(labels, ends[1:], strict=True):
         name = label[1].lower()
         if name in sections:
-            return Parsed(
-                None, None, NoValue("unparsed", f"several '{name.capitalize()}:' in one completion")
-            )
+            several = f"several '{name.capitalize()}:' in one completion"
+            return StatedBelief("", NoValue("unparsed", several))
         sections[name] = text[label.end() : end].strip(_EMPHASIS)
     answer = sections.get("answer", "")
     if not answer:
-        return Parsed(None, None, NoValue("no_answer", f"no 'Answer:' in {excerpt(text, 80)}"))
+        return StatedBelief("", NoValue("no_answer", f"no 'Answer:' in {excerpt(text, 80)}"))
     if "confidence" not in sections:
-        return Parsed(answer, None, NoValue("no_confidence", f"no 'Confidence:' in {excerpt(text, 80)}"))
-    confidence = parse_confidence(sections["confidence"], out_of)
-    if isinstance(confidence, NoValue):
-        return Parsed(answer, None, confidence)
-    return Parsed(answer, confidence)
+        return StatedBelief(answer, NoValue("no_confidence", f"no 'Confidence:' in {excerpt(text, 80)}"))
+    return StatedBelief(answer, parse_confidence(sections["confidence"], out_of))
 
 
 def parse_confidence(text: str, out_of: int | None = None) -> float | NoValue:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.grouping import normal_form
 from selfreflect.metric.inputs import checked_number
-from selfreflect.train.parsing import Parsed, parse_stated
+from selfreflect.train.parsing import StatedBelief, parse_stated
 from selfreflect.train.rewards.base import BatchColumns, Outcome, Reward, Unrewarded
 from selfreflect.uncertainty.asking.parsing import StatedGuess, parse_guesses
 from selfreflect.uncertainty.classes import ClassRule
@@ -44,7 +44,7 @@ class StatedReward(Reward):
     def worst(self) -> float:
         return self.least
 
-    def parse(self, text: str) -> Parsed:
+    def parse(self, text: str) -> StatedBelief:
         """Read the answer and the confidence of a completion."""
         return parse_stated(text, self.out_of)
 
@@ -58,14 +58,13 @@ class StatedReward(Reward):
 
     def outcomes(self, texts: Sequence[str | Unrewarded], columns: BatchColumns) -> list[Outcome]:
         statements = [text if isinstance(text, Unrewarded) else self.parse(text) for text in texts]
-        answers = [None if isinstance(one, Unrewarded) else one.answer for one in statements]
+        answers = [None if isinstance(one, Unrewarded) else one.answer or None for one in statements]
         outcomes: list[Outcome] = []
         for truth, one in zip(self.truths(answers, columns), statements, strict=True):
             if truth is None or isinstance(one, Unrewarded):
                 outcomes.append(one if isinstance(one, Unrewarded) and truth is not None else None)
-            elif one.confidence is None:
-                error = one.error or NoValue("no_confidence", "no confidence is stated")
-                outcomes.append(Unrewarded(error.reason, error.message))
+            elif isinstance(one.confidence, NoValue):
+                outcomes.append(Unrewarded(one.confidence.reason, one.confidence.message))
             else:
                 outcomes.append(self.grade(truth, one.confidence))
         return outcomes

@@ -226,7 +226,8 @@ def test_a_saved_calibrator_loads_no_classifier_that_the_user_did_not_name(tmp_p
         assert (outcome.code, said in outcome.said, "nli:somebody/model" in outcome.said) == (2, True, True)
 
 
-def test_a_run_keeps_the_replies_of_its_own_model(tmp_path: Path) -> None:
+def test_a_run_keeps_the_replies_of_its_own_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SELFREFLECT_API_KEY", "secret-key")
     path = write_run(tmp_path / "run", count=2)
     outcome = run("uncertainty", path, "--estimators", "p_true")
     assert (outcome.code, "does not say which one drew its answers" in outcome.said) == (2, True)
@@ -236,6 +237,7 @@ def test_a_run_keeps_the_replies_of_its_own_model(tmp_path: Path) -> None:
         (path / "manifest.json").write_text(json.dumps(manifest))
         outcome = run("uncertainty", path, "--estimators", "p_true", "--json")
         assert outcome.json[0]["values"] == {"p_true": 1.0}
+        assert f"asking {server.url}, with your key, because {path} says so" in outcome.said
         assert len((path / REPLIES).read_text().splitlines()) == len(server.calls) == 2
     assert run("report", path).code == 0
 

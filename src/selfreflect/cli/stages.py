@@ -327,17 +327,20 @@ def _check_named(path: Path, work: Sequence[ModelStage], config: Config, intent:
     """Check the models of some stages as :func:`check_named` does, unless the directory is new."""
     if intent.user_names is None:
         return
+    models = {}
     for stage in work:
         section = getattr(config, stage)
         model, flag = (section.judge, "--judge-url") if stage == "scores" else (section.model, "--base-url")
-        check_named(path, model, section.base_url, intent.user_names, flag)
+        models[model, section.base_url] = flag
+    for (model, base_url), flag in models.items():
+        check_named(path, model, base_url, intent.user_names, flag)
 
 
 def check_named(
     path: Path, model: str, base_url: str | None, user_names: Collection[str], flag: str = "--base-url"
 ) -> None:
     """Refuse to run code, or to ask a server elsewhere, only because a directory says so: anybody may have
-    made it.
+    made it. Say so if a server of the user's own network is asked.
 
     Args:
         user_names: the models and addresses that the user has named.
@@ -355,11 +358,15 @@ def check_named(
         )
     if kind_of(model) in ("openai", "vllm+http") and base_url is not None:
         server = endpoint(base_url)
-        if not (server.is_openai or is_own(server.host) or base_url in user_names):
+        if base_url in user_names or server.is_openai:
+            return
+        if not is_own(server.host):
             raise ConfigError(
                 f"{path} names a server outside your network. If questions and key may go there, pass "
                 f"{flag} {excerpt(server.url, 200)}"
             )
+        key = ", with your key" if server.authorization else ""
+        say(f"asking {server.url}{key}, because {path} says so")
 
 
 def check_strategies(strategies: Sequence[str]) -> None:

@@ -305,6 +305,13 @@ def test_items_give_one_json_line_per_summary(items: Path, model: Path) -> None:
     assert all(0 < line["score"] < 1 and line["token_tasks"] > 3 for line in outcome.json)
 
 
+def test_the_first_line_of_a_score_is_a_sentence(model: Path, items: Path) -> None:
+    shown = run("score", "--items", items, "--judge", model, "--measures", "information").stdout
+    first, _, rest = " ".join(shown.split()).partition("Summaries")
+    assert first.rstrip().endswith(".")
+    assert "coverage" in rest
+
+
 def test_a_budget_adds_how_the_score_was_estimated(items: Path, model: Path) -> None:
     refused = run("score", "--items", items, "--judge", model, "--json", "--budget", 1)
     assert (refused.code, refused.json[0]["failure"]) == (1, "over_budget")

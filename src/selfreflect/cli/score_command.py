@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import to_builtins
 
 from selfreflect.cli import settings as o
-from selfreflect.cli.console import emit, exit_with, print_table, say
+from selfreflect.cli.console import emit, exit_with, say
 from selfreflect.cli.items import load_items, source_name
 from selfreflect.cli.progress import Watcher
 from selfreflect.cli.settings import JUDGING, Overrides, option, takes
@@ -116,8 +116,7 @@ def _score(
     if not json:
         from selfreflect.cli.show import show_results
 
-        print_table(_item_table(whole))
-        show_results(whole, json=False)
+        show_results(whole, json=False, details=_item_table(whole))
         say("The numbers of every summary: add --json, and --words for those of every word.")
     if log is not None:
         from selfreflect.cli.tracking import log_result

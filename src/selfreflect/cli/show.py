@@ -10,6 +10,7 @@ from rich.text import Text
 from selfreflect.cli.console import context_line, emit, print_table, stdout
 from selfreflect.grouping import group_indices
 from selfreflect.records import Controls, WordBits
+from selfreflect.render.table import Table
 from selfreflect.render.text import one_line
 from selfreflect.report.estimates import score_text
 from selfreflect.report.failures import failure_table
@@ -47,10 +48,13 @@ _MEANINGS: Mapping[MarkKind, str] = MappingProxyType(
 )
 
 
-def show_results(records: RunRecords, json: bool) -> None:
-    """Print the results of every strategy, and what failed; or one JSON line per strategy."""
+def show_results(records: RunRecords, json: bool, details: Table | None = None) -> None:
+    """Print what was found in a sentence, ``details``, the results of every strategy, and what failed; or one
+    JSON line per strategy."""
     if not json:
         stdout.print(Text(one_line(headline(records))))
+        if details is not None:
+            print_table(details)
         print_table(overview(records))
         curve = run_curve(records)
         if curve is not None:

@@ -124,7 +124,7 @@ def test_scores_outside_their_anchors_are_said_to_be_outside():
 
 def test_anchors_in_the_wrong_order_give_no_place():
     assert place(0.07, 0.068, 0.086) is None
-    assert "the empty summary does not score worse" in place_text(0.07, 0.068, 0.086, 10)
+    assert "the empty summary (0.0680) scores no worse than" in place_text(0.07, 0.068, 0.086, 10)
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))

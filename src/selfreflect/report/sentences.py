@@ -180,8 +180,8 @@ def place_text(score: float, empty: float, pasted: float, answers: int) -> str:
     raw = answers_text(answers, "pasted")
     if share is None:
         return (
-            f"no place between the empty summary ({empty:.4f}) and {raw} ({pasted:.4f}), because the empty "
-            "summary does not score worse"
+            f"says little here, since the empty summary ({empty:.4f}) scores no worse than {raw} "
+            f"({pasted:.4f})"
         )
     if share < 0:
         return f"worse than the empty summary ({empty:.4f}); {raw}: {pasted:.4f}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -15,7 +15,7 @@ from selfreflect.cli.progress import Watcher
 from selfreflect.cli.settings import Overrides, option, takes
 from selfreflect.errors import ConfigError
 from selfreflect.models.spec import kind_of
-from selfreflect.pipeline.models import ConfiguredModels
+from selfreflect.pipeline.models import stage_model
 from selfreflect.records import dump_line
 from selfreflect.render.table import to_csv
 from selfreflect.sources.items import Item
@@ -76,7 +76,12 @@ def bench_command(
     watcher = Watcher()
     # what imports torch is imported only now: it takes seconds, and a wrong option should not wait for it
     if random_model is None:
-        judge = ConfiguredModels(config, options, watcher).judge()
+        from selfreflect.models.judge import Judge
+        from selfreflect.models.local.loading import load_causal_lm
+
+        spec = stage_model(config, options, "scores")
+        compat: Any = config.scores.compat  # load_config has checked it
+        judge = Judge(load_causal_lm(spec, watcher.note, library=True), compat=compat)
     else:
         from selfreflect.bench.random_model import random_judge
 

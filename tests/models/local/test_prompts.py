@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -39,28 +40,30 @@ PROMPTS = [
     SYSTEM[:20] + tokens(8, 10),
 ]
 
+PADDING = 0
+"""Which no prompt holds."""
+
 
 class Counted:
-    """A model, and how many tokens each call gave it, padding apart."""
+    """A model, how many tokens each pass read, padding apart, and a copy that counts none."""
 
     def __init__(self, folder: Path, kind: str) -> None:
         whole = {"sliding_window": None} if kind == "mistral" else {}
         path = tiny.save(folder, kind, **whole)
         self.model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
-        self.config = self.model.config
+        self.copy = deepcopy(self.model)
         self.calls: list[int] = []
+        self.model.get_input_embeddings().register_forward_pre_hook(self._count)
 
-    def __call__(self, **inputs: Any) -> Any:
-        width = inputs["input_ids"].shape[1]
-        self.calls.append(int(inputs["attention_mask"][:, -width:].sum()))
-        return self.model(**inputs)
+    def _count(self, module: Any, inputs: tuple[torch.Tensor]) -> None:
+        self.calls.append(int((inputs[0] != PADDING).sum()))
 
 
 def agree(model: Counted, computed: PromptStates, prompts: list[Prompt]) -> None:
     logits, states = computed.compute(prompts)
     for row, prompt in enumerate(prompts):
         with torch.inference_mode():
-            truth = model.model(input_ids=torch.tensor([prompt]), use_cache=True)
+            truth = model.copy(input_ids=torch.tensor([prompt]), use_cache=True)
         assert torch.allclose(logits[row], truth.logits[0, -1], atol=1e-4)
         for layer, cached in enumerate(truth.past_key_values.layers):
             assert torch.allclose(states.keys[layer][row, :, -len(prompt) :], cached.keys[0], atol=1e-4)
@@ -70,7 +73,7 @@ def agree(model: Counted, computed: PromptStates, prompts: list[Prompt]) -> None
 @pytest.mark.parametrize("kind", ["llama", "mistral", "qwen3"])
 def test_prompts_that_begin_alike_are_computed_once_up_to_where_they_part(tmp_path: Path, kind: str) -> None:
     model = Counted(tmp_path, kind)
-    computed = PromptStates(model)
+    computed = PromptStates(model.model)
     agree(model, computed, PROMPTS)
     # system, context, then the ends: the last token of each prompt is needed for its logits
     assert model.calls == [40, 50, 5 + 20 + 1 + 3 + 35 + 1 + 30]
@@ -78,7 +81,7 @@ def test_prompts_that_begin_alike_are_computed_once_up_to_where_they_part(tmp_pa
 
 def test_later_calls_continue_the_prompts_of_earlier_ones(tmp_path: Path) -> None:
     model = Counted(tmp_path, "llama")
-    computed = PromptStates(model)
+    computed = PromptStates(model.model)
     agree(model, computed, PROMPTS[:1])
     reply = tokens(9, 12)
     later = [PROMPTS[0], PROMPTS[0] + reply, CONTEXT + reply, SYSTEM + reply]
@@ -90,7 +93,7 @@ def test_later_calls_continue_the_prompts_of_earlier_ones(tmp_path: Path) -> Non
 def test_what_is_kept_is_bounded_and_the_latest(tmp_path: Path) -> None:
     model = Counted(tmp_path, "llama")
     token = 2 * 2 * 2 * 12 * 4  # keys and values, layers, heads, their size, bytes
-    computed = PromptStates(model, room=200 * token)
+    computed = PromptStates(model.model, room=200 * token)
     for seed in range(20, 26):
         computed.compute([tokens(seed, 60), tokens(seed + 10, 30)])
         assert sum(states.size for states in computed._kept.values()) <= computed.room

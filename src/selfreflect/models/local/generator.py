@@ -202,6 +202,8 @@ class HFGenerator(TokenGenerator):
         spec = ModelSpec.of(model, **fields)
         lm = load_causal_lm(spec, progress)
         reason = why_slow(lm.model)
+        if reason:  # the library can continue sequences without C code
+            lm = load_causal_lm(spec, library=True)
         if progress and reason:
             progress(f"generation is slower without its C code: {reason}")
         return cls(lm, batch_size=spec.batch_size)

@@ -1,19 +1,27 @@
-"""The Llama family, whose layers this package runs itself: which decoders belong to it, and their norm."""
+"""The Llama family, whose layers this package runs itself: which decoders belong to it, their norm, and a
+pass over whole prompts."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 
 DECODERS = frozenset(("LlamaModel", "MistralModel", "Qwen2Model", "Qwen3Model"))
+_HOMES = ("transformers.models.", "selfreflect.models.local.plain")
+
+
+def is_at_home(cls: type) -> bool:
+    """Whether a class is transformers' own, or this package's: others may do more under the same name."""
+    return cls.__module__.startswith(_HOMES)
 
 
 def is_llama(decoder: Any) -> bool:
     """Whether the family is known, without windows, adapters, quantised or absent weights."""
     cls = type(decoder)
-    if cls.__name__ not in DECODERS or not cls.__module__.startswith("transformers.models."):
+    if cls.__name__ not in DECODERS or not is_at_home(cls):
         return False
     for name, module in decoder.named_modules():
         if hasattr(module, "_hf_hook") and not _only_moves(module._hf_hook):
@@ -62,3 +70,88 @@ def rms_norm(module: Any, x: torch.Tensor) -> torch.Tensor:
     scale = mean_square.add_(module.variance_epsilon).rsqrt_()
     normed: torch.Tensor = (x * scale).mul_(module.weight)
     return normed
+
+
+class Passed(NamedTuple):
+    """The final normed states of some tokens, (rows, tokens, hidden), and for each layer the keys and values
+    of them and of those before, (rows, KV, tokens, D)."""
+
+    hidden: torch.Tensor
+    keys: list[torch.Tensor]
+    values: list[torch.Tensor]
+
+
+def run_layers(
+    decoder: Any,
+    ids: torch.Tensor,
+    positions: torch.Tensor,
+    visible: torch.Tensor | None = None,
+    before: tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]] | None = None,
+) -> Passed:
+    """Run the layers of the family over tokens (rows, tokens), with the operations of transformers.
+
+    Args:
+        visible: which keys, those before included, each token sees, (rows, 1, tokens, keys); None for all
+            that are not after it.
+        before: for each layer the keys and values of tokens before.
+    """
+    x = decoder.embed_tokens(ids)
+    cos, sin = decoder.rotary_emb(x, positions)
+    rotary = cos[:, None], sin[:, None]
+    all_keys = []
+    all_values = []
+    for index, layer in enumerate(decoder.layers):
+        attn = layer.self_attn
+        h = layer.input_layernorm(x)
+        queries = _rotated(attn.q_proj(h), attn.head_dim, getattr(attn, "q_norm", None), rotary)
+        keys = _rotated(attn.k_proj(h), attn.head_dim, getattr(attn, "k_norm", None), rotary)
+        values = _split_heads(attn.v_proj(h), attn.head_dim).transpose(1, 2)
+        if before is not None:
+            keys = torch.cat([before[0][index], keys], dim=2)
+            values = torch.cat([before[1][index], values], dim=2)
+        attended = _attend(queries, keys, values, visible, attn.scaling)
+        x = x + attn.o_proj(attended.transpose(1, 2).flatten(2))
+        x = x + layer.mlp(layer.post_attention_layernorm(x))
+        all_keys.append(keys)
+        all_values.append(values)
+    return Passed(decoder.norm(x), all_keys, all_values)
+
+
+def _rotated(
+    projected: torch.Tensor, size: int, norm: Any, rotary: tuple[torch.Tensor, torch.Tensor]
+) -> torch.Tensor:
+    """Heads (rows, heads, tokens, D), each half turned with the other."""
+    heads = _split_heads(projected, size)
+    if norm is not None:
+        heads = norm(heads)
+    heads = heads.transpose(1, 2)
+    left, right = heads.chunk(2, dim=-1)
+    cos, sin = rotary
+    return (heads * cos) + (torch.cat((-right, left), dim=-1) * sin)
+
+
+def _split_heads(projected: torch.Tensor, size: int) -> torch.Tensor:
+    """(rows, tokens, heads, size)"""
+    return projected.view(*projected.shape[:2], -1, size)
+
+
+def _attend(
+    queries: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    visible: torch.Tensor | None,
+    scaling: float,
+) -> torch.Tensor:
+    """What each query takes, (rows, heads, tokens, D)."""
+    if visible is None:
+        return F.scaled_dot_product_attention(
+            queries, keys, values, is_causal=queries.shape[2] > 1, scale=scaling, enable_gqa=True
+        )
+    group = queries.shape[1] // keys.shape[1]
+    if queries.shape[2] == 1:  # then the heads of a group can be its queries
+        grouped = queries.view(len(queries), keys.shape[1], group, -1)
+        out = F.scaled_dot_product_attention(grouped, keys, values, attn_mask=visible, scale=scaling)
+        return out.reshape(queries.shape)
+    keys = keys.repeat_interleave(group, dim=1)
+    values = values.repeat_interleave(group, dim=1)
+    return F.scaled_dot_product_attention(queries, keys, values, attn_mask=visible, scale=scaling)

@@ -70,6 +70,12 @@ class ModelSource:
         return f"adapter {self.adapter.digest} of {' '.join([base, revision]).strip()}"
 
     @property
+    def is_plain(self) -> bool:
+        """Whether this package has a model class of its own for it."""
+        is_embedded = self.name == EMBEDDED and self.adapter is None
+        return is_embedded and self.device == "cpu" and self.dtype == torch.float32
+
+    @property
     def dtype_name(self) -> str:
         return str(self.dtype).removeprefix("torch.")
 
@@ -188,8 +194,13 @@ class CausalLM:
         return cls(model, tokenizer, **source.facts, window=window, vocabulary=vocabulary)
 
 
-def load_causal_lm(spec: ModelSpec, progress: Callable[[str], None] | None = None) -> CausalLM:
+def load_causal_lm(
+    spec: ModelSpec, progress: Callable[[str], None] | None = None, *, library: bool = False
+) -> CausalLM:
     """Load a local model. The two that were used last are kept, so generator and judge can share one.
+
+    Args:
+        library: whether the embedded model, too, must be of transformers' classes, with all their methods.
 
     Raises:
         BackendError: no such model, no safetensors weights, weights that this installation cannot load, or no
@@ -200,7 +211,7 @@ def load_causal_lm(spec: ModelSpec, progress: Callable[[str], None] | None = Non
         raise not_local(spec.name)
     source = locate(spec, progress, adapters=True)
     hits = _load.cache_info().hits
-    lm = _load(source, _last_change(source.path), spec.device_map)
+    lm = _load(source, _last_change(source.path), spec.device_map, library)
     if _load.cache_info().hits > hits:
         return lm
     places = getattr(lm.model, "hf_device_map", {})
@@ -215,8 +226,17 @@ def load_causal_lm(spec: ModelSpec, progress: Callable[[str], None] | None = Non
 
 
 @lru_cache(maxsize=2)
-def _load(source: ModelSource, last_change: int, device_map: Literal["auto"] | None) -> CausalLM:
+def _load(
+    source: ModelSource, last_change: int, device_map: Literal["auto"] | None, library: bool
+) -> CausalLM:
     """``last_change`` makes a directory that was written again another key."""
+    if not library and source.is_plain and device_map is None:
+        from selfreflect.models.local.plain import read_plain_model
+        from selfreflect.models.local.plain_tokenizer import PlainTokenizer
+
+        with source.explain_errors():
+            folder = Path(source.path)
+            return CausalLM.of(read_plain_model(folder).eval(), PlainTokenizer(folder), source)
     if device_map is not None:
         # An earlier model that only this cache holds may fill the GPUs whose free memory is counted next.
         _load.cache_clear()

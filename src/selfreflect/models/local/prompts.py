@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
-from transformers import DynamicCache
 
+from selfreflect.models.local.llama import run_layers
 from selfreflect.text import common_prefix
 
 SHORTEST = 32
@@ -70,29 +70,19 @@ class PromptStates:
         origins = [_longest_beginning(prompt[:-1], available) for prompt in prompts]
         reused = [length for _, length in origins]
         ids, mask = left_padded([prompt[n:] for prompt, n in zip(prompts, reused, strict=True)], pad_id=0)
-        cache = DynamicCache(config=self.model.config)
+        before = None
         if any(reused):
-            _, before = left_padded([(1,) * n for n in reused], pad_id=0)
-            mask = torch.cat([before, mask], dim=1)
-            for layer in range(len(cache.layers)):
-                keys = [available[origin].keys[layer][:, :n] for origin, n in origins]
-                values = [available[origin].values[layer][:, :n] for origin, n in origins]
-                cache.update(_stacked(keys), _stacked(values), layer)
-        output = self.model(
-            input_ids=ids,
-            attention_mask=mask,
-            position_ids=positions(mask)[:, -ids.shape[1] :],
-            past_key_values=cache,
-            logits_to_keep=1,
+            _, earlier = left_padded([(1,) * n for n in reused], pad_id=0)
+            mask = torch.cat([earlier, mask], dim=1)
+            before = _beginnings(origins, available)
+        passed = run_layers(
+            self.model.model, ids, positions(mask)[:, -ids.shape[1] :], _visible(mask, ids.shape[1]), before
         )
         # Beginnings and what follows are padded on the left, each. All padding moves to the left of both.
         order = mask.argsort(dim=1, stable=True)[:, None, :, None]
-        for layer in cache.layers:
-            layer.keys = torch.take_along_dim(layer.keys, order, dim=2)
-            layer.values = torch.take_along_dim(layer.values, order, dim=2)
-        keys = [layer.keys for layer in cache.layers]
-        values = [layer.values for layer in cache.layers]
-        return output.logits[:, -1], States(keys, values)
+        keys = [torch.take_along_dim(layer, order, dim=2) for layer in passed.keys]
+        values = [torch.take_along_dim(layer, order, dim=2) for layer in passed.values]
+        return self.model.lm_head(passed.hidden[:, -1]), States(keys, values)
 
     def _keep(self, prompts: Sequence[Prompt], states: States) -> None:
         """Keep the latest prompts that fit, and of those before as many as there is room for."""
@@ -151,6 +141,28 @@ def _row(states: States, row: int, tokens: int) -> States:
     keys = [layer[row, :, -tokens:].clone() for layer in states.keys]
     values = [layer[row, :, -tokens:].clone() for layer in states.values]
     return States(keys, values)
+
+
+def _beginnings(origins: Sequence[tuple[Prompt, int]], available: Mapping[Prompt, States]) -> States:
+    """The first tokens of what is available, so many of each, padded on the left."""
+    [layers] = {len(states.keys) for states in available.values()}
+    keys = []
+    values = []
+    for layer in range(layers):
+        keys.append(_stacked([available[origin].keys[layer][:, :n] for origin, n in origins]))
+        values.append(_stacked([available[origin].values[layer][:, :n] for origin, n in origins]))
+    return States(keys, values)
+
+
+def _visible(mask: torch.Tensor, tokens: int) -> torch.Tensor | None:
+    """Which keys each of the last ``tokens`` sees, (prompts, 1, tokens, longest): those up to its own that
+    are no padding, and its own, so that padding sees something too. None where that is all before it."""
+    longest = mask.shape[1]
+    if tokens in (1, longest) and bool(mask.all()):
+        return None
+    own = torch.eye(longest, dtype=torch.bool)[-tokens:]
+    causal = torch.ones(tokens, longest, dtype=torch.bool).tril(longest - tokens)
+    return (causal & mask[:, None].bool() | own)[:, None]
 
 
 def _stacked(rows: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 
-from selfreflect.models.local.llama import is_llama, rms_norm
+from selfreflect.models.local.llama import is_at_home, is_llama, rms_norm
 from selfreflect.models.local.products import Product, step_library
 
 MODELS = frozenset(("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"))
@@ -39,7 +39,7 @@ def why_slow(model: Any) -> str:
 
 def _is_known(model: Any) -> bool:
     cls = type(model)
-    if cls.__name__ not in MODELS or not cls.__module__.startswith("transformers.models."):
+    if cls.__name__ not in MODELS or not is_at_home(cls):
         return False
     if type(model.lm_head) is not torch.nn.Linear or not is_llama(model.model):
         return False

@@ -1,0 +1,153 @@
+"""The embedded model in plain torch, read from its own files.
+
+transformers' classes for the same model need seconds of imports, more than a small file takes to score. The
+modules have the names and do the operations of its Llama classes, so both give the same numbers.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+from torch import nn
+
+from selfreflect.models.local.llama import run_layers
+
+
+class Config(SimpleNamespace):
+    """What ``config.json`` says."""
+
+    def get_text_config(self) -> Config:
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+
+class Output(NamedTuple):
+    """What a pass gives: (rows, tokens, hidden), and of the whole model (rows, tokens, vocabulary)."""
+
+    last_hidden_state: torch.Tensor
+    logits: torch.Tensor | None = None
+
+
+class RMSNorm(nn.Module):
+    def __init__(self, size: int, epsilon: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self.variance_epsilon = epsilon
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        variance = x.pow(2).mean(-1, keepdim=True)
+        return self.weight * (x * torch.rsqrt(variance + self.variance_epsilon))
+
+
+class RotaryEmbedding(nn.Module):
+    """Cosines and sines of each position, (rows, tokens, D)."""
+
+    inv_freq: torch.Tensor
+    rope_type = "default"
+
+    def __init__(self, size: int, base: float) -> None:
+        super().__init__()
+        exponents = torch.arange(0, size, 2, dtype=torch.float, device="cpu") / size
+        self.register_buffer("inv_freq", 1.0 / (base**exponents), persistent=False)
+
+    def forward(self, x: torch.Tensor, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        angles = positions[..., None].float() * self.inv_freq
+        angles = torch.cat((angles, angles), dim=-1)
+        return angles.cos(), angles.sin()
+
+
+class Attention(nn.Module):
+    """The projections. Who runs the layers attends in a way of their own."""
+
+    def __init__(self, config: Config, index: int) -> None:
+        super().__init__()
+        self.layer_idx = index
+        self.head_dim = config.head_dim
+        self.scaling = self.head_dim**-0.5
+        queries = config.num_attention_heads * self.head_dim
+        keys = config.num_key_value_heads * self.head_dim
+        self.q_proj = nn.Linear(config.hidden_size, queries, bias=False)
+        self.k_proj = nn.Linear(config.hidden_size, keys, bias=False)
+        self.v_proj = nn.Linear(config.hidden_size, keys, bias=False)
+        self.o_proj = nn.Linear(queries, config.hidden_size, bias=False)
+
+
+class MLP(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        projected: torch.Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        return projected
+
+
+class Layer(nn.Module):
+    def __init__(self, config: Config, index: int) -> None:
+        super().__init__()
+        self.self_attn = Attention(config, index)
+        self.mlp = MLP(config)
+        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+
+
+class LlamaModel(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        # drawing first weights for it would import a second's worth of torch's compiler
+        empty = torch.empty(config.vocab_size, config.hidden_size)
+        self.embed_tokens = nn.Embedding.from_pretrained(empty, freeze=False)
+        self.layers = nn.ModuleList(Layer(config, index) for index in range(config.num_hidden_layers))
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.rotary_emb = RotaryEmbedding(config.head_dim, config.rope_parameters["rope_theta"])
+
+    def forward(self, input_ids: torch.Tensor, use_cache: bool = False) -> Output:
+        """The states of whole texts, which see no padding before them; nothing is kept for later."""
+        positions = torch.arange(input_ids.shape[1])[None]
+        return Output(run_layers(self, input_ids, positions).hidden)
+
+
+class LlamaForCausalLM(nn.Module):
+    """A model with tied embeddings."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.model = LlamaModel(config)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+
+    def forward(self, input_ids: torch.Tensor, use_cache: bool = False) -> Output:
+        hidden = self.model(input_ids).last_hidden_state
+        return Output(hidden, self.lm_head(hidden))
+
+    def get_decoder(self) -> LlamaModel:
+        return self.model
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        return self.model.embed_tokens
+
+    def get_output_embeddings(self) -> nn.Linear:
+        return self.lm_head
+
+
+def read_plain_model(folder: Path) -> LlamaForCausalLM:
+    """Read the embedded model in float32. The weights are mapped from their file, not copied."""
+    config = Config(**json.loads((folder / "config.json").read_text("utf-8")))
+    with torch.device("meta"):
+        model = LlamaForCausalLM(config)
+    weights = load_file(folder / "model.safetensors")
+    weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
+    model.load_state_dict(weights, assign=True)
+    model.lm_head.weight = model.model.embed_tokens.weight
+    return model

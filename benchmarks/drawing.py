@@ -29,7 +29,7 @@ def seconds(run: Callable[[], None], clock: Callable[[], float]) -> float:
 
 
 def main(threads: int = 2, pairs: int = 5) -> None:
-    lm = load_causal_lm(ModelSpec.of("smollm2"))
+    lm = load_causal_lm(ModelSpec.of("smollm2"), library=True)
     torch.set_num_threads(threads)
     clock = time.process_time if threads == 1 else time.perf_counter
     chat = ChatTokenizer(lm.tokenizer)

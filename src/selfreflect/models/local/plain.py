@@ -107,7 +107,7 @@ class LlamaModel(nn.Module):
         self.config = config
         # drawing first weights for it would import a second's worth of torch's compiler
         empty = torch.empty(config.vocab_size, config.hidden_size)
-        self.embed_tokens = nn.Embedding.from_pretrained(empty, freeze=False)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size, _weight=empty)
         self.layers = nn.ModuleList(Layer(config, index) for index in range(config.num_hidden_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.rotary_emb = RotaryEmbedding(config.head_dim, config.rope_parameters["rope_theta"])

@@ -15,8 +15,8 @@ from selfreflect.train.rewards import SelfReflectReward
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 WRITTEN = {
-    "own_samples": ["3 x Radishes.", r"both: score 0\.\d+, tells -?\d+% of what", "other: score"],
     "own_function": [r"10 answers\)", "x 'Ankara.', ", "basic: 'Probably Ankara, perhaps Istanbul.'"],
+    "own_samples": ["3 x Radishes.", r"both: score 0\.\d+, tells -?\d+% of what", "other: score"],
     "data_frame": ["topic .* recovered", "geography", "garden"],
 }
 
@@ -25,7 +25,14 @@ def test_every_example_is_run() -> None:
     assert {path.stem for path in EXAMPLES.glob("*.py")} == WRITTEN.keys()
 
 
-@pytest.mark.parametrize("name", WRITTEN)
+# the other two take eight seconds, and pipeline/test_reflect.py proves what they show
+@pytest.mark.parametrize(
+    "name",
+    [
+        "own_function",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("own_samples", "data_frame")),
+    ],
+)
 def test_an_example_runs_as_it_is(name, tmp_path, monkeypatch, capsys) -> None:
     if name == "data_frame":
         pytest.importorskip("pandas")

@@ -113,14 +113,20 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def work(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with questions, settings of one or two actors, and ``calm``: a run that was made here."""
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with questions, and settings of one or two actors."""
     folder = tmp_path_factory.mktemp("work")
     written(folder / "q.txt", "\n".join(TEXTS))
     written(folder / "one.toml", ONE)  # each actor loads its libraries, which takes seconds
     written(folder / "two.toml", TWO)
-    assert run(*small(model, folder / "calm", folder / "q.txt")).code == 1  # the long question fails
     return folder
+
+
+@pytest.fixture(scope="module")
+def calm(work: Path, model: Path) -> Path:
+    """A run that was made here."""
+    assert run(*small(model, work / "calm", work / "q.txt")).code == 1  # the long question fails
+    return work / "calm"
 
 
 def elsewhere(*arguments: object, cwd: Path | None = None) -> Outcome:
@@ -169,10 +175,10 @@ def wait_for(met: Callable[[], bool], child: subprocess.Popen[Any]) -> None:
         time.sleep(0.02)
 
 
-def slow(work: Path, folder: Path, seconds: float) -> list[str]:
+def slow(calm: Path, folder: Path, seconds: float) -> list[str]:
     """A run that was begun here, in ``folder``, and the command that adds a slow summary to each question on
     a cluster."""
-    shutil.copytree(work / "calm", folder / "r")
+    shutil.copytree(calm, folder / "r")
     written(folder / "slow.py", STRATEGY.replace("SECONDS", str(seconds)))
     return [
         "summarize",
@@ -183,15 +189,15 @@ def slow(work: Path, folder: Path, seconds: float) -> list[str]:
         "--executor",
         "ray",
         "--config",
-        str(work / "two.toml"),
+        str(calm.with_name("two.toml")),
     ]
 
 
 @pytest.fixture(scope="module")
-def expected(work: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def expected(calm: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The records of such a run when it stays here."""
     folder = tmp_path_factory.mktemp("expected")
-    slow(work, folder, 0)
+    slow(calm, folder, 0)
     with chdir(folder):
         assert run("summarize", "--out", "r", "--strategies", "slow:ask").code == 1
     found = records(folder / "r")
@@ -205,8 +211,9 @@ def asked(folder: Path) -> list[list[str]]:
     return [line.split() for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
+@pytest.mark.slow  # by default the next test compares summaries, and test_process_executor.py all stages
 def test_a_run_on_a_cluster_equals_one_that_was_made_here(
-    work: Path, model: Path, cluster: RayExecutor, tmp_path_factory: pytest.TempPathFactory
+    work: Path, calm: Path, model: Path, cluster: RayExecutor, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     out = tmp_path_factory.mktemp("made") / "r"
     done = elsewhere(
@@ -220,9 +227,9 @@ def test_a_run_on_a_cluster_equals_one_that_was_made_here(
         "--json",
     )
     assert done.code == 1, done.stderr
-    assert records(out) == records(work / "calm")
-    assert scores(out) == pytest.approx(scores(work / "calm"), abs=1e-6)
-    one, other = Run.load(out).manifest, Run.load(work / "calm").manifest
+    assert records(out) == records(calm)
+    assert scores(out) == pytest.approx(scores(calm), abs=1e-6)
+    one, other = Run.load(out).manifest, Run.load(calm).manifest
     assert (one.config, one.models, one.prompts) == (other.config, other.models, other.prompts)
     assert done.json, "only JSON lines on stdout"
     assert [line for line in done.stderr.splitlines() if "to do" in line] == [
@@ -281,9 +288,9 @@ def test_an_actor_that_is_killed_costs_nothing(work: Path, cluster: RayExecutor,
 
 @pytest.mark.slow
 def test_an_interrupted_cluster_of_its_own_is_gone_and_the_run_goes_on_here(
-    work: Path, expected: dict[str, Any], tmp_path: Path
+    calm: Path, expected: dict[str, Any], tmp_path: Path
 ) -> None:
-    command = [*COMMAND, *slow(work, tmp_path, 1.5)]  # whose cluster leaves a token in the home directory
+    command = [*COMMAND, *slow(calm, tmp_path, 1.5)]  # whose cluster leaves a token in the home directory
     made = tmp_path / "r" / "summaries.jsonl"
     before = made.read_bytes()
     with subprocess.Popen(
@@ -314,7 +321,7 @@ def test_an_interrupted_cluster_of_its_own_is_gone_and_the_run_goes_on_here(
 
 @pytest.mark.slow
 def test_a_machine_that_is_lost_costs_nothing(
-    work: Path, cluster: RayExecutor, expected: dict[str, Any], tmp_path: Path
+    calm: Path, cluster: RayExecutor, expected: dict[str, Any], tmp_path: Path
 ) -> None:
     # one actor fits on a machine
     written(tmp_path / "wide.toml", "[ray.summaries]\nactors = 2\ncpus = 3\nbatch_questions = 1\n")
@@ -330,7 +337,7 @@ def test_a_machine_that_is_lost_costs_nothing(
     join += ["--disable-usage-stats", "--object-store-memory=100000000"]
     command = [
         *COMMAND,
-        *slow(work, tmp_path, 1.5),
+        *slow(calm, tmp_path, 1.5),
         "--ray-address",
         cluster.address,
         "--config",
@@ -364,11 +371,11 @@ def test_a_machine_that_is_lost_costs_nothing(
 @pytest.mark.slow
 @pytest.mark.parametrize("lost", ["head", "driver"])
 def test_where_ray_ends_its_driver_what_was_done_is_kept_and_told(
-    work: Path, tmp_path: Path, lost: str
+    calm: Path, tmp_path: Path, lost: str
 ) -> None:
     """The head of a cluster may be lost, upon which Ray ends the driver at once; so may the system, for lack
     of memory."""
-    command = [*COMMAND, *slow(work, tmp_path, 1.5)]
+    command = [*COMMAND, *slow(calm, tmp_path, 1.5)]
     made = tmp_path / "r" / "summaries.jsonl"
     before = lines(made)
     settings = environment(HOME=str(tmp_path), RAY_gcs_rpc_server_reconnect_timeout_s="3")
@@ -386,9 +393,9 @@ def test_where_ray_ends_its_driver_what_was_done_is_kept_and_told(
 
 
 @pytest.mark.slow
-def test_a_killed_command_leaves_no_cluster_behind(work: Path, tmp_path: Path) -> None:
+def test_a_killed_command_leaves_no_cluster_behind(calm: Path, tmp_path: Path) -> None:
     made = tmp_path / "r" / "summaries.jsonl"
-    command = [*COMMAND, *slow(work, tmp_path, 1.5)]
+    command = [*COMMAND, *slow(calm, tmp_path, 1.5)]
     before = lines(made)
     with subprocess.Popen(
         command, cwd=tmp_path, env=environment(HOME=str(tmp_path)), stderr=subprocess.DEVNULL

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -10,9 +9,7 @@ from pathlib import Path
 import pytest
 
 from selfreflect.errors import DataError, StoreError
-from selfreflect.sayself.presets import PRESETS
 from selfreflect.sayself.workspace import Adapter, Workspace
-from selfreflect.train.inputs import INPUT, RECORD, TrainingInput
 
 
 def checkpoint(folder: Path, step: int, *, whole: bool) -> Path:
@@ -47,32 +44,6 @@ def test_a_training_that_ended_is_never_removed(tmp_path: Path) -> None:
     (adapter.folder / "training.json").write_text('{"base": "smollm2", "metrics": {}}')
     assert not adapter.prepare_resume()
     assert adapter.folder.exists()
-
-
-SMALL = PRESETS["small"].training
-
-
-def test_a_changed_input_of_a_training_is_named(tmp_path: Path) -> None:
-    start, adapter = tmp_path / "full-0", Adapter(tmp_path / "full-0-brier", "full")
-    start.mkdir()
-    rows = [{"prompt": "a", "correct": True}]
-    now = TrainingInput.of(rows, SMALL, start)
-    assert adapter.changes(now) == []  # nothing is known of an adapter of an earlier version
-    now.write(adapter.folder)
-    assert adapter.changes(TrainingInput.of([{"correct": True, "prompt": "a"}], SMALL, start)) == []
-    assert adapter.changes(TrainingInput.of(rows, dataclasses.replace(SMALL, save_steps=3), start)) == []
-    other = [{"prompt": "a", "correct": False}, *rows]
-    (start / RECORD).write_text("{}")
-    changed = TrainingInput.of(other, dataclasses.replace(SMALL, model="larger", steps=3), start)
-    assert adapter.changes(changed) == [
-        "other rows (1 then, 2 now)",
-        "another adapter to start from",
-        "model (smollm2 then, larger now)",
-        "steps (15 then, 3 now)",
-    ]
-    (adapter.folder / INPUT).write_text("{")
-    with pytest.raises(DataError, match="to train anew"):
-        adapter.changes(now)
 
 
 def test_adapters_are_set_aside_whole(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from selfreflect.sayself.presets import SaySelfPreset, shorter_questions, within
 from selfreflect.sayself.reinforcement import question_rows, reinforcement_rows
 from selfreflect.sayself.workspace import Adapter, Workspace
 from selfreflect.text import counted
-from selfreflect.train.inputs import TrainingInput
+from selfreflect.train.inputs import TrainingInput, changes, read_input, training_input
 from selfreflect.train.rewards.base import Reward
 from selfreflect.train.trainers import AdapterTraining
 from selfreflect.uncertainty.correctness import Correctness
@@ -62,7 +62,7 @@ def fine_tune(plan: TrainingPlan, variant: Variant, seed: int) -> str:
     adapter = Adapter(workspace.adapter(variant, seed), variant)
     preset = plan.preset.training
     rows = within_limits(workspace.examples(variant), plan.preset)
-    if _is_done(plan, adapter, TrainingInput.of(rows, preset)):
+    if _is_done(plan, adapter, training_input(rows, preset)):
         return f"{adapter.folder}: done"
     resume = adapter.prepare_resume()
     AdapterTraining(preset.model, adapter.folder, preset, seed, resume=resume).fine_tune(rows)
@@ -92,7 +92,7 @@ def reinforce(
             judge = open_model(plan.judge) if plan.correctness == "judge" else None
             label = Correctness(plan.correctness, judge)
             rows = reinforcement_rows(questions, adapter_asker(open_model, start), label)
-    if _is_done(plan, adapter, TrainingInput.of(rows, preset, start.folder)):
+    if _is_done(plan, adapter, training_input(rows, preset, start.folder)):
         return f"{adapter.folder}: done"
     if len(rows) < preset.questions:
         return (
@@ -110,13 +110,13 @@ def reinforce(
 def _is_done(plan: TrainingPlan, adapter: Adapter, now: TrainingInput) -> bool:
     """Whether this training has ended. Raises ConfigError if one with another input has, or was interrupted,
     unless the plan is to train anew."""
-    changes = adapter.changes(now)
-    if changes and not plan.fresh:
+    differences = changes(read_input(adapter.folder), now)
+    if differences and not plan.fresh:
         raise ConfigError(
-            f"{adapter.folder} was trained with other input: {', '.join(changes)}. Give --fresh to train "
+            f"{adapter.folder} was trained with other input: {', '.join(differences)}. Give --fresh to train "
             "anew, which moves it to a folder backup-TIME."
         )
-    if changes:
+    if differences:
         adapter.set_aside()
         return False
     return adapter.record is not None

@@ -18,7 +18,7 @@ from selfreflect.sayself.examples import PARTS, VARIANTS, Part, Variant, overlap
 from selfreflect.sayself.rationales import Rationale
 from selfreflect.store.journal import Journal, refuse_links, store_errors
 from selfreflect.store.layout import backup_folder
-from selfreflect.train.inputs import RECORD, TrainingInput
+from selfreflect.train.inputs import RECORD
 from selfreflect.train.trainers import LAST_WRITTEN
 
 
@@ -68,12 +68,6 @@ class Adapter:
             return {**record, "metrics": {"change": 0.0, **record["metrics"]}, "base": str(record["base"])}
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(f"{path} cannot be read: {error}. Delete {self.folder} to train anew.") from None
-
-    def changes(self, now: TrainingInput) -> list[str]:
-        """Say how another training differs from the one that ended here or was interrupted; nothing if that
-        is not known."""
-        before = TrainingInput.read(self.folder)
-        return [] if before is None else before.changes(now)
 
     def set_aside(self) -> None:
         """Move the adapter to a new folder ``backup-TIME`` beside it. Raises StoreError if the system

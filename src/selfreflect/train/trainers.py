@@ -20,7 +20,7 @@ from selfreflect.atomic import write_bytes
 from selfreflect.errors import ConfigError, DataError, MissingExtraError, StoreError, excerpt
 from selfreflect.models.local.adapters import CONFIG, find_adapter
 from selfreflect.models.spec import ModelSpec
-from selfreflect.train.inputs import INPUT, RECORD, TrainingInput
+from selfreflect.train.inputs import INPUT, RECORD, changes, read_input, training_input
 from selfreflect.train.presets import (
     TrainingPreset,
     preference_arguments,
@@ -154,12 +154,12 @@ class AdapterTraining:
         stopped the training, or a checkpoint had other rows."""
         from datasets import Dataset
 
-        now = TrainingInput.of(rows, self.preset, self.adapter)
-        before = TrainingInput.read(self.output) if self.checkpoint else None
-        if before is not None and before.digest != now.digest:
+        now = training_input(rows, self.preset, self.adapter)
+        before = read_input(self.output) if self.checkpoint else {}
+        if before.get("rows", now["rows"]) != now["rows"]:
+            other = changes(before, now)[0]
             raise ConfigError(
-                f"{self.checkpoint} was trained on other rows ({before.rows} then, {now.rows} now). Give the "
-                "same ones, or train anew in another directory."
+                f"{self.checkpoint} was trained on other rows: {other}. Train anew in another directory."
             )
         if columns:
             rows = _columns(rows, *columns)
@@ -177,7 +177,8 @@ class AdapterTraining:
             **options,
         )
         if trainer.is_world_process_zero():
-            now.write(self.output)
+            self.output.mkdir(parents=True, exist_ok=True)
+            write_bytes(self.output / INPUT, json.dumps(now).encode())
         weights = _trained_weights(trainer.model)
         result = trainer.train(resume_from_checkpoint=self.checkpoint)
         for guard in options.get("callbacks", []):

@@ -26,6 +26,7 @@ from selfreflect.uncertainty.measures import Measurement, definitions, measure_a
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 from selfreflect.uncertainty.recalibrate import FOLDS, cross_fit
 from selfreflect.uncertainty.similarity import words
+from selfreflect.uncertainty.tables import measured_cells, measured_columns
 from selfreflect.uncertainty.tally import Tally
 
 MEASURED = ("ece_10_left", "mae", "auroc", "brier")
@@ -236,19 +237,14 @@ def reference_rows(evaluation: Evaluation) -> list[Evaluation]:
 def evaluation_table(evaluations: Sequence[Evaluation], title: str) -> Table:
     """A row per method, with 95 % intervals over questions."""
     columns = [Column("method"), Column("n", "d"), Column("no confidence", "d"), Column("accuracy", ".3f")]
-    columns.append(Column("mean confidence", ".3f"))
-    for name in MEASURED:
-        columns += [Column(name, ".3f"), Column("95%")]
+    columns += [Column("mean confidence", ".3f"), *measured_columns(MEASURED)]
     rows: list[tuple[Cell, ...]] = []
     for one in evaluations:
         confidences, labels, _ = one.pairs()
-        measures = one.measures()
         mean = float(np.mean(confidences)) if confidences else None
         accuracy = None if one.baseline else one.accuracy
-        cells: list[Cell] = [one.method, len(labels), one.without_confidence.total(), accuracy, mean]
-        for name in MEASURED:
-            cells += _cells(measures.get(name))
-        rows.append(tuple(cells))
+        cells = (one.method, len(labels), one.without_confidence.total(), accuracy, mean)
+        rows.append((*cells, *measured_cells(one.measures(), MEASURED)))
     notes = definitions(MEASURED)
     notes.append("95%: bootstrap over questions. no confidence: statements whose confidence cannot be read.")
     return Table(title, tuple(columns), tuple(rows), tuple(notes))
@@ -279,12 +275,6 @@ def difference_table(trained: Sequence[Evaluation], baselines: Sequence[Evaluati
     )
     notes = ("Over questions with both confidences. Less is better. p: two-sided sign-flip test.",)
     return Table(f"Brier score minus that of the best baseline, {best}", columns, tuple(rows), notes)
-
-
-def _cells(measurement: Measurement | None) -> tuple[Cell, Cell]:
-    if measurement is None or measurement.low is None or measurement.high is None:
-        return (None if measurement is None else measurement.value), None
-    return measurement.value, f"{measurement.low:.3f}–{measurement.high:.3f}"
 
 
 def faithfulness_inquiries(

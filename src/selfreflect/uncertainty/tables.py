@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
 import numpy as np
@@ -93,16 +93,12 @@ def prediction_table(predictions: Sequence[Prediction], accuracy: float, *, expl
     names: dict[str, None] = {}
     for one in predictions:
         names |= dict.fromkeys(one.measures)
-    columns = [Column("estimator"), Column("n", "d")]
-    for name in names:
-        columns += [Column(name, ".3f"), Column("95%")]
+    columns = [Column("estimator"), Column("n", "d"), *measured_columns(names)]
     columns += [Column("brier isotonic", ".3f"), Column("rho length", "+.2f"), Column("partial rho", "+.2f")]
     columns.append(Column("effect", "+.2f"))
     rows: list[tuple[Cell, ...]] = []
     for one in predictions:
-        cells: list[Cell] = [row_name(one), one.n]
-        for measure in names:
-            cells += _cells(one.measures.get(measure))
+        cells: list[Cell] = [row_name(one), one.n, *measured_cells(one.measures, names)]
         cells.append(one.isotonic["brier"].value if one.isotonic else None)
         audit = one.audit
         cells.append(audit.score_with_length if audit else None)
@@ -158,6 +154,16 @@ def length_notes(predictions: Sequence[Prediction]) -> list[str]:
         f"{audit.correct_with_length if audit else 0:+.2f}), and so do {names}. Part of their success or "
         "failure may be length alone: see partial rho and effect."
     ]
+
+
+def measured_columns(names: Iterable[str]) -> list[Column]:
+    """A column for each measure, and one for its interval."""
+    return [column for name in names for column in (Column(name, ".3f"), Column("95%"))]
+
+
+def measured_cells(measurements: Mapping[str, Measurement], names: Iterable[str]) -> list[Cell]:
+    """The cells of :func:`measured_columns`; empty where there is no measurement."""
+    return [cell for name in names for cell in _cells(measurements.get(name))]
 
 
 def _cells(measurement: Measurement | None) -> tuple[Cell, Cell]:
@@ -231,12 +237,8 @@ def calibration_table(
         versions = {f"{estimator}: before": np.array(before), **versions}
     for name, values in versions.items():
         measurements = measure_all(AFTER, Tally.of(values, labels))
-        cells: list[Cell] = [name, len(places), float(values.mean())]
-        for measure in AFTER:
-            cells += _cells(measurements[measure])
-        rows.append(tuple(cells))
-    for measure in AFTER:
-        columns += [Column(measure, ".3f"), Column("95%")]
+        rows.append((name, len(places), float(values.mean()), *measured_cells(measurements, AFTER)))
+    columns += measured_columns(AFTER)
     notes = definitions(AFTER)
     title = f"Calibration ({correctness}): accuracy {labels.mean():.3f}"
     return Table(title, tuple(columns), tuple(rows), tuple(notes))

@@ -17,6 +17,7 @@ from selfreflect.config import Config, sampling_of
 from selfreflect.errors import DataError
 from selfreflect.pipeline import models
 from selfreflect.records import Failure
+from selfreflect.report.failures import failure_sentences
 from selfreflect.report.run_records import RunRecords
 from selfreflect.sources.items import read_items
 from selfreflect.sources.questions import load_questions
@@ -134,7 +135,7 @@ def test_a_failure_is_told_with_its_reason() -> None:
         )
         failures.append(failure)
     records = RunRecords("demo", ["cot"], {}, {}, {}, {}, failures)
-    assert ask_command._failure_lines(records) == ["cot has no result for 2 questions: it is blank."]
+    assert failure_sentences(records) == ["cot has no result for 2 questions: it is blank."]
 
 
 @pytest.mark.parametrize(

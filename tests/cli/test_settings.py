@@ -5,14 +5,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import msgspec
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from selfreflect.cli.settings import GENERATING, JUDGING, Overrides, takes
-from selfreflect.config import AnswersConfig, Config
+from selfreflect.config import POSITIVE, AnswersConfig, Config, Flag
 from selfreflect.errors import ConfigError
 from selfreflect.pipeline.options import ExecutionOptions
 
@@ -170,3 +171,33 @@ def test_a_file_lies_over_the_defaults_of_a_command(tmp_path: Path) -> None:
     assert (answers.num_answers, answers.max_new_tokens) == (4, 64)
     assert overrides.sets("questions", "source")
     assert not overrides.sets("answers", "max_new_tokens")
+
+
+class Fish(msgspec.Struct, frozen=True, kw_only=True):
+    size: Annotated[int, Flag("--size N", "How large.", range=POSITIVE)] = 3
+    kind: Annotated[Literal["pike", "carp"], Flag("--kind pike|carp", "Which.")] = "pike"
+    names: Annotated[tuple[str, ...] | None, Flag("--names A,B", "Called what.")] = None
+
+
+def test_a_struct_among_the_parameters_stands_for_its_options() -> None:
+    received: list[tuple[Fish, Overrides]] = []
+
+    @takes("answers", only=("--model",))
+    def command(*, fish: Fish, overrides: Overrides, json: bool = False) -> None:
+        received.append((fish, overrides))
+
+    assert list(inspect.signature(command).parameters) == ["size", "kind", "names", "model", "json"]
+    app = application(command)
+    for arguments in ([], ["--size", "5", "--kind", "carp", "--names", "a,b", "--model", "m"]):
+        CliRunner().invoke(app, arguments, catch_exceptions=False)
+    (by_default, nothing), (fish, overrides) = received
+    assert (by_default, nothing.sections) == (Fish(), {})
+    assert fish == Fish(size=5, kind="carp", names=("a", "b"))
+    assert overrides.section("answers") == {"model": "m"}
+    assert overrides.section("fish") == {"size": 5, "kind": "carp", "names": ("a", "b")}  # what was set
+    for arguments, message in (
+        (["--size", "0"], "--size must be at least 1"),
+        (["--kind", "eel"], "pike or carp"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            CliRunner().invoke(app, arguments, catch_exceptions=False)

@@ -25,6 +25,7 @@ from selfreflect.pipeline.models import ConfiguredModels, load_measures
 from selfreflect.pipeline.options import ExecutionOptions
 from selfreflect.records import STAGES, Question, question_id
 from selfreflect.render.text import printable
+from selfreflect.report.failures import failure_sentences
 from selfreflect.report.run_records import RunRecords
 from selfreflect.sources.files import read_text
 from selfreflect.sources.items import Item
@@ -143,7 +144,7 @@ def demo_command(
     show_results(records, json)
     if json:
         return
-    for line in _failure_lines(records):
+    for line in failure_sentences(records):
         _tell(line)
     _tell("\nOne of the questions in full:")
     print_question(records, SHOWN)
@@ -184,19 +185,6 @@ def _measure_by_hand(item: Item) -> None:
     measures = load_measures(judge, config, options, watcher)
     results = measures.measure(item.question_record, item.answer_set, item.summary_records)
     print_question(item_run("written by hand", config, [item], results), item.id, answers=4)
-
-
-def _failure_lines(records: RunRecords) -> list[str]:
-    """Say what a strategy failed at, and why, in a sentence for each reason."""
-    reasons: dict[tuple[str, str], int] = {}
-    for failure in records.failures:
-        key = (failure.name or failure.stage, failure.message)
-        reasons[key] = reasons.get(key, 0) + 1
-    lines = []
-    for (name, message), count in reasons.items():
-        questions = "one question" if count == 1 else f"{count} questions"
-        lines.append(f"{name} has no result for {questions}: {message}.")
-    return lines
 
 
 def _tell(text: str) -> None:

@@ -4,7 +4,6 @@ package."""
 from __future__ import annotations
 
 from pathlib import Path
-from statistics import median
 
 from rich.text import Text
 
@@ -57,23 +56,9 @@ def _show(file: ItemFile) -> None:
     stdout.print(Text(f"{file.name}: {file.layout}\n"), soft_wrap=True)
     rows = [(one_line(name, 40), role) for name, role in file.columns.items()]
     print_table(Table("", (Column("column"), Column("is")), tuple(rows)))
-    stdout.print(Text(f"\n{_counts(file.items)}"), soft_wrap=True)
+    stdout.print(Text(f"\n{file.counts}"), soft_wrap=True)
     say_notes(file.notes)
     _show_item(file.items[0])
-
-
-def _counts(items: list[Item]) -> str:
-    """How many questions, answers and summaries there are, in a line."""
-    sizes = [len(item.answer_set.answers) for item in items]
-    text = f"{counted(len(items), 'question')}; answers per question: {min(sizes)}"
-    if len(set(sizes)) > 1:
-        text += f" to {max(sizes)}, median {median(sizes):g}"
-    names: dict[str, int] = {}
-    for item in items:
-        for name in item.summaries:
-            names[name] = names.get(name, 0) + 1
-    summaries = ", ".join(f"{one_line(name, 40)} ({count})" for name, count in names.items())
-    return f"{text}; summaries: {summaries or 'none'}"
 
 
 def _show_item(item: Item) -> None:

@@ -20,16 +20,11 @@ from selfreflect.errors import ConfigError
 from selfreflect.pipeline.measuring import measuring_task, score_tasks
 from selfreflect.pipeline.models import ConfiguredModels, load_measures
 from selfreflect.records import Controls, Failure, Information, Score
-from selfreflect.render.table import Cell, Column, Table
-from selfreflect.render.text import one_line
 from selfreflect.report.run_records import RunRecords, records_in_memory
 from selfreflect.sources.items import Item
 
 if TYPE_CHECKING:
     from selfreflect.metric.measures import Measured
-
-_ROWS = 20
-"""Summaries that the table shows."""
 
 
 @takes("scores", config_file=True, execution=JUDGING)
@@ -115,8 +110,9 @@ def _score(
     whole = item_run(label, config, items, results)
     if not json:
         from selfreflect.cli.show import show_results
+        from selfreflect.report.overview import summary_table
 
-        show_results(whole, json=False, details=_item_table(whole))
+        show_results(whole, json=False, details=summary_table(whole))
         say("The numbers of every summary: add --json, and --words for those of every word.")
     if log is not None:
         from selfreflect.cli.tracking import log_result
@@ -209,28 +205,3 @@ def item_run(label: str, config: Config, items: Sequence[Item], results: Sequenc
     of_items = chain.from_iterable(item.records for item in items)
     records = records_in_memory(label, chain(of_items, results))
     return replace(records, manifest={"config": {"scores": config.section("scores")}})
-
-
-def _item_table(records: RunRecords) -> Table:
-    """A row for each summary of the first questions."""
-    from selfreflect.report.measures import run_measures
-
-    measures = run_measures(records)
-    columns = [Column("question"), Column("name"), Column("summary")]
-    columns += [Column(measure.mean.removeprefix("mean "), measure.form) for measure in measures]
-    rows: list[tuple[Cell, ...]] = []
-    for question in records.questions.values():
-        for outcome in records.outcomes(question.id):
-            if outcome.summary is None:
-                continue
-            cells: list[Cell] = [one_line(question.text, 60), outcome.strategy]
-            cells.append(one_line(outcome.summary.text, 80))
-            for measure in measures:
-                score = outcome.score.value if outcome.score else None
-                recovered = outcome.information.recovered if outcome.information else None
-                cells.append(recovered if measure.higher_is_better else score)
-            rows.append(tuple(cells))
-    notes = []
-    if len(rows) > _ROWS:
-        notes.append(f"and {len(rows) - _ROWS} more; --json shows all")
-    return Table("Summaries", tuple(columns), tuple(rows[:_ROWS]), tuple(notes))

@@ -200,8 +200,7 @@ class Overrides:
 
     def given(self, name: str) -> dict[str, Any]:
         """What the file of ``--config`` and the command line set in one section."""
-        path = self.section("config").get("file")
-        table = read_toml(path).get(name) if path else None
+        table = read_toml(self.file).get(name) if self.file else None
         return {**(table if isinstance(table, dict) else {}), **self.section(name)}
 
     def section(self, name: str) -> Mapping[str, Any]:
@@ -234,10 +233,6 @@ class _Option:
 
     def parameter(self) -> inspect.Parameter:
         usage, text = self.flag.usage, self.flag.help
-        if self.default is msgspec.NODEFAULT:
-            return inspect.Parameter(
-                self.name, _KEYWORD, default=option(usage, text, ...), annotation=self.type
-            )
         if self.flag.negative:
             usage += f"/{self.flag.negative}"
         default = self.flag.default or self.default

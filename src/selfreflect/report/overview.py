@@ -9,6 +9,7 @@ from statistics import median
 
 from selfreflect.records import NothingToTell
 from selfreflect.render.table import Cell, Column, Table
+from selfreflect.render.text import one_line
 from selfreflect.report.estimates import (
     approximate,
     coverage_text,
@@ -249,3 +250,30 @@ def _behind(measure: Measure, control: ControlValues, run: RunRecords, strategy:
     return f"{strategy} ({control_text} against {strategy_text})", clear_sign(
         paired.difference, paired.p_value
     ) != 0
+
+
+SHOWN_ROWS = 20
+"""Summaries that :func:`summary_table` shows."""
+
+
+def summary_table(records: RunRecords) -> Table:
+    """A row for each summary of the first questions."""
+    measures = run_measures(records)
+    columns = [Column("question"), Column("name"), Column("summary")]
+    columns += [Column(measure.mean.removeprefix("mean "), measure.form) for measure in measures]
+    rows: list[tuple[Cell, ...]] = []
+    for question in records.questions.values():
+        for outcome in records.outcomes(question.id):
+            if outcome.summary is None:
+                continue
+            cells: list[Cell] = [one_line(question.text, 60), outcome.strategy]
+            cells.append(one_line(outcome.summary.text, 80))
+            for measure in measures:
+                score = outcome.score.value if outcome.score else None
+                recovered = outcome.information.recovered if outcome.information else None
+                cells.append(recovered if measure.higher_is_better else score)
+            rows.append(tuple(cells))
+    notes = []
+    if len(rows) > SHOWN_ROWS:
+        notes.append(f"and {len(rows) - SHOWN_ROWS} more; --json shows all")
+    return Table("Summaries", tuple(columns), tuple(rows[:SHOWN_ROWS]), tuple(notes))

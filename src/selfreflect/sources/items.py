@@ -3,14 +3,17 @@ directory."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.logprobs import TokenValues, stored_values
 from selfreflect.records import AnswerSet, Question, Record, Scalar, Summary, halves, question_id
+from selfreflect.render.text import one_line
 from selfreflect.sources.columns import CONDITIONING, MASKED_OUT
 from selfreflect.sources.files import RowIds, listed
 from selfreflect.sources.item_rows import ItemRow, Reading, item_rows
@@ -128,6 +131,17 @@ class ItemFile(NamedTuple):
     """What each column of the file was taken for, in words."""
     notes: list[str]
     """What a user should know, one sentence each."""
+
+    @property
+    def counts(self) -> str:
+        """How many questions, answers and summaries there are, in a line."""
+        sizes = [len(item.answer_set.answers) for item in self.items]
+        text = f"{counted(len(self.items), 'question')}; answers per question: {min(sizes)}"
+        if len(set(sizes)) > 1:
+            text += f" to {max(sizes)}, median {median(sizes):g}"
+        names = Counter(chain.from_iterable(item.summaries for item in self.items))
+        summaries = ", ".join(f"{one_line(name, 40)} ({count})" for name, count in names.items())
+        return f"{text}; summaries: {summaries or 'none'}"
 
 
 def read_item_file(

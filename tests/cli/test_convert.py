@@ -64,6 +64,9 @@ def test_convert_shows_what_it_understood_and_writes_it(tmp_path: Path) -> None:
     refused = run("convert", path, "--output", output)
     assert (refused.code, "already there" in refused.said) == (2, True)
     assert run("convert", path, "--output", output, "--overwrite").code == 0
+    refused = run("convert", output, "--output", output, "--overwrite", "--limit", 1)
+    assert (refused.code, "would replace the questions" in refused.said) == (2, True)
+    assert again.read_bytes() == output.read_bytes()
 
 
 SPLIT = "frage,antworten,summary\nWhat first?,Radishes; Lettuce ;Radishes,Radishes.\n"

@@ -412,6 +412,9 @@ def test_an_output_without_labels_or_of_an_unknown_kind_is_refused(tmp_path: Pat
     unlabelled = written(tmp_path / "a.json", [{"id": "1", "answers": ["a", "b"]}])
     refused(run("uncertainty", unlabelled, "--output", tmp_path / "x.pdf"), ".html, .md or .csv")
     refused(run("uncertainty", unlabelled, "--output", tmp_path / "x.html"), "--gold", "nothing to predict")
+    table = written(tmp_path / "own.csv", "question,answer,gold\nWhat?,Yes.,Yes.\nWhat?,No.,Yes.\n")
+    refused(run("uncertainty", table, "--output", table), "would replace the questions")
+    assert table.read_text().startswith("question,answer,gold")
     assert not (tmp_path / "x.html").exists()
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from selfreflect.cli import settings as o
 from selfreflect.cli.answered import ComparisonOptions, Gold, labelled, read_questions
 from selfreflect.cli.asking import ASKING, AskOptions, open_method
-from selfreflect.cli.console import emit, print_table, say, write_file
+from selfreflect.cli.console import emit, print_table, refuse_source, say, write_file
 from selfreflect.cli.settings import Overrides, argument, option, takes
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.pipeline.answered import GOLD
@@ -70,8 +70,8 @@ def calibrate_command(
     from selfreflect.uncertainty.calibrator_file import fit_file, write_calibrator
     from selfreflect.uncertainty.recalibrate import cross_fit
 
-    if save is not None and source != "-" and save.exists() and save.samefile(source):
-        raise ConfigError(f"--save {save} would replace the questions; name another file")
+    if save is not None:
+        refuse_source("--save", save, source)
     questions = read_questions(source, gold, column)
     name = estimator or ("modal_share" if any(one.answers for one in questions) else "stated")
     with open_method(source, questions, [name], comparison, asking, overrides) as made_with:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from selfreflect.atomic import conflicts, write_files, write_through
-from selfreflect.errors import DataError
+from selfreflect.errors import ConfigError, DataError
 from selfreflect.records import Question, dump_line
 from selfreflect.render.table import Table, to_rich
 from selfreflect.render.text import one_line, printable, printable_json
@@ -105,6 +105,12 @@ def write_file(path: Path, text: str) -> None:
     except OSError as error:
         raise DataError(f"{path}: cannot be written: {error.strerror}") from error
     say(f"wrote {path}")
+
+
+def refuse_source(flag: str, output: Path, source: str) -> None:
+    """Raise ConfigError if an output would replace the file that is read, by whatever name."""
+    if output.exists() and Path(source).exists() and output.samefile(source):
+        raise ConfigError(f"{flag} {output} would replace the questions; name another file")
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes], overwrite: bool) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.text import Text
 
 from selfreflect.cli import settings as o
-from selfreflect.cli.console import print_table, say, stdout, write_file
+from selfreflect.cli.console import print_table, refuse_source, say, stdout, write_file
 from selfreflect.cli.items import load_item_file, say_notes
 from selfreflect.cli.settings import argument, option
 from selfreflect.errors import ConfigError, DataError
@@ -40,6 +40,7 @@ def convert_command(
             raise ConfigError(f"--output {output}: the name must end in .jsonl")
         if output.exists() and not overwrite:
             raise DataError(f"{output} is already there. Use another name, or --overwrite")
+        refuse_source("--output", output, file)
     items = load_item_file(file, limit, num_answers, column, split)
     _show(items)
     if output is None:

@@ -442,7 +442,7 @@ def test_export_and_import_keep_everything_that_the_layout_holds(
     }
     again = run("export", done, "--output", tmp_path / "published")
     assert again.code == 2
-    assert "Already there" in again.said
+    assert f"already there in {tmp_path / 'published'}: questions.json, test_answers.json" in again.said
 
 
 def test_imported_items_score_as_they_do_directly(items: Path, model: Path, tmp_path: Path) -> None:

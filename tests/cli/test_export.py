@@ -30,6 +30,29 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path / "run [x](y)"
 
 
+def test_existing_files_are_kept_unless_asked(directory: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    precious = written(out / "summaries.json", "precious")
+    refused = run("export", directory, "--output", out)
+    assert (refused.code, f"already there in {out}: summaries.json" in refused.said) == (2, True)
+    assert [path.name for path in out.iterdir()] == ["summaries.json"]
+    assert precious.read_text() == "precious"
+    assert run("export", directory, "--output", out, "--overwrite").code == 0
+    assert json.loads(precious.read_text())
+
+
+def test_a_file_that_cannot_be_written_is_an_error_and_leaves_no_half_file(
+    directory: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    (out / "summaries.json").mkdir(parents=True)
+    refused = run("export", directory, "--output", out, "--overwrite")
+    assert (refused.code, "Is a directory" in refused.said) == (2, True)
+    assert {path.name for path in out.iterdir()} == {"questions.json", "test_answers.json", "summaries.json"}
+    assert (out / "questions.json").read_bytes().endswith(b"]\n")
+
+
 def test_a_data_set_loads_with_datasets(directory: Path, tmp_path: Path) -> None:
     from datasets import load_dataset
 

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from selfreflect.atomic import write_files
 from selfreflect.errors import DataError
 from selfreflect.records import AnswerSet, Question, Summary, question_id
-from selfreflect.sources.published import FILES, read_published, write_published
+from selfreflect.sources.published import FILES, published_files, read_published
 
 SWIM, EAT = "Question: Which stroke should I learn first?", "Question: What is for breakfast?"
 QUESTIONS = [{"question": SWIM}, {"question": EAT}]
@@ -166,28 +167,16 @@ class TestWrite:
         records = read_published(
             put(tmp_path / "q", QUESTIONS), put(tmp_path / "a", ANSWERS), put(tmp_path / "s", SUMMARIES)
         )
-        assert write_published(*records, tmp_path / "deep" / "out", suffix="_summary") == []
-        written = [
-            json.loads((tmp_path / "deep" / "out" / name).read_text(encoding="utf-8")) for name in FILES
-        ]
+        files, left_out = published_files(*records, suffix="_summary")
+        assert left_out == []
+        written = [json.loads(files[name]) for name in FILES]
         summaries = {"sample_and_summarize_summary": "Crawl or back.", "greedy_summary": "Crawl."}
         assert written == [QUESTIONS, ANSWERS, [{"question": SWIM, "summaries": summaries}]]
-        assert sorted(path.name for path in (tmp_path / "deep" / "out").iterdir()) == sorted(FILES)
+        assert sorted(files) == sorted(FILES)
 
-    def test_texts_are_readable_and_indented(self, tmp_path: Path) -> None:
-        write_published([Question(id="1", text="Où ?")], [], [], tmp_path)
-        assert (tmp_path / "questions.json").read_text(
-            encoding="utf-8"
-        ) == '[\n    {\n        "question": "Où ?"\n    }\n]\n'
-
-    def test_existing_files_are_kept_unless_asked(self, tmp_path: Path) -> None:
-        put(tmp_path / "summaries.json", "precious")
-        with pytest.raises(DataError, match=r"summaries\.json\. Nothing was written"):
-            write_published([Question(id="1", text="Q?")], [], [], tmp_path)
-        assert [path.name for path in tmp_path.iterdir()] == ["summaries.json"]
-        assert (tmp_path / "summaries.json").read_text() == "precious"
-        write_published([Question(id="1", text="Q?")], [], [], tmp_path, overwrite=True)
-        assert json.loads((tmp_path / "summaries.json").read_text()) == []
+    def test_texts_are_readable_and_indented(self) -> None:
+        files, _ = published_files([Question(id="1", text="Où ?")], [], [])
+        assert files["questions.json"].decode() == '[\n    {\n        "question": "Où ?"\n    }\n]\n'
 
     def test_what_cannot_be_told_apart_is_left_out_and_reported(self, tmp_path: Path) -> None:
         questions = [
@@ -195,22 +184,13 @@ class TestWrite:
         ]
         answers = [AnswerSet(question_id=key, masked_out=(key,), conditioning=(key,)) for key in "321"]
         summaries = [Summary(question_id=key, name="greedy", text=key) for key in "314"]
-        assert write_published(questions, answers, summaries, tmp_path) == ["3", "4"]
+        files, left_out = published_files(questions, answers, summaries)
+        assert left_out == ["3", "4"]
+        write_files(tmp_path, files)
         read, read_answers, read_summaries = read_published(*(tmp_path / name for name in FILES))
         assert [question.text for question in read] == ["Same?", "Other?"]
         assert [answer.masked_out for answer in read_answers] == [("2",), ("1",)]
         assert [summary.text for summary in read_summaries] == ["1"]
-
-    def test_a_file_that_cannot_be_written_is_an_error_and_leaves_no_half_file(self, tmp_path: Path) -> None:
-        (tmp_path / "summaries.json").mkdir()
-        with pytest.raises(DataError, match="Is a directory"):
-            write_published([Question(id="1", text="Q?")], [], [], tmp_path, overwrite=True)
-        assert {path.name for path in tmp_path.iterdir()} == {*FILES}
-        assert (tmp_path / "questions.json").read_bytes().endswith(b"]\n")
-
-    def test_a_file_is_no_directory(self, tmp_path: Path) -> None:
-        with pytest.raises(DataError, match="Use a writable directory"):
-            write_published([], [], [], put(tmp_path / "file", "x"))
 
 
 # A high surrogate followed by a low one is one character in JSON's escapes, so texts hold lone surrogates of
@@ -239,6 +219,8 @@ def test_any_texts_and_names_come_back(rows: dict[str, Any], context: str) -> No
         for name, summary in row[2].items()
     ]
     with tempfile.TemporaryDirectory() as directory:
-        assert write_published(questions, answers, summaries, directory, suffix="_summary") == []
+        files, left_out = published_files(questions, answers, summaries, suffix="_summary")
+        assert left_out == []
+        write_files(Path(directory), files)
         paths = [Path(directory) / name for name in FILES]
         assert read_published(*paths) == (questions, answers, summaries)

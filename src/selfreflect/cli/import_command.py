@@ -21,7 +21,7 @@ from selfreflect.pipeline.records import records_by_judge, run_items
 from selfreflect.pipeline.settings import scoring_label, scoring_name
 from selfreflect.records import AnswerSet, Question, Score, Summary, dump_line
 from selfreflect.sources.items import to_plain
-from selfreflect.sources.published import read_published, write_published
+from selfreflect.sources.published import published_files, read_published
 from selfreflect.store.merge import JoinedScoring, merge_runs
 from selfreflect.store.run import Run
 from selfreflect.text import counted
@@ -173,10 +173,11 @@ def export_command(
     """
     records = Run.load(run)
     refuse_run_directory(output)
+    left_out: list[str] = []
     if format is Format.published:
-        _export_published(records, output, suffix, overwrite)
-        return
-    if format is Format.items:
+        stored = (records.questions.values(), records.answers.values(), records.summaries.values())
+        files, left_out = published_files(*stored, suffix)
+    elif format is Format.items:
         lines = [dump_line(to_plain(item)) + "\n" for item in run_items(records)]
         files = {"items.jsonl": "".join(lines).encode()}
     else:
@@ -185,20 +186,7 @@ def export_command(
         name = run.resolve().name
         files = dataset_files(records_by_judge(records, name), name)
     write_folder(output, files, overwrite)
-    parts = dict.fromkeys(name.partition("/")[0] for name in files)
-    say(f"wrote {output}: {', '.join(parts)}")
-
-
-def _export_published(records: Run, output: Path, suffix: str, overwrite: bool) -> None:
-    left_out = write_published(
-        records.questions.values(),
-        records.answers.values(),
-        records.summaries.values(),
-        output,
-        suffix=suffix,
-        overwrite=overwrite,
-    )
-    say(f"wrote {output}")
+    say(f"wrote {output}: {', '.join(dict.fromkeys(name.partition('/')[0] for name in files))}")
     if left_out:
         say(
             f"{len(left_out)} questions were left out, because this layout tells questions apart by their "

@@ -4,13 +4,12 @@ question joins. Names of summaries often end in ``_summary``."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
-from selfreflect.atomic import conflicts, write_files
 from selfreflect.errors import DataError, excerpt
 from selfreflect.records import AnswerSet, Question, Summary, question_id
 
@@ -86,23 +85,17 @@ def read_published(
     return list(question_records.values()), answer_records, summary_records
 
 
-def write_published(
+def published_files(
     questions: Iterable[Question],
     answers: Iterable[AnswerSet],
     summaries: Iterable[Summary],
-    directory: str | Path,
-    *,
     suffix: str = "",
-    overwrite: bool = False,
-) -> list[str]:
-    """Write the three files and return the ids of questions left out, because an earlier one has the same
-    text.
+) -> tuple[dict[str, bytes], list[str]]:
+    """Make the three files by name, and list the ids of questions left out, because an earlier one has the
+    same text.
 
     An answer set or summary without a question is left out and reported as well. ``suffix`` is appended to
     each name; reading restores all names if it is ``"_summary"``.
-
-    Raises:
-        DataError: a file exists (nothing is written then, unless ``overwrite``), or cannot be written.
     """
     owners: dict[str, Question] = {}
     left_out: dict[str, None] = {}
@@ -127,8 +120,8 @@ def write_published(
         else:
             left_out[summary.question_id] = None
     question_rows = [_Question(question.text, question.context) for question in owners.values()]
-    _write(Path(directory), [question_rows, answer_rows, list(summary_rows.values())], overwrite)
-    return list(left_out)
+    contents: tuple[Sequence[_Row], ...] = (question_rows, answer_rows, list(summary_rows.values()))
+    return {name: _to_json(rows) for name, rows in zip(FILES, contents, strict=True)}, list(left_out)
 
 
 def _read(path: str | Path | None, kind: type[PublishedRow]) -> dict[str, PublishedRow]:
@@ -186,22 +179,9 @@ def _short_names(rows: Iterable[_Summaries]) -> dict[str, str]:
     return short
 
 
-def _write(directory: Path, contents: list[list[Any]], overwrite: bool) -> None:
-    """Write the files in the order of ``FILES``."""
-    files: dict[str, bytes] = {}
-    for name, rows in zip(FILES, contents, strict=True):
-        plain = msgspec.to_builtins(rows)
-        try:
-            data = json.dumps(plain, indent=4, ensure_ascii=False).encode()
-        except UnicodeEncodeError:  # a lone surrogate, which only an escape can hold
-            data = json.dumps(plain, indent=4).encode()
-        files[name] = data + b"\n"
+def _to_json(rows: Sequence[_Row]) -> bytes:
+    plain = msgspec.to_builtins(rows)
     try:
-        if not overwrite and (existing := conflicts(directory, files)):
-            raise DataError(
-                f"Already there: {', '.join(map(str, existing))}. Nothing was written; use another "
-                "directory, or ask to overwrite."
-            )
-        write_files(directory, files)
-    except OSError as error:
-        raise DataError(f"{directory}: {error.strerror or error}. Use a writable directory.") from error
+        return json.dumps(plain, indent=4, ensure_ascii=False).encode() + b"\n"
+    except UnicodeEncodeError:  # a lone surrogate, which only an escape can hold
+        return json.dumps(plain, indent=4).encode() + b"\n"

@@ -14,7 +14,7 @@ from selfreflect.errors import ConfigError, DataError
 from selfreflect.text import counted
 
 if TYPE_CHECKING:
-    from selfreflect.sayself.comparison import Comparison
+    from selfreflect.sayself.comparison import MethodComparison
 
 Measured = Annotated[
     int,
@@ -64,7 +64,7 @@ def evaluate(out: Path, options: EvaluationOptions, overrides: Overrides, yes: b
     """Print the table of baselines and trained models, and write it to ``evaluation.md``, with all that was
     stated in a file beside it."""
     from selfreflect.render.table import to_markdown
-    from selfreflect.sayself.comparison import Comparison
+    from selfreflect.sayself.comparison import MethodComparison
     from selfreflect.sayself.workspace import Workspace
     from selfreflect.uncertainty.correctness import Correctness
 
@@ -86,7 +86,7 @@ def evaluate(out: Path, options: EvaluationOptions, overrides: Overrides, yes: b
             workspace.examples(variant)  # refuses those of other parts
     with open_models(out, overrides, yes) as open_model:
         asker = open_model(options.judge) if options.correctness == "judge" else None
-        comparison = Comparison(questions, Correctness(options.correctness, asker))
+        comparison = MethodComparison(questions, Correctness(options.correctness, asker))
         base = options.base or next((one.base for one in adapters), None)
         drawn = options.measured if options.judge is None else len(questions)
         comparison.ask(adapters, base, open_model, drawn, options.sampled)
@@ -108,7 +108,7 @@ def evaluate(out: Path, options: EvaluationOptions, overrides: Overrides, yes: b
     write_file(workspace.path("evaluation.md"), "\n".join(map(to_markdown, comparison.tables)))
 
 
-def _measure(out: Path, options: EvaluationOptions, comparison: Comparison) -> None:
+def _measure(out: Path, options: EvaluationOptions, comparison: MethodComparison) -> None:
     """Load the judge of ``--measured-by``, and measure the reflections of each model."""
     from selfreflect.config import load_config
     from selfreflect.pipeline.models import ConfiguredModels, load_measures

@@ -42,7 +42,7 @@ def adapter_asker(open_model: OpenModel, adapter: Adapter) -> Asker:
     return asker
 
 
-class Comparison:
+class MethodComparison:
     """What every method states of some questions.
 
     Attributes:

@@ -16,9 +16,6 @@ from selfreflect.cli import ask_command
 from selfreflect.config import Config, sampling_of
 from selfreflect.errors import DataError
 from selfreflect.pipeline import models
-from selfreflect.records import Failure
-from selfreflect.report.failures import failure_sentences
-from selfreflect.report.run_records import RunRecords
 from selfreflect.sources.items import read_items
 from selfreflect.sources.questions import load_questions
 from selfreflect.store.run import Run
@@ -125,17 +122,6 @@ def test_a_directory_of_an_earlier_demo_is_refused_in_words(
     assert outcome.code == 2
     assert 'questions.source: "bundled" -> "demo"' in outcome.said
     assert "--fresh" in outcome.said
-
-
-def test_a_failure_is_told_with_its_reason() -> None:
-    failures = []
-    for id_ in ("q1", "q2"):
-        failure = Failure(
-            question_id=id_, stage="summaries", name="cot", kind="no_answers", message="it is blank"
-        )
-        failures.append(failure)
-    records = RunRecords("demo", ["cot"], {}, {}, {}, {}, failures)
-    assert failure_sentences(records) == ["cot has no result for 2 questions: it is blank."]
 
 
 @pytest.mark.parametrize(

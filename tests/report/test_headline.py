@@ -107,7 +107,7 @@ def test_a_control_that_is_ahead_by_chance_is_no_verdict_on_the_judge():
         empty = Control(name="empty", words=0, score=LOW[number] + (0.05 if number % 2 else -0.06))
         records.controls[id_] = Controls(question_id=id_, controls=(empty,))
     text = headline(records)
-    assert "an empty summary (0.1300) is ahead, though not clearly, of the best strategy, basic" in text
+    assert "an empty summary (0.1300) is ahead, though not clearly, of basic (0.1350)" in text
     assert "Do not rank" not in text
 
 

@@ -25,7 +25,6 @@ from selfreflect.pipeline.models import ConfiguredModels, load_measures
 from selfreflect.pipeline.options import ExecutionOptions
 from selfreflect.records import STAGES, Question, question_id
 from selfreflect.render.text import printable
-from selfreflect.report.failures import failure_sentences
 from selfreflect.report.run_records import RunRecords
 from selfreflect.sources.files import read_text
 from selfreflect.sources.items import Item
@@ -144,8 +143,6 @@ def demo_command(
     show_results(records, json)
     if json:
         return
-    for line in failure_sentences(records):
-        _tell(line)
     _tell("\nOne of the questions in full:")
     print_question(records, SHOWN)
     page = out / "report.html"

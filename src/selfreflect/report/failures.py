@@ -57,16 +57,3 @@ def failure_table(run: RunRecords) -> Table:
         tokens = "--max-new-tokens" if drawing else "--summary-tokens"
         notes.append(f"{kind}: {remedy.format(tokens=tokens)}")
     return Table("Failures", FAILURE_COLUMNS, tuple(rows), tuple(notes))
-
-
-def failure_sentences(records: RunRecords) -> list[str]:
-    """Say what a strategy failed at, and why, in a sentence for each reason."""
-    reasons: dict[tuple[str, str], int] = {}
-    for failure in records.failures:
-        key = (failure.name or failure.stage, failure.message)
-        reasons[key] = reasons.get(key, 0) + 1
-    lines = []
-    for (name, message), count in reasons.items():
-        questions = "one question" if count == 1 else f"{count} questions"
-        lines.append(f"{name} has no result for {questions}: {message}.")
-    return lines

@@ -142,6 +142,7 @@ def _control_cautions(
             continue
         sign = 1 if measure.higher_is_better else -1
         best = max(ranking, key=lambda result: sign * (result.estimate(measure).mean or 0.0)).strategy
+        subject = f"the best strategy, {best}" if len(ranking) > 1 else best
         own = measure.of_strategy(run, best)
         for control in control_values(run):
             repeated = control.name == "question repeated"
@@ -160,7 +161,7 @@ def _control_cautions(
                     advice = "Take more questions before you rank summaries by it."
                 sentences.append(
                     f"Beware: by {measure.short}, {what.get(control.name, control.name)} "
-                    f"({mean:{measure.form}}) {verdict} the best strategy, {best} "
+                    f"({mean:{measure.form}}) {verdict} {subject} "
                     f"({best_mean:{measure.form}}). {advice}"
                 )
     return sentences

@@ -16,6 +16,7 @@ from selfreflect.models.base import Completion, Refusal, Reply, Request
 from selfreflect.serve.clarify import (
     CANDIDATES,
     LEAST_BITS,
+    OPTIONS,
     PREDICTIONS,
     REPLY_TEMPERATURE,
     Clarification,
@@ -112,19 +113,20 @@ def test_gain_is_what_the_reply_takes_from_the_uncertainty(size: int, options: i
     assert 0 <= gain <= min(float(entropy_bits(shares)), math.log2(options)) + 1e-9
 
 
-@pytest.mark.parametrize("hypotheses", [2, 3, 5, 15])
-def test_random_predictions_are_hardly_ever_taken_for_information(hypotheses: int) -> None:
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("hypotheses", [2, 3, 15])
+def test_random_predictions_are_hardly_ever_taken_for_information(hypotheses: int, options: int) -> None:
     """The best of all candidates, which is what would be asked, passes in at most 3 of 100 cases."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(1)
     passes = 0
     for _ in range(300):
-        shares, options = rng.dirichlet(np.ones(hypotheses)), int(rng.integers(2, 5))
+        shares = rng.dirichlet(np.ones(hypotheses))
         gains = []
         for _ in range(CANDIDATES):
             rows = rng.multinomial(PREDICTIONS, np.full(options, 1 / options), hypotheses)
             gains.append(corrected_gain(shares, rows / PREDICTIONS, PREDICTIONS))
         passes += max(gains) >= LEAST_BITS
-    assert passes <= 0.05 * 300
+    assert passes <= 0.03 * 300
 
 
 def test_the_correction_is_that_of_miller() -> None:

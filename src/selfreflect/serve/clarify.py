@@ -40,7 +40,7 @@ PREDICTIONS = 8
 """Samples for each candidate where a model tells no probabilities; half of them must be legible."""
 OPTIONS = (2, 4)
 """Fewest and most replies that a candidate names."""
-LEAST_BITS = 0.45
+LEAST_BITS = 0.5
 """A question that tells less is not asked. If the predictions are random samples, the best of 15 candidates
 seems to tell so much in 3 of 100 cases at most (``benchmarks/asking_back.py``)."""
 _LONGEST_QUESTION = 300

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -115,3 +116,21 @@ def test_other_uses_of_the_embedded_model_get_the_library_s_classes() -> None:
         load_causal_lm(ModelSpec("smollm2", device="cpu", dtype="bfloat16")),
     ):
         assert type(lm.model).__module__.startswith("transformers.")
+
+
+def test_files_in_another_layout_are_left_to_the_library(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some versions of transformers keep the chat template in a JSON file."""
+    for file in folder.iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    template = tmp_path / "chat_template.jinja"
+    config = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
+    config["chat_template"] = template.read_text("utf-8")
+    template.unlink()
+    (tmp_path / "tokenizer_config.json").unlink()
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config), "utf-8")
+    monkeypatch.setattr("selfreflect.models.local.loading.model_directory", lambda progress: tmp_path)
+    lm = load_causal_lm(ModelSpec("smollm2", device="cpu"))
+    assert type(lm.model).__module__.startswith("transformers.")
+    assert lm.tokenizer.chat_template == config["chat_template"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -234,8 +234,9 @@ def _load(
         from selfreflect.models.local.plain import read_plain_model
         from selfreflect.models.local.plain_tokenizer import PlainTokenizer
 
-        with source.explain_errors():
-            folder = Path(source.path)
+        folder = Path(source.path)
+        # another version of transformers may have written these files in another layout, which it reads
+        with source.explain_errors(), suppress(AttributeError, KeyError, OSError):
             return CausalLM.of(read_plain_model(folder).eval(), PlainTokenizer(folder), source)
     if device_map is not None:
         # An earlier model that only this cache holds may fill the GPUs whose free memory is counted next.

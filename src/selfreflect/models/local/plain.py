@@ -19,10 +19,10 @@ from torch import nn
 from selfreflect.models.local.llama import run_layers
 
 
-class Config(SimpleNamespace):
+class ModelConfig(SimpleNamespace):
     """What ``config.json`` says."""
 
-    def get_text_config(self) -> Config:
+    def get_text_config(self) -> ModelConfig:
         return self
 
     def to_dict(self) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class RotaryEmbedding(nn.Module):
 class Attention(nn.Module):
     """The projections. Who runs the layers attends in a way of their own."""
 
-    def __init__(self, config: Config, index: int) -> None:
+    def __init__(self, config: ModelConfig, index: int) -> None:
         super().__init__()
         self.layer_idx = index
         self.head_dim = config.head_dim
@@ -81,7 +81,7 @@ class Attention(nn.Module):
 
 
 class MLP(nn.Module):
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
         self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
@@ -92,8 +92,8 @@ class MLP(nn.Module):
         return projected
 
 
-class Layer(nn.Module):
-    def __init__(self, config: Config, index: int) -> None:
+class DecoderLayer(nn.Module):
+    def __init__(self, config: ModelConfig, index: int) -> None:
         super().__init__()
         self.self_attn = Attention(config, index)
         self.mlp = MLP(config)
@@ -102,13 +102,13 @@ class Layer(nn.Module):
 
 
 class LlamaModel(nn.Module):
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
         # drawing first weights for it would import a second's worth of torch's compiler
         empty = torch.empty(config.vocab_size, config.hidden_size)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size, _weight=empty)
-        self.layers = nn.ModuleList(Layer(config, index) for index in range(config.num_hidden_layers))
+        self.layers = nn.ModuleList(DecoderLayer(config, index) for index in range(config.num_hidden_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.rotary_emb = RotaryEmbedding(config.head_dim, config.rope_parameters["rope_theta"])
 
@@ -121,7 +121,7 @@ class LlamaModel(nn.Module):
 class LlamaForCausalLM(nn.Module):
     """A model with tied embeddings."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
         self.model = LlamaModel(config)
@@ -143,7 +143,7 @@ class LlamaForCausalLM(nn.Module):
 
 def read_plain_model(folder: Path) -> LlamaForCausalLM:
     """Read the embedded model in float32. The weights are mapped from their file, not copied."""
-    config = Config(**json.loads((folder / "config.json").read_text("utf-8")))
+    config = ModelConfig(**json.loads((folder / "config.json").read_text("utf-8")))
     with torch.device("meta"):
         model = LlamaForCausalLM(config)
     weights = load_file(folder / "model.safetensors")

@@ -12,7 +12,7 @@ import json
 import os
 import stat
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from io import FileIO
 from pathlib import Path
@@ -245,6 +245,23 @@ def store_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         advice = _ADVICE.get(error.errno or 0, "")
         raise StoreError(f"{path}: {error.strerror or error}. {advice}".rstrip()) from error
+
+
+@contextmanager
+def open_locked(directory: Path, journal: Journal[R]) -> Iterator[Journal[R]]:
+    """Open a journal of a directory for writing, under the directory's lock.
+
+    Raises:
+        StoreError: another process writes to it, the file is damaged, or the system refuses.
+    """
+    with ExitStack() as stack:
+        with store_errors(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+            stack.callback(os.close, lock(directory / ".lock"))
+            stack.callback(journal.close)
+            if journal.path.exists():
+                journal.repair()
+        yield journal
 
 
 def refuse_links(folder: Path, path: Path) -> Path:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import ClassVar
 
 from selfreflect.logprobs import LikelyToken
 from selfreflect.records import RETRIED, Count, FailureKind, Finish, Record
-from selfreflect.store.journal import Journal, lock, store_errors
+from selfreflect.store.journal import Journal, open_locked
 
 REPLIES = "replies.jsonl"
 """The file of a run directory, or of ``--out``, that keeps replies."""
@@ -43,22 +41,9 @@ class ModelReplies(Record, frozen=True, kw_only=True):
         return self.failure not in RETRIED
 
 
-@contextmanager
-def open_replies(directory: Path) -> Iterator[Journal[ModelReplies]]:
-    """Open the replies of a directory for writing, under its lock, and make the directory if needed.
-
-    Raises:
-        StoreError: another process writes to it, the file is damaged, or the system refuses.
-    """
-    with ExitStack() as stack:
-        with store_errors(directory):
-            directory.mkdir(parents=True, exist_ok=True)
-            stack.callback(os.close, lock(directory / ".lock"))
-            journal = replies_journal(directory)
-            stack.callback(journal.close)
-            if journal.path.exists():
-                journal.repair()
-        yield journal
+def open_replies(directory: Path) -> AbstractContextManager[Journal[ModelReplies]]:
+    """Open the replies of a directory for writing; arguments and errors as of :func:`open_locked`."""
+    return open_locked(directory, replies_journal(directory))
 
 
 def replies_journal(directory: Path) -> Journal[ModelReplies]:

@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from selfreflect.records import dump_line
 from selfreflect.render.plots import plot_figure
 from selfreflect.render.table import Cell, Table, to_csv, to_markdown
 from selfreflect.render.text import markdown_text
-from selfreflect.store.journal import Journal, lock, open_regular, refuse_links, store_errors
+from selfreflect.store.journal import Journal, open_locked, open_regular, refuse_links, store_errors
 from selfreflect.validate.base import Value
 from selfreflect.validate.measure import VALUES, journal
 from selfreflect.validate.study import Finding
@@ -27,31 +27,22 @@ _LOCK, _MANIFEST, _FINDING = ".lock", "manifest.json", "finding.json"
 _NAME_LENGTH = 48
 
 
-@contextmanager
-def open_values(directory: Path) -> Iterator[Journal[Value]]:
+def open_values(directory: Path) -> AbstractContextManager[Journal[Value]]:
     """Open the values of a directory for writing, under its lock, and make the directory if needed.
 
     Raises:
         StoreError: it is a run directory or holds other things, another process writes to it, or the system
             refuses.
     """
-    with ExitStack() as stack:
-        with store_errors(directory):
-            directory.mkdir(parents=True, exist_ok=True)
-            names = {entry.name for entry in directory.iterdir()} - {_LOCK}
-            if _MANIFEST in names:
-                raise StoreError(
-                    f"{directory} is a run directory, which validate only reads. Use another --out."
-                )
-            if names and VALUES not in names:
-                what = f"is not empty and was not made by validate (it has no {VALUES})"
-                raise StoreError(f"{directory} {what}. Use another --out.")
-            stack.callback(os.close, lock(directory / _LOCK))
-            values = journal(directory)
-            stack.callback(values.close)
-            if values.path.exists():
-                values.repair()
-        yield values
+    with store_errors(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        names = {entry.name for entry in directory.iterdir()} - {_LOCK}
+    if _MANIFEST in names:
+        raise StoreError(f"{directory} is a run directory, which validate only reads. Use another --out.")
+    if names and VALUES not in names:
+        what = f"is not empty and was not made by validate (it has no {VALUES})"
+        raise StoreError(f"{directory} {what}. Use another --out.")
+    return open_locked(directory, journal(directory))
 
 
 def write(finding: Finding, made_with: Mapping[str, Any], directory: Path) -> Path:

@@ -13,7 +13,6 @@ import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 import tiny
@@ -450,30 +449,6 @@ def test_controls_are_shown_for_both_measures_and_shared_with_ranked(model: Path
     # four texts of the controls are new (one answer is pasted twice: the first, and the middle one), for
     # three metrics and four items
     assert len(stored(out)) == before + 4 * 3 * 4
-
-
-def test_plots_are_drawn_with_their_names_and_those_of_before_go(model: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    arguments = (
-        "validate",
-        "bundled",
-        "--study",
-        "dose",
-        "--judge",
-        model,
-        "--device",
-        "cpu",
-        "--limit",
-        2,
-        "--out",
-        out,
-    )
-    run(*arguments, "--metrics", "length")
-    [plot] = (out / "dose").glob("*.svg")
-    assert ElementTree.parse(plot).getroot().tag.endswith("svg")
-    (out / "dose" / "stale.svg").write_text("", encoding="utf-8")
-    run(*arguments, "--metrics", "length")
-    assert list((out / "dose").glob("*.svg")) == [plot]
 
 
 def test_without_scipy_nothing_is_measured(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -23,6 +24,7 @@ def test_an_earlier_finding_is_replaced_and_files_of_the_user_stay(tmp_path: Pat
     folder = write(finding("First", "Second"), {}, tmp_path)
     names = {"finding.json", "finding.md", "first.csv", "second.csv", "curve.svg"}
     assert {path.name for path in folder.iterdir()} == names
+    assert ElementTree.parse(folder / "curve.svg").getroot().tag.endswith("svg")
     for name in ("ratings.csv", "drawing.svg"):
         (folder / name).write_text("mine")
     write(finding("First"), {}, tmp_path)

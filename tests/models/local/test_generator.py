@@ -200,11 +200,19 @@ def test_loading_says_that_steps_are_slower_without_a_compiler(
     lm: CausalLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines: list[str] = []
-    HFGenerator.load(lm.name, lines.append, device="cpu")
+    quick = HFGenerator.load(lm.name, lines.append, device="cpu")
     assert not any("slower" in line for line in lines)
     monkeypatch.setattr("selfreflect.models.local.step.step_library", lambda: "no gcc")
-    HFGenerator.load(lm.name, lines.append, device="cpu")
+    slow = HFGenerator.load(lm.name, lines.append, device="cpu")
     assert lines[-1] == "generation is slower without its C code: no gcc"
+    assert slow.lm is quick.lm, "a second copy could be larger than the memory"
+
+
+def test_the_embedded_model_draws_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    [quick] = HFGenerator.load("smollm2", device="cpu").generate([ask("Hi", GREEDY)])
+    monkeypatch.setattr("selfreflect.models.local.step.step_library", lambda: "no gcc")
+    [slow] = HFGenerator.load("smollm2", device="cpu").generate([ask("Hi", GREEDY)])
+    assert texts([slow]) == texts([quick])
 
 
 def test_requests_with_different_settings_in_one_call(lm: CausalLM) -> None:

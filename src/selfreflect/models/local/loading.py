@@ -211,7 +211,8 @@ def load_causal_lm(
         raise not_local(spec.name)
     source = locate(spec, progress, adapters=True)
     hits = _load.cache_info().hits
-    lm = _load(source, _last_change(source.path), spec.device_map, library)
+    plain = source.is_plain and spec.device_map is None and not library
+    lm = _load(source, _last_change(source.path), spec.device_map, plain)
     if _load.cache_info().hits > hits:
         return lm
     places = getattr(lm.model, "hf_device_map", {})
@@ -227,16 +228,16 @@ def load_causal_lm(
 
 @lru_cache(maxsize=2)
 def _load(
-    source: ModelSource, last_change: int, device_map: Literal["auto"] | None, library: bool
+    source: ModelSource, last_change: int, device_map: Literal["auto"] | None, plain: bool
 ) -> CausalLM:
     """``last_change`` makes a directory that was written again another key."""
-    if not library and source.is_plain and device_map is None:
+    if plain:
         from selfreflect.models.local.plain import read_plain_model
         from selfreflect.models.local.plain_tokenizer import PlainTokenizer
 
         folder = Path(source.path)
         # another version of transformers may have written these files in another layout, which it reads
-        with source.explain_errors(), suppress(AttributeError, KeyError, OSError):
+        with source.explain_errors(), suppress(AttributeError, KeyError, OSError, TypeError):
             return CausalLM.of(read_plain_model(folder).eval(), PlainTokenizer(folder), source)
     if device_map is not None:
         # An earlier model that only this cache holds may fill the GPUs whose free memory is counted next.

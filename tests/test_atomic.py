@@ -8,10 +8,11 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from selfreflect.atomic import sync, sync_directory, write_bytes
+from selfreflect.atomic import sync, sync_directory, write_bytes, write_files
 
 
 @pytest.mark.parametrize("durable", [True, False])
@@ -98,3 +99,19 @@ def test_of_two_writers_of_a_folder_one_has_the_last_word(tmp_path: Path) -> Non
         assert [writer.wait() for writer in writers] == [0, 0, 0]
         assert sorted(path.name for path in tmp_path.iterdir()) == names
         assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 1
+
+
+def test_a_folder_that_cannot_be_opened_is_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Windows opens no folders, and a folder may allow everything but to list it."""
+
+    def refuse(path: object, *arguments: Any, **options: Any) -> int:
+        if path == tmp_path:
+            raise PermissionError(path)
+        return os_open(path, *arguments, **options)
+
+    os_open: Any = os.open
+    monkeypatch.setattr(os, "open", refuse)
+    write_files(tmp_path, {"a.json": b"1"})
+    assert (tmp_path / "a.json").read_bytes() == b"1"

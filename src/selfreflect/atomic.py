@@ -10,7 +10,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 _STAGING = ".selfreflect.partial"
@@ -114,15 +114,14 @@ def _staged(staging: Path, files: Mapping[str, bytes]) -> Iterator[None]:
 def _turn(folder: Path) -> Iterator[None]:
     """Wait until no other process writes files into a folder, where there are locks. Two that write at once
     would leave some files of each."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
+    with ExitStack() as stack:
         with suppress(ImportError, OSError):
             import fcntl
 
+            descriptor = os.open(folder, os.O_RDONLY)  # which a folder may refuse that can be written to
+            stack.callback(os.close, descriptor)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(descriptor)
 
 
 def conflicts(folder: Path, files: Mapping[str, bytes]) -> list[Path]:

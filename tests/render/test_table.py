@@ -147,6 +147,12 @@ def test_no_cell_is_a_formula_where_semicolons_separate_and_quotes_mean_nothing(
             assert not cell.lstrip(' "').startswith(("=", "+", "-", "@")), written
 
 
+@pytest.mark.timeout(20)
+def test_a_million_empty_lines_are_written_at_once():
+    text = "x" + "\n;" * 500_000 + "y"
+    assert text in to_csv(table(text))
+
+
 def test_csv_leaves_numbers_alone_and_undefined_empty():
     assert to_csv(table(-0.012345678, -3, None, form=".4f")) == "n,text\r\n0,-0.012345678\r\n1,-3\r\n2,\r\n"
 

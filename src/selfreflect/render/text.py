@@ -15,10 +15,11 @@ _MARKDOWN = re.compile(r"[\\`*\[\]|~$#]|(?<![^\W_])_|_(?![^\W_])|(?<=www)\.|:(?=
 _MARKDOWN_START = re.compile(r"\A(\d*)([+.)-])(?=[\s-]|\Z)")  # a list item or a rule
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
-_FORMULA = re.compile(r"\A(?=[\t\r\n])|(?:\A|(?<=[;\t\r\n]))(?=[\s\"]*[=+\-@＝＋－＠])")
+_FORMULA = re.compile(r"\A(?=[\t\r\n])|(?:\A|(?<=[;\t\r\n]))(?=(?:[^\S\t\r\n]|\")*[=+\-@＝＋－＠])")
 """Where a cell of a spreadsheet begins that would run: at the start of the text, and after a semicolon or
 tab, at which some spreadsheets cut a line. They read quotation marks otherwise, too: a line feed between ours
-begins a row, and a quotation mark in the text may open a cell."""
+begins a row, and a quotation mark in the text may open a cell. Of several such places in a row the last one
+will do, so that a search takes time in proportion to the text."""
 
 
 def printable(text: str) -> str:

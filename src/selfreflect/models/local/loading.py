@@ -227,9 +227,7 @@ def load_causal_lm(
 
 
 @lru_cache(maxsize=2)
-def _load(
-    source: ModelSource, last_change: int, device_map: Literal["auto"] | None, plain: bool
-) -> CausalLM:
+def _load(source: ModelSource, last_change: int, device_map: Literal["auto"] | None, plain: bool) -> CausalLM:
     """``last_change`` makes a directory that was written again another key."""
     if plain:
         from selfreflect.models.local.plain import read_plain_model

@@ -3,7 +3,7 @@
 import { element, visible } from "./dom.js";
 
 /** Where a cell of a spreadsheet begins that would run; some cut a line at semicolons or tabs, and a text at its line feeds. */
-const FORMULA = /^(?=[\t\r\n])|(?:^|(?<=[;\t\r\n]))(?=[\s"]*[=+\-@＝＋－＠])/gu;
+const FORMULA = /^(?=[\t\r\n])|(?:^|(?<=[;\t\r\n]))(?=(?:[^\S\t\r\n]|")*[=+\-@＝＋－＠])/gu;
 
 /** Write RFC 4180. What a spreadsheet would run as a formula gets an apostrophe before it; null is empty. */
 export const toCsv = (rows) => rows.map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n";

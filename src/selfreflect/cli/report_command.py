@@ -40,6 +40,8 @@ THRESHOLD = 3
 """Exit status if a condition of --fail-if holds; 1 means recorded failures, and 2 an error."""
 LARGE_PAGE = 3_000_000
 """Bytes above which a page opens slowly on small machines."""
+MOST_EMBEDDED = 4_000
+"""Different answers that are grouped by meaning unasked. More take minutes on two CPU cores."""
 
 
 def report_command(
@@ -58,7 +60,7 @@ def report_command(
     groups: o.Groups | None = option(
         "--groups",
         "Group answers on the page by spelling, or by meaning. [default: meaning if the embed extra is "
-        "installed]",
+        f"installed and there are at most {MOST_EMBEDDED:,} different answers]",
     ),
     leave_out: list[o.Part] = option(
         "--leave-out PART",
@@ -194,10 +196,9 @@ def write_page(
     left_out: Sequence[str],
 ) -> None:
     """Write the page of runs, each with all its scorings, and say how to make a large one smaller."""
-    from selfreflect.models.embedder import can_group_by_meaning
     from selfreflect.report.page.build import report_page
 
-    groups = groups or ("meaning" if can_group_by_meaning() else "spelling")
+    groups = groups or _default_groups(runs)
     page = report_page(
         runs,
         baseline=baseline,
@@ -224,6 +225,24 @@ def write_page(
         f"{file} has {size / 1e6:.1f} MB, and pages above {LARGE_PAGE / 1e6:.0f} MB open slowly on small "
         f"machines. {advice}"
     )
+
+
+def _default_groups(runs: Sequence[Sequence[RunRecords]]) -> str:
+    """What answers on a page are grouped by if the user does not say; a note tells where it is not meaning
+    because that takes long."""
+    from selfreflect.models.embedder import can_group_by_meaning
+
+    if not can_group_by_meaning():
+        return "spelling"
+    sets = chain.from_iterable(of_run[0].answers.values() for of_run in runs)
+    different = sum(len({*one.masked_out, *one.conditioning}) for one in sets)
+    if different <= MOST_EMBEDDED:
+        return "meaning"
+    say(
+        f"Answers are grouped by spelling: there are {different:,} different ones. To group them by meaning, "
+        "which takes minutes, add --groups meaning."
+    )
+    return "spelling"
 
 
 def compare_command(

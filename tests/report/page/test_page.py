@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from synthetic import informed_run, synthetic_run
 
+from selfreflect.cli import report_command
 from selfreflect.errors import DataError
 from selfreflect.grouping import spread
 from selfreflect.pipeline.records import run_records
@@ -526,6 +527,16 @@ def test_a_page_of_ordinary_size_is_written_with_the_next_step_alone(small, tmp_
     done = run_command("report", stored(small, tmp_path / "run"), "--output", tmp_path / "page.html")
     page = tmp_path / "page.html"
     assert done.said == f"wrote {page} Open {page} in a browser."
+
+
+def test_many_different_answers_are_grouped_by_spelling_by_default(small, tmp_path, monkeypatch):
+    monkeypatch.setattr(report_command, "MOST_EMBEDDED", 3)
+    page = tmp_path / "page.html"
+    done = run_command("report", stored(small, tmp_path / "run"), "--output", page)
+    different = sum(len({*one.masked_out, *one.conditioning}) for one in small.answers.values())
+    assert different > 3
+    assert f"grouped by spelling: there are {different} different ones" in done.said
+    assert "add --groups meaning" in done.said
 
 
 @pytest.mark.parametrize("option", [("--groups", "meaning"), ("--leave-out", "guesses")])

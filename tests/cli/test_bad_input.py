@@ -349,6 +349,16 @@ def test_files_that_are_nested_too_deeply_or_hold_half_a_character(tmp_path: Pat
     assert (outcome.code, "record 1" in outcome.said) == (2, True)
 
 
+@pytest.mark.parametrize("command", ["uncertainty", "calibrate", "validate", "report", "convert", "export"])
+def test_a_name_that_is_too_long(command: str, tmp_path: Path) -> None:
+    output = ("--output", tmp_path / "out") if command == "export" else ()
+    refused(run(command, "x" * 300, *output), "x" * 100)
+
+
+def test_a_draw_of_thousands_of_digits() -> None:
+    refused(run("ask", "What?", "--strategies", f"basic#1-{'9' * 5000}"), "unknown strategy")
+
+
 @pytest.mark.parametrize(
     "arguments", [("--b\u202ead\x1b[31m",), ("--limit", "\u202e5\x1b[31m"), ("x\u202e\x1b",)]
 )

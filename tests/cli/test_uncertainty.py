@@ -414,7 +414,12 @@ def test_an_output_without_labels_or_of_an_unknown_kind_is_refused(tmp_path: Pat
     refused(run("uncertainty", unlabelled, "--output", tmp_path / "x.html"), "--gold", "nothing to predict")
     table = written(tmp_path / "own.csv", "question,answer,gold\nWhat?,Yes.,Yes.\nWhat?,No.,Yes.\n")
     refused(run("uncertainty", table, "--output", table), "would replace the questions")
-    assert table.read_text().startswith("question,answer,gold")
+    bins = tmp_path / "u-reliability.csv"
+    table.rename(bins)
+    refused(run("uncertainty", bins, "--output", tmp_path / "u.csv"), f"{bins} would replace the questions")
+    assert bins.read_text().startswith("question,answer,gold")
+    long = tmp_path / f"{'x' * 300}.md"
+    refused(run("uncertainty", bins, "--output", long), "cannot be written: File name too long")
     assert not (tmp_path / "x.html").exists()
 
 

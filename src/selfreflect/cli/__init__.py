@@ -19,7 +19,7 @@ import typer
 
 from selfreflect.cli.console import say
 from selfreflect.cli.settings import Command, Group
-from selfreflect.errors import SelfReflectError, missing_package
+from selfreflect.errors import SelfReflectError, excerpt, missing_package
 from selfreflect.models.local.threads import set_library_defaults
 
 P = ParamSpec("P")
@@ -149,6 +149,9 @@ def _guarded(command: Callable[P, T]) -> Callable[P, T]:
             _drop_stdout()  # its reader has ended (`| head`)
             raise typer.Exit(141) from None
         except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                say(f"error: {excerpt(str(error.filename), 200)}: the name is too long. Use a shorter one.")
+                raise typer.Exit(2) from None
             if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 _exit_with_bug(error)
             _drop_stdout()

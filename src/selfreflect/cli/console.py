@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -109,8 +110,9 @@ def write_file(path: Path, text: str) -> None:
 
 def refuse_source(flag: str, output: Path, source: str) -> None:
     """Raise ConfigError if an output would replace the file that is read, by whatever name."""
-    if output.exists() and Path(source).exists() and output.samefile(source):
-        raise ConfigError(f"{flag} {output} would replace the questions; name another file")
+    with suppress(OSError):  # one is not there, or not to be had: who reads or writes it says so
+        if output.samefile(source):
+            raise ConfigError(f"{flag} {output} would replace the questions; name another file")
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes], overwrite: bool) -> None:
@@ -127,7 +129,7 @@ def write_folder(folder: Path, files: Mapping[str, bytes], overwrite: bool) -> N
             )
         write_files(folder, files)
     except OSError as error:
-        raise DataError(f"{folder}: cannot be written: {error.strerror}") from error
+        raise DataError(f"{folder}: cannot be written: {error.strerror}. Use another directory") from error
 
 
 def refuse_run_directory(folder: Path) -> None:

@@ -13,9 +13,9 @@ from msgspec import Struct
 from selfreflect.cli import settings as o
 from selfreflect.cli.answered import ComparisonOptions, Gold, labelled, read_questions
 from selfreflect.cli.asking import ASKING, AskOptions, open_method
-from selfreflect.cli.console import emit, print_table, refuse_source, say
+from selfreflect.cli.console import emit, print_table, say
 from selfreflect.cli.settings import Overrides, argument, option, takes
-from selfreflect.cli.uncertainty_output import check_output, write_output
+from selfreflect.cli.uncertainty_output import check_output, refuse_sources, write_output
 from selfreflect.config import Flag
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.pipeline.answered import GOLD
@@ -101,8 +101,7 @@ def uncertainty_command(
     from selfreflect.uncertainty.recalibrate import FOLDS
 
     check_output(output)
-    for path in output:
-        refuse_source("--output", path, source)
+    refuse_sources(output, source)
     measure_names = _measure_names(options.measures)
     questions = read_questions(source, gold, column)
     if options.num_answers is not None:

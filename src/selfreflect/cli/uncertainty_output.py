@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from selfreflect.cli.console import say, write_file
+from selfreflect.cli.console import refuse_source, say, write_file
 from selfreflect.cli.items import source_name
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.render.text import one_line
@@ -27,6 +27,13 @@ def check_output(output: Sequence[Path]) -> None:
     for path in output:
         if path.suffix not in (".html", ".md", ".csv"):
             raise ConfigError(f"--output {path}: the name must end in .html, .md or .csv")
+
+
+def refuse_sources(output: Sequence[Path], source: str) -> None:
+    """Raise ConfigError if :func:`write_output` would replace the file that is read."""
+    for path in output:
+        for ending in ("", "-reliability", "-coverage") if path.suffix == ".csv" else ("",):
+            refuse_source("--output", path.with_stem(path.stem + ending), source)
 
 
 def write_output(

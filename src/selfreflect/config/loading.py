@@ -28,7 +28,7 @@ from selfreflect.prompts import check_known, read_toml
 from selfreflect.records import STAGES, Record
 
 MOST_DRAWS = 1000
-_DRAWS = re.compile(r"(.+)#([1-9]\d*)-([1-9]\d*)")
+_DRAWS = re.compile(r"(.+)#([1-9]\d{0,17})-([1-9]\d{0,17})")
 
 _MODEL = ("model", "revision", "base_url")
 """Settings of the answers that say whose they are. Summaries without a model follow them."""

@@ -339,6 +339,11 @@ def test_fresh_trains_adapters_of_other_examples_anew(examples: Path) -> None:
     assert earlier.read_bytes() != (Path("r/sayself/models/plain-0") / earlier.name).read_bytes()
 
 
+def test_numbers_of_the_evaluation_are_checked_before_anything_else(folder: Path) -> None:
+    assert "--measured must be 0 or more, not -1" in step("run", "--measured", -1, code=2)
+    assert "--sampled must be 0, or 2 or more" in step("eval", "--sampled", 1, code=2)
+
+
 def test_the_published_settings_are_shown_without_training(folder: Path) -> None:
     said = step("train", "--preset", "published", "--dry-run", "--variants", "full")
     assert "model: mistralai/Mistral-7B-Instruct-v0.2" in said

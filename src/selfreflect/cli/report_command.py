@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
@@ -23,9 +22,6 @@ from selfreflect.render.text import one_line
 from selfreflect.report.run_records import RunRecords
 from selfreflect.store.run import Run
 from selfreflect.store.trim import PARTS, removable_parts
-
-if TYPE_CHECKING:
-    pass
 
 JUDGE = option("--judge NAME", "Only scores by this judge, where several have scored a run. [default: all]")
 FIRST_JUDGE = option(

@@ -10,7 +10,8 @@ from selfreflect.cli.progress import Watcher
 from selfreflect.cli.sayself_steps import LabelOptions, check_judge, open_models
 from selfreflect.cli.settings import Overrides
 from selfreflect.config import Flag
-from selfreflect.errors import ConfigError, DataError
+from selfreflect.config.flags import ZERO_OR_MORE, Range
+from selfreflect.errors import DataError
 from selfreflect.text import counted
 
 if TYPE_CHECKING:
@@ -19,9 +20,12 @@ if TYPE_CHECKING:
 Measured = Annotated[
     int,
     Flag(
-        "--measured N", "Measure how much the reflections of N random questions tell of the model's answers."
+        "--measured N",
+        "Measure how much the reflections of N random questions tell of the model's answers.",
+        range=ZERO_OR_MORE,
     ),
 ]
+_SAMPLED = Range("0, or 2 or more, since one answer shows no doubt", lambda value: value == 0 or value >= 2)
 
 
 class EvaluationOptions(LabelOptions, frozen=True, kw_only=True):
@@ -52,6 +56,7 @@ class EvaluationOptions(LabelOptions, frozen=True, kw_only=True):
             "--sampled N",
             "Compare reflections, for --judge and --measured, with N answers of the trained model itself; 0: "
             "with those of the run, which the untrained one drew.",
+            range=_SAMPLED,
         ),
     ] = 10
     part: Annotated[
@@ -69,12 +74,6 @@ def evaluate(out: Path, options: EvaluationOptions, overrides: Overrides, yes: b
     from selfreflect.uncertainty.correctness import Correctness
 
     check_judge(options.judge, correctness=options.correctness)
-    if options.measured < 0:
-        raise ConfigError(f"--measured takes a number of questions, not {options.measured}")
-    if options.sampled < 0 or options.sampled == 1:
-        raise ConfigError(
-            f"--sampled takes 0, or 2 or more, not {options.sampled}: one answer shows no doubt"
-        )
     workspace = Workspace(out)
     questions = workspace.parts()[options.part]
     if not questions:

@@ -13,12 +13,12 @@ import pytest
 from tiny_chat import chatml, save_lm
 
 from selfreflect.cli import sayself_steps as steps
-from selfreflect.errors import DataError
+from selfreflect.errors import ConfigError, DataError
 from selfreflect.sayself import evaluation, rewards
 from selfreflect.sayself.clusters import Cluster, ClusteredQuestion
 from selfreflect.sayself.presets import PRESETS
 from selfreflect.sayself.rewards import StatedConfidenceReward, StatementReward
-from selfreflect.sayself.training import TrainingPlan
+from selfreflect.sayself.training import TrainingPlan, fine_tune, reinforce
 from selfreflect.sayself.workspace import SplitQuestion, Workspace
 from selfreflect.train.rewards.base import BatchColumns, Outcome
 from selfreflect.train.trainers import RECORD, AdapterTraining
@@ -136,6 +136,24 @@ def test_train_all_draws_whole_statements(
     assert record(adapter)["metrics"]["change"] > 0
     assert max(entry.get("completions/max_length", 0) for entry in record(adapter)["log"]) == 12
     assert drawn == ["user"] * 8
+    steps.train(TrainingPlan(tmp_path, preset, "rlcr", "exact", whole=True), ["full"], [0])
+    assert len(drawn) == 8
+    with pytest.raises(ConfigError, match=r"reward \(statement_rlcr by exact then, .* by substring now"):
+        steps.train(TrainingPlan(tmp_path, preset, "rlcr", "substring", whole=True), ["full"], [0])
+
+
+def test_nothing_is_read_or_asked_for_adapters_of_an_earlier_version(tmp_path: Path) -> None:
+    plan = TrainingPlan(tmp_path, PRESETS["small"], "brier", "exact")
+    for reward in ("", plan.stage):
+        folder = Workspace(tmp_path).adapter("full", 0, reward)
+        folder.mkdir(parents=True)
+        (folder / RECORD).write_text('{"base": "smollm2", "metrics": {}}')
+
+    def open_models() -> Any:
+        raise AssertionError
+
+    assert fine_tune(plan, "full", 0).endswith("full-0: done")
+    assert reinforce(plan, "full", 0, open_models).endswith("full-0-brier: done")
 
 
 RANKS = """

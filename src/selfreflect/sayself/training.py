@@ -60,6 +60,8 @@ def fine_tune(plan: TrainingPlan, variant: Variant, seed: int) -> str:
     """
     workspace = Workspace(plan.out)
     adapter = Adapter(workspace.adapter(variant, seed), variant)
+    if _is_of_earlier_version(adapter):
+        return f"{adapter.folder}: done"
     preset = plan.preset.training
     rows = within_limits(workspace.examples(variant), plan.preset)
     if _is_done(plan, adapter, training_input(rows, preset)):
@@ -78,6 +80,8 @@ def reinforce(
     """Do the second stage unless it is done, as :func:`fine_tune`."""
     workspace = Workspace(plan.out)
     adapter = Adapter(workspace.adapter(variant, seed, plan.stage), variant)
+    if _is_of_earlier_version(adapter):
+        return f"{adapter.folder}: done"
     start = Adapter(workspace.adapter(variant, seed), variant)
     questions = shorter_questions(workspace.parts()["rl"], plan.preset)
     preset = plan.preset.training
@@ -92,7 +96,7 @@ def reinforce(
             judge = open_model(plan.judge) if plan.correctness == "judge" else None
             label = Correctness(plan.correctness, judge)
             rows = reinforcement_rows(questions, adapter_asker(open_model, start), label)
-    if _is_done(plan, adapter, training_input(rows, preset, start.folder)):
+    if _is_done(plan, adapter, training_input(rows, preset, start.folder, reward)):
         return f"{adapter.folder}: done"
     if len(rows) < preset.questions:
         return (
@@ -105,6 +109,12 @@ def reinforce(
     )
     training.reinforce(rows, reward)
     return _outcome(adapter)
+
+
+def _is_of_earlier_version(adapter: Adapter) -> bool:
+    """Whether a training has ended that does not say with what input. So its rows, for which a model may have
+    to be asked, are not needed."""
+    return adapter.record is not None and not read_input(adapter.folder)
 
 
 def _is_done(plan: TrainingPlan, adapter: Adapter, now: TrainingInput) -> bool:

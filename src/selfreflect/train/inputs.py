@@ -11,6 +11,7 @@ from typing import Any
 
 from selfreflect.errors import DataError
 from selfreflect.train.presets import TrainingPreset
+from selfreflect.train.rewards.base import Reward
 
 RECORD = "training.json"
 INPUT = "training_input.json"
@@ -18,17 +19,22 @@ _NO_EFFECT = frozenset({"name", "judge", "device", "micro_batch", "save_steps", 
 """Settings that change no adapter, or whose effect others show."""
 
 TrainingInput = Mapping[str, Any]
-"""``rows`` (how many, and their digest), ``start`` (digest of the adapter that is trained further) and
-settings."""
+"""``rows`` (how many, and their digest), ``start`` (digest of the adapter that is trained further),
+``reward`` and settings."""
 
 
 def training_input(
-    rows: Sequence[dict[str, Any]], preset: TrainingPreset, adapter: Path | None = None
+    rows: Sequence[dict[str, Any]],
+    preset: TrainingPreset,
+    adapter: Path | None = None,
+    reward: Reward | None = None,
 ) -> TrainingInput:
-    """Describe a training. ``adapter`` is the one to train further."""
+    """Describe a training. ``adapter`` is the one to train further, ``reward`` that of its completions."""
     facts = {"rows": f"{len(rows)}, {_digest(json.dumps(list(rows), sort_keys=True).encode())}"}
     if adapter is not None and (adapter / RECORD).exists():
         facts["start"] = _digest((adapter / RECORD).read_bytes())
+    if reward is not None:
+        facts["reward"] = reward.criterion
     return facts | {name: value for name, value in asdict(preset).items() if name not in _NO_EFFECT}
 
 

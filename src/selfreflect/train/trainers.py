@@ -154,7 +154,8 @@ class AdapterTraining:
         stopped the training, or a checkpoint had other rows."""
         from datasets import Dataset
 
-        now = training_input(rows, self.preset, self.adapter)
+        reward = next(iter(options.get("reward_funcs", [])), None)
+        now = training_input(rows, self.preset, self.adapter, reward)
         before = read_input(self.output) if self.checkpoint else {}
         if before.get("rows", now["rows"]) != now["rows"]:
             other = changes(before, now)[0]

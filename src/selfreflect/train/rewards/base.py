@@ -60,6 +60,11 @@ class Reward:
         """The least that a completion can get."""
         raise NotImplementedError
 
+    @property
+    def criterion(self) -> str:
+        """Its name, with what else tells which completions it rewards."""
+        return self.__name__
+
     def prepare(self) -> None:
         """Load what the reward needs, so that errors come before a training starts."""
 

@@ -90,6 +90,10 @@ class GoldReward(StatedReward):
         self.is_correct = GoldMatch(correctness)
         super().__init__(**options)
 
+    @property
+    def criterion(self) -> str:
+        return f"{self.__name__} by {self.is_correct.correctness}"
+
     def truths(self, answers: Sequence[str | None], columns: BatchColumns) -> list[float | None]:
         return self.is_correct(answers, columns.lists(self.gold, single=True))
 

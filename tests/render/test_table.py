@@ -202,6 +202,8 @@ def test_the_terminal_leaves_out_numbers_that_no_row_has():
     assert heading.split() == ["name", "mean", "high"]
     assert [row.split() for row in rows] == [["a", "1.0", "–"], ["b", "–", "3.0"]]
     assert to_csv(shown).startswith("name,low,mean,high"), "files keep every column"
+    heading, *_ = terminal(Table("T", columns[1:], ((None, None, None),))).splitlines()[1:]
+    assert heading.split() == ["low"], "a table has a column"
 
 
 def test_every_rendering_of_an_empty_table_is_a_heading():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,11 @@ def test_rows_settings_and_the_adapter_before_are_compared(tmp_path: Path) -> No
     assert re.fullmatch(r"rows \(1, \w+ then, 2, \w+ now\)", rows)
     assert start.startswith("start (")
     assert settings == ["model (smollm2 then, larger now)", "steps (40 then, 3 now)"]
+
+
+def test_rows_may_hold_what_json_does_not() -> None:
+    dated = [training_input([{"prompt": "a", "asked": date(2026, 1, day)}], PRESET) for day in (1, 2)]
+    assert dated[0] != dated[1]
 
 
 @pytest.mark.parametrize("text", ["{", "3", "[1]"])

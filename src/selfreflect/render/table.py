@@ -100,8 +100,8 @@ def to_rich(table: Table, width: int = 80) -> list[RichTable | Text]:
 
     Where the columns do not fit into ``width``, further tables below the first one hold the rest of them,
     each with the names in front again: the columns of text before the first number. Long names continue on
-    the next line. Columns of numbers without a number are left out. The notes follow below the tables, one
-    paragraph each.
+    the next line. Columns of numbers without a number are left out, but for the first column. The notes
+    follow below the tables, one paragraph each.
     """
     from rich import box
     from rich.table import Table as RichTable
@@ -111,7 +111,8 @@ def to_rich(table: Table, width: int = 80) -> list[RichTable | Text]:
     texts = []
     for at, column in enumerate(table.columns):
         cells = [row[at] for row in table.rows]
-        if not (column.form and cells) or any(cell is not None for cell in cells):
+        is_name = at == 0 or not column.form
+        if is_name or not cells or any(cell is not None for cell in cells):
             columns.append(column)
             texts.append([printable(column.show(cell)) for cell in cells])
     least = [_least_width(column, cells) for column, cells in zip(columns, texts, strict=True)]

@@ -30,7 +30,7 @@ def training_input(
     reward: Reward | None = None,
 ) -> TrainingInput:
     """Describe a training. ``adapter`` is the one to train further, ``reward`` that of its completions."""
-    facts = {"rows": f"{len(rows)}, {_digest(json.dumps(list(rows), sort_keys=True).encode())}"}
+    facts = {"rows": f"{len(rows)}, {_digest(json.dumps(list(rows), sort_keys=True, default=str).encode())}"}
     if adapter is not None and (adapter / RECORD).exists():
         facts["start"] = _digest((adapter / RECORD).read_bytes())
     if reward is not None:

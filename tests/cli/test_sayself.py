@@ -151,6 +151,7 @@ def test_reflections_are_measured_without_labels(compared: Path, tmp_path: Path)
     [told] = [row["told"] for row in outcome.json if row["method"] == "full-0"]
     assert set(told) == {"answer", "answer and reflection", "reflection"}
     assert all(isinstance(value["distance"], float) for value in told.values())
+    assert "reflections of full-0: 2 of 2" in outcome.said
 
 
 def test_a_model_can_decide_what_is_one_cluster(folder: Path) -> None:

@@ -119,5 +119,5 @@ def _measure(out: Path, options: EvaluationOptions, comparison: MethodComparison
     judge = ConfiguredModels(config, execution, watcher).judge()
     measures = load_measures(judge, config, execution, watcher)
     of_run = {one.question_id: one for one in Run.load(out).answers.values()}
-    if not comparison.measure(measures, options.measured, of_run):
+    if not comparison.measure(measures, options.measured, of_run, watcher.stage):
         say("No trained model stated a self-reflection, so there is nothing to measure.")

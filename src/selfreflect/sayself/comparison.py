@@ -6,6 +6,7 @@ import hashlib
 import json
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import Any
 
@@ -25,12 +26,14 @@ from selfreflect.sayself.faithfulness import (
 from selfreflect.sayself.published import grade_answers, published_figures, published_table, read_score
 from selfreflect.sayself.workspace import Adapter
 from selfreflect.train.parsing import StatedBelief
-from selfreflect.uncertainty.asking.asker import Asker
+from selfreflect.uncertainty.asking.asker import Asker, ReplyCounter
 from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.question import AnsweredQuestion
 
 OpenModel = Callable[[str | None], Asker]
 """Opens a model to ask, by name; None is the one that drew the answers."""
+ShowStage = Callable[[str, int], AbstractContextManager[ReplyCounter]]
+"""Opens the display of a stage, by its name and its number of questions."""
 
 
 def adapter_asker(open_model: OpenModel, adapter: Adapter) -> Asker:
@@ -131,11 +134,14 @@ class MethodComparison:
             self._add(one, "faithfulness", {"mean": mean, "read": len(read), "asked": len(replies)})
         self.tables.append(faithfulness_table(scores, judge))
 
-    def measure(self, measures: Measures, number: int, of_run: Mapping[str, AnswerSet]) -> bool:
+    def measure(
+        self, measures: Measures, number: int, of_run: Mapping[str, AnswerSet], progress: ShowStage
+    ) -> bool:
         """Add how much the reflections of each model tell of its answers, on the same random questions.
 
         Args:
             of_run: the answers of the run, by question, for models that drew none.
+            progress: shows how far each model is.
 
         Returns:
             Whether any model stated a reflection.
@@ -146,7 +152,9 @@ class MethodComparison:
         for one in reflecting:
             texts = [one.statements[places[question.id]] for question in sample]
             own = self._answers.get(one.method)
-            figures = measure_reflections(measures, sample, texts, answer_sets(own) if own else of_run)
+            sets = answer_sets(own) if own else of_run
+            with progress(f"reflections of {one.method}", len(sample)) as stage:
+                figures = measure_reflections(measures, sample, texts, sets, stage.advance)
             self.tables.append(told_table(figures, f"What {one.method} tells of the sampled answers"))
             self._add(one, "told", figures.means())
         return bool(reflecting)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -66,15 +66,20 @@ def measure_reflections(
     questions: Sequence[ClusteredQuestion],
     statements: Sequence[StatedBelief],
     answers: Mapping[str, AnswerSet],
+    done: Callable[[], None],
 ) -> BitsAndDistances:
     """Measure three texts of each statement as summaries of the question's sampled answers.
 
     Questions without a reflection are left out: their three texts could not be compared.
+
+    Args:
+        done: called after each question.
     """
     bits: dict[str, list[float]] = {name: [] for name in TEXTS}
     distances: dict[str, list[float]] = {name: [] for name in TEXTS}
     for question, statement in zip(questions, statements, strict=True):
         if not statement.reflection or not statement.answer or question.id not in answers:
+            done()
             continue
         record = Question(id=question.id, text=question.question, context=question.context)
         texts = (statement.answer, f"{statement.answer}. {statement.reflection}", statement.reflection)
@@ -87,6 +92,7 @@ def measure_reflections(
                 bits[result.summary].append(result.bits)
             elif isinstance(result, Score):
                 distances[result.summary].append(result.value)
+        done()
     return BitsAndDistances(bits, distances)
 
 

@@ -25,7 +25,8 @@ class ChatTokenizer:
     """Renders and tokenises conversations for one model, and reads what it generated.
 
     Args:
-        tokenizer: a transformers tokenizer. Its fast (Rust) backend keeps untrusted text apart from markers.
+        tokenizer: of transformers, or the embedded model's. Its fast (Rust) backend keeps untrusted text
+            apart from markers.
         published_bos: add a BOS to a text that already holds one, as the published scorer does.
         vocabulary: token ids that the model has; None for all that the tokenizer makes.
     """

@@ -1,4 +1,4 @@
-"""Generators that work on token ids, and the one whose model transformers runs in this process."""
+"""Generators that work on token ids, and the one whose model runs in this process."""
 
 from __future__ import annotations
 

@@ -228,7 +228,7 @@ def load_causal_lm(
 
 @lru_cache(maxsize=2)
 def _load(source: ModelSource, last_change: int, device_map: Literal["auto"] | None, plain: bool) -> CausalLM:
-    """``last_change`` makes a directory that was written again another key."""
+    """``last_change`` makes a directory that was written again another key; ``plain``: no transformers."""
     if plain:
         from selfreflect.models.local.plain import read_plain_model
         from selfreflect.models.local.plain_tokenizer import PlainTokenizer

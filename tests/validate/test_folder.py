@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -42,6 +43,18 @@ def test_a_damaged_finding_is_replaced(tmp_path: Path) -> None:
         (folder / "finding.json").write_text(text)
         assert write(finding("First"), {"seed": 1}, tmp_path)
         assert '"seed": 1' in (folder / "finding.json").read_text()
+
+
+def test_a_full_disk_costs_no_earlier_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    folder = write(finding("First"), {}, tmp_path)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    monkeypatch.setattr("selfreflect.validate.folder.write_files", fail)
+    with pytest.raises(StoreError, match="No space left"):
+        write(finding("Second"), {}, tmp_path)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
 def test_a_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:

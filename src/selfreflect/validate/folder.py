@@ -68,9 +68,10 @@ def write(finding: Finding, made_with: Mapping[str, Any], directory: Path) -> Pa
         texts[name] = plot_figure(name.removesuffix(".svg"), plot)
     with store_errors(folder):
         folder.mkdir(exist_ok=True)
-        for name in _earlier_names(folder):
-            (folder / name).unlink(missing_ok=True)
+        stale = {*_earlier_names(folder)} - texts.keys()
         write_files(folder, {name: text.encode("utf-8", "backslashreplace") for name, text in texts.items()})
+        for name in stale:
+            (folder / name).unlink(missing_ok=True)
     return folder
 
 

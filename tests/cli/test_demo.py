@@ -149,5 +149,6 @@ def test_the_embedded_model_is_not_asked_to_merge_answers_unless_that_is_wanted(
         raise DataError("enough")
 
     monkeypatch.setattr(ask_command, "fill_run", keep)
+    assert "default: sample_and_summarize" not in " ".join(run("ask", "--help").stdout.split())
     assert "enough" in run("ask", "Which pot?", *arguments).said
     assert tuple(configs[0].summaries.strategies) == strategies

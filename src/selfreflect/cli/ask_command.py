@@ -54,7 +54,7 @@ SHOWN = "trip"
         *("--thinking", "--judge", "--judge-url", "--seed", "--temperature", "--top-p"),
     ),
     defaults={
-        "--strategies": ("sample_and_summarize",),
+        "--strategies": None,
         "--num-answers": 10,
         "--max-new-tokens": 64,
         "--summary-tokens": 256,
@@ -88,9 +88,9 @@ def ask_command(
         raise DataError("the question is blank")
     text = "" if context is None else read_text(context)
     answers = overrides.config().answers
-    summaries: dict[str, Any] = {"num_samples": 2 * answers.num_answers}
-    if answers.model == "smollm2":
-        summaries["strategies"] = ("greedy", "basic")  # it rambles where it has to merge answers
+    # the embedded model rambles where it has to merge answers
+    strategies = ("greedy", "basic") if answers.model == "smollm2" else ("sample_and_summarize",)
+    summaries = {"num_samples": 2 * answers.num_answers, "strategies": strategies}
     config = overrides.config({"answers": sampling_of(answers.model), "summaries": summaries})
     check_strategies(config.summaries.strategies)
     record = Question(id=question_id(question, text), text=question, context=text)

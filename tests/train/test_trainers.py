@@ -107,8 +107,12 @@ def test_a_reward_without_its_column_fails_before_the_first_update(base: Path, t
         AdapterTraining(str(base), tmp_path / "out", PRESET).reinforce(rows, ConsistencyReward())
 
 
-def test_supervised_training_resumes_and_its_adapter_is_trained_on(base: Path, tmp_path: Path) -> None:
+def test_supervised_training_resumes_and_its_adapter_is_trained_on(
+    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     output = AdapterTraining(str(base), tmp_path / "sft", PRESET).fine_tune(ROWS)
+    stdout, stderr = capsys.readouterr()
+    assert (stdout, "'loss'" in stderr) == ("", True)  # JSON lines of a command stay readable
     with pytest.raises(ConfigError, match=r"is not empty\. Give another directory, or resume"):
         AdapterTraining(str(base), output, PRESET)
     with pytest.raises(ConfigError, match=r"was trained on other rows: rows \(2, \w+ then, 1, \w+ now\)"):

@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
 import time
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -181,7 +183,8 @@ class AdapterTraining:
             self.output.mkdir(parents=True, exist_ok=True)
             write_bytes(self.output / INPUT, json.dumps(now).encode())
         weights = _trained_weights(trainer.model)
-        result = trainer.train(resume_from_checkpoint=self.checkpoint)
+        with redirect_stdout(sys.stderr):  # where progress goes; stdout is for results
+            result = trainer.train(resume_from_checkpoint=self.checkpoint)
         for guard in options.get("callbacks", []):
             if guard.stopped:
                 raise ConfigError(guard.stopped)

@@ -3,7 +3,7 @@
 python benchmarks/startup.py [--pairs N]
 
 With --pairs, whole processes: `selfreflect score` on a small file and `import torch, transformers` in turns,
-in seconds of processor time. Run it twice: the first run also reads the files from disk.
+by both clocks. Run it twice: the first run also reads the files from disk.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 START = time.perf_counter()
 QUESTION = "Which planet has the most moons?"
@@ -59,21 +60,32 @@ def pairs(count: int) -> None:
             "import torch, transformers": ["-c", "import torch, transformers"],
             "score --items": ["-m", "selfreflect", "score", "--items", str(file), "--json"],
         }
-        seconds: dict[str, list[float]] = {name: [] for name in commands}
+        seconds: dict[str, list[Seconds]] = {name: [] for name in commands}
         for _, (name, command) in itertools.product(range(count), commands.items()):
-            seconds[name].append(processor_time([sys.executable, *command]))
-    medians = []
-    for name, times in seconds.items():
-        medians.append(statistics.median(times))
-        print(f"{medians[-1]:6.2f} s ({min(times):.2f} to {max(times):.2f})  {name}")
-    print(f"{medians[1] / medians[0]:6.2f} times as long, {count} pairs")
+            seconds[name].append(timed([sys.executable, *command]))
+    for clock in Seconds._fields:
+        print(f"{clock} time")
+        medians = []
+        for name, runs in seconds.items():
+            times = [getattr(run, clock) for run in runs]
+            medians.append(statistics.median(times))
+            print(f"{medians[-1]:6.2f} s ({min(times):.2f} to {max(times):.2f})  {name}")
+        print(f"{medians[1] / medians[0]:6.2f} times as long, {count} pairs")
 
 
-def processor_time(command: list[str]) -> float:
+class Seconds(NamedTuple):
+    """What a process took."""
+
+    wall: float
+    processor: float
+
+
+def timed(command: list[str]) -> Seconds:
     before = os.times()
     subprocess.run(command, check=True, capture_output=True)
     after = os.times()
-    return after.children_user + after.children_system - before.children_user - before.children_system
+    processor = after.children_user + after.children_system - before.children_user - before.children_system
+    return Seconds(after.elapsed - before.elapsed, processor)
 
 
 if __name__ == "__main__":

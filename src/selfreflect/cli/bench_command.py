@@ -22,6 +22,9 @@ from selfreflect.sources.items import Item
 
 if TYPE_CHECKING:
     from selfreflect.bench.result import Result
+    from selfreflect.config import Config
+    from selfreflect.models.judge import Judge
+    from selfreflect.pipeline.options import ExecutionOptions
 
 
 @takes(
@@ -75,21 +78,7 @@ def bench_command(
         make_folder(output)
     watcher = Watcher()
     # what imports torch is imported only now: it takes seconds, and a wrong option should not wait for it
-    if random_model is None:
-        from selfreflect.models.judge import Judge
-        from selfreflect.models.local.loading import load_causal_lm
-
-        spec = stage_model(config, options, "scores")
-        compat: Any = config.scores.compat  # load_config has checked it
-        judge = Judge(load_causal_lm(spec, watcher.note, library=True), compat=compat)
-    else:
-        from selfreflect.bench.random_model import random_judge
-
-        judge = random_judge(
-            random_model,
-            device=options.device,
-            dtype=config.scores.dtype,  # type: ignore[arg-type]  # load_config has checked it
-        )
+    judge = _judge(random_model, config, options, watcher)
     from selfreflect.bench.measure import Bench
     from selfreflect.bench.work import scaling_points
 
@@ -112,6 +101,21 @@ def bench_command(
                 _write(result, output)
     if result.disagreeing:
         raise typer.Exit(1)
+
+
+def _judge(random_model: str | None, config: Config, options: ExecutionOptions, watcher: Watcher) -> Judge:
+    """Load the judge, or make one with random weights."""
+    if random_model is None:
+        from selfreflect.models.judge import Judge
+        from selfreflect.models.local.loading import load_causal_lm
+
+        spec = stage_model(config, options, "scores")
+        compat: Any = config.scores.compat  # load_config has checked it
+        return Judge(load_causal_lm(spec, watcher.note, library=True), compat=compat)
+    from selfreflect.bench.random_model import random_judge
+
+    dtype: Any = config.scores.dtype  # load_config has checked it
+    return random_judge(random_model, device=options.device, dtype=dtype)
 
 
 def _items(source: str | None, limit: int | None, num_answers: int | None) -> list[Item]:

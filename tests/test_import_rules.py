@@ -258,7 +258,7 @@ def test_only_the_experiment_joins_settings_and_disk() -> None:
 @pytest.mark.parametrize(
     "module",
     [
-        "options",
+        "progress",
         "models",
         "tasks",
         "measuring",

@@ -93,7 +93,7 @@ def test_named_columns_and_several_answers_in_a_cell(judge: Path, tmp_path: Path
 
 
 def test_a_large_file_says_how_much_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("selfreflect.cli.progress.SECONDS_BETWEEN_READINGS", 0)
+    monkeypatch.setattr("selfreflect.cli.console.SECONDS_BETWEEN_READINGS", 0)
     rows = "".join(f"What first in garden {number // 4}?,Radishes.\n" for number in range(20_000))
     outcome = run("convert", written(tmp_path / "large.csv", "question,answer\n" + rows))
     shares = re.findall(r"reading large.csv: (\d+)%, about \d+ s left", outcome.said)

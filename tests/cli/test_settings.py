@@ -13,9 +13,8 @@ import typer
 from typer.testing import CliRunner
 
 from selfreflect.cli.settings import GENERATING, JUDGING, Overrides, takes
-from selfreflect.config import POSITIVE, AnswersConfig, Config, Flag
+from selfreflect.config import POSITIVE, AnswersConfig, Config, ExecutionOptions, Flag
 from selfreflect.errors import ConfigError
-from selfreflect.pipeline.options import ExecutionOptions
 
 
 def called(arguments: list[str], *sections: str, **settings: Any) -> Overrides:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from command import run
 
-from selfreflect.config import load_config
+from selfreflect.config import ExecutionOptions, load_config
 from selfreflect.errors import ConfigError
 from selfreflect.pipeline.executors import Executors, LocalExecutor
 from selfreflect.pipeline.models import ConfiguredModels
-from selfreflect.pipeline.options import ExecutionOptions, Quiet
+from selfreflect.pipeline.progress import Quiet
 from selfreflect.pipeline.stages import StageSpec
 from selfreflect.prompts import load_prompts
 from selfreflect.strategies.builtin import greedy

@@ -16,13 +16,13 @@ import pytest
 from command import COMMAND, environment, run, small, written
 from scripted import Scripted
 
-from selfreflect.config import Config, load_config
+from selfreflect.config import Config, ExecutionOptions, load_config
 from selfreflect.errors import BackendError, StoreError
 from selfreflect.logprobs import AnswerTokens
 from selfreflect.models.local import loading
 from selfreflect.pipeline.experiment import Experiment, open_experiment
 from selfreflect.pipeline.models import ConfiguredModels
-from selfreflect.pipeline.options import ExecutionOptions, Progress, Quiet
+from selfreflect.pipeline.progress import Progress, Quiet
 from selfreflect.pipeline.stages import Outcome
 from selfreflect.prompts import load_prompts
 from selfreflect.records import STAGES, AnswerSet, Question

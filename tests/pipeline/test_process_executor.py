@@ -19,11 +19,11 @@ import pytest
 from command import environment, run, small, written
 from fault_server import FaultServer, silent
 
-from selfreflect.config import Config, load_config
+from selfreflect.config import Config, ExecutionOptions, load_config
 from selfreflect.errors import BackendError
 from selfreflect.pipeline.experiment import Experiment, open_experiment
-from selfreflect.pipeline.options import ExecutionOptions, Quiet
 from selfreflect.pipeline.process_executor import ProcessExecutor, environment_of
+from selfreflect.pipeline.progress import Quiet
 from selfreflect.pipeline.stages import StageSpec
 from selfreflect.pipeline.tasks import StageTask
 from selfreflect.prompts import load_prompts
@@ -220,7 +220,7 @@ def test_an_interrupt_ends_the_processs() -> None:
 ABANDONED = """
 import sys
 from selfreflect.config import load_config
-from selfreflect.pipeline.options import ExecutionOptions
+from selfreflect.config import ExecutionOptions
 from selfreflect.prompts import load_prompts
 from selfreflect.records import Question
 from selfreflect.pipeline.process_executor import ProcessExecutor, environment_of

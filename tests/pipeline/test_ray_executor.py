@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from command import run, written
 
-from selfreflect.config import Config, Placement, load_config
+from selfreflect.config import Config, ExecutionOptions, Placement, load_config
 from selfreflect.errors import ConfigError
 from selfreflect.pipeline.executors import Executors
 from selfreflect.pipeline.models import ConfiguredModels
-from selfreflect.pipeline.options import ExecutionOptions, Quiet
+from selfreflect.pipeline.progress import Quiet
 from selfreflect.pipeline.ray_executor import place_actors
 from selfreflect.pipeline.stages import StageSpec
 from selfreflect.prompts import load_prompts

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted import Scripted
 
-from selfreflect.config import load_config
+from selfreflect.config import ExecutionOptions, load_config
 from selfreflect.errors import BackendError, MissingExtraError
 from selfreflect.models.judge import Judge
-from selfreflect.pipeline.options import ExecutionOptions, Quiet, WorkDone
+from selfreflect.pipeline.progress import Quiet, WorkDone
 from selfreflect.pipeline.stages import Outcome, StageSpec, StageWorker, split_into_batches, stage_fn
 from selfreflect.pipeline.tasks import StageTask
 from selfreflect.prompts import load_prompts

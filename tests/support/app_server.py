@@ -25,9 +25,8 @@ from selfreflect.app.routes import Services
 from selfreflect.app.server import AppServer
 from selfreflect.app.speed import Speed
 from selfreflect.app.work import JobRunner
-from selfreflect.config import Price
+from selfreflect.config import ExecutionOptions, Price
 from selfreflect.grouping import ordered_groups
-from selfreflect.pipeline.options import ExecutionOptions
 from selfreflect.web.access import LOCAL, Access
 
 ANSWERS = ["Radishes, quickly.", "Lettuce.", "radishes quickly", "Tomatoes and basil."]

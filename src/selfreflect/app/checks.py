@@ -24,14 +24,14 @@ from selfreflect.app.schemas import (
     StageCostEntry,
 )
 from selfreflect.app.speed import BRIEF_SHARE, Speed, Workload, without_earlier
-from selfreflect.config import Config
+from selfreflect.config import Config, ExecutionOptions
 from selfreflect.errors import SelfReflectError
 from selfreflect.models.spec import ModelSpec, load_object
 from selfreflect.pipeline.costs import LONG_SECONDS, MANY_COMPLETIONS, payments, sum_up
 from selfreflect.pipeline.dry_run import DryRun
 from selfreflect.pipeline.models import ConfiguredModels, ModelProvider, stage_model
-from selfreflect.pipeline.options import ExecutionOptions, Quiet
 from selfreflect.pipeline.preflight import check_sampling, server_stages
+from selfreflect.pipeline.progress import Quiet
 from selfreflect.pipeline.tasks import ModelStage
 from selfreflect.prompts import load_prompts
 from selfreflect.records import Question, SamplingCheck, question_id

@@ -28,8 +28,8 @@ from selfreflect.app.routes import Services, job_routes, run_routes
 from selfreflect.app.schemas import ErrorAnswer
 from selfreflect.app.speed import Speed
 from selfreflect.app.work import JobRunner
+from selfreflect.config import ExecutionOptions
 from selfreflect.errors import SelfReflectError
-from selfreflect.pipeline.options import ExecutionOptions
 from selfreflect.web.access import Access
 from selfreflect.web.guard import Guard
 from selfreflect.web.paths import without_paths

@@ -20,14 +20,14 @@ from selfreflect.app.jobs import Job
 from selfreflect.app.library import Library
 from selfreflect.app.schemas import AskBody, JudgeBody, ScoreBody
 from selfreflect.app.words import CUT_OFF, in_app_words, without_flags
-from selfreflect.config import Config
+from selfreflect.config import Config, ExecutionOptions
 from selfreflect.grouping import normal_form
 from selfreflect.models.base import Refusal, Reply, Request
 from selfreflect.models.judge import Judge
 from selfreflect.pipeline.experiment import Experiment, open_experiment
 from selfreflect.pipeline.models import ConfiguredModels, ModelProvider, StageGenerator
-from selfreflect.pipeline.options import ExecutionOptions, WorkDone
 from selfreflect.pipeline.preflight import check_models
+from selfreflect.pipeline.progress import WorkDone
 from selfreflect.pipeline.settings import settings_of
 from selfreflect.pipeline.tasks import ModelStage
 from selfreflect.records import STAGES, Stage
@@ -188,7 +188,7 @@ def _item(body: ScoreBody) -> Item:
 
 
 class JobProgress:
-    """The :class:`~selfreflect.pipeline.options.Progress` of a job."""
+    """The :class:`~selfreflect.pipeline.progress.Progress` of a job."""
 
     run: Run
     """The job's run directory, set before any stage begins."""

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Struct
 
-from selfreflect.cli.console import say
+from selfreflect.cli.console import ReadingProgress, say
 from selfreflect.cli.items import assigned_columns, say_notes, source_name
-from selfreflect.cli.progress import ReadingProgress
 from selfreflect.cli.settings import option
 from selfreflect.config import Flag
 from selfreflect.errors import ConfigError, DataError, excerpt

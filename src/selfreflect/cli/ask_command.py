@@ -11,18 +11,16 @@ from msgspec import to_builtins
 from rich.text import Text
 
 from selfreflect.cli import settings as o
-from selfreflect.cli.console import emit, exit_with, say, stdout
+from selfreflect.cli.console import Watcher, emit, exit_with, say, stdout
 from selfreflect.cli.items import bundled_items
-from selfreflect.cli.progress import Watcher
 from selfreflect.cli.report_command import write_page
 from selfreflect.cli.score_command import information_fields, item_run
 from selfreflect.cli.settings import Overrides, argument, option, takes
 from selfreflect.cli.show import grouped_answers, print_question, show_results
 from selfreflect.cli.stages import Intent, check_strategies, fill_run
-from selfreflect.config import load_config, sampling_of
+from selfreflect.config import ExecutionOptions, load_config, sampling_of
 from selfreflect.errors import DataError
 from selfreflect.pipeline.models import ConfiguredModels, load_measures
-from selfreflect.pipeline.options import ExecutionOptions
 from selfreflect.records import STAGES, Question, question_id
 from selfreflect.render.text import printable
 from selfreflect.report.run_records import RunRecords

@@ -13,8 +13,7 @@ import typer
 from msgspec import Struct
 
 from selfreflect.cli.answered import ComparisonOptions, make_method
-from selfreflect.cli.console import agree, can_ask, print_table, say, stderr
-from selfreflect.cli.progress import Watcher
+from selfreflect.cli.console import Watcher, agree, can_ask, print_table, say, stderr
 from selfreflect.config import Flag
 from selfreflect.errors import BackendError, ConfigError, excerpt
 from selfreflect.models.spec import ModelSpec

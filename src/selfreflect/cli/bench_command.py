@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from selfreflect.cli import settings as o
-from selfreflect.cli.console import emit, make_folder, print_table, say, write_file
+from selfreflect.cli.console import Watcher, emit, make_folder, print_table, say, write_file
 from selfreflect.cli.items import bundled_items, load_items
-from selfreflect.cli.progress import Watcher
 from selfreflect.cli.settings import Overrides, option, takes
 from selfreflect.errors import ConfigError
 from selfreflect.models.spec import kind_of
@@ -22,9 +21,8 @@ from selfreflect.sources.items import Item
 
 if TYPE_CHECKING:
     from selfreflect.bench.result import Result
-    from selfreflect.config import Config
+    from selfreflect.config import Config, ExecutionOptions
     from selfreflect.models.judge import Judge
-    from selfreflect.pipeline.options import ExecutionOptions
 
 
 @takes(

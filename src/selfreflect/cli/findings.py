@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from selfreflect import __version__
-from selfreflect.cli.console import emit, print_table, say, stdout
-from selfreflect.cli.progress import Watcher
+from selfreflect.cli.console import Watcher, emit, print_table, say, stdout
 from selfreflect.cli.settings import Overrides
 from selfreflect.config import ScoresConfig
 from selfreflect.errors import ConfigError

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
-from selfreflect.cli.console import say
-from selfreflect.cli.progress import ReadingProgress
+from selfreflect.cli.console import ReadingProgress, say
 from selfreflect.errors import ConfigError
 from selfreflect.render.text import one_line
 from selfreflect.sources.items import Item, ItemFile, read_item_file, read_items, with_summaries

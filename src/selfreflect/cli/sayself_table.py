@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from selfreflect.cli.console import emit, print_table, say, write_file
-from selfreflect.cli.progress import Watcher
+from selfreflect.cli.console import Watcher, emit, print_table, say, write_file
 from selfreflect.cli.sayself_steps import LabelOptions, check_judge, open_models
 from selfreflect.cli.settings import Overrides
 from selfreflect.config import Flag
@@ -109,9 +108,8 @@ def evaluate(out: Path, options: EvaluationOptions, overrides: Overrides, yes: b
 
 def _measure(out: Path, options: EvaluationOptions, comparison: MethodComparison) -> None:
     """Load the judge of ``--measured-by``, and measure the reflections of each model."""
-    from selfreflect.config import load_config
+    from selfreflect.config import ExecutionOptions, load_config
     from selfreflect.pipeline.models import ConfiguredModels, load_measures
-    from selfreflect.pipeline.options import ExecutionOptions
     from selfreflect.store.run import Run
 
     config = load_config(None, {"scores": {"judge": options.measured_by}})

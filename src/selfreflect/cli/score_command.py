@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import to_builtins
 
 from selfreflect.cli import settings as o
-from selfreflect.cli.console import emit, exit_with, say
+from selfreflect.cli.console import Watcher, emit, exit_with, say
 from selfreflect.cli.items import load_items, source_name
-from selfreflect.cli.progress import Watcher
 from selfreflect.cli.settings import JUDGING, Overrides, option, takes
 from selfreflect.config import Config
 from selfreflect.errors import ConfigError

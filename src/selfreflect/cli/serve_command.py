@@ -18,7 +18,7 @@ from selfreflect.errors import ConfigError
 from selfreflect.models.base import Sampling
 from selfreflect.models.spec import ModelSpec, load_generator, load_judge
 from selfreflect.pipeline.models import load_measures, stage_model
-from selfreflect.pipeline.options import Quiet
+from selfreflect.pipeline.progress import Quiet
 from selfreflect.prompts import load_prompts
 
 if TYPE_CHECKING:

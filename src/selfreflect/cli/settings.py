@@ -32,6 +32,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from selfreflect.config import (
     Config,
+    ExecutionOptions,
     Flag,
     check_values,
     flags_of,
@@ -42,7 +43,6 @@ from selfreflect.config import (
 from selfreflect.config.flags import fields_of
 from selfreflect.errors import SelfReflectError
 from selfreflect.grouping import group_indices
-from selfreflect.pipeline.options import ExecutionOptions
 from selfreflect.prompts import read_toml
 from selfreflect.render.text import printable
 from selfreflect.text import name_list

@@ -15,15 +15,24 @@ from msgspec.structs import replace
 from rich.text import Text
 
 from selfreflect.cli import settings as o
-from selfreflect.cli.console import agree, can_ask, context_line, emit, exit_with, say, say_next_step, stdout
-from selfreflect.cli.progress import Watcher
+from selfreflect.cli.console import (
+    Watcher,
+    agree,
+    can_ask,
+    context_line,
+    emit,
+    exit_with,
+    say,
+    say_next_step,
+    stdout,
+)
 from selfreflect.cli.settings import GENERATING, JUDGING, Overrides, option, takes
-from selfreflect.config import Config
+from selfreflect.config import Config, ExecutionOptions
 from selfreflect.errors import BackendError, ConfigError, excerpt
 from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.models.spec import kind_of
 from selfreflect.pipeline.experiment import Experiment, open_experiment
-from selfreflect.pipeline.options import ExecutionOptions, Quiet
+from selfreflect.pipeline.progress import Quiet
 from selfreflect.pipeline.questions import NO_QUESTIONS
 from selfreflect.pipeline.records import run_records
 from selfreflect.pipeline.settings import settings_of

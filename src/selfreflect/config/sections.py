@@ -3,6 +3,7 @@ default, its flag and its values; TOML files fill the same fields."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -17,6 +18,7 @@ from selfreflect.config.flags import (
     ZERO_OR_MORE,
     Flag,
     Key,
+    between,
     check_values,
 )
 from selfreflect.config.serving import ServeConfig
@@ -357,6 +359,48 @@ class ExecutionConfig(Record, frozen=True, kw_only=True):
         if not DEVICES.fullmatch(self.device):
             name = f"--device ({section}.device)" if section else "--device"
             raise ConfigError(f"{name} must be auto, cuda, cuda:N, mps or cpu, not {excerpt(self.device)}")
+
+
+class ExecutionOptions(ExecutionConfig, frozen=True, kw_only=True):
+    """How and where the work is done: what files of settings may say of it, and what only a command or a
+    caller may.
+
+    Raises:
+        ConfigError: a value is out of range, or two options contradict each other.
+    """
+
+    prompts: Annotated[Path | None, Flag("--prompts FILE", "TOML file that replaces some prompts.")] = None
+    guesses: Annotated[
+        int,
+        Flag(
+            "--guesses K",
+            "For the report page, keep the judge's K likeliest tokens for every masked token.",
+            range=between(0, 100),
+        ),
+    ] = 0
+    cache: Annotated[
+        Path | None,
+        Flag(
+            "--cache DIR",
+            "Store the judge's states after the conditioning answers in DIR, so that one more"
+            " summary of a question is cheap to score: about 1 MB per question for smollm2, 4"
+            " GB at most. With limits, such as --budget, this helps only if the same words "
+            "are scored again.",
+        ),
+    ] = None
+    devices: tuple[str, ...] | None = ()
+    """One process with a copy of a local model for each, such as ``("cuda:0", "cuda:1")``; None for all
+    visible GPUs."""
+    batch_questions: int = 8
+    """Questions that a worker elsewhere takes at a time."""
+    trust_remote_code: Annotated[
+        bool, Flag("--trust-remote-code", "Run code that comes with a model from the hub.")
+    ] = False
+
+    def __post_init__(self) -> None:
+        self.check()
+        if self.ray_address is not None and self.executor != "ray":
+            raise ConfigError("--ray-address needs --executor ray")
 
 
 class Price(Record, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from selfreflect.config import Config, ScoresConfig
+from selfreflect.config import Config, ExecutionOptions, ScoresConfig
 from selfreflect.metric.engine.tree import build_tree
 from selfreflect.metric.information import (
     ReaderChoice,
@@ -39,7 +39,7 @@ from selfreflect.pipeline.counting import (
     typical_judge_tokens,
 )
 from selfreflect.pipeline.models import ConfiguredModels, stage_model
-from selfreflect.pipeline.options import ExecutionOptions, Progress, Quiet
+from selfreflect.pipeline.progress import Progress, Quiet
 from selfreflect.pipeline.questions import new_questions
 from selfreflect.pipeline.rough_time import reading_seconds, writing_seconds
 from selfreflect.pipeline.settings import check_model, check_settings, select_scoring, stage_settings

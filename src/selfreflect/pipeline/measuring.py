@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from selfreflect.pipeline.counting import typical_judge_tokens
-from selfreflect.pipeline.options import Progress, WorkDone
+from selfreflect.pipeline.progress import Progress, WorkDone, watched_judge
 from selfreflect.pipeline.tasks import StageTask
-from selfreflect.pipeline.watched import watched_judge
 from selfreflect.records import AnswerSet, Controls, Question, Summary
 
 if TYPE_CHECKING:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from selfreflect.config import ExecutionOptions
 from selfreflect.models.base import Generator
 from selfreflect.models.spec import ModelSpec, load_generator, load_judge
-from selfreflect.pipeline.options import ExecutionOptions, Progress
+from selfreflect.pipeline.progress import Progress
 
 if TYPE_CHECKING:
     from selfreflect.config import Config

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from selfreflect.config import Config
+from selfreflect.config import Config, ExecutionOptions
 from selfreflect.errors import BackendError, ConfigError, SelfReflectError
 from selfreflect.models.base import (
     Completion,
@@ -24,7 +24,7 @@ from selfreflect.models.base import (
 from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.models.spec import kind_of, load_object
 from selfreflect.pipeline.models import ModelProvider, stage_model
-from selfreflect.pipeline.options import ExecutionOptions, Progress
+from selfreflect.pipeline.progress import Progress
 from selfreflect.pipeline.tasks import ModelStage
 from selfreflect.records import AnswerSet, SamplingCheck
 

@@ -11,7 +11,7 @@ import msgspec
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 
-from selfreflect.config import Config, flags_of, load_config, sampling_of
+from selfreflect.config import Config, ExecutionOptions, flags_of, load_config, sampling_of
 from selfreflect.errors import BackendError, ConfigError, JudgeError, excerpt, nearest
 from selfreflect.metric.information import with_information
 from selfreflect.metric.inputs import checked_text
@@ -19,7 +19,7 @@ from selfreflect.models.base import Generator
 from selfreflect.models.function import FunctionGenerator, TextFunction
 from selfreflect.pipeline.measuring import measuring_task
 from selfreflect.pipeline.models import ConfiguredModels
-from selfreflect.pipeline.options import ExecutionOptions, Quiet
+from selfreflect.pipeline.progress import Quiet
 from selfreflect.pipeline.reflect_cases import Case, is_frame, make_cases
 from selfreflect.pipeline.stages import StageFn, StageSpec, stage_fn, strategy_names
 from selfreflect.pipeline.tasks import ModelStage, StageTask

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from msgspec.structs import replace
 
 from selfreflect.answers import draw_answers
+from selfreflect.config import ExecutionOptions
 from selfreflect.errors import SelfReflectError, rebuild_error
 from selfreflect.models.base import Generator
 from selfreflect.models.spec import Kind, kind_of
 from selfreflect.pipeline.measuring import score_tasks
 from selfreflect.pipeline.models import ConfiguredModels, load_measures, load_stage_model
-from selfreflect.pipeline.options import ExecutionOptions, Progress, Quiet, WorkDone
+from selfreflect.pipeline.progress import Progress, Quiet, WatchedGenerator, WorkDone
 from selfreflect.pipeline.tasks import ModelStage, Result, StageTask, total_size
-from selfreflect.pipeline.watched import WatchedGenerator
 from selfreflect.prompts import Prompts
 from selfreflect.records import AnswerSample, AnswerSet, Failure, Summary
 from selfreflect.strategies.driver import Named, summarize

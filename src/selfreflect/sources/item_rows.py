@@ -1,4 +1,5 @@
-"""Rows of a file to questions with answers and summaries: one row per question, or one per answer."""
+"""Rows of a file, which may be the log of an evaluation, to questions with answers and summaries: one row per
+question, or one per answer."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -23,9 +25,57 @@ from selfreflect.sources.columns import (
     item_columns,
     metadata,
 )
-from selfreflect.sources.files import ROWS_BETWEEN_PROGRESS, Row, field_names, listed, type_name
+from selfreflect.sources.files import (
+    PARSERS,
+    ROWS_BETWEEN_PROGRESS,
+    Row,
+    field_names,
+    listed,
+    parse_rows,
+    read_content,
+    type_name,
+)
+from selfreflect.sources.logs import read_log
 
 Texts = tuple[str, ...]
+
+SUFFIXES = tuple(suffix for suffix in (*PARSERS, ".eval") if suffix != ".txt")
+
+
+class RowFile(NamedTuple):
+    """The rows of a file, before their columns are understood."""
+
+    name: str
+    """The file, as messages name it."""
+    layout: str
+    """Its format in words."""
+    rows: list[Row]
+    notes: tuple[str, ...]
+    """What a user should know, one sentence each."""
+    cells: bool
+    """Whether every value is text, as in CSV, so that a list stands in a cell."""
+    is_log: bool
+
+
+def read_row_file(source: str | Path, progress: Callable[[float], None] | None = None) -> RowFile:
+    """Read a file, or standard input for ``"-"``.
+
+    Args:
+        progress: called now and then with the share of the rows that is read.
+
+    Raises:
+        DataError: the source cannot be read, or is not what its suffix says.
+        MissingExtraError: parquet or a compressed log without pyarrow.
+    """
+    content = read_content(source, SUFFIXES)
+    if content.suffix == ".txt":
+        content = content._replace(suffix=".csv")  # from standard input, where CSV has no mark
+    log = read_log(content)
+    if log is not None:
+        return RowFile(content.name, log.layout, log.rows, tuple(log.notes), cells=False, is_log=True)
+    rows = parse_rows(content, progress)
+    layout = content.suffix.removeprefix(".").upper()
+    return RowFile(content.name, layout, rows, (), cells=content.suffix in (".csv", ".tsv"), is_log=False)
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from selfreflect.records import AnswerSet, Question, Record, Scalar, Summary, ha
 from selfreflect.render.text import one_line
 from selfreflect.sources.columns import CONDITIONING, MASKED_OUT
 from selfreflect.sources.files import RowIds, listed
-from selfreflect.sources.item_rows import ItemRow, Reading, item_rows
-from selfreflect.sources.row_files import read_row_file
+from selfreflect.sources.item_rows import ItemRow, Reading, item_rows, read_row_file
 from selfreflect.sources.token_columns import columns_with_lists, token_values
 from selfreflect.text import counted
 

@@ -15,7 +15,7 @@ from command import run, written
 from fault_server import HTML, FaultServer, raw, reset, status, unused_port
 from pooling import constant, mean, pooling, prompts, unit
 
-from selfreflect.config import load_config
+from selfreflect.config import ExecutionOptions, load_config
 from selfreflect.errors import ConfigError, JudgeError
 from selfreflect.metric.engine.engines import RemoteEngine
 from selfreflect.metric.engine.tree import build_tree
@@ -27,7 +27,7 @@ from selfreflect.models.spec import ModelSpec
 from selfreflect.models.vllm.judge import load_lm_head, precision
 from selfreflect.models.vllm.server import PoolingServer
 from selfreflect.pipeline.models import ConfiguredModels
-from selfreflect.pipeline.options import ExecutionOptions, Quiet
+from selfreflect.pipeline.progress import Quiet
 from selfreflect.store.run import Run
 from selfreflect.validate.metrics.common import judge_name
 

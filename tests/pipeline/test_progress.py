@@ -6,15 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfreflect.pipeline import watched
-from selfreflect.pipeline.options import WorkDone
-from selfreflect.pipeline.watched import StageProgress, duration
+from selfreflect.pipeline import progress
+from selfreflect.pipeline.progress import StageProgress, WorkDone, duration
 
 
 class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
-        monkeypatch.setattr(watched, "monotonic", lambda: self.now)
+        monkeypatch.setattr(progress, "monotonic", lambda: self.now)
 
 
 @pytest.mark.parametrize("questions", [1, 8, 64])

@@ -1,15 +1,15 @@
-"""Models that tell a stage what they are doing, and what their reports say of the time left."""
+"""Who watches a stage, what its models tell of their work, and what that says of the time left."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 from selfreflect.models.base import Refusal, Reply, Request, Sample, StreamingGenerator, as_drawn
-from selfreflect.pipeline.options import Progress, WorkDone
 
 _SECONDS_BETWEEN_RATES = 5
 _READINGS = 7
@@ -17,6 +17,68 @@ _READINGS = 7
 
 FEWEST_ENDED = 8
 """Sequences that must have ended before they tell how long the others take: the first to end are short."""
+
+
+@dataclass(frozen=True)
+class WorkDone:
+    """What a stage has begun and done since the last report."""
+
+    units: int = 0
+    """Questions or summaries that were begun."""
+    asked: int = 0
+    """Sequences that a model was asked for."""
+    ended: int = 0
+    """Sequences that have ended."""
+    tokens: int = 0
+    planned: int = 0
+    """Tokens of what was begun: of sequences at most, of what a judge reads about."""
+
+    def __add__(self, other: WorkDone) -> WorkDone:
+        return WorkDone(
+            self.units + other.units,
+            self.asked + other.asked,
+            self.ended + other.ended,
+            self.tokens + other.tokens,
+            self.planned + other.planned,
+        )
+
+
+class Counter(Protocol):
+    def advance(self, count: int = 1, failures: int = 0) -> None:
+        """Count what is finished, and what has failed and is not."""
+
+
+class Progress(Protocol):
+    """Watches an experiment."""
+
+    def note(self, line: str) -> None: ...
+
+    def warn(self, line: str) -> None:
+        """Say what must not be overlooked."""
+
+    def stage(self, name: str, total: int) -> AbstractContextManager[Counter]: ...
+
+    def add(self, work: WorkDone) -> None:
+        """Called often: for a local model with every token."""
+
+
+class Quiet:
+    """A :class:`Progress` that says nothing."""
+
+    def note(self, line: str) -> None:
+        pass
+
+    def warn(self, line: str) -> None:
+        pass
+
+    def stage(self, name: str, total: int) -> AbstractContextManager[Counter]:
+        return nullcontext(self)
+
+    def add(self, work: WorkDone) -> None:
+        pass
+
+    def advance(self, count: int = 1, failures: int = 0) -> None:
+        pass
 
 
 class WatchedGenerator(StreamingGenerator):

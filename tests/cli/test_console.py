@@ -6,15 +6,15 @@ import time
 
 import pytest
 
-from selfreflect.cli import progress
-from selfreflect.cli.progress import Watcher
+from selfreflect.cli import console
+from selfreflect.cli.console import Watcher
 
 
 def test_a_log_file_gets_lines_while_nothing_happens(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A model that takes minutes to load, or a server that does not answer, must not look like a dead run."""
-    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.05)
+    monkeypatch.setattr(console, "SECONDS_BETWEEN_LINES", 0.05)
     shown = ""
     watcher = Watcher()
     with watcher.stage("answers", 3) as counter:

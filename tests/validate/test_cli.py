@@ -105,7 +105,7 @@ def test_what_is_kept_is_not_measured_again(
     first = validate(model, ITEMS, tmp_path, "--out", out)
     before = (out / "values.jsonl").stat().st_mtime_ns, (out / "values.jsonl").read_bytes()
     monkeypatch.setattr(
-        "selfreflect.validate.metrics.masked.Masked.score", lambda *_: pytest.fail("measured again")
+        "selfreflect.validate.metrics.judged.Masked.score", lambda *_: pytest.fail("measured again")
     )
     again = validate(model, ITEMS, tmp_path, "--out", out)
     assert (again.code, again.stdout) == (first.code, first.stdout)

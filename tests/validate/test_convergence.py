@@ -31,7 +31,7 @@ from selfreflect.validate.convergence import (
     stable_from,
 )
 from selfreflect.validate.measure import measure
-from selfreflect.validate.metrics.masked import Masked
+from selfreflect.validate.metrics.judged import Masked
 
 LOWER = MetricInfo(name="selfreflect", better="lower", group="selfreflect", about="")
 HIGHER = MetricInfo(name="rouge_l", better="higher", group="competitor", about="")

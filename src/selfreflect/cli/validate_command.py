@@ -59,12 +59,12 @@ STUDIES = {
         "summaries made worse in known ways: does the score notice?",
     ),
     "dose": StudyRow(
-        "edits.dose:ShiftedPercentages",
+        "edits.percentages:ShiftedPercentages",
         ("groups", "seed"),
         "stated percentages shifted by 10 to 50 points: does the score rise with the shift?",
     ),
     "choice": StudyRow(
-        "edits.choice:MultipleChoice",
+        "edits.percentages:MultipleChoice",
         ("seed",),
         "multiple choice with a known truth: does the score follow the true distance? (takes no SOURCE)",
     ),
@@ -73,9 +73,9 @@ STUDIES = {
         ("seed",),
         "how many questions, answers and words does a stable ranking of strategies need?",
     ),
-    "judges": StudyRow("ranked.judges:JudgeAgreement", (), "do several judges agree?"),
+    "judges": StudyRow("agreement:JudgeAgreement", (), "do several judges agree?"),
     "raters": StudyRow(
-        "raters.study:HumanAgreement",
+        "agreement:HumanAgreement",
         ("ratings", "seed"),
         "does the score agree with people? (needs --ratings)",
     ),
@@ -303,7 +303,7 @@ def load(
         return make(**arguments, **{name: size for name, size in sizes.items() if size is not None})
     items = _read_items(source, options.num_answers)
     if options.ratings is not None:
-        from selfreflect.validate.raters.ratings import read_ratings
+        from selfreflect.validate.ratings import read_ratings
 
         # with all items, since ratings of items beyond the limit are no mistake
         arguments["ratings"] = read_ratings(options.ratings, items)

@@ -83,9 +83,9 @@ OVERLAP = (_competitor("rouge_l", _ROUGE_L),)
 LENGTH = (MetricInfo(name="length", better="higher", group="control", about=_LENGTH),)
 
 _FAMILIES = {
-    "masked:Masked": MASKED,
-    "information:UsableInformation": INFORMATION,
-    "likelihood:Likelihood": LIKELIHOOD,
+    "judged:Masked": MASKED,
+    "judged:UsableInformation": INFORMATION,
+    "judged:Likelihood": LIKELIHOOD,
     "asked:Rated": RATED,
     "asked:ClaimCheck": CLAIMS,
     "texts:Embedded": EMBEDDED,

@@ -14,7 +14,7 @@ from studies import HIGHER, LOWER, measured
 
 from selfreflect.errors import ConfigError
 from selfreflect.validate.base import MetricInfo, Value
-from selfreflect.validate.edits.choice import QUESTIONS, MultipleChoice, shapes
+from selfreflect.validate.edits.percentages import QUESTIONS, MultipleChoice, shapes
 from selfreflect.validate.statistics import correlation_interval, interaction
 
 

@@ -13,7 +13,7 @@ from studies import HIGHER, LOWER, measured, rows
 
 from selfreflect.grouping import group_indices
 from selfreflect.sources.items import Item
-from selfreflect.validate.edits.dose import SHIFTS, ShiftedPercentages
+from selfreflect.validate.edits.percentages import SHIFTS, ShiftedPercentages
 from selfreflect.validate.edits.statements import stated
 
 CAPITAL = Item(

@@ -19,8 +19,8 @@ from selfreflect.models.base import Completion, Refusal, Reply
 from selfreflect.render.table import Table, to_csv, to_markdown
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import MetricInfo, Undefined, Value
-from selfreflect.validate.edits.dose import ShiftedPercentages
 from selfreflect.validate.edits.interventions import BASE, OWN, QUESTION, Interventions, write_frames
+from selfreflect.validate.edits.percentages import ShiftedPercentages
 from selfreflect.validate.edits.statements import (
     DETAIL,
     FILLER,

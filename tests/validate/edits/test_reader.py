@@ -20,10 +20,9 @@ from selfreflect.models.vllm.judge import LMHead
 from selfreflect.sources.items import Item, read_items
 from selfreflect.validate.base import MetricInfo
 from selfreflect.validate.catalogue import MASKED
-from selfreflect.validate.edits.choice import QUESTIONS, MultipleChoice
-from selfreflect.validate.edits.dose import ShiftedPercentages
+from selfreflect.validate.edits.percentages import QUESTIONS, MultipleChoice, ShiftedPercentages
 from selfreflect.validate.measure import measure
-from selfreflect.validate.metrics.masked import Masked
+from selfreflect.validate.metrics.judged import Masked
 from selfreflect.validate.study import Finding
 
 with resources.as_file(resources.files("selfreflect") / "data" / "ranked_items.json") as bundled:

@@ -10,7 +10,7 @@ from selfreflect.metric.information import measure
 from selfreflect.sources.items import Item
 from selfreflect.validate.catalogue import INFORMATION
 from selfreflect.validate.metrics import information
-from selfreflect.validate.metrics.information import UsableInformation
+from selfreflect.validate.metrics.judged import UsableInformation
 
 ITEM = Item(
     id="q7",

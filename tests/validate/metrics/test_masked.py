@@ -30,7 +30,7 @@ from selfreflect.sources.items import Item
 from selfreflect.validate.base import Undefined, Value
 from selfreflect.validate.catalogue import MASKED
 from selfreflect.validate.metrics.common import GROUP
-from selfreflect.validate.metrics.masked import Masked
+from selfreflect.validate.metrics.judged import Masked
 
 NAMES = [info.name for info in MASKED]
 ITEM = Item(

@@ -9,7 +9,7 @@ from command import piped
 
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.sources.items import Item, read_items
-from selfreflect.validate.ranked.order import Pair, known_order
+from selfreflect.validate.ranked.pairs import Pair, known_order
 
 
 def item(id_: str = "a", order: tuple[tuple[str, ...], ...] = (), **summaries: str) -> Item:

@@ -13,8 +13,8 @@ from studies import rows, table
 
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import Better, Group, MetricInfo, Value, digest
-from selfreflect.validate.ranked.order import Pair, known_order
-from selfreflect.validate.ranked.padding import FILLERS, fill_up, pad_items
+from selfreflect.validate.ranked.length import FILLERS, fill_up, pad_items
+from selfreflect.validate.ranked.pairs import Pair, known_order
 from selfreflect.validate.ranked.study import RankedSets
 
 LOWER = MetricInfo(name="distance", better="lower", group="selfreflect", about="")

@@ -14,8 +14,7 @@ from selfreflect.errors import ConfigError, DataError
 from selfreflect.render.table import to_csv, to_markdown
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import Better, Group, MetricInfo, Value
-from selfreflect.validate.ranked.order import Pair
-from selfreflect.validate.ranked.results import compare_lengths, decide_pairs
+from selfreflect.validate.ranked.pairs import Pair, compare_lengths, decide_pairs
 from selfreflect.validate.ranked.study import EMPTY, QUESTION, RankedSets
 from selfreflect.validate.study import Finding
 

@@ -14,17 +14,19 @@ from selfreflect.stats import Estimate
 from selfreflect.text import counted
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.ranked.controls import EMPTY, QUESTION
-from selfreflect.validate.ranked.order import Pair, Relation, known_order
-from selfreflect.validate.ranked.padding import FILLER, filler_rows, pad_items
-from selfreflect.validate.ranked.results import (
+from selfreflect.validate.ranked.length import FILLER, filler_rows, pad_items
+from selfreflect.validate.ranked.pairs import (
     ADJUSTED_P,
     ALIKE,
     FEWEST_PAIRS,
     Lengths,
     MetricResult,
+    Pair,
+    Relation,
     compare_lengths,
     decide_pairs,
     is_clear,
+    known_order,
     paired_tests,
 )
 from selfreflect.validate.statistics import detectable_difference, detectable_rate, side_of_chance
@@ -66,7 +68,7 @@ _AGAINST_CHANCE: dict[int | None, str] = {
 
 
 class RankedSets:
-    """Items whose summaries have a known order, see :func:`selfreflect.validate.ranked.order.known_order`.
+    """Items whose summaries have a known order, see :func:`selfreflect.validate.ranked.pairs.known_order`.
 
     Args:
         controls: also measure the repeated question and an empty text as summaries of each item. The item's

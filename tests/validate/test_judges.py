@@ -6,8 +6,8 @@ import pytest
 
 from selfreflect.errors import ConfigError
 from selfreflect.sources.items import Item
+from selfreflect.validate.agreement import JudgeAgreement
 from selfreflect.validate.base import MetricInfo, Undefined, Value
-from selfreflect.validate.ranked.judges import JudgeAgreement
 from selfreflect.validate.study import Finding
 
 METRIC = MetricInfo(

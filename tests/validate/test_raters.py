@@ -18,15 +18,15 @@ from studies import table
 from selfreflect.errors import DataError
 from selfreflect.render.table import to_csv, to_markdown
 from selfreflect.sources.items import Item
-from selfreflect.validate.base import MetricInfo, Undefined, Value
-from selfreflect.validate.raters.ratings import Ratings, read_ratings, summary_orders
-from selfreflect.validate.raters.study import (
+from selfreflect.validate.agreement import (
     HumanAgreement,
     alpha_estimate,
     order_units,
     paired_units,
     rating_units,
 )
+from selfreflect.validate.base import MetricInfo, Undefined, Value
+from selfreflect.validate.ratings import Ratings, read_ratings, summary_orders
 from selfreflect.validate.statistics import kendall
 
 

@@ -14,10 +14,9 @@ from statistics import median
 import torch
 
 from selfreflect.bench.decoding import TOKENS, both_ways
-from selfreflect.models.base import Message
+from selfreflect.models.base import Message, ModelSpec
 from selfreflect.models.chat import ChatTokenizer
 from selfreflect.models.local.loading import load_causal_lm
-from selfreflect.models.spec import ModelSpec
 
 QUESTION = "Which river is the longest in Africa, and through which countries does it flow?"
 

@@ -1,12 +1,12 @@
 """Times matrix products at SmolLM2's shapes: with torch's own choice of a kernel and with
-``selfreflect.models.linear``."""
+``selfreflect.models.local.layers``."""
 
 import time
 from collections.abc import Callable
 
 import torch
 
-from selfreflect.models.linear import linear
+from selfreflect.models.local.layers import linear
 
 ROWS, HIDDEN, HEADS, FFN, VOCABULARY = 1024, 576, 192, 1536, 49152
 

@@ -15,7 +15,7 @@ from typing import Any
 from common import Rows, parser, run
 
 from selfreflect.errors import ConfigError, excerpt
-from selfreflect.models.spec import ModelSpec
+from selfreflect.models.base import ModelSpec
 from selfreflect.train import rewards
 from selfreflect.train.data import data_facts
 from selfreflect.train.presets import TrainingPreset, reinforcement_arguments

@@ -52,9 +52,9 @@ TORCH = {
     "metric.distance",
     *(f"metric.engine.{name}" for name in "engines logits decoder attention kernels arena".split()),
     *(f"metric.engine.{name}" for name in "reference native".split()),
-    *(f"models.{name}" for name in "judge smollm2 linear nli embedder".split()),
-    *(f"models.local.{name}" for name in "loading threads generator device_map weights pace".split()),
-    *(f"models.local.{name}" for name in "decode library prompts step products llama plain".split()),
+    *(f"models.{name}" for name in "check judge smollm2 nli embedder".split()),
+    *(f"models.local.{name}" for name in "loading machine generator pretrained pace".split()),
+    *(f"models.local.{name}" for name in "decode library prompts step products layers plain".split()),
     "models.vllm.judge",
     *(f"bench.{name}" for name in "schedules flops machine measure decoding random_model".split()),
 }

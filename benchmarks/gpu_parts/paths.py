@@ -36,7 +36,7 @@ from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.base import Sampling
 from selfreflect.models.judge import Judge
 from selfreflect.models.local.decode import Draw, decode
-from selfreflect.models.local.llama import is_llama
+from selfreflect.models.local.layers import is_llama
 
 ROUNDING = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 """Largest relative error of an attention output."""

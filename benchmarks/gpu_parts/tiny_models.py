@@ -10,7 +10,8 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM, AutoTokenizer
 
 from gpu_parts.setting import Setting
 from selfreflect.models.judge import Judge
-from selfreflect.models.local.loading import CausalLM, accumulate_in_float32
+from selfreflect.models.local.loading import CausalLM
+from selfreflect.models.local.pretrained import accumulate_in_float32
 from selfreflect.models.smollm2 import model_directory
 
 VOCABULARY = 512

@@ -48,5 +48,5 @@ def test_available_memory_is_the_machine_s_or_the_container_s(
     # of which a MiB is reclaimable
     (tmp_path / "memory.stat").write_text(f"anon {used}\ninactive_file {MIB}\nactive_file 5\n")
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=8000 * 1024))
-    monkeypatch.setattr("selfreflect.models.local.memory._CONTROL_GROUP", tmp_path)
+    monkeypatch.setattr("selfreflect.models.local.machine._CONTROL_GROUP", tmp_path)
     assert machine.available(CPU) == left

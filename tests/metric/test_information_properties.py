@@ -20,9 +20,9 @@ from transformers import PretrainedConfig
 
 from selfreflect.metric.engine.engines import RemoteEngine, TreeEngine, engine_for
 from selfreflect.metric.information import measure, pasted
+from selfreflect.models.base import ModelSpec
 from selfreflect.models.judge import Judge
 from selfreflect.models.local.loading import CausalLM, load_causal_lm
-from selfreflect.models.spec import ModelSpec
 from selfreflect.models.vllm.judge import LMHead
 from selfreflect.records import AnswerSet, Information, Question, Reader
 

@@ -14,9 +14,9 @@ import torch
 
 from selfreflect.metric.engine.engines import TreeEngine
 from selfreflect.metric.scorer import SelfReflect
+from selfreflect.models.base import ModelSpec
 from selfreflect.models.judge import Judge
 from selfreflect.models.local.loading import load_causal_lm
-from selfreflect.models.spec import ModelSpec
 from selfreflect.records import Score
 
 DATA = Path(__file__).parents[1] / "data"

@@ -33,8 +33,8 @@ import selfreflect.models.chat as chat_module
 from selfreflect.errors import JudgeError
 from selfreflect.metric.tasks import reference_context, summary_context
 from selfreflect.models.base import Message
+from selfreflect.models.chat import cuts_cleanly, works_between_markers
 from selfreflect.models.judge import Judge
-from selfreflect.models.markers import cuts_cleanly, works_between_markers
 from selfreflect.models.smollm2 import model_directory
 
 STRIPS = CHATML.replace("m.content", "m.content | trim | upper")

@@ -17,10 +17,9 @@ from hypothesis import strategies as st
 
 from selfreflect.config import load_config
 from selfreflect.errors import ConfigError, JudgeError
-from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling
+from selfreflect.models.base import Message, ModelSpec, Refusal, Reply, Request, Sampling, load_generator
 from selfreflect.models.function import FunctionGenerator
 from selfreflect.models.judge import Judge
-from selfreflect.models.spec import ModelSpec, load_generator
 from selfreflect.store.run import Run
 
 SAMPLING = Sampling(temperature=0.5, top_p=0.75, max_new_tokens=7)

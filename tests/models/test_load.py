@@ -8,10 +8,7 @@ import pytest
 from tiny_chat import chatml, save_lm
 
 from selfreflect.errors import BackendError, ConfigError, JudgeError
-from selfreflect.models.judge import Judge
-from selfreflect.models.local.generator import HFGenerator
-from selfreflect.models.openai.generator import OpenAIGenerator
-from selfreflect.models.spec import (
+from selfreflect.models.base import (
     GENERATORS,
     JUDGES,
     Kind,
@@ -21,6 +18,9 @@ from selfreflect.models.spec import (
     load_judge,
     load_object,
 )
+from selfreflect.models.judge import Judge
+from selfreflect.models.local.generator import HFGenerator
+from selfreflect.models.openai.generator import OpenAIGenerator
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ import tiny
 from command import run
 
 from selfreflect.errors import ConfigError, DataError, MissingExtraError
+from selfreflect.models.base import ModelSpec
 from selfreflect.models.local.loading import load_causal_lm
-from selfreflect.models.spec import ModelSpec
 from selfreflect.store.run import Run
 from selfreflect.train.presets import PRESETS, TrainingPreset, reinforcement_arguments
 from selfreflect.train.rewards import ConsistencyReward, SelfReflectReward

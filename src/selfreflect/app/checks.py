@@ -26,7 +26,7 @@ from selfreflect.app.schemas import (
 from selfreflect.app.speed import BRIEF_SHARE, Speed, Workload, without_earlier
 from selfreflect.config import Config, ExecutionOptions
 from selfreflect.errors import SelfReflectError
-from selfreflect.models.spec import ModelSpec, load_object
+from selfreflect.models.base import ModelSpec, load_object
 from selfreflect.pipeline.costs import LONG_SECONDS, MANY_COMPLETIONS, payments, sum_up
 from selfreflect.pipeline.dry_run import DryRun
 from selfreflect.pipeline.models import ConfiguredModels, ModelProvider, stage_model

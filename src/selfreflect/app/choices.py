@@ -12,8 +12,8 @@ import msgspec
 from selfreflect.app.schemas import AskBody, JudgeBody
 from selfreflect.config import Config, Price, load_config, sampling_of
 from selfreflect.errors import ConfigError, excerpt
+from selfreflect.models.base import kind_of
 from selfreflect.models.openai.endpoint import endpoint
-from selfreflect.models.spec import kind_of
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from selfreflect.app.library import Library
 from selfreflect.config import Config
 from selfreflect.errors import SelfReflectError
-from selfreflect.models.spec import kind_of
+from selfreflect.models.base import kind_of
 from selfreflect.pipeline.rough_time import ROUGH, rough_range
 from selfreflect.pipeline.tasks import ModelStage
 from selfreflect.prompts import load_prompts

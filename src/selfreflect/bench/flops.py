@@ -17,7 +17,7 @@ from torch.utils.benchmark import Timer
 
 from selfreflect.metric.engine.logits import ROWS_OF_LOGITS, ROWS_ON_GPU
 from selfreflect.metric.engine.tree import PrefixTree
-from selfreflect.models.linear import linear
+from selfreflect.models.local.layers import linear
 
 COUNTED = ("llama", "mistral", "qwen2", "qwen3")
 """Model types whose layers have exactly the matrices of :class:`Shape`."""

@@ -17,7 +17,7 @@ import torch
 
 from selfreflect.metric.engine.native import native
 from selfreflect.models.judge import Judge
-from selfreflect.models.local.memory import free_memory
+from selfreflect.models.local.machine import free_memory
 
 _RESET = Path("/proc/self/clear_refs")
 

@@ -8,11 +8,12 @@ import torch
 
 from selfreflect.bench.flops import Shape
 from selfreflect.errors import ConfigError, excerpt, nearest
+from selfreflect.models.base import Device, DType
 from selfreflect.models.judge import Judge
-from selfreflect.models.local.loading import CausalLM, accumulate_in_float32, pick_device, pick_dtype
-from selfreflect.models.local.threads import limit_threads, set_library_defaults
+from selfreflect.models.local.loading import CausalLM, pick_device, pick_dtype
+from selfreflect.models.local.machine import limit_threads, set_library_defaults
+from selfreflect.models.local.pretrained import accumulate_in_float32
 from selfreflect.models.smollm2 import model_directory
-from selfreflect.models.spec import Device, DType
 
 _WINDOW = 32768
 

@@ -20,7 +20,7 @@ import typer
 from selfreflect.cli.console import say
 from selfreflect.cli.settings import Command, Group
 from selfreflect.errors import SelfReflectError, excerpt, missing_package
-from selfreflect.models.local.threads import set_library_defaults
+from selfreflect.models.local.machine import set_library_defaults
 
 P = ParamSpec("P")
 T = TypeVar("T")

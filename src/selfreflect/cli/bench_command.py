@@ -13,7 +13,7 @@ from selfreflect.cli.console import Watcher, emit, make_folder, print_table, say
 from selfreflect.cli.items import bundled_items, load_items
 from selfreflect.cli.settings import Overrides, option, takes
 from selfreflect.errors import ConfigError
-from selfreflect.models.spec import kind_of
+from selfreflect.models.base import kind_of
 from selfreflect.pipeline.models import stage_model
 from selfreflect.records import dump_line
 from selfreflect.render.table import to_csv

@@ -169,7 +169,7 @@ class OpenModel:
     def _flags_for(self, model: str) -> Overrides:
         """Leave out the address of a server that only some of several models are on, and the revision of
         others."""
-        from selfreflect.models.spec import ModelSpec
+        from selfreflect.models.base import ModelSpec
 
         on_server = ModelSpec.of(model).kind == "openai"
         others = {"revision"} if on_server or Path(model).is_dir() else set()

@@ -15,8 +15,7 @@ from selfreflect.cli.console import say
 from selfreflect.cli.settings import Overrides, option, takes
 from selfreflect.config import Config, ServeConfig, sampling_of
 from selfreflect.errors import ConfigError
-from selfreflect.models.base import Sampling
-from selfreflect.models.spec import ModelSpec, load_generator, load_judge
+from selfreflect.models.base import ModelSpec, Sampling, load_generator, load_judge
 from selfreflect.pipeline.models import load_measures, stage_model
 from selfreflect.pipeline.progress import Quiet
 from selfreflect.prompts import load_prompts

@@ -29,8 +29,8 @@ from selfreflect.cli.console import (
 from selfreflect.cli.settings import GENERATING, JUDGING, Overrides, option, takes
 from selfreflect.config import Config, ExecutionOptions
 from selfreflect.errors import BackendError, ConfigError, excerpt
+from selfreflect.models.base import kind_of
 from selfreflect.models.openai.endpoint import endpoint
-from selfreflect.models.spec import kind_of
 from selfreflect.pipeline.experiment import Experiment, open_experiment
 from selfreflect.pipeline.progress import Quiet
 from selfreflect.pipeline.questions import NO_QUESTIONS

@@ -23,7 +23,7 @@ from selfreflect.config.sections import (
 )
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.metric.sampling.limits import Limits
-from selfreflect.models.spec import JUDGES, LOCAL_NAMES, kind_of
+from selfreflect.models.base import JUDGES, LOCAL_NAMES, kind_of
 from selfreflect.prompts import check_known, read_toml
 from selfreflect.records import STAGES, Record
 

@@ -33,8 +33,8 @@ from selfreflect.metric.prompts import (
 )
 from selfreflect.metric.sampling.limits import Limits
 from selfreflect.metric.tasks import JUDGE_TEMPERATURE
+from selfreflect.models.base import ModelSpec
 from selfreflect.models.judge import Judge
-from selfreflect.models.spec import ModelSpec
 from selfreflect.records import (
     AnswerSet,
     Failure,

@@ -31,9 +31,17 @@ from threading import Event, Lock, Thread
 from typing import Any, TypeAlias
 
 from selfreflect.errors import ConfigError, excerpt, nearest
-from selfreflect.models.base import Completion, Refusal, Reply, Request, Sample, StreamingGenerator
+from selfreflect.models.base import (
+    PREFIXES,
+    Completion,
+    ModelSpec,
+    Refusal,
+    Reply,
+    Request,
+    Sample,
+    StreamingGenerator,
+)
 from selfreflect.models.reasoning import UnclosedReasoningError, split_reasoning
-from selfreflect.models.spec import PREFIXES, ModelSpec
 from selfreflect.plugins import error_text, load_function
 
 TextFunction: TypeAlias = Callable[..., "str | Sequence[str]"]

@@ -8,11 +8,10 @@ from typing import Any
 import torch
 
 from selfreflect.errors import BackendError, JudgeError, excerpt
-from selfreflect.models.base import Message
+from selfreflect.models.base import JUDGES, Compat, Message, ModelSpec, load_object
 from selfreflect.models.chat import ChatTokenizer
-from selfreflect.models.linear import linear
+from selfreflect.models.local.layers import linear
 from selfreflect.models.local.loading import CausalLM, load_causal_lm
-from selfreflect.models.spec import JUDGES, Compat, ModelSpec, load_object
 from selfreflect.text import common_prefix
 
 LastStates = Callable[[Sequence[Sequence[int]]], torch.Tensor]
@@ -47,7 +46,7 @@ class Judge:
         Args:
             compat: ``"published"`` adds a second BOS for models that have one, as the published scorer does.
             progress: called with a line at each step that takes a while.
-            fields: of :class:`~selfreflect.models.spec.ModelSpec`, such as ``device="cpu"``.
+            fields: of :class:`~selfreflect.models.base.ModelSpec`, such as ``device="cpu"``.
 
         Raises:
             JudgeError: the model cannot be loaded, does not fit, or cannot be a judge.

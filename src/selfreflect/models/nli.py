@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from selfreflect.errors import ConfigError, excerpt
+from selfreflect.models.base import ModelSpec
 from selfreflect.models.local.loading import locate
-from selfreflect.models.local.threads import set_library_defaults
-from selfreflect.models.spec import ModelSpec
+from selfreflect.models.local.machine import set_library_defaults
 
 BATCH = 32
 """Pairs that are classified at once."""

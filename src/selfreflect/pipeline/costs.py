@@ -7,8 +7,8 @@ from ipaddress import ip_address
 from socket import inet_aton, inet_ntoa
 from typing import TYPE_CHECKING, Any
 
+from selfreflect.models.base import kind_of
 from selfreflect.models.openai.endpoint import endpoint
-from selfreflect.models.spec import kind_of
 from selfreflect.pipeline.rough_time import ROUGH, rough_duration
 from selfreflect.render.table import Cell, Column, Table
 

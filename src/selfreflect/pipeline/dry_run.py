@@ -25,8 +25,8 @@ from selfreflect.metric.information import (
 from selfreflect.metric.measures import anchors
 from selfreflect.metric.prompts import CannotScoreError, encode_each, prepare, summary_prompts
 from selfreflect.metric.tasks import reference_context, summary_context
+from selfreflect.models.base import kind_of
 from selfreflect.models.openai.endpoint import endpoint
-from selfreflect.models.spec import kind_of
 from selfreflect.pipeline.counting import (
     NOTHING,
     UNKNOWN,

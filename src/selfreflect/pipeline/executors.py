@@ -74,7 +74,7 @@ class Executors:
             return self._options.devices
         if self._options.device not in ("auto", "cuda"):
             return ()
-        from selfreflect.models.local.device_map import visible_gpus
+        from selfreflect.models.local.machine import visible_gpus
 
         return visible_gpus()
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from selfreflect.config import ExecutionOptions
-from selfreflect.models.base import Generator
-from selfreflect.models.spec import ModelSpec, load_generator, load_judge
+from selfreflect.models.base import Generator, ModelSpec, load_generator, load_judge
 from selfreflect.pipeline.progress import Progress
 
 if TYPE_CHECKING:
@@ -58,11 +57,11 @@ class ConfiguredModels:
         self._progress = progress
 
     def generator(self, stage: Literal["answers", "summaries"]) -> StageGenerator:
-        """Load the stage's generator. Raises as :func:`~selfreflect.models.spec.load_generator`."""
+        """Load the stage's generator. Raises as :func:`~selfreflect.models.base.load_generator`."""
         return load_generator(stage_model(self._config, self._options, stage), self._progress.note)
 
     def judge(self) -> Judge:
-        """Load the judge. Raises as :func:`~selfreflect.models.spec.load_judge`."""
+        """Load the judge. Raises as :func:`~selfreflect.models.base.load_judge`."""
         scores = self._config.scores
         spec = stage_model(self._config, self._options, "scores")
         compat: Any = scores.compat  # load_config has checked it

@@ -19,10 +19,11 @@ from selfreflect.models.base import (
     Reply,
     Request,
     Sampling,
+    kind_of,
+    load_object,
     seed_for,
 )
 from selfreflect.models.openai.endpoint import endpoint
-from selfreflect.models.spec import kind_of, load_object
 from selfreflect.pipeline.models import ModelProvider, stage_model
 from selfreflect.pipeline.progress import Progress
 from selfreflect.pipeline.tasks import ModelStage

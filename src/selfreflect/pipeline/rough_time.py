@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from selfreflect.errors import SelfReflectError
-from selfreflect.models.spec import ModelSpec, load_object
+from selfreflect.models.base import ModelSpec, load_object
 from selfreflect.records import SamplingCheck
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from msgspec.structs import replace
 from selfreflect.answers import draw_answers
 from selfreflect.config import ExecutionOptions
 from selfreflect.errors import SelfReflectError, rebuild_error
-from selfreflect.models.base import Generator
-from selfreflect.models.spec import Kind, kind_of
+from selfreflect.models.base import Generator, Kind, kind_of
 from selfreflect.pipeline.measuring import score_tasks
 from selfreflect.pipeline.models import ConfiguredModels, load_measures, load_stage_model
 from selfreflect.pipeline.progress import Progress, Quiet, WatchedGenerator, WorkDone

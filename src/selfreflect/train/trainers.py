@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from selfreflect.atomic import write_bytes
 from selfreflect.errors import ConfigError, DataError, MissingExtraError, StoreError, excerpt
+from selfreflect.models.base import ModelSpec
 from selfreflect.models.local.adapters import CONFIG, find_adapter
-from selfreflect.models.spec import ModelSpec
 from selfreflect.train.inputs import INPUT, RECORD, changes, read_input, training_input
 from selfreflect.train.presets import (
     TrainingPreset,
@@ -202,7 +202,7 @@ class AdapterTraining:
         """The base with its tokenizer, and the configuration of a new adapter; None if one is trained on."""
         import peft
 
-        from selfreflect.models.local.loading import read_model
+        from selfreflect.models.local.pretrained import read_model
 
         model, tokenizer = read_model(self.source, {})
         if self.adapter is not None:

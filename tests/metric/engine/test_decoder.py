@@ -10,7 +10,7 @@ from selfreflect.metric.engine.attention import TreeAttention
 from selfreflect.metric.engine.decoder import FusedDecoder, HFDecoder, tree_attention
 from selfreflect.metric.engine.engines import TreeEngine
 from selfreflect.metric.engine.tree import Prompt, build_tree
-from selfreflect.models.local.llama import is_llama
+from selfreflect.models.local.layers import is_llama
 
 FULL = {"use_sliding_window": False, "sliding_window": None, "layer_types": None}
 KNOWN = {"llama": {}, "qwen2": FULL, "qwen3": {}, "mistral": {"sliding_window": None}}

@@ -17,13 +17,13 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from selfreflect.errors import BackendError, JudgeError, MissingExtraError
+from selfreflect.models.base import ModelSpec
 from selfreflect.models.check import check_loadable
 from selfreflect.models.judge import Judge
 from selfreflect.models.local.adapters import find_adapter
-from selfreflect.models.local.llama import is_llama
+from selfreflect.models.local.layers import is_llama
 from selfreflect.models.local.loading import load_causal_lm, locate
 from selfreflect.models.smollm2 import REVISION
-from selfreflect.models.spec import ModelSpec
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,7 @@ from selfreflect.logprobs import AnswerTokens, first_token
 from selfreflect.models.base import Completion, Message, Refusal, Reply, Request, Sampling
 from selfreflect.models.chat import ChatTokenizer
 from selfreflect.models.local.decode import Draw, decode
-from selfreflect.models.local.generator import HFGenerator
+from selfreflect.models.local.generator import HFGenerator, token_texts
 from selfreflect.models.local.loading import CausalLM
 from selfreflect.models.smollm2 import REVISION
 
@@ -423,13 +423,13 @@ def test_likely_first_tokens_are_those_of_the_prediction(tmp_path: Path) -> None
     [prompt] = generator.chat.encode([generator.chat.render(request.messages)])
     [draw] = [Draw(prompt=tuple(prompt), sampling=request.sampling, seed=0, limit=4)]
     list(decode(generator.lm.model, [draw], frozenset(), pad_id=0))
-    place = first_token(reply.text, generator.chat.token_texts(draw.tokens))
+    place = first_token(reply.text, token_texts(generator.chat.tokenizer, draw.tokens))
     assert place is not None
     expected = teacher_forced(generator.lm, prompt, draw.tokens)[place].topk(5)
     likely = reply.completions[0].first_tokens
     assert reply.completions[0].logprobs is None
     assert [token.text for token in likely] == [
-        generator.chat.token_texts([int(one)])[0] or "" for one in expected.indices
+        token_texts(generator.chat.tokenizer, [int(one)])[0] or "" for one in expected.indices
     ]
     torch.testing.assert_close(
         torch.tensor([token.logprob for token in likely]), expected.values, atol=1e-4, rtol=0
@@ -444,7 +444,7 @@ def test_tokens_spell_any_text(text: str, specials: list[str]) -> None:
     chat = ChatTokenizer(chatml())
     ids = chat.tokenizer(text, add_special_tokens=False).input_ids
     ends = chat.tokenizer.convert_tokens_to_ids(specials)
-    pieces = chat.token_texts([*ids, *ends])
+    pieces = token_texts(chat.tokenizer, [*ids, *ends])
     assert "".join(piece or "" for piece in pieces) == chat.tokenizer.decode(ids, skip_special_tokens=True)
     assert pieces[len(ids) :] == [None] * len(ends)
 

@@ -20,11 +20,11 @@ from tiny_chat import byte_bpe, chatml, multimodal_config, save_config, save_lm,
 
 from selfreflect.errors import BackendError
 from selfreflect.models import smollm2 as demo
+from selfreflect.models.base import ModelSpec
 from selfreflect.models.judge import Judge
-from selfreflect.models.local import loading
+from selfreflect.models.local import pretrained
 from selfreflect.models.local.generator import HFGenerator
 from selfreflect.models.local.loading import CausalLM, load_causal_lm, pick_device, pick_dtype
-from selfreflect.models.spec import ModelSpec
 
 REMOTE_MODEL = """
 from pathlib import Path
@@ -121,7 +121,7 @@ def test_a_model_in_parts_finds_the_memory_of_an_earlier_one_free(
         held.append(any(model() is not None for model in earlier))
         return {}
 
-    monkeypatch.setattr(loading, "placement", placed)
+    monkeypatch.setattr(pretrained, "placement", placed)
     said: list[str] = []
     first = loaded(path, device="cpu", progress=said.append, device_map="auto")
     assert loaded(path, device="cpu", progress=said.append, device_map="auto") is first
@@ -328,7 +328,7 @@ CHILD = """
 import sys, time
 from selfreflect.errors import BackendError
 from selfreflect.models.local.loading import load_causal_lm
-from selfreflect.models.spec import ModelSpec
+from selfreflect.models.base import ModelSpec
 
 for revision in (None, "main"):
     print(load_causal_lm(ModelSpec("someone/tiny", revision=revision)).revision)

@@ -8,8 +8,8 @@ import pytest
 import tiny
 import transformers
 
+from selfreflect.models.base import ModelSpec
 from selfreflect.models.local.pace import guess_pace
-from selfreflect.models.spec import ModelSpec
 
 
 def test_no_weights_are_loaded_and_a_larger_model_is_slower(

@@ -21,10 +21,9 @@ from served import ask, forget, generator, only
 
 from selfreflect.errors import BackendError, SelfReflectError
 from selfreflect.logprobs import AnswerTokens
-from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling, as_done
+from selfreflect.models.base import Message, ModelSpec, Refusal, Reply, Request, Sampling, as_done
 from selfreflect.models.openai.client import LARGEST_RESPONSE, RetryPolicy, retry_after
 from selfreflect.models.openai.generator import OpenAIGenerator
-from selfreflect.models.spec import ModelSpec
 
 
 @pytest.fixture(autouse=True)

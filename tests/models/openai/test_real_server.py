@@ -12,10 +12,9 @@ from command import run
 from real_server import address, sampling_model, transformers_serve
 from serving import Server
 
-from selfreflect.models.base import Message, Reply, Request, Sampling
+from selfreflect.models.base import Message, ModelSpec, Reply, Request, Sampling
 from selfreflect.models.local.generator import HFGenerator
 from selfreflect.models.openai.generator import OpenAIGenerator
-from selfreflect.models.spec import ModelSpec
 from selfreflect.store.run import Run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

@@ -14,9 +14,8 @@ from command import run, written
 from serving import vllm_server
 
 from selfreflect.logprobs import AnswerTokens
-from selfreflect.models.base import Message, Reply, Request, Sampling
+from selfreflect.models.base import Message, ModelSpec, Reply, Request, Sampling, load_generator
 from selfreflect.models.local.generator import HFGenerator
-from selfreflect.models.spec import ModelSpec, load_generator
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
 
@@ -145,7 +144,7 @@ def test_a_judge_in_process(items, expected, environment):
 GENERATE = """
 import json
 from selfreflect.models.base import Message, Request, Sampling
-from selfreflect.models.spec import ModelSpec
+from selfreflect.models.base import ModelSpec
 from selfreflect.models.vllm.engine import VLLMGenerator
 
 

@@ -20,10 +20,10 @@ from selfreflect.errors import ConfigError, JudgeError
 from selfreflect.metric.engine.engines import RemoteEngine
 from selfreflect.metric.engine.tree import build_tree
 from selfreflect.metric.scorer import SelfReflect
+from selfreflect.models.base import ModelSpec
 from selfreflect.models.judge import Judge
 from selfreflect.models.openai.client import RetryPolicy
 from selfreflect.models.openai.endpoint import endpoint
-from selfreflect.models.spec import ModelSpec
 from selfreflect.models.vllm.judge import load_lm_head, precision
 from selfreflect.models.vllm.server import PoolingServer
 from selfreflect.pipeline.models import ConfiguredModels

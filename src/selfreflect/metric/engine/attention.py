@@ -21,9 +21,9 @@ from selfreflect.metric.engine.kernels import (
     attend_in_blocks,
     attend_in_prefix,
     cut_blocks,
-    on_device,
 )
 from selfreflect.metric.engine.packing import PackedBatch
+from selfreflect.models.local.layers import on_device
 
 BLOCK = 64
 """Tree nodes that share one look at their ancestors, in torch."""

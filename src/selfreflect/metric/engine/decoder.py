@@ -9,11 +9,9 @@ from typing import Any, Protocol
 import torch
 
 from selfreflect.metric.engine.attention import TreeAttention
-from selfreflect.metric.engine.kernels import Extras, on_device
+from selfreflect.metric.engine.kernels import Extras
 from selfreflect.metric.engine.packing import PackedBatch
-from selfreflect.models.linear import add_linear, linear
-from selfreflect.models.local.device_map import input_device
-from selfreflect.models.local.llama import rms_norm
+from selfreflect.models.local.layers import add_linear, input_device, linear, on_device, rms_norm
 
 Rotary = tuple[torch.Tensor, torch.Tensor]
 """Cosines, (rows, 1, D), and sines, (rows, 1, D / 2), of each row's angles."""

@@ -14,8 +14,7 @@ from selfreflect.metric.engine.decoder import Decoder, FusedDecoder, HFDecoder
 from selfreflect.metric.engine.logits import Head
 from selfreflect.metric.engine.packing import pack
 from selfreflect.metric.engine.tree import Ints, PrefixTree, Prompt, build_tree
-from selfreflect.models.local.device_map import input_device, output_device
-from selfreflect.models.local.llama import is_llama, windowed
+from selfreflect.models.local.layers import input_device, is_llama, output_device, windowed
 
 if TYPE_CHECKING:
     from selfreflect.models.judge import Judge, LastStates

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 
 from selfreflect.metric.engine.packing import PackedBatch
+from selfreflect.models.local.layers import on_device
 
 KeyValue = tuple[torch.Tensor, torch.Tensor]
 
@@ -60,15 +60,6 @@ class Blocks:
     """``visible`` as an additive mask for G stacked query heads: shape (B, 1, R * G, K)."""
     contexts: Mapping[int, slice]
     """The blocks of each context."""
-
-
-def on_device(numbers: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
-    """Copy an array to a device. To a GPU it goes from pinned memory, from where the copy is queued like any
-    other work; for a copy from ordinary memory the host would wait until the GPU has nothing left to do."""
-    values = torch.from_numpy(numbers)
-    if device.type == "cuda":
-        return values.pin_memory().to(device, non_blocking=True)
-    return values.to(device)
 
 
 def cut_blocks(

@@ -14,8 +14,8 @@ import numpy.typing as npt
 import torch
 
 from selfreflect.metric.distance import Formula, total_variation
-from selfreflect.metric.engine.kernels import on_device
 from selfreflect.metric.engine.tree import Ints
+from selfreflect.models.local.layers import on_device
 
 Floats = npt.NDArray[np.float64]
 

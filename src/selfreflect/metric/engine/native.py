@@ -19,7 +19,7 @@ import torch
 from selfreflect.metric.engine.kernels import KeyValue
 from selfreflect.metric.engine.packing import Neighbours, PackedBatch
 from selfreflect.metric.engine.tree import Ints
-from selfreflect.models.local.compiled import load_compiled
+from selfreflect.models.local.machine import load_compiled
 
 SOURCE = Path(__file__).with_name("tree_attention.c")
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from selfreflect.models.base import Sampling
-from selfreflect.models.local.device_map import input_device
+from selfreflect.models.local.layers import input_device
 from selfreflect.models.local.prompts import PromptStates, left_padded, positions
 from selfreflect.models.local.step import FusedSequences, serves
 

@@ -17,13 +17,13 @@ from selfreflect.logprobs import (
     first_token,
     likely_tokens,
 )
-from selfreflect.models.base import Refusal, Reply, Request, Sample, StreamingGenerator
+from selfreflect.models.base import Completion, ModelSpec, Refusal, Reply, Request, Sample, StreamingGenerator
 from selfreflect.models.chat import ChatTokenizer, ends_in_trace, fewest_tokens
 from selfreflect.models.local.decode import Draw, decode
 from selfreflect.models.local.loading import CausalLM, load_causal_lm
 from selfreflect.models.local.prompts import PromptStates
 from selfreflect.models.local.step import why_slow
-from selfreflect.models.spec import ModelSpec
+from selfreflect.models.reasoning import UnclosedReasoningError, split_reasoning
 
 
 class TokenGenerator(StreamingGenerator):
@@ -118,7 +118,7 @@ class TokenGenerator(StreamingGenerator):
     def _sample(self, draw: Draw, request: Request, rendered: str) -> Sample:
         """The completion that a draw has become, at its place in the reply."""
         in_trace = ends_in_trace(rendered)
-        completion = self.chat.completion(draw.tokens, in_trace=in_trace, stopped=draw.stopped)
+        completion = _completion(self.chat.tokenizer, draw.tokens, in_trace=in_trace, stopped=draw.stopped)
         if request.logprobs:
             completion = replace(completion, logprobs=self._answer_tokens(completion.text, draw))
         if request.first_tokens:
@@ -131,19 +131,57 @@ class TokenGenerator(StreamingGenerator):
             return "not_returned"
         logprobs = [one.logprob for one in likelihoods]
         divergences = [one.divergence for one in likelihoods]
-        return answer_tokens(answer, self.chat.token_texts(draw.tokens), logprobs, divergences)
+        return answer_tokens(answer, token_texts(self.chat.tokenizer, draw.tokens), logprobs, divergences)
 
     def _first_tokens(self, text: str, draw: Draw) -> tuple[LikelyToken, ...]:
         """The likeliest tokens where the text begins."""
-        place = first_token(text, self.chat.token_texts(draw.tokens))
+        place = first_token(text, token_texts(self.chat.tokenizer, draw.tokens))
         likelihoods = draw.likelihoods or []
         if place is None or place >= len(likelihoods):
             return ()
         tokens = []
         for token, logprob in likelihoods[place].likeliest:
-            [piece] = self.chat.token_texts([token])
+            [piece] = token_texts(self.chat.tokenizer, [token])
             tokens.append((piece or "", logprob))
         return likely_tokens(tokens)
+
+
+def _completion(tokenizer: Any, tokens: Sequence[int], *, in_trace: bool, stopped: bool) -> Completion:
+    """What the model generated, without reasoning trace and special tokens. ``in_trace``: the prompt ends
+    inside a trace. ``stopped``: the model ended by itself."""
+    raw = tokenizer.decode(tokens, skip_special_tokens=False)
+    try:
+        visible = split_reasoning(raw, in_trace).visible
+    except UnclosedReasoningError:
+        return Completion(text="", finish="unclosed_reasoning", tokens=len(tokens))
+    if visible == raw.strip():
+        visible = tokenizer.decode(tokens, skip_special_tokens=True)
+    else:
+        # some models write their reasoning tags as special tokens, which must be there to find the trace
+        for token in tokenizer.added_tokens_decoder.values():
+            if token.special:
+                visible = visible.replace(token.content, "")
+    return Completion(text=visible.strip(), finish="stop" if stopped else "length", tokens=len(tokens))
+
+
+def token_texts(tokenizer: Any, tokens: Sequence[int]) -> list[str | None]:
+    """The text that each generated token adds to those before it; None for a special token, which has no
+    text. Of several tokens that are one character together, the last one has it, and the others are
+    empty."""
+    texts: list[str | None] = []
+    start = stop = 0  # text is known up to `stop`; `start` is one step before it
+    for end in range(1, len(tokens) + 1):
+        # Some tokenizers leave out the space before the first token of a text, so there is one before it.
+        before = tokenizer.decode(tokens[start:stop], skip_special_tokens=True)
+        text = tokenizer.decode(tokens[start:end], skip_special_tokens=True)
+        if text == before:
+            texts.append(None)
+        elif text.endswith("\ufffd") and end < len(tokens):
+            texts.append("")
+        else:
+            texts.append(text[len(before) :])
+            start, stop = stop, end
+    return texts
 
 
 class _Completions:
@@ -194,7 +232,7 @@ class HFGenerator(TokenGenerator):
 
         Args:
             progress: called with a line at each step that takes a while.
-            fields: of :class:`~selfreflect.models.spec.ModelSpec`, such as ``device="cpu"``.
+            fields: of :class:`~selfreflect.models.base.ModelSpec`, such as ``device="cpu"``.
 
         Raises:
             BackendError: the model cannot be loaded.

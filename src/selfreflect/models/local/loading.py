@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import torch
 
 from selfreflect.errors import BackendError, MissingExtraError, excerpt, nearest
-from selfreflect.models.local.device_map import check_placement, placement
-from selfreflect.models.local.llama import check_rotary
-from selfreflect.models.local.threads import limit_threads, set_library_defaults
+from selfreflect.models.base import DEVICES, LOCAL_NAMES, Device, DType, ModelSpec
+from selfreflect.models.local.machine import limit_threads, set_library_defaults
 from selfreflect.models.smollm2 import REVISION, model_directory
-from selfreflect.models.spec import DEVICES, LOCAL_NAMES, Device, DType, ModelSpec
 
 if TYPE_CHECKING:
     from selfreflect.models.local.adapters import PeftAdapter
@@ -230,66 +228,24 @@ def load_causal_lm(
 def _load(source: ModelSource, last_change: int, device_map: Literal["auto"] | None, plain: bool) -> CausalLM:
     """``last_change`` makes a directory that was written again another key; ``plain``: no transformers."""
     if plain:
-        from selfreflect.models.local.plain import read_plain_model
-        from selfreflect.models.local.plain_tokenizer import PlainTokenizer
+        from selfreflect.models.local.plain import PlainTokenizer, read_plain_model
 
         folder = Path(source.path)
         # another version of transformers may have written these files in another layout, which it reads
         with source.explain_errors(), suppress(AttributeError, KeyError, OSError, TypeError):
             return CausalLM.of(read_plain_model(folder).eval(), PlainTokenizer(folder), source)
+    from selfreflect.models.local import pretrained
+
     if device_map is not None:
         # An earlier model that only this cache holds may fill the GPUs whose free memory is counted next.
         _load.cache_clear()
         gc.collect()
         torch.cuda.empty_cache()
-    parts = placement(device_map, source.device)
-    model, tokenizer = read_model(source, parts)
+    parts = pretrained.placement(device_map, source.device)
+    model, tokenizer = pretrained.read_model(source, parts)
     if not parts:
         model = model.to(source.device)
     return CausalLM.of(model.eval(), tokenizer, source)
-
-
-def read_model(source: ModelSource, parts: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Read a model, with its adapter merged, and its tokenizer.
-
-    Args:
-        parts: options of ``from_pretrained`` that spread it over devices.
-
-    Raises:
-        BackendError: weights are missing, or cannot be loaded.
-    """
-    import transformers
-
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
-    accumulate_in_float32(source.device)
-    with source.explain_errors():
-        tokenizer = source.tokenizer()
-        model, report = source.architecture().from_pretrained(
-            source.path,
-            dtype=source.dtype,
-            use_safetensors=True,
-            output_loading_info=True,
-            **source.options,
-            **parts,
-        )
-        # transformers would go on with random numbers in their place
-        if missing := sorted(report["missing_keys"]):
-            raise ValueError(
-                f"its weights lack {len(missing)} tensors of this architecture, such as {missing[0]}"
-            )
-        check_rotary(model)
-        check_placement(source.name, model)
-        if source.adapter is not None:
-            model = source.adapter.merge(model)
-    return model, tokenizer
-
-
-def accumulate_in_float32(device: str) -> None:
-    """Torch's default lets cuBLAS add up parts of a sum in half precision."""
-    if device.startswith("cuda"):
-        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
-        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
 
 
 def _last_change(source: str) -> int:

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import torch
 
+from selfreflect.models.base import ModelSpec
 from selfreflect.models.local.loading import EMBEDDED, ModelSource, locate, pick_device, pick_dtype
-from selfreflect.models.local.threads import limit_threads
+from selfreflect.models.local.machine import limit_threads
 from selfreflect.models.smollm2 import WEIGHTS
-from selfreflect.models.spec import ModelSpec
 
 _SIDE = 4096
 """Rows and columns of the matrix that is timed. In float32 it has 64 MB, more than most caches hold."""

@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from selfreflect.models.local.compiled import load_compiled
-from selfreflect.models.local.memory import free_memory
+from selfreflect.models.local.machine import free_memory, load_compiled
 
 SOURCE = Path(__file__).with_name("decode.c")
 

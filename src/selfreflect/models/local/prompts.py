@@ -10,7 +10,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from selfreflect.models.local.llama import run_layers
+from selfreflect.models.local.layers import run_layers
 from selfreflect.text import common_prefix
 
 SHORTEST = 32

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 
-from selfreflect.models.local.llama import is_at_home, is_llama, rms_norm
+from selfreflect.models.local.layers import is_at_home, is_llama, rms_norm
 from selfreflect.models.local.products import Product, step_library
 
 MODELS = frozenset(("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"))

@@ -1,5 +1,5 @@
 /* Vectors as wide as this machine's registers, and the exponential function of all their lanes. For the C
-   files that compiled.py compiles. */
+   files that machine.py compiles. */
 
 #include <stdint.h>
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from selfreflect.errors import BackendError, ConfigError, excerpt
 from selfreflect.logprobs import WHY, NoLogprobs
-from selfreflect.models.base import Refusal, Reply, Request, Sample, StreamingGenerator
+from selfreflect.models.base import ModelSpec, Refusal, Reply, Request, Sample, StreamingGenerator
 from selfreflect.models.openai.client import Connection, RetryPolicy, ServerClient, together
 from selfreflect.models.openai.endpoint import Endpoint, endpoint
 from selfreflect.models.openai.protocol import (
@@ -18,7 +18,6 @@ from selfreflect.models.openai.protocol import (
     ParsedResponse,
     parse_response,
 )
-from selfreflect.models.spec import ModelSpec
 
 if TYPE_CHECKING:
     import httpx2

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from selfreflect.errors import BackendError, JudgeError, MissingExtraError, excerpt
+from selfreflect.models.base import ModelSpec
 from selfreflect.models.local.decode import Draw, TokenLikelihood
 from selfreflect.models.local.generator import TokenGenerator
 from selfreflect.models.local.loading import ModelSource, locate
-from selfreflect.models.spec import ModelSpec
 
 if TYPE_CHECKING:
     from selfreflect.models.vllm.judge import Floats

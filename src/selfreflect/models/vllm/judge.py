@@ -17,11 +17,12 @@ import numpy.typing as npt
 import torch
 
 from selfreflect.errors import JudgeError, excerpt
+from selfreflect.models.base import Compat, DType, ModelSpec
 from selfreflect.models.judge import Judge
-from selfreflect.models.local.loading import CausalLM, ModelSource, accumulate_in_float32, locate
-from selfreflect.models.local.threads import limit_threads, set_library_defaults
+from selfreflect.models.local.loading import CausalLM, ModelSource, locate
+from selfreflect.models.local.machine import limit_threads, set_library_defaults
+from selfreflect.models.local.pretrained import accumulate_in_float32
 from selfreflect.models.openai.endpoint import endpoint
-from selfreflect.models.spec import Compat, DType, ModelSpec
 
 if TYPE_CHECKING:
     from selfreflect.models.vllm.engine import PoolingLLM

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.metric.inputs import checked_number
 from selfreflect.metric.sampling.limits import Limits
-from selfreflect.models.spec import ModelSpec
+from selfreflect.models.base import ModelSpec
 from selfreflect.records import AnswerSet, Failure, Question, Summary, halves, question_id
 from selfreflect.train.presets import Scaling
 from selfreflect.train.rewards.base import BatchColumns, Outcome, Reward, Unrewarded
@@ -43,7 +43,7 @@ class JudgeReward(Reward):
         limits: how much of each question to measure, such as ``Limits.parse(20_000)``; a race is refused,
             because it measures summaries of one question on different words.
         cache: a directory that keeps what the judge predicts after the conditioning answers.
-        model: of :class:`~selfreflect.models.spec.ModelSpec`, such as ``device="cuda:1"`` or ``base_url=``.
+        model: of :class:`~selfreflect.models.base.ModelSpec`, such as ``device="cuda:1"`` or ``base_url=``.
 
     Raises:
         ConfigError: a setting makes no sense.

@@ -7,8 +7,17 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
-from selfreflect.models.base import Generator, Message, Refusal, Reply, Request, Sampling, as_done, seed_for
-from selfreflect.models.spec import ModelSpec
+from selfreflect.models.base import (
+    Generator,
+    Message,
+    ModelSpec,
+    Refusal,
+    Reply,
+    Request,
+    Sampling,
+    as_done,
+    seed_for,
+)
 from selfreflect.records import dump_line
 from selfreflect.store.journal import Journal
 from selfreflect.store.replies import ModelReplies

@@ -1,16 +1,85 @@
-"""The Llama family, whose layers this package runs itself: which decoders belong to it, their norm, and a
-pass over whole prompts."""
+"""What this package computes with a model's weights itself: products, norms, passes of the Llama family.
+
+Products of float32 on a CPU go to oneDNN. torch would call MKL, which uses the widest vectors on Intel's
+processors only; with oneDNN, products took half the time on an AMD Zen 5 (``benchmarks/products.py``). They
+differ by rounding alone. The choice depends on the build of torch, never on a timing, so that scores can be
+repeated.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 
 DECODERS = frozenset(("LlamaModel", "MistralModel", "Qwen2Model", "Qwen3Model"))
 _HOMES = ("transformers.models.", "selfreflect.models.local.plain")
+
+
+def input_device(module: Any) -> Any:
+    """The device for the token ids of a model or decoder: that of its first weights."""
+    return next(module.parameters()).device
+
+
+def output_device(model: Any) -> Any:
+    """The device for final hidden states: that of the vocabulary projection."""
+    return model.get_output_embeddings().weight.device
+
+
+def on_device(numbers: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
+    """Copy an array to a device. To a GPU it goes from pinned memory, from where the copy is queued like any
+    other work; for a copy from ordinary memory the host would wait until the GPU has nothing left to do."""
+    values = torch.from_numpy(numbers)
+    if device.type == "cuda":
+        return values.pin_memory().to(device, non_blocking=True)
+    return values.to(device)
+
+
+def linear(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, *, silu: bool = False
+) -> torch.Tensor:
+    """``x @ weight.T + bias``, as :func:`torch.nn.functional.linear` but for rounding; without gradients.
+
+    Shapes are x (rows, inner), weight (outer, inner), bias (outer,), and the result's (rows, outer). ``silu``
+    applies SiLU to it, in the same kernel if possible.
+    """
+    product: torch.Tensor
+    if len(x) and _use_onednn(x, weight):
+        activation = "swish" if silu else "none"
+        product = torch.ops.mkldnn._linear_pointwise(x, weight, bias, activation, [], "")
+        return product
+    product = F.linear(x, weight, bias)
+    return F.silu(product, inplace=True) if silu else product
+
+
+def add_linear(
+    total: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+) -> None:
+    """``total += linear(x, weight, bias)``, in one kernel where that is faster."""
+    if _use_onednn(x, weight):
+        total += linear(x, weight, bias)
+        return
+    total.addmm_(x, weight.t())
+    if bias is not None:
+        total += bias
+
+
+def _use_onednn(x: torch.Tensor, weight: torch.Tensor) -> bool:
+    for tensor in (x, weight):
+        if tensor.device.type != "cpu" or tensor.dtype != torch.float32:
+            return False
+        if tensor.requires_grad and torch.is_grad_enabled():
+            return False
+    return _has_onednn()
+
+
+@cache
+def _has_onednn() -> bool:
+    return torch._C._has_mkldnn and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
 def is_at_home(cls: type) -> bool:
@@ -29,21 +98,6 @@ def is_llama(decoder: Any) -> bool:
         if name.endswith("_proj") and type(module) is not torch.nn.Linear:
             return False
     return decoder.config.hidden_act == "silu" and not windowed(decoder.config)
-
-
-def check_rotary(model: Any) -> None:
-    """Raise ValueError where a configuration turns a part of each head only, which the layers of this family
-    cannot: their first pass would fail."""
-    decoder: Any = getattr(model, "model", None)
-    frequencies = getattr(getattr(decoder, "rotary_emb", None), "inv_freq", None)
-    if type(decoder).__name__ not in DECODERS or frequencies is None or not len(decoder.layers):
-        return
-    size = decoder.layers[0].self_attn.head_dim
-    if 2 * len(frequencies) != size:
-        raise ValueError(
-            f"its rotary embedding turns {2 * len(frequencies)} of the {size} numbers of a head, and this "
-            "architecture needs all; remove partial_rotary_factor from config.json, or correct head_dim"
-        )
 
 
 def windowed(config: Any) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from selfreflect.models.local.threads import usable_threads
+from selfreflect.models.local.machine import usable_threads
 
 
 def machine(root: Path, cores: int = 4, threads_per_core: int = 1, quota: str = "max 100000") -> Path:
@@ -102,7 +102,7 @@ def in_a_fresh_process(code: str, **environment: str) -> str:
 
 LIMIT = """
 import os, torch
-from selfreflect.models.local.threads import limit_threads
+from selfreflect.models.local.machine import limit_threads
 for said, before in ((None, 64), ("3", 64), ("3", 2)):
     os.environ.update({"OMP_NUM_THREADS": said} if said else {})
     torch.set_num_threads(before)
@@ -122,7 +122,7 @@ def test_torch_gets_the_threads_that_are_usable_or_said_and_a_lower_number_of_th
 NAMES = ("OMP_WAIT_POLICY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
 DEFAULTS = f"""
 import os
-from selfreflect.models.local.threads import set_library_defaults
+from selfreflect.models.local.machine import set_library_defaults
 set_library_defaults()
 print(*map(os.environ.get, {NAMES}))
 """

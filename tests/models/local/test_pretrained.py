@@ -24,13 +24,12 @@ from selfreflect.metric.engine.decoder import FusedDecoder, HFDecoder
 from selfreflect.metric.engine.engines import RotaryLimitEngine, SequenceEngine, TreeEngine
 from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
 from selfreflect.metric.scorer import SelfReflect
-from selfreflect.models.base import Message, Reply, Request, Sampling
+from selfreflect.models.base import Message, ModelSpec, Reply, Request, Sampling
 from selfreflect.models.judge import Judge
-from selfreflect.models.local import loading
-from selfreflect.models.local.device_map import check_placement, placement
+from selfreflect.models.local import pretrained
 from selfreflect.models.local.generator import HFGenerator
 from selfreflect.models.local.loading import CausalLM, load_causal_lm
-from selfreflect.models.spec import ModelSpec
+from selfreflect.models.local.pretrained import check_placement, placement
 from selfreflect.records import Score
 
 LAYERS = 4
@@ -243,8 +242,8 @@ def test_a_generator_on_several_devices_draws_the_same_texts(
 def test_it_is_told_where_the_parts_are(saved: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     """With main memory and disk as the devices."""
     places = {**dict.fromkeys(parts(), "cpu"), "model.norm": "disk"}
-    monkeypatch.setattr(loading, "placement", lambda *_: {"device_map": places})
-    monkeypatch.setattr(loading, "check_placement", lambda *_: None)
+    monkeypatch.setattr(pretrained, "placement", lambda *_: {"device_map": places})
+    monkeypatch.setattr(pretrained, "check_placement", lambda *_: None)
     told = list[str]()
     load_causal_lm(ModelSpec(saved("llama"), device="cpu", device_map="auto"), told.append)
     assert told[0] == "the model is spread over the devices cpu, disk"

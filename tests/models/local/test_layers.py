@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfreflect.models import linear as products
-from selfreflect.models.linear import add_linear, linear
+from selfreflect.models.local import layers
+from selfreflect.models.local.layers import add_linear, linear
 
 
 def made(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -62,14 +62,14 @@ def test_gradients_are_not_lost() -> None:
     platform.machine() != "x86_64" or sys.platform != "linux", reason="other builds of torch may lack oneDNN"
 )
 def test_the_pinned_torch_has_the_fast_products() -> None:
-    assert products._has_onednn()
+    assert layers._has_onednn()
 
 
 def test_a_torch_without_onednn_multiplies_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     x, weight, total = made(5, 8), made(3, 8, seed=1), made(5, 3, seed=2)
     with torch.inference_mode():
         ours = linear(x, weight)
-        monkeypatch.setattr(products, "_has_onednn", lambda: False)
+        monkeypatch.setattr(layers, "_has_onednn", lambda: False)
         torch.testing.assert_close(linear(x, weight), ours)
         added = total.clone()
         add_linear(added, x, weight)
@@ -80,8 +80,9 @@ def test_ever_new_numbers_of_rows_do_not_fill_the_memory() -> None:
     """A kernel is compiled for each of them, and a thousand kept ones would be half a gigabyte."""
     code = (
         "import torch\n"  # by a program that knows nothing of this package yet
-        "from selfreflect.models.linear import linear\nfrom selfreflect.bench.machine import allocated\n"
-        "from selfreflect.models.local.threads import set_library_defaults; set_library_defaults()\n"
+        "from selfreflect.models.local.layers import linear\n"
+        "from selfreflect.bench.machine import allocated\n"
+        "from selfreflect.models.local.machine import set_library_defaults; set_library_defaults()\n"
         "torch.set_num_threads(1)\n"
         "x, weight = torch.randn(1024, 576), torch.randn(1536, 576)\n"
         "def kept(rows): [linear(x[:n], weight) for n in rows]; return allocated(torch.device('cpu'))\n"

@@ -1,0 +1,153 @@
+"""What this machine has for a model: CPU threads, memory, GPUs, a C compiler. Imports torch on use."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import shlex
+import sys
+from collections.abc import Callable, Set
+from pathlib import Path
+from typing import TypeVar
+
+from selfreflect.errors import excerpt
+
+FLAGS = ("-std=c11", "-O3", "-march=native", "-ffp-contract=fast", "-fPIC", "-fopenmp")
+"""With plain c11 GCC would not fuse a multiplication and an addition into one instruction."""
+TIMEOUT = 60
+"""Seconds that a compiler may take."""
+
+Library = TypeVar("Library")
+
+_CONTROL_GROUP = Path("/sys/fs/cgroup")
+
+
+def set_library_defaults() -> None:
+    """Set environment variables for OpenMP and oneDNN that the user has not set. OpenMP reads its own when
+    torch is imported, oneDNN at the first product."""
+    if "torch" not in sys.modules:
+        # Idle OpenMP threads spin by default, so two busy processes starve each other of their cores.
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # oneDNN compiles a kernel for every shape of a product, and both it and torch keep the last 1,024 of
+    # them. Passes have ever new numbers of rows, so memory would grow by some 20 MB with every question, up
+    # to hundreds. A pass asks for a dozen shapes in each layer.
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
+    os.environ.setdefault("LRU_CACHE_CAPACITY", "64")
+
+
+def limit_threads() -> int:
+    """Lower torch's number of threads to :func:`usable_threads`; a lower one stays. Return the number."""
+    import torch
+
+    threads = min(torch.get_num_threads(), usable_threads())
+    torch.set_num_threads(threads)
+    return threads
+
+
+def usable_threads(root: Path = Path("/"), allowed: Set[int] | None = None) -> int:
+    """``OMP_NUM_THREADS``, else the physical cores of the process's affinity, or fewer if its CPU quota pays
+    for fewer: OpenMP threads meet at a barrier after every operation, and one without a core holds up all.
+    ``root`` is where ``sys`` is, ``allowed`` the CPU numbers of the affinity."""
+    explicit = os.environ.get("OMP_NUM_THREADS", "").strip()
+    if explicit.isdecimal() and int(explicit) > 0:
+        return int(explicit)
+    cores = _cores(root, _affinity() if allowed is None else allowed)
+    # A fraction of a core is used too: a quota stops all threads at once, so that none waits for another.
+    return math.ceil(min(cores, _quota(root)))
+
+
+def _affinity() -> Set[int]:
+    try:
+        return os.sched_getaffinity(0)
+    except AttributeError:  # neither macOS nor Windows has it
+        return set(range(os.cpu_count() or 1))
+
+
+def _cores(root: Path, cpus: Set[int]) -> int:
+    """Physical cores behind ``cpus``: two hyperthreads of one core share its arithmetic units."""
+    siblings = set()
+    for cpu in cpus:
+        path = root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
+        try:
+            siblings.add(path.read_text("utf-8"))
+        except OSError:
+            return len(cpus)
+    return len(siblings)
+
+
+def _quota(root: Path) -> float:
+    """CPU quota of this container, in cores: cgroups of version 2 show a container its own group as root."""
+    try:
+        quota, period = (root / "sys/fs/cgroup/cpu.max").read_text("utf-8").split()
+        return int(quota) / int(period)
+    except (OSError, ValueError):  # no such file, or no limit: "max"
+        return math.inf
+
+
+def free_memory() -> int:
+    """Bytes that are still free in the machine, and within the container's limit."""
+    import psutil
+
+    free = int(psutil.virtual_memory().available)
+    try:
+        limit = int((_CONTROL_GROUP / "memory.max").read_text("ascii"))
+        usage = int((_CONTROL_GROUP / "memory.current").read_text("ascii"))
+        statistics = (_CONTROL_GROUP / "memory.stat").read_text("ascii")
+    except (OSError, ValueError):  # no control group, or no limit: "max"
+        return free
+    cached = re.search(r"^inactive_file (\d+)$", statistics, re.MULTILINE)
+    reclaimable = int(cached[1]) if cached else 0
+    return max(0, min(free, limit - usage + reclaimable))
+
+
+def visible_gpus() -> tuple[str, ...]:
+    """``cuda:0``, ``cuda:1``, …: what ``CUDA_VISIBLE_DEVICES`` leaves of the machine's GPUs."""
+    import torch
+
+    return tuple(f"cuda:{index}" for index in range(torch.cuda.device_count()))
+
+
+def load_compiled(source: Path, load: Callable[[Path], Library]) -> Library | str:
+    """Compile a C file, in less than a second, and load it from the path that ``load`` gets; or say why there
+    is no library. It needs GCC on Linux; ``SELFREFLECT_NATIVE=0`` switches it off."""
+    import subprocess
+    import tempfile
+
+    if os.environ.get("SELFREFLECT_NATIVE") == "0":
+        return "SELFREFLECT_NATIVE is 0"
+    if sys.platform != "linux":
+        return f"it is not built on {sys.platform}"
+    try:
+        # a loaded library no longer needs its file
+        with tempfile.TemporaryDirectory(prefix="selfreflect-", ignore_cleanup_errors=True) as scratch:
+            path = _compile(source, Path(scratch))
+            try:
+                return load(path)
+            except (OSError, AttributeError) as error:
+                return (
+                    "the compiled library cannot be loaded; set TMPDIR to a directory that may hold "
+                    f"programs, or let CC name a GCC that works here ({error})"
+                )
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+        reason = excerpt(str(error.stderr or error).strip(), 300)
+        return f"the C compiler failed; let CC name a GCC that works here ({reason})"
+    except (OSError, ValueError) as error:
+        return f"the library cannot be compiled; install gcc, or let CC name one ({error})"
+
+
+def _compile(source: Path, folder: Path) -> Path:
+    import shutil
+    import subprocess
+
+    compiler = shlex.split(os.environ.get("CC", "")) or [shutil.which("gcc") or "cc"]
+    objects = folder / "library.o"
+    target = folder / "library.so"
+    steps: tuple[list[str | Path], list[str | Path]] = (
+        [*compiler, *FLAGS, "-c", source, "-o", objects],
+        # without OpenMP's library: torch brings one, and a second would bring a second set of threads
+        [*compiler, "-shared", objects, "-o", target, "-lm"],
+    )
+    for command in steps:
+        subprocess.run(command, check=True, capture_output=True, text=True, errors="replace", timeout=TIMEOUT)
+    return target

@@ -50,7 +50,7 @@ stands for."""
 
 
 def read_rows(source: str | Path) -> list[Row]:
-    return parse_rows(read_content(source))
+    return parse_rows(read_content(source, PARSERS))
 
 
 def save(folder: Path, name: str, data: str | bytes) -> Path:

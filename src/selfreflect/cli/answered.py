@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Struct
 
-from selfreflect.cli.console import ReadingProgress, say
-from selfreflect.cli.items import assigned_columns, say_notes, source_name
+from selfreflect.cli.console import ReadingProgress, say, say_notes
 from selfreflect.cli.settings import option
 from selfreflect.config import Flag
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.pipeline.answered import GOLD, run_questions
+from selfreflect.sources.columns import assigned_columns
 from selfreflect.text import name_list
 from selfreflect.uncertainty.question import AnsweredQuestion, has_gold
 
@@ -78,7 +78,7 @@ def read_questions(
 
     columns = assigned_columns(column)
     if source == "-" or not Path(source).is_dir():
-        progress = ReadingProgress(source_name(source))
+        progress = ReadingProgress(source)
         file = read_answered_questions(source, gold, columns=columns, progress=progress)
         questions = file.questions
         say_notes(file.notes)

@@ -12,7 +12,6 @@ from rich.text import Text
 
 from selfreflect.cli import settings as o
 from selfreflect.cli.console import Watcher, emit, exit_with, say, stdout
-from selfreflect.cli.items import bundled_items
 from selfreflect.cli.report_command import write_page
 from selfreflect.cli.score_command import information_fields, item_run
 from selfreflect.cli.settings import Overrides, argument, option, takes
@@ -25,7 +24,7 @@ from selfreflect.records import STAGES, Question, question_id
 from selfreflect.render.text import printable
 from selfreflect.report.run_records import RunRecords
 from selfreflect.sources.files import read_text
-from selfreflect.sources.items import Item
+from selfreflect.sources.items import Item, bundled_items
 
 DEMO: dict[str, dict[str, Any]] = {
     "questions": {"source": "demo"},

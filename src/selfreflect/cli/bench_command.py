@@ -9,15 +9,23 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from selfreflect.cli import settings as o
-from selfreflect.cli.console import Watcher, emit, make_folder, print_table, say, write_file
-from selfreflect.cli.items import bundled_items, load_items
+from selfreflect.cli.console import (
+    ReadingProgress,
+    Watcher,
+    emit,
+    make_folder,
+    print_table,
+    say,
+    say_notes,
+    write_file,
+)
 from selfreflect.cli.settings import Overrides, option, takes
 from selfreflect.errors import ConfigError
 from selfreflect.models.base import kind_of
 from selfreflect.pipeline.models import stage_model
 from selfreflect.records import dump_line
 from selfreflect.render.table import to_csv
-from selfreflect.sources.items import Item
+from selfreflect.sources.items import Item, bundled_items, read_item_file
 
 if TYPE_CHECKING:
     from selfreflect.bench.result import Result
@@ -117,9 +125,14 @@ def _judge(random_model: str | None, config: Config, options: ExecutionOptions, 
 
 
 def _items(source: str | None, limit: int | None, num_answers: int | None) -> list[Item]:
-    if source is not None:
-        return load_items(source, limit, num_answers)
-    return bundled_items("bench_items", limit=limit, num_answers=num_answers)
+    if source is None:
+        return bundled_items("bench_items", limit=limit, num_answers=num_answers)
+    progress = ReadingProgress(source)
+    file = read_item_file(
+        source, limit=limit, num_answers=num_answers, need_summaries=True, progress=progress
+    )
+    say_notes(file.notes)
+    return file.items
 
 
 def _show(result: Result, json: bool) -> None:

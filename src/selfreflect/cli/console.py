@@ -23,6 +23,7 @@ from selfreflect.pipeline.progress import StageProgress, WorkDone, duration
 from selfreflect.records import Question, dump_line
 from selfreflect.render.table import Table, to_rich
 from selfreflect.render.text import one_line, printable, printable_json
+from selfreflect.sources.files import source_name
 from selfreflect.text import counted
 
 if TYPE_CHECKING:
@@ -46,6 +47,12 @@ stdout = _Console(highlight=False)
 def say(text: str) -> None:
     """Print a line to stderr. Text of models and files cannot act as markup or terminal control."""
     stderr.print(Text(printable(text)), soft_wrap=True)
+
+
+def say_notes(notes: Sequence[str]) -> None:
+    """Print what a user should know of a file."""
+    for note in notes:
+        say(one_line(f"note: {note}."))
 
 
 def emit(value: Any) -> None:
@@ -159,8 +166,8 @@ def make_folder(path: Path) -> None:
 class ReadingProgress:
     """Says now and then how much of a file is read, if that takes long."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, source: str) -> None:
+        self._name = source_name(source)
         self._start = self._said = monotonic()
 
     def __call__(self, share: float) -> None:

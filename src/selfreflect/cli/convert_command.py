@@ -8,14 +8,22 @@ from pathlib import Path
 from rich.text import Text
 
 from selfreflect.cli import settings as o
-from selfreflect.cli.console import print_table, refuse_source, say, stdout, write_file
-from selfreflect.cli.items import load_item_file, say_notes
+from selfreflect.cli.console import (
+    ReadingProgress,
+    print_table,
+    refuse_source,
+    say,
+    say_notes,
+    stdout,
+    write_file,
+)
 from selfreflect.cli.settings import argument, option
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.records import dump_line
 from selfreflect.render.table import Column, Table
 from selfreflect.render.text import one_line, printable
-from selfreflect.sources.items import Item, ItemFile, to_plain
+from selfreflect.sources.columns import answer_separator, assigned_columns
+from selfreflect.sources.items import Item, ItemFile, read_item_file, to_plain
 from selfreflect.text import counted
 
 
@@ -41,7 +49,14 @@ def convert_command(
         if output.exists() and not overwrite:
             raise DataError(f"{output} is already there. Use another name, or --overwrite")
         refuse_source("--output", output, file)
-    items = load_item_file(file, limit, num_answers, column, split)
+    items = read_item_file(
+        file,
+        limit=limit,
+        num_answers=num_answers,
+        columns=assigned_columns(column),
+        separator=answer_separator(split),
+        progress=ReadingProgress(file),
+    )
     _show(items)
     if output is None:
         say("Write this as JSONL with: --output items.jsonl")

@@ -12,15 +12,23 @@ from pathlib import Path
 from msgspec import to_builtins
 
 from selfreflect.cli import settings as o
-from selfreflect.cli.console import exit_with, refuse_run_directory, say, say_next_step, write_folder
-from selfreflect.cli.items import load_item_file, say_notes
+from selfreflect.cli.console import (
+    ReadingProgress,
+    exit_with,
+    refuse_run_directory,
+    say,
+    say_next_step,
+    say_notes,
+    write_folder,
+)
 from selfreflect.cli.settings import argument, option
 from selfreflect.config import Config
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.pipeline.records import records_by_judge, run_items
 from selfreflect.pipeline.settings import scoring_label, scoring_name
 from selfreflect.records import AnswerSet, Question, Score, Summary, dump_line
-from selfreflect.sources.items import to_plain
+from selfreflect.sources.columns import answer_separator, assigned_columns
+from selfreflect.sources.items import read_item_file, to_plain
 from selfreflect.sources.published import published_files, read_published
 from selfreflect.store.merge import JoinedScoring, merge_runs
 from selfreflect.store.run import Run
@@ -75,7 +83,14 @@ def import_command(
     if items is None:
         _add(out, chain(*read_published(*published)))
         return
-    file = load_item_file(items, limit, num_answers, column, split)
+    file = read_item_file(
+        items,
+        limit=limit,
+        num_answers=num_answers,
+        columns=assigned_columns(column),
+        separator=answer_separator(split),
+        progress=ReadingProgress(items),
+    )
     say_notes(file.notes)
     _add(out, chain.from_iterable(item.records for item in file.items))
 

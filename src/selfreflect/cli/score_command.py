@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import to_builtins
 
 from selfreflect.cli import settings as o
-from selfreflect.cli.console import Watcher, emit, exit_with, say
-from selfreflect.cli.items import load_items, source_name
+from selfreflect.cli.console import ReadingProgress, Watcher, emit, exit_with, say, say_notes
 from selfreflect.cli.settings import JUDGING, Overrides, option, takes
 from selfreflect.config import Config
 from selfreflect.errors import ConfigError
@@ -20,7 +19,9 @@ from selfreflect.pipeline.measuring import measuring_task, score_tasks
 from selfreflect.pipeline.models import ConfiguredModels, load_measures
 from selfreflect.records import Controls, Failure, Information, Score
 from selfreflect.report.run_records import RunRecords, records_in_memory
-from selfreflect.sources.items import Item
+from selfreflect.sources.columns import answer_separator, assigned_columns
+from selfreflect.sources.files import source_name
+from selfreflect.sources.items import Item, read_item_file
 
 if TYPE_CHECKING:
     from selfreflect.metric.measures import Measured
@@ -78,14 +79,23 @@ def score_command(
         check_tracker(log)
     if overrides.section("execution").get("executor", "local") != "local":
         raise ConfigError("--executor and --ray-address belong to --out DIR")
-    records = load_items(items, limit, num_answers, column, split)
+    file = read_item_file(
+        items,
+        limit=limit,
+        num_answers=num_answers,
+        columns=assigned_columns(column),
+        separator=answer_separator(split),
+        need_summaries=True,
+        progress=ReadingProgress(items),
+    )
+    say_notes(file.notes)
     if dry_run:
         from selfreflect.cli.costs import show_costs
         from selfreflect.pipeline.dry_run import dry_run_items
 
-        show_costs(dry_run_items(records, overrides.config(), overrides.execution, Watcher()), json)
+        show_costs(dry_run_items(file.items, overrides.config(), overrides.execution, Watcher()), json)
         return
-    _score(records, source_name(items), overrides, words=words, log=log, json=json)
+    _score(file.items, source_name(items), overrides, words=words, log=log, json=json)
 
 
 def _score(

@@ -15,15 +15,14 @@ from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from selfreflect.cli import settings as o
-from selfreflect.cli.console import emit, print_table, say
-from selfreflect.cli.items import bundled_items, load_items
+from selfreflect.cli.console import ReadingProgress, emit, print_table, say, say_notes
 from selfreflect.cli.settings import Overrides, argument, option, takes
 from selfreflect.config import POSITIVE, SEED, Flag, flags_of
 from selfreflect.errors import BackendError, ConfigError, DataError, excerpt, nearest
 from selfreflect.models.base import Generator
 from selfreflect.pipeline.records import run_items
 from selfreflect.render.table import Column, Table
-from selfreflect.sources.items import Item
+from selfreflect.sources.items import Item, bundled_items, read_item_file
 from selfreflect.store.run import Run
 from selfreflect.text import name_list
 from selfreflect.validate.catalogue import METRICS
@@ -318,7 +317,10 @@ def _read_items(source: str, num_answers: int | None) -> list[Item]:
     if source == "bundled":
         return bundled_items("ranked_items", num_answers=num_answers)
     if not Path(source).is_dir():
-        return load_items(source, num_answers=num_answers)
+        progress = ReadingProgress(source)
+        file = read_item_file(source, num_answers=num_answers, need_summaries=True, progress=progress)
+        say_notes(file.notes)
+        return file.items
     run = Run.load(Path(source))
     items = []
     for item in run_items(run):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 
+from selfreflect.errors import ConfigError
 from selfreflect.records import Scalar
+from selfreflect.sources.files import Row
 
 QUESTION_COLUMNS = ("question", "problem", "prompt", "query", "input", "instruction", "text")
 GOLD_COLUMNS = ("answer", "answers", "gold")
@@ -16,6 +18,8 @@ CONTEXT_COLUMN = "context"
 ID_COLUMNS = ("question_id", "qid", "id")
 MASKED_OUT = ("masked_out_task_answers", "masked_out")
 CONDITIONING = ("conditioning_answers", "conditioning")
+TOKEN_COLUMNS = ("logprobs", "tokens", "self_certainty")
+"""What may be known of the tokens of each answer."""
 
 ROLES = ("question", "answer", "summary", "context", "id")
 """What a user can assign a column to."""
@@ -141,6 +145,46 @@ def item_columns(names: Iterable[str], assigned: Mapping[str, str]) -> ItemColum
         named_summaries=tuple(by_name.items()),
         others=others,
     )
+
+
+def assigned_columns(pairs: Sequence[str] | None) -> dict[str, str]:
+    """Columns by role, from pairs such as ``answer=text`` or ``answers=A1..A6``.
+
+    Raises:
+        ConfigError: one is no pair, or a role has two columns.
+    """
+    assigned: dict[str, str] = {}
+    for pair in pairs or ():
+        role, equals, name = pair.partition("=")
+        if not equals:
+            raise ConfigError(f"--column {pair}: write ROLE=NAME, as in --column answer=text")
+        role = "answer" if role == "answers" else role
+        if role in assigned:
+            several = " (several with one answer each: --column answer=A1..A6)"
+            raise ConfigError(
+                f"--column names two columns for {role}: {assigned[role]} and {name}. Keep one"
+                f"{several if role == 'answer' else ''}"
+            )
+        assigned[role] = name
+    return assigned
+
+
+def answer_separator(split: str | None) -> str:
+    """The text of --split, in which ``\\n`` and ``\\t`` stand for a line end and a tab."""
+    if split == "":
+        raise ConfigError("--split is empty: write what separates the answers, as in --split ';'")
+    return (split or "").replace("\\n", "\n").replace("\\t", "\t")
+
+
+def columns_with_lists(rows: Sequence[Row]) -> set[str]:
+    """Which of ``TOKEN_COLUMNS`` hold lists; others with such a name hold something else, such as a count."""
+    names = set()
+    for row in rows:
+        for name in TOKEN_COLUMNS:
+            value = row.fields.get(name)
+            if isinstance(value, list) or (isinstance(value, str) and value.lstrip().startswith("[")):
+                names.add(name)
+    return names
 
 
 def column_range(span: str, names: Collection[str]) -> tuple[str, ...]:

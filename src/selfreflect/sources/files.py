@@ -105,6 +105,11 @@ class RowIds:
                 return id_
 
 
+def source_name(source: str) -> str:
+    """A file, or standard input for ``-``, as people call it."""
+    return "standard input" if source == "-" else Path(source).name
+
+
 class Content(NamedTuple):
     """The bytes of one source."""
 
@@ -123,29 +128,11 @@ def read_content(source: str | Path, suffixes: Collection[str] | None = None) ->
     """Read a file, or standard input for ``"-"``.
 
     Args:
-        suffixes: those that the file may have; by default those of :data:`PARSERS`.
+        suffixes: those that the file may have, such as :data:`PARSERS`; by default any.
 
     Raises:
         DataError: the source cannot be read, is empty, or is of an unsupported type.
     """
-    return _read(source, PARSERS if suffixes is None else suffixes)
-
-
-def read_text(source: str | Path) -> str:
-    """Read a text, without white space around it, from a file of any suffix or from standard input (``"-"``).
-
-    Raises:
-        DataError: the source cannot be read, is blank, or is not UTF-8.
-    """
-    content = _read(source)
-    text = _decode(content).strip()
-    if not text:
-        raise DataError(f"{content.name} is blank")
-    return text
-
-
-def _read(source: str | Path, suffixes: Collection[str] | None = None) -> Content:
-    """Read a source that is not empty. Without ``suffixes`` a file may have any."""
     if str(source) == "-":
         data = sys.stdin.buffer.read()
         content = Content("standard input", _guess_suffix(data), data)
@@ -154,6 +141,19 @@ def _read(source: str | Path, suffixes: Collection[str] | None = None) -> Conten
     if not content.data or content.data.isspace():
         raise DataError(f"{content.name} is empty")
     return content
+
+
+def read_text(source: str | Path) -> str:
+    """Read a text, without white space around it, from a file of any suffix or from standard input (``"-"``).
+
+    Raises:
+        DataError: the source cannot be read, is blank, or is not UTF-8.
+    """
+    content = read_content(source)
+    text = _decode(content).strip()
+    if not text:
+        raise DataError(f"{content.name} is blank")
+    return text
 
 
 def _read_file(path: Path, suffixes: Collection[str] | None) -> Content:

@@ -35,11 +35,13 @@ from selfreflect.sources.files import (
     read_content,
     type_name,
 )
-from selfreflect.sources.logs import read_log
 
 Texts = tuple[str, ...]
 
 SUFFIXES = tuple(suffix for suffix in (*PARSERS, ".eval") if suffix != ".txt")
+
+_LOG_MARKS = (b'"resps"', b'"status"')
+"""Keys of which every log in JSON has one near its beginning."""
 
 
 class RowFile(NamedTuple):
@@ -70,9 +72,12 @@ def read_row_file(source: str | Path, progress: Callable[[float], None] | None =
     content = read_content(source, SUFFIXES)
     if content.suffix == ".txt":
         content = content._replace(suffix=".csv")  # from standard input, where CSV has no mark
-    log = read_log(content)
-    if log is not None:
-        return RowFile(content.name, log.layout, log.rows, tuple(log.notes), cells=False, is_log=True)
+    if content.suffix == ".eval" or any(mark in content.data[:1_000_000] for mark in _LOG_MARKS):
+        from selfreflect.sources.logs import read_log
+
+        log = read_log(content)
+        if log is not None:
+            return RowFile(content.name, log.layout, log.rows, tuple(log.notes), cells=False, is_log=True)
     rows = parse_rows(content, progress)
     layout = content.suffix.removeprefix(".").upper()
     return RowFile(content.name, layout, rows, (), cells=content.suffix in (".csv", ".tsv"), is_log=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from importlib import resources
 from itertools import chain
 from pathlib import Path
 from statistics import median
@@ -14,10 +15,9 @@ from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.logprobs import TokenValues, stored_values
 from selfreflect.records import AnswerSet, Question, Record, Scalar, Summary, halves, question_id
 from selfreflect.render.text import one_line
-from selfreflect.sources.columns import CONDITIONING, MASKED_OUT
+from selfreflect.sources.columns import CONDITIONING, MASKED_OUT, columns_with_lists
 from selfreflect.sources.files import RowIds, listed
 from selfreflect.sources.item_rows import ItemRow, Reading, item_rows, read_row_file
-from selfreflect.sources.token_columns import columns_with_lists, token_values
 from selfreflect.text import counted
 
 SEPARATORS = ("\n", ";", "|")
@@ -150,6 +150,7 @@ def read_item_file(
     num_answers: int | None = None,
     columns: Mapping[str, str] | None = None,
     separator: str = "",
+    need_summaries: bool = False,
     progress: Callable[[float], None] | None = None,
 ) -> ItemFile:
     """Read questions with answers and maybe summaries from JSON, JSONL, CSV, parquet, a log of inspect_ai or
@@ -164,10 +165,12 @@ def read_item_file(
         num_answers: keep only the first answers of each half.
         columns: columns by role, one of :data:`~selfreflect.sources.columns.ROLES`, whose names say nothing.
         separator: what separates the answers in a text that holds several, such as ``";"``.
+        need_summaries: leave out questions without a summary; a note counts them.
         progress: called now and then with the share that is read.
 
     Raises:
-        DataError: the file or a record in it is malformed, or no question in it has two answers.
+        DataError: the file or a record in it is malformed, or no question in it has two answers, or the
+            summary that it needs.
         ConfigError: ``limit`` or ``num_answers`` is below 1, or ``columns`` does not fit the file.
         MissingExtraError: parquet or a compressed log without pyarrow.
     """
@@ -179,12 +182,8 @@ def read_item_file(
     reading = Reading(columns or {}, cells=file.cells, separator=separator, reserved=reserved)
     rows = item_rows(file.rows, reading, progress and (lambda share: progress(0.5 + share / 2)))
     ids = RowIds()
-    problems: list[str] = []
-    items = []
-    for row in rows:
-        values, problem = _known_tokens(row, reserved)
-        problems += [problem] if problem else []
-        items.append(_item(row, ids, num_answers, values))
+    values, problems = _known_tokens(rows, reserved)
+    items = [_item(row, ids, num_answers, known) for row, known in zip(rows, values, strict=True)]
     layout = file.layout
     if any(row.one_answer for row in rows):
         layout += ", one row per answer"
@@ -193,8 +192,11 @@ def read_item_file(
     notes = [*file.notes, *_notes(rows, items, file.name)]
     if problems:
         notes.append(f"log-probabilities of {counted(len(problems), 'question')} left out: {problems[0]}")
+    items = items[:limit]
+    if need_summaries:
+        items = _with_summaries(items, file.name, notes)
     roles = _column_roles(rows) | dict.fromkeys(sorted(reserved), "of the tokens of each answer")
-    return ItemFile(file.name, layout, items[:limit], roles, notes)
+    return ItemFile(file.name, layout, items, roles, notes)
 
 
 def read_items(source: str | Path, *, limit: int | None = None, num_answers: int | None = None) -> list[Item]:
@@ -203,26 +205,13 @@ def read_items(source: str | Path, *, limit: int | None = None, num_answers: int
     Raises:
         DataError: as there, or no item has a summary.
     """
-    return with_summaries(read_item_file(source, limit=limit, num_answers=num_answers))
+    return read_item_file(source, limit=limit, num_answers=num_answers, need_summaries=True).items
 
 
-def with_summaries(file: ItemFile) -> list[Item]:
-    """The items that have a summary; a note counts the others.
-
-    Raises:
-        DataError: there are none.
-    """
-    items = [item for item in file.items if item.summaries]
-    if not items:
-        raise DataError(
-            f"{file.name} holds answers and no summaries, so there is nothing to score. Add a column "
-            "'summary', or name the one that holds them with --column summary=NAME, or let a model write "
-            "them: selfreflect import --items FILE --out DIR, then selfreflect summarize --out DIR"
-        )
-    without = len(file.items) - len(items)
-    if without:
-        file.notes.append(f"{counted(without, 'question')} without a summary left out")
-    return items
+def bundled_items(name: str, *, limit: int | None = None, num_answers: int | None = None) -> list[Item]:
+    """Read items that come with the package."""
+    with resources.as_file(resources.files("selfreflect") / "data" / f"{name}.json") as path:
+        return read_items(path, limit=limit, num_answers=num_answers)
 
 
 def to_plain(item: Item) -> dict[str, Any]:
@@ -245,12 +234,35 @@ def to_plain(item: Item) -> dict[str, Any]:
     return fields
 
 
-def _known_tokens(row: ItemRow, columns: Collection[str]) -> tuple[TokenValues, str]:
-    """What the row says of its answers' tokens; nothing, and why, where that cannot be."""
-    try:
-        return token_values(row, list(chain.from_iterable(row.halves)), columns), ""
-    except DataError as error:
-        return TokenValues(), str(error)
+def _known_tokens(rows: Sequence[ItemRow], columns: Collection[str]) -> tuple[list[TokenValues], list[str]]:
+    """What rows say of their answers' tokens; nothing where that cannot be, and why."""
+    if not columns:
+        return [TokenValues()] * len(rows), []
+    from selfreflect.sources.token_columns import token_values
+
+    values: list[TokenValues] = []
+    problems: list[str] = []
+    for row in rows:
+        try:
+            values.append(token_values(row, list(chain.from_iterable(row.halves)), columns))
+        except DataError as error:
+            values.append(TokenValues())
+            problems.append(str(error))
+    return values, problems
+
+
+def _with_summaries(items: Sequence[Item], name: str, notes: list[str]) -> list[Item]:
+    """The items that have a summary; ``notes`` gets one that counts the others."""
+    scorable = [item for item in items if item.summaries]
+    if not scorable:
+        raise DataError(
+            f"{name} holds answers and no summaries, so there is nothing to score. Add a column "
+            "'summary', or name the one that holds them with --column summary=NAME, or let a model write "
+            "them: selfreflect import --items FILE --out DIR, then selfreflect summarize --out DIR"
+        )
+    if len(scorable) < len(items):
+        notes.append(f"{counted(len(items) - len(scorable), 'question')} without a summary left out")
+    return scorable
 
 
 def _item(row: ItemRow, ids: RowIds, num_answers: int | None, values: TokenValues) -> Item:

@@ -214,7 +214,7 @@ def _bundled_table(name: str, columns: Columns) -> RowTable:
 
 
 def _file_table(source: str, question_column: str | None, context_column: str | None) -> RowTable:
-    content = read_content(source)
+    content = read_content(source, PARSERS)
     rows = parse_rows(content)
     names: dict[str, None] = {}
     for row in rows:

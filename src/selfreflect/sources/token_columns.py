@@ -7,27 +7,15 @@ from typing import Any
 
 from selfreflect.errors import excerpt
 from selfreflect.logprobs import UNKNOWN_LOGPROB, Logprobs, Tokens, TokenValues
+from selfreflect.sources.columns import TOKEN_COLUMNS
 from selfreflect.sources.files import Row, is_text_list, type_name
 from selfreflect.sources.item_rows import ItemRow, list_in
-
-TOKEN_COLUMNS = ("logprobs", "tokens", "self_certainty")
 
 _EXTRA_TOKENS = 2
 """Tokens without text, such as the end of a text, that an answer may have."""
 
 _LARGEST = 1e300
 _LARGEST_DIVERGENCE = 1e9
-
-
-def columns_with_lists(rows: Sequence[Row]) -> set[str]:
-    """Which of ``TOKEN_COLUMNS`` hold lists; others with such a name hold something else, such as a count."""
-    names = set()
-    for row in rows:
-        for name in TOKEN_COLUMNS:
-            value = row.fields.get(name)
-            if isinstance(value, list) or (isinstance(value, str) and value.lstrip().startswith("[")):
-                names.add(name)
-    return names
 
 
 def token_values(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from selfreflect.errors import DataError, excerpt
-from selfreflect.sources.files import Row, parse_rows, read_content
+from selfreflect.sources.files import PARSERS, Row, parse_rows, read_content
 from selfreflect.text import counted
 
 Method = Literal["sft", "dpo", "grpo"]
@@ -78,7 +78,7 @@ def _rows(file: Path) -> list[Row]:
     """The rows of a file, none of an empty one."""
     if file.is_file() and not file.stat().st_size:
         return []
-    return parse_rows(read_content(file))
+    return parse_rows(read_content(file, PARSERS))
 
 
 def _is_conversation(value: Any) -> bool:

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from selfreflect.errors import excerpt
-from selfreflect.sources.columns import item_columns
+from selfreflect.sources.columns import TOKEN_COLUMNS, item_columns
 from selfreflect.sources.files import Row, RowIds, field_names, is_text_list, listed, type_name
 from selfreflect.sources.item_rows import ItemRow, Reading, item_rows, read_row_file
 from selfreflect.sources.items import separated_cell
-from selfreflect.sources.token_columns import TOKEN_COLUMNS, field_list, field_value, token_values
+from selfreflect.sources.token_columns import field_list, field_value, token_values
 from selfreflect.stats import defined
 from selfreflect.uncertainty.question import AnsweredQuestion, has_gold
 

@@ -9,7 +9,7 @@ from itertools import combinations
 from pathlib import Path
 
 from selfreflect.errors import DataError, excerpt
-from selfreflect.sources.files import Row, listed, parse_rows, read_content
+from selfreflect.sources.files import PARSERS, Row, listed, parse_rows, read_content
 from selfreflect.sources.items import Item
 
 RATING, PREFERENCES, TIE = "rating", ("preferred", "preference"), "tie"
@@ -62,7 +62,7 @@ def read_ratings(source: str | Path, items: Sequence[Item]) -> Ratings:
         DataError: the file is no such CSV, names items or summaries that ``items`` do not have, repeats a
             rating, or has none.
     """
-    content = read_content(source)
+    content = read_content(source, PARSERS)
     if content.suffix != ".csv":
         raise DataError(f"{content.name}: ratings come as CSV (.csv)")
     rows = parse_rows(content)

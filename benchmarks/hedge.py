@@ -30,7 +30,7 @@ from selfreflect.models.local.generator import HFGenerator
 from selfreflect.pipeline.records import run_records
 from selfreflect.prompts import load_prompts
 from selfreflect.records import Question, Summary, question_id
-from selfreflect.report.measures import INFORMATION, control_values
+from selfreflect.report.results import INFORMATION, control_values
 from selfreflect.stats import clear_sign, mean_interval, paired_difference, rank_correlation
 from selfreflect.store.run import Run
 from selfreflect.train.data import read_rows

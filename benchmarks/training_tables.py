@@ -12,7 +12,7 @@ from typing import Any
 
 from selfreflect.grouping import normal_form
 from selfreflect.pipeline.records import run_records
-from selfreflect.report.measures import INFORMATION, Values, control_values
+from selfreflect.report.results import INFORMATION, Values, control_values
 from selfreflect.report.run_records import RunRecords
 from selfreflect.stats import Estimate, clear_sign
 from selfreflect.store.run import Run

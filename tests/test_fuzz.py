@@ -27,24 +27,23 @@ from selfreflect.models.openai.protocol import MOST_TOKENS, APIError, error_text
 from selfreflect.pipeline.records import records_by_judge, run_items
 from selfreflect.pipeline.settings import settings_of
 from selfreflect.prompts import load_prompts
-from selfreflect.render.table import to_csv, to_markdown
 from selfreflect.report.breakdown import breakdown
 from selfreflect.report.comparison import comparisons, contenders
 from selfreflect.report.dataset import dataset_files
-from selfreflect.report.failures import failure_table
-from selfreflect.report.headline import findings
 from selfreflect.report.length import length_audit, length_table
-from selfreflect.report.overview import overview
+from selfreflect.report.overview import failure_table, overview
 from selfreflect.report.page.view import question_view
 from selfreflect.report.paste_curve import paste_table, run_curve
 from selfreflect.report.question_table import question_table
 from selfreflect.report.run_records import RunRecords
+from selfreflect.report.sentences import findings
 from selfreflect.serve.chat import read_chat
 from selfreflect.sources.files import PARSERS
 from selfreflect.sources.items import read_item_file
 from selfreflect.sources.published import read_published
 from selfreflect.sources.questions import load_questions
 from selfreflect.store.run import Run
+from selfreflect.table import to_csv, to_markdown
 from selfreflect.uncertainty.calibrator_file import read_calibrator
 from selfreflect.uncertainty.reading import read_answered_questions
 

@@ -19,8 +19,8 @@ import selfreflect
 
 ROOT = Path(selfreflect.__file__).parent
 LAYERS = (
-    ("errors", "logprobs", "stats", "text", "atomic"),
-    ("cache_directory", "grouping", "plugins", "render"),
+    ("atomic", "errors", "grouping", "logprobs", "stats", "text"),
+    ("plots", "plugins", "table"),
     ("records", "web"),
     ("models",),
     ("prompts", "sources"),
@@ -187,7 +187,7 @@ def test_there_are_no_cycles_between_modules() -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["errors", "stats", "metric.distance", "text", "atomic", "grouping", "render.text", "models.reasoning"],
+    ["errors", "stats", "metric.distance", "text", "atomic", "grouping", "models.reasoning"],
 )
 def test_the_ground_stands_on_nothing(module: str) -> None:
     assert ours(module) == set()
@@ -227,7 +227,7 @@ def test_nothing_imports_the_command_line() -> None:
 
 
 def test_reports_run_no_model() -> None:
-    allowed = ("errors", "logprobs", "records", "stats", "text", "grouping", "render", "store.trim")
+    allowed = ("errors", "logprobs", "records", "stats", "text", "grouping", "table", "plots", "store.trim")
     assert {target for target in ours("report") if not under(target, *allowed)} == set()
 
 

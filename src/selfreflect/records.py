@@ -15,9 +15,8 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
 import msgspec
 from msgspec import Meta
 
-from selfreflect.grouping import group_indices
 from selfreflect.logprobs import AnswerTokens, NoLogprobs
-from selfreflect.render.display import html_table, one_liner, shaded_words
+from selfreflect.text import html_table, one_liner, shaded_words
 
 SCHEMA_VERSION = 1
 """Increases when a field changes its meaning; a run directory with another version is refused."""
@@ -166,6 +165,8 @@ class AnswerSet(_Shown, frozen=True, kw_only=True):
         return self.masked_out + self.conditioning
 
     def _shown_fields(self) -> Iterator[tuple[str, object]]:
+        from selfreflect.grouping import group_indices
+
         answers = self.answers
         groups = group_indices(answers)
         yield "answers", len(answers)

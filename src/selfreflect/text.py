@@ -1,10 +1,12 @@
-"""Helpers for strings and token sequences that several stages share."""
+"""Strings: words for messages and prompts, untrusted text made safe to show, and how records look."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
@@ -13,6 +15,29 @@ PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 _CREDENTIALS = re.compile(r"(?<=://)[^/?#\s]*@")
+
+# zero-width joiners and non-joiners are part of ordinary spelling and of emoji
+_KEPT = {"\n", "\t", "\u200c", "\u200d"}
+
+# An underscore between letters or digits is never emphasis, and names like chain_of_thought should stay
+# readable.
+_MARKDOWN = re.compile(r"[\\`*\[\]|~$#]|(?<![^\W_])_|_(?![^\W_])|(?<=www)\.|:(?=//)", re.IGNORECASE)
+_MARKDOWN_START = re.compile(r"\A(\d*)([+.)-])(?=[\s-]|\Z)")  # a list item or a rule
+_ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+
+_FORMULA = re.compile(r"\A(?=[\t\r\n])|(?:\A|(?<=[;\t\r\n]))(?=(?:[^\S\t\r\n]|\")*[=+\-@＝＋－＠])")
+"""Where a cell of a spreadsheet begins that would run: at the start of the text, and after a semicolon or
+tab, at which some spreadsheets cut a line. They read quotation marks otherwise, too: a line feed between ours
+begins a row, and a quotation mark in the text may open a cell. Of several such places in a row the last one
+will do, so that a search takes time in proportion to the text."""
+
+Fields = Iterable[tuple[str, object]]
+
+_FIELD_LENGTH = 60
+"""Characters of a field that a Python session shows."""
+
+_SHADED_WORDS = 200
+"""Words that a notebook shows."""
 
 
 def normalise_question(text: str) -> str:
@@ -89,3 +114,92 @@ def common_prefix(a: Sequence[object], b: Sequence[object]) -> int:
         if a[index] != b[index]:
             return index
     return shorter
+
+
+def printable(text: str) -> str:
+    """Escape, as in ``\\x1b``, everything that could control a terminal or hide from the reader.
+
+    These are control characters (hence ANSI sequences), bidirectional overrides and other invisible format
+    characters, and lone surrogates, which cannot be encoded. Line ends and tabs stay; ``\\r\\n`` becomes
+    ``\\n``.
+    """
+    if text.isprintable():
+        return text
+    return "".join(map(_visible, text.replace("\r\n", "\n")))
+
+
+def printable_json(line: str) -> str:
+    """Escape in a line of JSON what :func:`printable` escapes, as JSON does, so that its values stay."""
+    if line.isprintable():
+        return line
+    return "".join(one if printable(one) == one else json.dumps(one)[1:-1] for one in line)
+
+
+def one_line(text: str, limit: int | None = None) -> str:
+    """Make text :func:`printable`, collapse whitespace to single spaces, and cut it at ``limit``."""
+    line = " ".join(printable(text).split())
+    if limit is not None and len(line) > limit:
+        return line[: limit - 1] + "…"
+    return line
+
+
+def markdown_text(text: str) -> str:
+    """Escape text so that Markdown (CommonMark with GitHub's tables) shows it literally, with ``<br>`` for
+    line ends.
+
+    The result is safe in a table cell, and at the start of a paragraph or list item.
+    """
+    escaped = _MARKDOWN.sub(r"\\\g<0>", printable(text).strip().translate(_ENTITIES))
+    return _MARKDOWN_START.sub(r"\1\\\2", escaped).replace("\n", "<br>").replace("\t", " ")
+
+
+def spreadsheet_text(text: str) -> str:
+    """Make text :func:`printable`, with an apostrophe before what a spreadsheet would run as a formula."""
+    return printable(_FORMULA.sub("'", text))
+
+
+def _visible(character: str) -> str:
+    if character.isprintable() or character in _KEPT or unicodedata.category(character) == "Zs":
+        return character
+    code = ord(character)
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    if code < 0x10000:
+        return f"\\u{code:04x}"
+    return f"\\U{code:08x}"
+
+
+def one_liner(name: str, fields: Fields) -> str:
+    """Write a record as ``Score(value=0.0954, stderr=0.0025)``; fields that are None are left out."""
+    parts = [f"{field}={_brief(value)}" for field, value in fields if value is not None]
+    return f"{name}({', '.join(parts)})"
+
+
+def html_table(name: str, fields: Fields, words: str = "") -> str:
+    """The same as HTML, with a line of ``words`` below."""
+    rows = []
+    for field, value in fields:
+        if value is not None:
+            cell = escape(_brief(value))
+            rows.append(f'<tr><th style="text-align:left">{escape(field)}</th><td>{cell}</td></tr>')
+    caption = f"<caption>{escape(name)}</caption>"
+    return f"<table>{caption}{''.join(rows)}</table>" + (f"<p>{words}</p>" if words else "")
+
+
+def shaded_words(words: Iterable[tuple[str, float, str]]) -> str:
+    """Words as HTML. Each is a text, how dark it is from 0 to 1, and what a pointer on it tells."""
+    spans = []
+    for text, strength, title in list(words)[:_SHADED_WORDS]:
+        style = f"background:rgba(255,140,0,{0.7 * min(max(strength, 0.0), 1.0):.2f})"
+        spans.append(f'<span style="{style}" title="{escape(title)}">{escape(one_line(text))}</span>')
+    return " ".join(spans)
+
+
+def _brief(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, str):
+        return repr(one_line(value, _FIELD_LENGTH))
+    if isinstance(value, tuple) and all(isinstance(number, float) for number in value):
+        return f"({', '.join(f'{number:.4g}' for number in value)})"
+    return one_line(str(value), _FIELD_LENGTH)

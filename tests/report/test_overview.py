@@ -10,15 +10,13 @@ from rich.text import Text
 from selfreflect.cli.show import grouped_answers
 from selfreflect.errors import DataError
 from selfreflect.records import AnswerSet, FailureKind, Information, Question, Sampled, Summary, WordDistance
-from selfreflect.render.table import to_csv, to_markdown, to_rich
 from selfreflect.report.comparison import Contender, compare, comparison, contenders
-from selfreflect.report.estimates import score_text
-from selfreflect.report.failures import REMEDIES, failure_table
-from selfreflect.report.overview import overview
+from selfreflect.report.overview import REMEDIES, failure_table, overview
 from selfreflect.report.question_table import question_table
+from selfreflect.report.results import score_text, strategy_results
 from selfreflect.report.run_records import RunRecords
-from selfreflect.report.strategy_results import strategy_results
 from selfreflect.report.words import worst_words
+from selfreflect.table import to_csv, to_markdown, to_rich
 
 HOSTILE = "=<script>|\x1b[31m\u202e\ud800\n# x"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from selfreflect.render.text import printable
+from selfreflect.text import printable
 
 _RUN = "window.pwned=1"
 

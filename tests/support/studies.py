@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from selfreflect.render.table import Cell, Table
 from selfreflect.sources.items import Item
+from selfreflect.table import Cell, Table
 from selfreflect.validate.base import MetricInfo, Undefined, Value, digest
 from selfreflect.validate.study import Finding, Study
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from studies import rows, table
 
 from selfreflect.errors import DataError
-from selfreflect.render.table import to_csv, to_markdown
 from selfreflect.sources.items import Item
 from selfreflect.stats import FEWEST_TESTED
+from selfreflect.table import to_csv, to_markdown
 from selfreflect.validate.base import MetricInfo, Undefined, Value
 from selfreflect.validate.catalogue import MASKED
 from selfreflect.validate.convergence import (

@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 import pytest
 
 from selfreflect.errors import StoreError
-from selfreflect.render.plots import Curve, Plot
-from selfreflect.render.table import Column, Table
+from selfreflect.plots import Curve, Plot
+from selfreflect.table import Column, Table
 from selfreflect.validate.folder import write
 from selfreflect.validate.study import Finding
 

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from studies import table
 
 from selfreflect.errors import DataError
-from selfreflect.render.table import to_csv, to_markdown
 from selfreflect.sources.items import Item
+from selfreflect.table import to_csv, to_markdown
 from selfreflect.validate.agreement import (
     HumanAgreement,
     alpha_estimate,

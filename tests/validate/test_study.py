@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from selfreflect.errors import ConfigError
-from selfreflect.render.table import to_csv
 from selfreflect.stats import Estimate
+from selfreflect.table import to_csv
 from selfreflect.text import counted, listed
 from selfreflect.validate.base import Undefined, Value
 from selfreflect.validate.study import Draft, Layout, interval, values_by_metric, with_interval

@@ -46,13 +46,12 @@ from selfreflect.app.words import CUT_OFF, in_app_words
 from selfreflect.app.work import RunToJudge
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.records import Question, dump_line
-from selfreflect.render.table import to_csv
-from selfreflect.report.measures import judges
 from selfreflect.report.page.view import guesses_view, question_view
 from selfreflect.report.question_table import question_table
+from selfreflect.report.results import StrategyResult, judges, strategy_results
 from selfreflect.report.run_records import RunRecords
-from selfreflect.report.strategy_results import StrategyResult, strategy_results
 from selfreflect.strategies import STRATEGIES
+from selfreflect.table import to_csv
 from selfreflect.web.paths import without_paths
 
 _POLL = 0.1

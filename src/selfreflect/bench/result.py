@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from selfreflect.bench.work import AXES
 from selfreflect.errors import excerpt
-from selfreflect.render.plots import LINE, drawing
-from selfreflect.render.table import Cell, Column, Table
-from selfreflect.render.text import one_line
+from selfreflect.plots import LINE, drawing
+from selfreflect.table import Cell, Column, Table
+from selfreflect.text import one_line
 
 SCHEDULES = {"a": "requests", "b": "batched", "c": "engine"}
 """The letters of ``--only``, and the names in the keys of ``--json``."""

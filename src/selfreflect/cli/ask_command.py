@@ -21,10 +21,10 @@ from selfreflect.config import ExecutionOptions, load_config, sampling_of
 from selfreflect.errors import DataError
 from selfreflect.pipeline.models import ConfiguredModels, load_measures
 from selfreflect.records import STAGES, Question, question_id
-from selfreflect.render.text import printable
 from selfreflect.report.run_records import RunRecords
 from selfreflect.sources.files import read_text
 from selfreflect.sources.items import Item, bundled_items
+from selfreflect.text import printable
 
 DEMO: dict[str, dict[str, Any]] = {
     "questions": {"source": "demo"},

@@ -24,8 +24,8 @@ from selfreflect.errors import ConfigError
 from selfreflect.models.base import kind_of
 from selfreflect.pipeline.models import stage_model
 from selfreflect.records import dump_line
-from selfreflect.render.table import to_csv
 from selfreflect.sources.items import Item, bundled_items, read_item_file
+from selfreflect.table import to_csv
 
 if TYPE_CHECKING:
     from selfreflect.bench.result import Result

@@ -16,7 +16,7 @@ from selfreflect.config.describe import schema, template
 from selfreflect.config.places import flags_in_file
 from selfreflect.errors import ConfigError
 from selfreflect.records import STAGES
-from selfreflect.render.text import one_line
+from selfreflect.text import one_line
 
 
 def config_command(

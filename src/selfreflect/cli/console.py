@@ -17,14 +17,12 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
-from selfreflect.atomic import conflicts, write_files, write_through
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.pipeline.progress import StageProgress, WorkDone, duration
 from selfreflect.records import Question, dump_line
-from selfreflect.render.table import Table, to_rich
-from selfreflect.render.text import one_line, printable, printable_json
 from selfreflect.sources.files import source_name
-from selfreflect.text import counted
+from selfreflect.table import Table, to_rich
+from selfreflect.text import counted, one_line, printable, printable_json
 
 if TYPE_CHECKING:
     from selfreflect.report.run_records import RunRecords
@@ -116,6 +114,8 @@ def context_line(question: Question) -> Text:
 
 def write_file(path: Path, text: str) -> None:
     """Write a file that a user asked for, and say so. Raises DataError if the system refuses."""
+    from selfreflect.atomic import write_through
+
     try:
         write_through(path, text.encode())
     except OSError as error:
@@ -136,6 +136,8 @@ def write_folder(folder: Path, files: Mapping[str, bytes], overwrite: bool) -> N
     Raises:
         DataError: one of them is there and ``overwrite`` is False, or the system refuses.
     """
+    from selfreflect.atomic import conflicts, write_files
+
     try:
         if not overwrite and (existing := conflicts(folder, files)):
             names = dict.fromkeys(path.relative_to(folder).parts[0] for path in existing)

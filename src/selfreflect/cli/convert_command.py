@@ -20,11 +20,10 @@ from selfreflect.cli.console import (
 from selfreflect.cli.settings import argument, option
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.records import dump_line
-from selfreflect.render.table import Column, Table
-from selfreflect.render.text import one_line, printable
 from selfreflect.sources.columns import answer_separator, assigned_columns
 from selfreflect.sources.items import Item, ItemFile, read_item_file, to_plain
-from selfreflect.text import counted
+from selfreflect.table import Column, Table
+from selfreflect.text import counted, one_line, printable
 
 
 def convert_command(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from selfreflect.cli.console import emit, print_table, say, stderr
 from selfreflect.pipeline.costs import cost_table, reasons_to_ask, sum_up
-from selfreflect.render.text import one_line
+from selfreflect.text import one_line
 
 if TYPE_CHECKING:
     from selfreflect.config import Config

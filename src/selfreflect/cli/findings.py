@@ -19,8 +19,8 @@ from selfreflect.config import ScoresConfig
 from selfreflect.errors import ConfigError
 from selfreflect.models.base import Generator
 from selfreflect.pipeline.models import ConfiguredModels
-from selfreflect.render.text import printable
 from selfreflect.store.journal import Journal
+from selfreflect.text import printable
 from selfreflect.validate import catalogue
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.folder import open_values, to_lines, write

@@ -18,10 +18,10 @@ from selfreflect.cli.uncertainty_output import check_output, report_parts
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.pipeline.records import records_by_judge, scorings_by
 from selfreflect.records import Information, Score
-from selfreflect.render.text import one_line
 from selfreflect.report.run_records import RunRecords
 from selfreflect.store.run import Run
 from selfreflect.store.trim import PARTS, removable_parts
+from selfreflect.text import one_line
 
 JUDGE = option("--judge NAME", "Only scores by this judge, where several have scored a run. [default: all]")
 FIRST_JUDGE = option(

@@ -67,9 +67,9 @@ class EvaluationOptions(LabelOptions, frozen=True, kw_only=True):
 def evaluate(out: Path, options: EvaluationOptions, overrides: Overrides, yes: bool, as_json: bool) -> None:
     """Print the table of baselines and trained models, and write it to ``evaluation.md``, with all that was
     stated in a file beside it."""
-    from selfreflect.render.table import to_markdown
     from selfreflect.sayself.comparison import MethodComparison
     from selfreflect.sayself.workspace import Workspace
+    from selfreflect.table import to_markdown
     from selfreflect.uncertainty.correctness import Correctness
 
     check_judge(options.judge, correctness=options.correctness)

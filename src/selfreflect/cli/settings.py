@@ -42,10 +42,7 @@ from selfreflect.config import (
 )
 from selfreflect.config.flags import fields_of
 from selfreflect.errors import SelfReflectError
-from selfreflect.grouping import group_indices
-from selfreflect.prompts import read_toml
-from selfreflect.render.text import printable
-from selfreflect.text import name_list
+from selfreflect.text import name_list, printable
 
 T = TypeVar("T")
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
@@ -153,6 +150,8 @@ def grouping(groups: str) -> Callable[[Sequence[str]], list[list[int]]]:
         from selfreflect.models.embedder import MeaningGroups
 
         return MeaningGroups()
+    from selfreflect.grouping import group_indices
+
     return group_indices
 
 
@@ -200,8 +199,8 @@ class Overrides:
 
     def given(self, name: str) -> dict[str, Any]:
         """What the file of ``--config`` and the command line set in one section."""
-        table = read_toml(self.file).get(name) if self.file else None
-        return {**(table if isinstance(table, dict) else {}), **self.section(name)}
+        table = read_config(self.file).get(name, {}) if self.file else {}
+        return {**table, **self.section(name)}
 
     def section(self, name: str) -> Mapping[str, Any]:
         """What the command line sets in one section."""

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from selfreflect.cli.console import context_line, emit, print_table, stdout
-from selfreflect.grouping import group_indices
 from selfreflect.records import Controls, WordBits
-from selfreflect.render.table import Table
-from selfreflect.render.text import one_line
-from selfreflect.report.estimates import score_text
-from selfreflect.report.failures import failure_table
-from selfreflect.report.headline import headline
-from selfreflect.report.overview import overview
-from selfreflect.report.paste_curve import paste_table, run_curve
+from selfreflect.report.overview import failure_table, overview
+from selfreflect.report.results import score_text
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
 from selfreflect.report.sentences import (
     controls_caution,
     controls_place,
     controls_sentence,
+    headline,
     information_sentence,
 )
-from selfreflect.report.words import MarkKind, mark, telling_answers, worst_words
-from selfreflect.text import counted
+from selfreflect.table import Table
+from selfreflect.text import counted, one_line
+
+if TYPE_CHECKING:
+    from selfreflect.report.words import MarkKind
 
 _WIDTH = 110
 """Characters of an answer that are shown; of a summary, three times as many."""
@@ -56,16 +55,24 @@ def show_results(records: RunRecords, json: bool, details: Table | None = None) 
         if details is not None:
             print_table(details)
         print_table(overview(records))
-        curve = run_curve(records)
-        if curve is not None:
-            for note in paste_table(*curve).notes:
-                stdout.print(Text(one_line(note)))
+        if records.controls:
+            _print_paste_curve(records)
         show_failures(records)
         return
     from selfreflect.report.lines import result_lines
 
     for line in result_lines(records):
         emit(line)
+
+
+def _print_paste_curve(records: RunRecords) -> None:
+    """Print how many pasted answers each strategy is worth, where that is known."""
+    from selfreflect.report.paste_curve import paste_table, run_curve
+
+    curve = run_curve(records)
+    if curve is not None:
+        for note in paste_table(*curve).notes:
+            stdout.print(Text(one_line(note)))
 
 
 def show_failures(records: RunRecords) -> None:
@@ -76,6 +83,8 @@ def show_failures(records: RunRecords) -> None:
 
 def grouped_answers(records: RunRecords, question_id: str) -> list[tuple[str, int]]:
     """List the most common spelling of each group of sampled answers with its size, the largest first."""
+    from selfreflect.grouping import group_indices
+
     answer_set = records.answers.get(question_id)
     answers = answer_set.answers if answer_set else ()
     return [(answers[group[0]], len(group)) for group in group_indices(answers)]
@@ -86,6 +95,8 @@ def print_question(records: RunRecords, query: str, *, answers: int = 5) -> None
 
     ``query`` is its id, its text, or a part of its text.
     """
+    from selfreflect.report.words import telling_answers
+
     question = records.question(query)
     question_id = question.id
     groups = grouped_answers(records, question_id)
@@ -133,6 +144,8 @@ def _print_summary(
     outcome: SummaryOutcome, controls: Controls | None, conditioning: int | None, places: Sequence[int]
 ) -> None:
     """Print one summary, and the held-out answers at ``places`` with their words marked."""
+    from selfreflect.report.words import worst_words
+
     score, information = outcome.score, outcome.information
     result = "not scored"
     if score is not None:
@@ -173,6 +186,8 @@ def _print_legend() -> None:
 
 def marked_words(words: Sequence[WordBits], signs: bool) -> Text:
     """Colour the words of a held-out answer by what a summary tells of them; or put ``signs`` before them."""
+    from selfreflect.report.words import mark
+
     line = Text()
     for word in words[:_WORDS]:
         look = mark(word)

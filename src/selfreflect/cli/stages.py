@@ -45,14 +45,13 @@ from selfreflect.pipeline.todo import (
     strategies_to_continue,
 )
 from selfreflect.records import STAGES, Question, SamplingCheck, Stage
-from selfreflect.render.text import one_line
 from selfreflect.report.run_records import RunRecords
 from selfreflect.sources.questions import is_file, load_questions
 from selfreflect.store.layout import count_records
 from selfreflect.store.manifest import MANIFEST
 from selfreflect.store.run import Run
 from selfreflect.strategies import load_strategy
-from selfreflect.text import counted, listed
+from selfreflect.text import counted, listed, one_line
 
 if TYPE_CHECKING:
     from selfreflect.pipeline.dry_run import DryRun

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from selfreflect.cli.console import say
-from selfreflect.render.text import one_line
 from selfreflect.report.run_records import RunRecords
 from selfreflect.store.run import Run
+from selfreflect.text import one_line
 
 
 def log_runs(tracker: str | None, runs: Sequence[RunRecords]) -> None:

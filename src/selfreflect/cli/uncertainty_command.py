@@ -19,7 +19,7 @@ from selfreflect.cli.uncertainty_output import check_output, refuse_sources, wri
 from selfreflect.config import Flag
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.pipeline.answered import GOLD
-from selfreflect.render.table import Table
+from selfreflect.table import Table
 from selfreflect.text import counted, name_list
 from selfreflect.uncertainty.question import AnsweredQuestion
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from selfreflect.cli.console import refuse_source, say, write_file
 from selfreflect.errors import ConfigError, DataError
-from selfreflect.render.text import one_line
 from selfreflect.sources.files import source_name
+from selfreflect.text import one_line
 from selfreflect.uncertainty.question import has_gold
 
 if TYPE_CHECKING:

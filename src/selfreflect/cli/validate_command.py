@@ -21,9 +21,9 @@ from selfreflect.config import POSITIVE, SEED, Flag, flags_of
 from selfreflect.errors import BackendError, ConfigError, DataError, excerpt, nearest
 from selfreflect.models.base import Generator
 from selfreflect.pipeline.records import run_items
-from selfreflect.render.table import Column, Table
 from selfreflect.sources.items import Item, bundled_items, read_item_file
 from selfreflect.store.run import Run
+from selfreflect.table import Column, Table
 from selfreflect.text import name_list
 from selfreflect.validate.catalogue import METRICS
 

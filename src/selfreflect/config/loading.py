@@ -24,7 +24,6 @@ from selfreflect.config.sections import (
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.metric.sampling.limits import Limits
 from selfreflect.models.base import JUDGES, LOCAL_NAMES, kind_of
-from selfreflect.prompts import check_known, read_toml
 from selfreflect.records import STAGES, Record
 
 MOST_DRAWS = 1000
@@ -83,6 +82,8 @@ def read_config(path: Path) -> dict[str, Any]:
     Raises:
         ConfigError: it cannot be read, or a key is unknown or missing.
     """
+    from selfreflect.prompts import read_toml
+
     file = read_toml(path)
     _check_keys(path, "", file, Config)
     return file
@@ -115,6 +116,8 @@ def _type_error(
 
 def _check_keys(path: Path, name: str, table: Any, settings: type[Record]) -> None:
     """Check that a table, and the tables in it, have all keys that a settings class needs, and no others."""
+    from selfreflect.prompts import check_known
+
     fields = fields_of(settings)
     for key, value in _table(path, name, table).items():
         try:

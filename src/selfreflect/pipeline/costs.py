@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from selfreflect.models.base import kind_of
 from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.pipeline.rough_time import ROUGH, rough_duration
-from selfreflect.render.table import Cell, Column, Table
+from selfreflect.table import Cell, Column, Table
 
 if TYPE_CHECKING:
     from selfreflect.config import Config

@@ -43,7 +43,6 @@ from selfreflect.pipeline.todo import (
 )
 from selfreflect.prompts import Prompts, load_prompts
 from selfreflect.records import Failure, SamplingCheck, Stage, from_plain
-from selfreflect.report.sentences import sampling_warning
 from selfreflect.store.manifest import plain_settings
 from selfreflect.store.run import Run
 from selfreflect.strategies import load_strategy
@@ -165,7 +164,7 @@ class Experiment:
             checks = check_sampling(servers, self._config, self._executors.models)
         suspects = [check for check in dict.fromkeys(checks.values()) if check.is_suspect]
         for check in suspects:
-            self._progress.warn(sampling_warning(check))
+            self._warn(check)
         self._record(checks)
         return suspects
 
@@ -174,6 +173,11 @@ class Experiment:
         checks = {name: from_plain(SamplingCheck, one) for name, one in self.run.manifest.checks.items()}
         accepted = {name: replace(one, accepted=True) for name, one in checks.items() if one in suspects}
         self.run.update_manifest(checks=to_builtins(accepted))
+
+    def _warn(self, check: SamplingCheck) -> None:
+        from selfreflect.report.sentences import sampling_warning
+
+        self._progress.warn(sampling_warning(check))
 
     def _record(self, checks: Mapping[ModelStage, SamplingCheck]) -> None:
         self.run.update_manifest(checks=to_builtins(checks))
@@ -187,7 +191,7 @@ class Experiment:
             check = count_identical(earlier, list(self.run.answers.values()))
             self._record({"answers": check})
             if check.is_suspect and not earlier.is_suspect:  # which has been said
-                self._progress.warn(sampling_warning(check))
+                self._warn(check)
 
     def plan(self, stages: Sequence[Stage], strategies: Sequence[str]) -> None:
         """Remember strategies, and the settings of stages that have no result yet, so that the run can be

@@ -12,10 +12,10 @@ from selfreflect.errors import ConfigError, excerpt, nearest
 from selfreflect.pipeline.settings import sampling_checks, scoring_label
 from selfreflect.prompts import Prompts, load_prompts, stored_prompts
 from selfreflect.records import Stage
-from selfreflect.render.text import one_line
 from selfreflect.report.run_records import RunRecords
 from selfreflect.sources.items import Item, items_from_records
 from selfreflect.store.run import Run
+from selfreflect.text import one_line
 
 
 def run_records(run: Run, label: str | None = None) -> RunRecords:

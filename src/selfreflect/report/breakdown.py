@@ -8,14 +8,12 @@ from itertools import chain
 
 from selfreflect.errors import DataError, excerpt, nearest
 from selfreflect.records import Question, dump_line
-from selfreflect.render.table import Cell, Column, Table
-from selfreflect.render.text import one_line
 from selfreflect.report.comparison import Contender, columns, comparisons
-from selfreflect.report.estimates import method_note
-from selfreflect.report.measures import run_measures
+from selfreflect.report.results import method_note, run_measures, strategy_results
 from selfreflect.report.run_records import RunRecords
-from selfreflect.report.strategy_results import strategy_results
 from selfreflect.stats import Estimate
+from selfreflect.table import Cell, Column, Table
+from selfreflect.text import one_line
 
 MAX_VALUES = 20
 """Values that get rows of their own, the most frequent ones; the others share theirs."""

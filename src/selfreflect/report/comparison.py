@@ -8,11 +8,10 @@ from functools import cached_property
 
 from selfreflect.errors import DataError, excerpt, nearest
 from selfreflect.records import Score
-from selfreflect.render.table import Column, Table
-from selfreflect.report.estimates import METHOD, approximate, estimate_note
-from selfreflect.report.measures import SELFREFLECT, Measure, run_measures
+from selfreflect.report.results import METHOD, SELFREFLECT, Measure, approximate, estimate_note, run_measures
 from selfreflect.report.run_records import RunRecords
 from selfreflect.stats import FEWEST_TESTED, PairedEstimate, clear_sign
+from selfreflect.table import Column, Table
 
 
 def columns(measure: Measure) -> tuple[Column, ...]:

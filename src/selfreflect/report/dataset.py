@@ -12,11 +12,10 @@ from typing import Any
 from selfreflect.errors import MissingExtraError
 from selfreflect.logprobs import stored_values
 from selfreflect.records import Question, Scalar, metadata_headings
-from selfreflect.render.table import Cell, Column
-from selfreflect.render.text import markdown_text, one_line
 from selfreflect.report.question_table import QUESTION_COLUMNS, question_table
 from selfreflect.report.run_records import RunRecords
-from selfreflect.text import counted
+from selfreflect.table import Cell, Column
+from selfreflect.text import counted, markdown_text, one_line
 
 _ANSWER_COLUMNS = ("id", "question", "context", "kind", "gold", "masked_out", "conditioning", "model")
 _LISTS = {

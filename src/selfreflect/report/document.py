@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain
 
-from selfreflect.render.table import Table, to_csv, to_markdown
-from selfreflect.render.text import markdown_text
 from selfreflect.report.breakdown import breakdown
-from selfreflect.report.failures import failure_table
-from selfreflect.report.headline import headline
 from selfreflect.report.judges import judge_tables
-from selfreflect.report.overview import overview
+from selfreflect.report.overview import failure_table, overview
 from selfreflect.report.paste_curve import paste_table, run_curve
 from selfreflect.report.question_table import joined, question_table
 from selfreflect.report.run_records import RunRecords
+from selfreflect.report.sentences import headline
+from selfreflect.table import Table, to_csv, to_markdown
+from selfreflect.text import markdown_text
 
 
 def judge_tables_of(by_run: Sequence[Sequence[RunRecords]]) -> list[Table]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from selfreflect.render.plots import (
+from selfreflect.plots import (
     DOT,
     LINE,
     MARK,
@@ -18,15 +18,15 @@ from selfreflect.render.plots import (
     short_name,
     svg,
 )
-from selfreflect.render.table import Cell, Table, to_csv
 from selfreflect.report.comparison import comparisons, contenders
 from selfreflect.report.length import Points, length_audit, length_correlation, point_table
-from selfreflect.report.measures import INFORMATION, SELFREFLECT, Measure
 from selfreflect.report.overview import CONTROL, INCOMPLETE, overview
 from selfreflect.report.paste_curve import PasteCurve, StrategyPoint, paste_table, run_curve
 from selfreflect.report.question_table import joined
+from selfreflect.report.results import INFORMATION, SELFREFLECT, Measure
 from selfreflect.report.run_records import RunRecords
 from selfreflect.stats import FEWEST_CORRELATED
+from selfreflect.table import Cell, Table, to_csv
 
 _COLUMNS: dict[Style, int] = {"paper": 4, "page": 2}
 _MARGIN = 1.06

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import chain, combinations
 
-from selfreflect.render.table import Cell, Column, Table
-from selfreflect.report.measures import INFORMATION, SELFREFLECT, Measure
+from selfreflect.report.results import INFORMATION, SELFREFLECT, Measure
 from selfreflect.report.run_records import RunRecords
 from selfreflect.stats import FEWEST_CORRELATED, Estimate, ratio_interval
+from selfreflect.table import Cell, Column, Table
 from selfreflect.text import counted
 
 Numbers = Mapping[str, Mapping[str, float]]

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from itertools import combinations
 from statistics import median
 
-from selfreflect.render.table import Column, Table
 from selfreflect.report.run_records import RunRecords
 from selfreflect.stats import FEWEST_CORRELATED, Estimate, rank_correlation
+from selfreflect.table import Column, Table
 
 _CORRELATION = "+z.2f"
 COLUMNS = (

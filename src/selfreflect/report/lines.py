@@ -7,10 +7,8 @@ from typing import Any
 
 from selfreflect.report.breakdown import by_value, divided_contenders
 from selfreflect.report.comparison import Contender, compare
-from selfreflect.report.estimates import no_interval
-from selfreflect.report.measures import INFORMATION, SELFREFLECT, Measure
+from selfreflect.report.results import INFORMATION, SELFREFLECT, Measure, no_interval, strategy_results
 from selfreflect.report.run_records import RunRecords
-from selfreflect.report.strategy_results import strategy_results
 from selfreflect.stats import CONFIDENCE
 
 

@@ -1,4 +1,4 @@
-"""The table of one run: its strategies, the controls below them, and notes."""
+"""The table of one run: its strategies, the controls below them, and notes; and the table of what failed."""
 
 from __future__ import annotations
 
@@ -7,47 +7,70 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from statistics import median
 
-from selfreflect.records import NothingToTell
-from selfreflect.render.table import Cell, Column, Table
-from selfreflect.render.text import one_line
-from selfreflect.report.estimates import (
-    approximate,
-    coverage_text,
-    estimate_note,
-    method_note,
-)
-from selfreflect.report.measures import (
+from selfreflect.records import STAGES, FailureKind, NothingToTell
+from selfreflect.report.results import (
     INFORMATION,
     SELFREFLECT,
     ControlValues,
     Measure,
+    StrategyResult,
+    approximate,
     conditioning_count,
     control_values,
+    coverage_text,
+    estimate_note,
+    method_note,
     run_measures,
+    sorted_results,
 )
 from selfreflect.report.run_records import RunRecords
 from selfreflect.report.sentences import HEDGES, OTHER_JUDGE, OTHER_READER, answers_text
-from selfreflect.report.strategy_results import StrategyResult, sorted_results
 from selfreflect.stats import Estimate, clear_sign
-from selfreflect.text import counted
+from selfreflect.table import Cell, Column, Table
+from selfreflect.text import counted, one_line
 
 CONTROL = "control: "
 """In front of the name of a control, where tables list it below strategies."""
 
-
 INCOMPLETE = ", incomplete"
 """Behind the coverage of a strategy that lacks results."""
 
-
 TELLS_N = "tells n"
 """Questions that a share rests on, where that is not the number of scores."""
-
 
 _UNDEFINED: Mapping[NothingToTell, str] = {
     "known": "the judge already knows the answers",
     "unclear": "too few answers, or too different ones, to say; draw more answers, or shorter ones",
     "unmeasured": "it could not be measured",
 }
+
+SHOWN_ROWS = 20
+"""Summaries that :func:`summary_table` shows."""
+
+FAILURE_COLUMNS = (
+    Column("stage"),
+    Column("strategy"),
+    Column("kind"),
+    Column("count", "d"),
+    Column("question"),
+    Column("example"),
+)
+
+REMEDIES: Mapping[FailureKind, str] = {
+    "no_answers": "most answers are blank or refused; take another model or prompt (--prompts)",
+    "blank_summary": "the model wrote nothing; take another strategy or prompt (--prompts)",
+    "too_long": "use a model or judge with a larger context window, or shorter answers (--max-new-tokens)",
+    "unclosed_reasoning": "in a new run (another --out), raise {tokens} or leave out --thinking",
+    "cut_off": "in a new run (another --out), raise {tokens}",
+    "over_budget": "raise --budget",
+    "refused": "rephrase the question, or take another model",
+    "content_filter": "rephrase the question, or take another server",
+    "empty": "run the same command again; it tries only what failed",
+    "backend": "see the message; then run the same command again, which tries only what failed",
+    "malformed": "the model did not keep to the form it was asked for; take another model or strategy",
+    "strategy": "mend the strategy and run the same command again, which tries only what failed",
+}
+"""What a user can do about a failure."""
 
 
 def overview(run: RunRecords) -> Table:
@@ -252,10 +275,6 @@ def _behind(measure: Measure, control: ControlValues, run: RunRecords, strategy:
     ) != 0
 
 
-SHOWN_ROWS = 20
-"""Summaries that :func:`summary_table` shows."""
-
-
 def summary_table(records: RunRecords) -> Table:
     """A row for each summary of the first questions."""
     measures = run_measures(records)
@@ -277,3 +296,25 @@ def summary_table(records: RunRecords) -> Table:
     if len(rows) > SHOWN_ROWS:
         notes.append(f"and {len(rows) - SHOWN_ROWS} more; --json shows all")
     return Table("Summaries", tuple(columns), tuple(rows[:SHOWN_ROWS]), tuple(notes))
+
+
+def failure_table(run: RunRecords) -> Table:
+    """Count failures by stage, strategy and kind, each with its first message as an example."""
+    ranks = {name: rank for rank, name in enumerate(run.strategies)}
+    groups = defaultdict(list)
+    for failure in run.failures:
+        rank = ranks.get(failure.name, len(ranks))
+        groups[STAGES.index(failure.stage), rank, failure.name, failure.kind].append(failure)
+    rows = []
+    for _, failures in sorted(groups.items()):
+        first = failures[0]
+        example = one_line(first.message, 160)
+        record = run.questions.get(first.question_id)
+        question = first.question_id if record is None else one_line(record.text, 160)
+        rows.append((first.stage, first.name or None, first.kind, len(failures), question, example))
+    reasons = {(kind, stage == "answers"): REMEDIES[kind] for stage, _, kind, *_ in rows}
+    notes = []
+    for (kind, drawing), remedy in reasons.items():
+        tokens = "--max-new-tokens" if drawing else "--summary-tokens"
+        notes.append(f"{kind}: {remedy.format(tokens=tokens)}")
+    return Table("Failures", FAILURE_COLUMNS, tuple(rows), tuple(notes))

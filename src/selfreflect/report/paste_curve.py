@@ -10,11 +10,10 @@ from statistics import fmean
 import numpy as np
 
 from selfreflect.records import Controls
-from selfreflect.render.table import Cell, Column, Table
-from selfreflect.render.text import one_line
 from selfreflect.report.run_records import RunRecords
 from selfreflect.stats import Estimate, mean_interval
-from selfreflect.text import counted
+from selfreflect.table import Cell, Column, Table
+from selfreflect.text import counted, one_line
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from selfreflect.records import metadata_headings
-from selfreflect.render.table import Cell, Column, Table
-from selfreflect.report.estimates import approximate, estimated_from
-from selfreflect.report.measures import INFORMATION, SELFREFLECT
+from selfreflect.report.results import INFORMATION, SELFREFLECT, approximate, estimated_from
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
+from selfreflect.table import Cell, Column, Table
 
 QUESTION_COLUMNS = (
     Column("question_id"),

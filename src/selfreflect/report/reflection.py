@@ -21,12 +21,11 @@ from selfreflect.records import (
     Score,
     metadata_headings,
 )
-from selfreflect.render.text import one_line, printable
 from selfreflect.report.question_table import QUESTION_HEADINGS, question_table
 from selfreflect.report.run_records import RunRecords
 from selfreflect.report.sentences import information_sentence
 from selfreflect.report.words import MarkKind, mark
-from selfreflect.text import counted
+from selfreflect.text import counted, one_line, printable
 
 if TYPE_CHECKING:
     import pandas as pd

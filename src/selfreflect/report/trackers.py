@@ -15,11 +15,10 @@ from types import MappingProxyType
 from typing import Any
 
 from selfreflect.errors import DataError, MissingExtraError
-from selfreflect.render.text import one_line, printable
+from selfreflect.report.results import strategy_results
 from selfreflect.report.run_records import RunRecords
-from selfreflect.report.strategy_results import strategy_results
 from selfreflect.stats import Estimate
-from selfreflect.text import without_credentials
+from selfreflect.text import one_line, printable, without_credentials
 
 PROJECT = "selfreflect"
 """Name of the project or experiment, if the environment names none."""

@@ -12,7 +12,6 @@ from typing import Any
 
 from selfreflect.metric.measures import Measures
 from selfreflect.records import AnswerSet
-from selfreflect.render.table import Table
 from selfreflect.sayself import evaluation as ev
 from selfreflect.sayself.clusters import ClusteredQuestion
 from selfreflect.sayself.evaluation import Evaluation
@@ -25,6 +24,7 @@ from selfreflect.sayself.faithfulness import (
 )
 from selfreflect.sayself.published import grade_answers, published_figures, published_table, read_score
 from selfreflect.sayself.workspace import Adapter
+from selfreflect.table import Table
 from selfreflect.train.parsing import StatedBelief
 from selfreflect.uncertainty.asking.asker import Asker, ReplyCounter
 from selfreflect.uncertainty.correctness import Correctness

@@ -11,12 +11,12 @@ import numpy as np
 
 from selfreflect.errors import MissingExtraError
 from selfreflect.models.base import Message
-from selfreflect.render.table import Cell, Column, Table
 from selfreflect.sayself.clusters import ClusteredQuestion
 from selfreflect.sayself.prompts import asked, listed_clusters, prompts, user_message
 from selfreflect.sayself.statement import parse_statement, write_statement
 from selfreflect.stats import defined, paired_difference
 from selfreflect.store.replies import ModelReplies
+from selfreflect.table import Cell, Column, Table
 from selfreflect.text import quoted
 from selfreflect.train.parsing import StatedBelief
 from selfreflect.uncertainty.asking.asker import Asker, Inquiry, reply_text

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from selfreflect.grouping import group_indices
 from selfreflect.metric.measures import Measures
 from selfreflect.records import AnswerSet, Information, Question, Score, Summary
-from selfreflect.render.table import Cell, Column, Table
 from selfreflect.sayself.clusters import Cluster, ClusteredQuestion
 from selfreflect.stats import mean_interval
+from selfreflect.table import Cell, Column, Table
 from selfreflect.train.parsing import StatedBelief
 from selfreflect.uncertainty.question import AnsweredQuestion
 

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from selfreflect.render.table import Column, Table
 from selfreflect.sayself.clusters import ClusteredQuestion
 from selfreflect.sayself.evaluation import Evaluation
 from selfreflect.sayself.prompts import asked, user_message
 from selfreflect.sayself.statement import parse_confidence
 from selfreflect.stats import defined
 from selfreflect.store.replies import ModelReplies
+from selfreflect.table import Column, Table
 from selfreflect.text import quoted
 from selfreflect.train.parsing import StatedBelief
 from selfreflect.uncertainty.asking.asker import Asker, Inquiry, reply_text

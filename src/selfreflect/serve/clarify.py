@@ -20,12 +20,11 @@ from selfreflect.errors import excerpt
 from selfreflect.grouping import normal_form
 from selfreflect.logprobs import LikelyToken
 from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling, seed_for
-from selfreflect.render.text import one_line
 from selfreflect.serve.gain import corrected_gain, entropy_bits, expected_information_gain
 from selfreflect.serve.reply import AnswerShare
 from selfreflect.serve.texts import texts
 from selfreflect.stats import Floats, defined
-from selfreflect.text import fill, numbered, quoted
+from selfreflect.text import fill, numbered, one_line, quoted
 from selfreflect.uncertainty.asking.parsing import parse_numbered
 from selfreflect.uncertainty.asking.prompts import described
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue

@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.logprobs import TokenValues, stored_values
 from selfreflect.records import AnswerSet, Question, Record, Scalar, Summary, halves, question_id
-from selfreflect.render.text import one_line
 from selfreflect.sources.columns import CONDITIONING, MASKED_OUT, columns_with_lists
 from selfreflect.sources.files import RowIds, listed
 from selfreflect.sources.item_rows import ItemRow, Reading, item_rows, read_row_file
-from selfreflect.text import counted
+from selfreflect.text import counted, one_line
 
 SEPARATORS = ("\n", ";", "|")
 """What may separate answers in a text, so that a user is told how to split it."""

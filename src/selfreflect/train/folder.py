@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from selfreflect.records import Question, dump_line
-from selfreflect.render.text import markdown_text
 from selfreflect.report.dataset import encodable, require_datasets, table_files
-from selfreflect.text import counted
+from selfreflect.text import counted, markdown_text
 from selfreflect.train.rows import Kind, Row, RowOptions, TrainingRows
 from selfreflect.train.splits import SPLITS, Percentages, Split, split_questions
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from selfreflect.render.plots import (
+from selfreflect.plots import (
     DOT,
     INK,
     LINE,

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from selfreflect.render.table import Table, to_csv, to_markdown
-from selfreflect.render.text import markdown_text
 from selfreflect.report.page.uncertainty_part import uncertainty_page
 from selfreflect.report.question_table import joined
+from selfreflect.table import Table, to_csv, to_markdown
+from selfreflect.text import markdown_text
 from selfreflect.uncertainty.assess import Assessment, Prediction, SizedCalibration
 from selfreflect.uncertainty.estimators import ESTIMATORS
 from selfreflect.uncertainty.page import all_curves, joined_tables, uncertainty_part

@@ -9,10 +9,10 @@ import numpy as np
 from markupsafe import Markup
 
 from selfreflect.errors import MissingExtraError
-from selfreflect.render.table import Table, to_csv
 from selfreflect.report.page.uncertainty_part import EstimatorPanel, UncertaintyFigure, UncertaintyPart
 from selfreflect.report.question_table import joined
 from selfreflect.stats import Floats
+from selfreflect.table import Table, to_csv
 from selfreflect.uncertainty.assess import Assessment, Prediction, present
 from selfreflect.uncertainty.estimators import ESTIMATORS
 from selfreflect.uncertainty.figures import coverage_figure, dots_step, length_figure, reliability_figure

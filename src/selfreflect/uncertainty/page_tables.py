@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from selfreflect.render.table import Cell, Column, Table
 from selfreflect.stats import Floats
+from selfreflect.table import Cell, Column, Table
 from selfreflect.text import counted
 from selfreflect.uncertainty.assess import Assessment, Prediction
 from selfreflect.uncertainty.estimators import ESTIMATORS

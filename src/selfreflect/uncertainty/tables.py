@@ -8,8 +8,8 @@ from statistics import fmean
 
 import numpy as np
 
-from selfreflect.render.table import Cell, Column, Table
 from selfreflect.stats import Floats
+from selfreflect.table import Cell, Column, Table
 from selfreflect.text import counted
 from selfreflect.uncertainty.assess import Assessment, Prediction, SizedCalibration, present
 from selfreflect.uncertainty.estimators import ESTIMATORS, Estimator

@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 
 from selfreflect.errors import ConfigError, DataError
-from selfreflect.render.plots import Curve, Plot
+from selfreflect.plots import Curve, Plot
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate, Floats
 from selfreflect.text import counted

@@ -21,11 +21,11 @@ import msgspec
 import numpy as np
 
 from selfreflect.errors import DataError, excerpt
-from selfreflect.render.plots import Curve, Plot
-from selfreflect.render.table import Approximate
+from selfreflect.plots import Curve, Plot
 from selfreflect.sources.files import listed
 from selfreflect.sources.items import Item
 from selfreflect.stats import FEWEST_TESTED, Floats, clustered_mean, mean_interval
+from selfreflect.table import Approximate
 from selfreflect.validate.base import MetricInfo, Parts, Value
 from selfreflect.validate.statistics import Indices
 from selfreflect.validate.study import Draft, Finding, Layout, Row, interval, summary_names, with_interval

@@ -14,11 +14,11 @@ from typing import Any
 
 from selfreflect.atomic import write_files
 from selfreflect.errors import StoreError
+from selfreflect.plots import plot_figure
 from selfreflect.records import dump_line
-from selfreflect.render.plots import plot_figure
-from selfreflect.render.table import Cell, Table, to_csv, to_markdown
-from selfreflect.render.text import markdown_text
 from selfreflect.store.journal import Journal, open_locked, open_regular, refuse_links, store_errors
+from selfreflect.table import Cell, Table, to_csv, to_markdown
+from selfreflect.text import markdown_text
 from selfreflect.validate.base import Value
 from selfreflect.validate.measure import VALUES, journal
 from selfreflect.validate.study import Finding

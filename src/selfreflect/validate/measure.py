@@ -10,9 +10,9 @@ from textwrap import shorten
 
 import msgspec
 
-from selfreflect.render.table import Table
 from selfreflect.sources.items import Item
 from selfreflect.store.journal import Journal
+from selfreflect.table import Table
 from selfreflect.validate.base import Family, Reason, Value, digest
 from selfreflect.validate.study import Layout, Row
 

@@ -9,10 +9,10 @@ from itertools import chain
 from typing import Protocol
 
 from selfreflect.errors import ConfigError, excerpt
-from selfreflect.render.plots import Curve, Plot
-from selfreflect.render.table import Cell, Column, Table
+from selfreflect.plots import Curve, Plot
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate
+from selfreflect.table import Cell, Column, Table
 from selfreflect.text import listed
 from selfreflect.validate.base import MetricInfo, Value
 

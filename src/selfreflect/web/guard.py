@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from selfreflect.render.text import one_line
+from selfreflect.text import one_line
 from selfreflect.web.access import Access, from_another_site, has_json_or_nothing
 
 MAX_HEAD = 16_384

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from selfreflect.render.text import printable
+from selfreflect.text import printable
 
 _START = (
     r"(?:file:[/\\]+|~(?:[A-Za-z_][\w.-]{0,63})?[/\\]+|[A-Za-z]:[/\\]+"

@@ -23,8 +23,8 @@ from selfreflect.records import (
     WordBits,
     WordDistance,
 )
-from selfreflect.render.text import printable
 from selfreflect.store.run import Run
+from selfreflect.text import printable
 
 DANGEROUS = "script, img, svg, iframe, style, base, meta, math, form, a[href^=javascript]"
 

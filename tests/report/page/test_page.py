@@ -28,6 +28,7 @@ from selfreflect.cli import report_command
 from selfreflect.errors import DataError
 from selfreflect.grouping import spread
 from selfreflect.pipeline.records import run_records
+from selfreflect.plots import DOT
 from selfreflect.prompts import load_prompts
 from selfreflect.records import (
     AnswerSet,
@@ -43,7 +44,6 @@ from selfreflect.records import (
     WordBits,
     WordDistance,
 )
-from selfreflect.render.plots import DOT
 from selfreflect.report.figures import paper_figures
 from selfreflect.report.length import length_audit, length_table, rank_correlation
 from selfreflect.report.page.build import prompt_texts, report_page, stage_facts

@@ -16,8 +16,8 @@ from studies import HIGHER, LOWER, measured, rows
 from selfreflect.errors import DataError
 from selfreflect.grouping import group_indices, normal_form
 from selfreflect.models.base import Completion, Refusal, Reply
-from selfreflect.render.table import Table, to_csv, to_markdown
 from selfreflect.sources.items import Item
+from selfreflect.table import Table, to_csv, to_markdown
 from selfreflect.validate.base import MetricInfo, Undefined, Value
 from selfreflect.validate.edits.interventions import BASE, OWN, QUESTION, Interventions, write_frames
 from selfreflect.validate.edits.percentages import ShiftedPercentages

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from studies import measured, rows, table
 
 from selfreflect.errors import ConfigError, DataError
-from selfreflect.render.table import to_csv, to_markdown
 from selfreflect.sources.items import Item
+from selfreflect.table import to_csv, to_markdown
 from selfreflect.validate.base import Better, Group, MetricInfo, Value
 from selfreflect.validate.ranked.pairs import Pair, compare_lengths, decide_pairs
 from selfreflect.validate.ranked.study import EMPTY, QUESTION, RankedSets

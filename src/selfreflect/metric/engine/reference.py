@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from selfreflect import atomic
 from selfreflect.errors import excerpt
 from selfreflect.metric.engine.logits import Head, PairedStates, SummaryStates
 from selfreflect.metric.engine.tree import PrefixTree
@@ -128,6 +127,8 @@ class ReferenceCache:
     def put(self, tree: PrefixTree, states: torch.Tensor) -> None:
         from safetensors.torch import save
 
+        from selfreflect.atomic import write_bytes
+
         if not self._writable or states.nbytes > self.max_bytes:
             return
         path = self._path(tree)
@@ -135,7 +136,7 @@ class ReferenceCache:
         try:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             # not durable: a crash of the machine may damage it, which its checksum shows
-            atomic.write_bytes(path, _checksum(path, content) + content, private=True, durable=False)
+            write_bytes(path, _checksum(path, content) + content, private=True, durable=False)
             _evict(self.root, self.max_bytes, path)
         except OSError as error:
             self._writable = False

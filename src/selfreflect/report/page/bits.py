@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from selfreflect.records import AnswerSet, Controls, Information, WordBits
+from selfreflect.report.results import control_text, pasted_answers
 from selfreflect.report.run_records import SummaryOutcome
-from selfreflect.report.sentences import control_text, information_sentence, pasted_answers
+from selfreflect.report.sentences import information_sentence
 from selfreflect.report.words import MarkKind, mark
 
 ZERO = 0x5D

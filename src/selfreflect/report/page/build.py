@@ -7,16 +7,16 @@ from typing import Any
 
 from selfreflect.grouping import group_indices
 from selfreflect.records import STAGES
-from selfreflect.render.table import Table, to_csv
 from selfreflect.report.judges import judge_tables, page_judges, plain_label
 from selfreflect.report.page.frame import render_page
 from selfreflect.report.page.judge_part import judge_part
 from selfreflect.report.page.uncertainty_part import UncertaintyPart
 from selfreflect.report.page.view import Grouping, packed, run_data
 from selfreflect.report.question_table import QUESTION_HEADINGS
+from selfreflect.report.results import sorted_strategies
 from selfreflect.report.run_records import RunRecords
-from selfreflect.report.strategy_results import sorted_strategies
 from selfreflect.store.trim import PARTS
+from selfreflect.table import Table, to_csv
 
 _SCRIPTS = (
     "dom.js",

@@ -13,7 +13,7 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from selfreflect.render.text import printable
+from selfreflect.text import printable
 
 _STYLES = ("style.css", "report.css")
 _IMPORT = re.compile(r"^import [^;]*;\n", re.MULTILINE)

@@ -8,17 +8,15 @@ from itertools import chain
 
 from markupsafe import Markup
 
-from selfreflect.render.table import Table, to_csv
 from selfreflect.report.comparison import Contender, comparison, contenders
-from selfreflect.report.failures import failure_table
 from selfreflect.report.figures import differences_figure, length_figure, means_figure, paste_figure
-from selfreflect.report.headline import headline
 from selfreflect.report.length import length_audit, length_table, point_table
-from selfreflect.report.measures import INFORMATION, SELFREFLECT, Measure
-from selfreflect.report.overview import overview
+from selfreflect.report.overview import failure_table, overview
 from selfreflect.report.paste_curve import paste_table, run_curve
+from selfreflect.report.results import INFORMATION, SELFREFLECT, Measure, sorted_strategies
 from selfreflect.report.run_records import RunRecords
-from selfreflect.report.strategy_results import sorted_strategies
+from selfreflect.report.sentences import headline
+from selfreflect.table import Table, to_csv
 
 COMPARED = 60_000
 """Maximum number of scores in all differences of a page together, which bounds the time and the size of the
@@ -183,6 +181,6 @@ def _run_counts(runs: Sequence[RunRecords]) -> list[tuple[str, str]]:
 
 
 def _markup(svg: str) -> Markup:
-    """Mark an SVG as safe: matplotlib escapes text, and :mod:`selfreflect.render.plots` serialises it again
+    """Mark an SVG as safe: matplotlib escapes text, and :mod:`selfreflect.plots` serialises it again
     from its parsed tree."""
     return Markup(svg)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
-from selfreflect.render.table import Table
 from selfreflect.report.page.frame import render_page
 from selfreflect.report.page.view import packed
+from selfreflect.table import Table
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from selfreflect.render.table import Cell, Column, Table
+from selfreflect.table import Cell, Column, Table
 from selfreflect.uncertainty.asking.asker import Inquiry
 
 CHARACTERS_PER_TOKEN = 4

@@ -19,7 +19,7 @@ from selfreflect.errors import ConfigError, DataError
 from selfreflect.grouping import group_indices
 from selfreflect.metric.tasks import masked_words
 from selfreflect.models.base import seed_for
-from selfreflect.render.plots import Curve, Plot
+from selfreflect.plots import Curve, Plot
 from selfreflect.sources.items import Item
 from selfreflect.stats import FEWEST_TESTED, Estimate, Floats, clear_sign, defined, sign_flip_p
 from selfreflect.text import counted

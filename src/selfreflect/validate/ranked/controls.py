@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from selfreflect.errors import DataError, excerpt
 from selfreflect.metric import information
-from selfreflect.render.plots import Curve, Plot
-from selfreflect.render.table import Cell
+from selfreflect.plots import Curve, Plot
 from selfreflect.report.paste_curve import PasteCurve, mean_curve
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate, mean_interval
+from selfreflect.table import Cell
 from selfreflect.text import counted
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.statistics import Indices, bootstrap

@@ -22,10 +22,10 @@ from statistics import fmean
 from typing import NamedTuple
 
 from selfreflect.errors import ConfigError, DataError, SelfReflectError, excerpt, nearest
-from selfreflect.render.table import Cell
 from selfreflect.sources.files import listed
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate
+from selfreflect.table import Cell
 from selfreflect.validate.base import MetricInfo
 from selfreflect.validate.statistics import ALPHA, bounded_mean, holm, mcnemar, share_by_item
 from selfreflect.validate.study import Numbers, Row, interval, summary_names

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from selfreflect.render.text import markdown_text, one_line, printable, spreadsheet_text
+from selfreflect.text import markdown_text, one_line, printable, spreadsheet_text
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable

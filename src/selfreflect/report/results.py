@@ -1,15 +1,15 @@
-"""The measures of a run, SelfReflect scores and usable information, in one form for every table."""
+"""The measures of a run, SelfReflect scores and usable information, and the result of each strategy."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 
-from selfreflect.records import Control, Information, Score
-from selfreflect.render.table import Column
+from selfreflect.records import Control, Controls, Information, NothingToTell, Score
 from selfreflect.report.run_records import RunRecords
-from selfreflect.report.sentences import control_text, pasted_answers
 from selfreflect.stats import (
     FEWEST_TESTED,
     Estimate,
@@ -18,6 +18,9 @@ from selfreflect.stats import (
     paired_difference,
     ratio_interval,
 )
+from selfreflect.table import Approximate, Column
+
+METHOD = "intervals: 95% BCa bootstrap over questions"
 
 
 @dataclass(frozen=True)
@@ -203,6 +206,21 @@ def conditioning_count(run: RunRecords) -> int | None:
     return counts.pop() if len(counts) == 1 else None
 
 
+def control_text(control: Control, all_answers: int) -> str:
+    """Name a control; ``all_answers`` is the number of conditioning answers."""
+    if control.name == "question":
+        return "question repeated"
+    if control.name != "pasted":
+        return control.name
+    count = "all" if control.answers == all_answers else str(control.answers)
+    return f"{count} answer{'' if count == '1' else 's'} pasted"
+
+
+def pasted_answers(controls: Controls) -> int:
+    """Count the conditioning answers, by the control that pastes all of them; 0 without it."""
+    return max((control.answers for control in controls.controls), default=0)
+
+
 @dataclass(frozen=True)
 class ControlValues:
     """One control over all questions."""
@@ -231,3 +249,184 @@ def control_values(run: RunRecords) -> list[ControlValues]:
         values = {INFORMATION.mean: Values(bits, available), SELFREFLECT.mean: Values(scores)}
         rows.append(ControlValues(name, tuple(text.words for text in texts.values()), values))
     return rows
+
+
+@dataclass(frozen=True)
+class StrategyResult:
+    """The result of one strategy in one run."""
+
+    strategy: str
+    score: Estimate
+    """Mean over the questions scored for this strategy."""
+    common: Estimate | None
+    """Mean over the questions scored for all strategies with scores; None if these are the same questions."""
+    recovered: Estimate
+    """Share of what the conditioning answers tell: a ratio of sums over the questions where it is defined."""
+    common_recovered: Estimate | None
+    bits: float | None
+    """Mean over the questions where a share is defined, per answer."""
+    bits_available: float | None
+    readers: tuple[str, ...]
+    undefined: Mapping[NothingToTell, int]
+    """Questions without a share, by the reason."""
+    median_words: float | None
+    failures: int
+    """Questions with a recorded failure instead of a score."""
+    pending: int
+    """Questions with neither, because the run is not finished."""
+    wanted: int
+    """Questions that should have a result."""
+    estimated: int
+    """How many of the scores are estimates from some of the masked words."""
+
+    @property
+    def missing(self) -> int:
+        """Questions without a result."""
+        return self.failures + self.pending
+
+    def estimate(self, measure: Measure) -> Estimate:
+        return self.recovered if measure is INFORMATION else self.score
+
+    def common_estimate(self, measure: Measure) -> Estimate | None:
+        return self.common_recovered if measure is INFORMATION else self.common
+
+
+def strategy_results(run: RunRecords) -> list[StrategyResult]:
+    """Compute one result per strategy, in run order."""
+    failure_keys = run.failures_by_score.keys()
+    scores = _estimates(run, SELFREFLECT)
+    shares = _estimates(run, INFORMATION)
+    results = []
+    for name in run.strategies:
+        own_information = run.strategy_information(name)
+        own_scores = run.strategy_scores(name)
+        bits = INFORMATION.of_strategy(run, name)
+        summaries = run.strategy_summaries(name)
+        lengths = [len(summary.text.split()) for summary in summaries.values()]
+        failures = {id_ for id_, strategy in failure_keys if strategy == name}
+        by_hand = summaries and not any(summary.model for summary in summaries.values())
+        due = set(summaries if by_hand else run.questions)  # not every item has a summary of every name
+        if not run.awaits_scores:
+            due &= own_scores.keys() | own_information.keys() | failures
+        result = StrategyResult(
+            strategy=name,
+            score=scores[name][0],
+            common=scores[name][1],
+            recovered=shares[name][0],
+            common_recovered=shares[name][1],
+            bits=_mean(bits.values),
+            bits_available=_mean(bits.scale or {}),
+            readers=tuple(sorted({information.reader for information in own_information.values()})),
+            undefined=Counter(one.undefined for one in own_information.values() if one.undefined is not None),
+            median_words=float(median(lengths)) if lengths else None,
+            failures=len(failures),
+            wanted=len(due),
+            pending=len(due - own_scores.keys() - own_information.keys() - failures),
+            estimated=sum(one.estimate is not None for one in own_scores.values()),
+        )
+        results.append(result)
+    return results
+
+
+def sorted_results(run: RunRecords) -> list[StrategyResult]:
+    """Sort the strategies by the main measure, the best first: complete ones, incomplete ones, and at last
+    those without a result."""
+    results = strategy_results(run)
+    measure = main_measure(run, results)
+
+    def rank(result: StrategyResult) -> tuple[bool, bool, float]:
+        mean = result.estimate(measure).mean
+        if mean is None:
+            return True, False, 0.0
+        return False, result.missing > 0, -mean if measure.higher_is_better else mean
+
+    return sorted(results, key=rank)
+
+
+def main_measure(run: RunRecords, results: Sequence[StrategyResult]) -> Measure:
+    """The first measure in which a strategy has a result."""
+    measures = run_measures(run)
+    for measure in measures:
+        if any(result.estimate(measure).mean is not None for result in results):
+            return measure
+    return measures[0]
+
+
+def sorted_strategies(run: RunRecords) -> RunRecords:
+    """Copy the run with its strategies in the order of :func:`sorted_results`."""
+    return replace(run, strategies=[result.strategy for result in sorted_results(run)])
+
+
+def _estimates(run: RunRecords, measure: Measure) -> dict[str, tuple[Estimate, Estimate | None]]:
+    """Estimate each strategy on its own questions, and on those of all strategies if these are not the
+    same."""
+    by_strategy = {name: measure.of_strategy(run, name) for name in run.strategies}
+    question_sets = [set(values.values) for values in by_strategy.values() if values.values]
+    common = set.intersection(*question_sets) if question_sets else set()
+    uneven = any(ids != common for ids in question_sets)
+    total = len(run.questions)
+    return {
+        name: (values.estimate(total), values.among(common).estimate(total) if uneven else None)
+        for name, values in by_strategy.items()
+    }
+
+
+def _mean(values: Mapping[str, float]) -> float | None:
+    return sum(values.values()) / len(values) if values else None
+
+
+def coverage_text(estimate: Estimate) -> str | None:
+    """Format the coverage as ``95.0% (57/60)``; None without questions."""
+    if estimate.coverage is None:
+        return None
+    return f"{100 * estimate.coverage:.1f}% ({estimate.n}/{estimate.total})"
+
+
+def no_interval(estimate: Estimate) -> str | None:
+    """Say why an estimate has no interval; None if it has one."""
+    if estimate.low is not None:
+        return None
+    if estimate.n < FEWEST_TESTED:
+        return f"fewer than {FEWEST_TESTED} questions"
+    return f"fewer than {FEWEST_TESTED} questions differ"
+
+
+def method_note(estimates: Iterable[Estimate]) -> str:
+    """Name the method of intervals, and say if some are left out."""
+    if any(0 < estimate.n < FEWEST_TESTED for estimate in estimates):
+        return f"{METHOD}; none from fewer than {FEWEST_TESTED} questions, it would be far too short"
+    return METHOD
+
+
+def approximate(value: float | None, estimated: bool) -> float | None:
+    """Mark ``value`` if estimates went into it."""
+    return Approximate(value) if estimated and value is not None else value
+
+
+def estimate_note(scores: Sequence[Score]) -> list[str]:
+    """Explain ``≈`` if some scores are estimates."""
+    estimates = [score.estimate for score in scores if score.estimate]
+    if not estimates:
+        return []
+    words = sum(estimate.words_scored for estimate in estimates)
+    total = sum(estimate.words_total for estimate in estimates)
+    return [
+        f"≈: {len(estimates)} of {len(scores)} scores are estimates from {words} of their {total} masked "
+        f"words ({words / total:.0%}), not exact scores"
+    ]
+
+
+def estimated_from(score: Score) -> str | None:
+    """Format the sample of an estimate as ``120 of 840 words``; None for an exact score."""
+    if score.estimate is None:
+        return None
+    return f"{score.estimate.words_scored} of {score.estimate.words_total} words"
+
+
+def score_text(score: Score) -> str:
+    """Format as ``0.0954 ± 0.0025``, or ``≈0.0954 ± 0.0025 (estimated from 120 of 840 words)``."""
+    text = f"{score.value:.4f}"
+    if score.stderr is not None:
+        text += f" ± {score.stderr:.4f}"
+    source = estimated_from(score)
+    return f"≈{text} (estimated from {source})" if source else text

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from rich.console import Console
 
-from selfreflect.render.table import Column, Table, to_csv, to_markdown, to_rich
-from selfreflect.render.text import one_line, printable
+from selfreflect.table import Column, Table, to_csv, to_markdown, to_rich
+from selfreflect.text import one_line, printable
 
 HOSTILE = [
     "<script>alert(1)</script>",

@@ -12,7 +12,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from xml.etree import ElementTree
 
-from selfreflect.render.text import one_line
+from selfreflect.text import one_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

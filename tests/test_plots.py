@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from selfreflect.render.plots import Interval, intervals_figure
+from selfreflect.plots import Interval, intervals_figure
 
 
 @pytest.mark.parametrize(("percent", "label"), [(True, "50%"), (False, "0.5")])

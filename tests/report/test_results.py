@@ -10,15 +10,14 @@ from msgspec.structs import replace as replace_struct
 
 from selfreflect.cli.show import show_results
 from selfreflect.records import Failure, dump_line
-from selfreflect.render.table import to_csv, to_markdown
 from selfreflect.report.comparison import comparisons, contenders
 from selfreflect.report.figures import paper_figures
-from selfreflect.report.measures import INFORMATION, SELFREFLECT
 from selfreflect.report.overview import overview
 from selfreflect.report.page.build import report_page
 from selfreflect.report.question_table import joined, question_table
-from selfreflect.report.strategy_results import strategy_results
+from selfreflect.report.results import INFORMATION, SELFREFLECT, strategy_results
 from selfreflect.store.trim import removable_parts
+from selfreflect.table import to_csv, to_markdown
 
 
 def rows(table):

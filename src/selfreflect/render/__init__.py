@@ -1,1 +1,0 @@
-"""Show numbers and untrusted text safely: as text, tables and figures."""

@@ -11,7 +11,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import uq_data
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from selfreflect.errors import ConfigError, DataError
@@ -96,6 +96,21 @@ def test_the_order_of_answers_changes_nothing(answers: list[tuple[float, bool]])
     one, other = (Tally.of(*zip(*order, strict=True)) for order in (answers, sorted(answers)))
     for info in MEASURES.values():
         assert info.compute(one) == pytest.approx(info.compute(other), nan_ok=True)
+
+
+@settings(max_examples=8)
+@given(answered, st.integers(0, 9))
+def test_a_block_of_resamples_is_measured_like_each_alone(
+    answers: list[tuple[float, bool]], seed: int
+) -> None:
+    [block] = Tally.of(*zip(*answers, strict=True)).resamples(3, seed)
+    for name, info in MEASURES.items():
+        values = info.compute(block)
+        assert values.shape == (3,), name
+        for value, counts, correct in zip(values, block.counts, block.correct, strict=True):
+            drawn = counts > 0  # a score that no answer of the resample has makes no difference
+            alone = Tally(block.values[drawn], counts[drawn], correct[drawn])
+            assert value == pytest.approx(float(info.compute(alone)), nan_ok=True, abs=1e-9), name
 
 
 @given(answered)

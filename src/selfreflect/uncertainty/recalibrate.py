@@ -109,7 +109,8 @@ def _fit_platt(values: Floats, labels: Floats) -> Calibrator:
     right = labels.sum()
     targets = np.where(labels == 1, (right + 1) / (right + 2), 1 / (len(labels) - right + 2))
     # rounding gives equal values a spread of about 1e-17, and dividing by it an arbitrary slope
-    centre, scale = values.mean(), values.std() if values.min() < values.max() else 1.0
+    spread = values.max() - values.min()
+    centre, scale = values.mean(), values.std() if spread > 1e-12 * np.abs(values).max() else 1.0
     # a target between the classes is one example of each, by weight
     twice = np.concatenate([values, values])[:, None]
     classes = np.repeat([1, 0], len(values))

@@ -1,0 +1,99 @@
+"""Calibration errors of a few confidences, worked out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from selfreflect.uncertainty.calibration import (
+    brier,
+    brier_parts,
+    ece,
+    ece_equal_mass,
+    ece_exact,
+    log_loss,
+    mean_absolute_error,
+    smooth_ece,
+)
+from selfreflect.uncertainty.tally import Tally
+
+FIVE = Tally.of([0.1, 0.3, 0.3, 0.8, 1.0], [0, 1, 0, 1, 1])
+"""Sums of confidence minus correctness: 0.1 at 0.1, -0.4 at 0.3, -0.2 at 0.8, 0 at 1."""
+
+
+@pytest.mark.parametrize(
+    ("bins", "edges", "error"),
+    [
+        (1, "left", abs(0.1 - 0.4 - 0.2) / 5),
+        (2, "left", (abs(0.1 - 0.4) + 0.2) / 5),
+        (4, "left", (0.1 + 0.4 + 0.2) / 5),
+        (10, "left", (0.1 + 0.4 + 0.2) / 5),
+        (10, "right", (0.1 + 0.4 + 0.2) / 5),
+    ],
+)
+def test_errors_of_one_bin_cancel(bins: int, edges: str, error: float) -> None:
+    assert float(ece(FIVE, bins, edges)) == pytest.approx(error)  # type: ignore[arg-type]
+
+
+def test_ten_bins_are_the_default() -> None:
+    close = Tally.of([0.31, 0.39], [1, 0])
+    apart = Tally.of([0.29, 0.31], [1, 0])
+    assert float(ece(close)) == pytest.approx(abs(0.31 - 1 + 0.39) / 2)
+    assert float(ece(apart)) == pytest.approx((0.71 + 0.31) / 2)
+
+
+def test_without_bins() -> None:
+    assert float(ece_exact(FIVE)) == pytest.approx((0.1 + 0.4 + 0.2) / 5)
+    assert float(mean_absolute_error(FIVE)) == pytest.approx((0.1 + 0.7 + 0.3 + 0.2 + 0) / 5)
+    assert float(brier(FIVE)) == pytest.approx((0.01 + 0.49 + 0.09 + 0.04) / 5)
+
+
+def test_bins_of_equal_mass() -> None:
+    """Of five answers in two bins the middle one, whose rank is 2.5 of 5, is in the upper bin."""
+    tally = Tally.of([0.1, 0.2, 0.6, 0.7, 0.9], [0, 1, 0, 1, 1])
+    lower, upper = 0.1 + 0.2 - 1, 0.6 + 0.7 + 0.9 - 2
+    assert float(ece_equal_mass(tally, 2)) == pytest.approx((abs(lower) + abs(upper)) / 5)
+    assert float(ece_equal_mass(tally, 1)) == pytest.approx(abs(lower + upper) / 5)
+    assert float(ece_equal_mass(tally, 5)) == pytest.approx(float(ece_exact(tally)))
+
+
+def test_equal_confidences_are_in_the_bin_of_the_middle_of_their_ranks() -> None:
+    """Three of four answers share a confidence; the middle of their ranks is 1.5 of 4, the fourth's 3.5."""
+    tally = Tally.of([0.5, 0.5, 0.5, 0.9], [1, 1, 1, 0])
+    assert float(ece_equal_mass(tally, 2)) == pytest.approx((1.5 + 0.9) / 4)
+
+
+def test_parts_of_the_brier_score() -> None:
+    reliability, resolution, uncertainty = brier_parts(FIVE)
+    assert float(uncertainty) == pytest.approx(0.6 * 0.4)
+    assert float(reliability) == pytest.approx((0.1**2 + 2 * 0.2**2 + 0.2**2) / 5)
+    assert float(resolution) == pytest.approx((0.6**2 + 2 * 0.1**2 + 0.4**2 + 0.4**2) / 5)
+
+
+def test_log_loss_in_nats() -> None:
+    losses = [-math.log(0.9), -math.log(0.3), -math.log(0.7), -math.log(0.8), 0]
+    assert float(log_loss(FIVE)) == pytest.approx(sum(losses) / 5, abs=1e-6)
+    certain = Tally.of([0.0, 1.0], [1, 1])
+    assert float(log_loss(certain, clip=0.01)) == pytest.approx(-(math.log(0.01) + math.log(0.99)) / 2)
+
+
+@pytest.mark.parametrize(
+    ("confidence", "correct"), [(0.75, [1, 0]), (0.3, [1, 0]), (1.0, [1, 0, 0]), (0.0, [0])]
+)
+def test_smoothing_moves_the_error_of_one_confidence_and_keeps_its_size(
+    confidence: float, correct: list[int]
+) -> None:
+    tally = Tally.of([confidence] * len(correct), correct)
+    gap = abs(confidence - sum(correct) / len(correct))
+    assert float(smooth_ece(tally)) == pytest.approx(gap, abs=1e-4)
+
+
+def test_smoothing_sees_through_errors_that_cancel_close_by() -> None:
+    """Confidences a hair apart, one too high and one too low: an error for bins of their own alone."""
+    near = Tally.of(np.repeat([0.499, 0.501], 500), np.repeat([1, 0], 500))
+    far = Tally.of(np.repeat([0.2, 0.8], 500), np.repeat([1, 0], 500))
+    assert float(ece_exact(near)) == pytest.approx(0.5, abs=0.01)
+    assert float(smooth_ece(near)) < 0.04
+    assert float(smooth_ece(far)) > 0.2

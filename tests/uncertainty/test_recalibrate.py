@@ -1,0 +1,146 @@
+"""Maps from scores to confidences, against closed forms and against what they must not see."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+
+from selfreflect.errors import DataError
+from selfreflect.uncertainty.recalibrate import CalibrationMethod, Calibrator, cross_fit, fit
+
+METHODS = get_args(CalibrationMethod)
+
+
+def logistic(logit: float) -> float:
+    return 1 / (1 + math.exp(-logit))
+
+
+def test_isotonic_pools_what_is_in_the_wrong_order() -> None:
+    """Shares 0, 1, 0, 1 of the scores 1 to 4: the two in the middle are pooled."""
+    curve = fit("isotonic", [1, 2, 3, 4], [0, 1, 0, 1])
+    assert curve([1, 2, 3, 4]) == pytest.approx([0, 0.5, 0.5, 1])
+    assert curve([1.5, 3.25]) == pytest.approx([0.25, 0.625])  # between scores it is a line
+    assert curve([-100, 100]) == pytest.approx([0, 1])  # and beyond them it is flat
+
+
+def test_isotonic_weighs_scores_by_their_answers() -> None:
+    curve = fit("isotonic", [1, 2, 2, 2], [1, 0, 0, 1])
+    assert curve([1, 2]) == pytest.approx([0.5, 0.5])
+
+
+@pytest.mark.parametrize("scale", [1.0, 1000.0])
+def test_platt_goes_through_the_mean_targets_of_two_scores(scale: float) -> None:
+    """Two parameters fit two points exactly. Of 4 right and 2 wrong answers the targets are 5/6 and 1/4."""
+    low, high = [1, 0, 0], [1, 1, 1]
+    curve = fit("platt", [scale] * 3 + [3 * scale] * 3, [*low, *high])
+    targets = [(5 / 6 + 1 / 4 + 1 / 4) / 3, 5 / 6]
+    assert curve([scale, 3 * scale]) == pytest.approx(targets, abs=1e-4)
+    middle = (math.log(targets[0] / (1 - targets[0])) + math.log(targets[1] / (1 - targets[1]))) / 2
+    assert curve([2 * scale]) == pytest.approx([logistic(middle)], abs=1e-4)
+
+
+def test_platt_separates_with_a_finite_slope() -> None:
+    curve = fit("platt", [0.1, 0.2, 0.8, 0.9], [0, 0, 1, 1])
+    low, high = curve([0.0, 1.0])
+    assert 0 < low < 0.2
+    assert 0.8 < high < 1
+
+
+def test_platt_of_one_score_is_the_mean_target() -> None:
+    curve = fit("platt", [0.1 + 0.2, 0.3, 0.3], [1, 1, 0])
+    assert curve([0.3]) == pytest.approx([(2 * 3 / 4 + 1 / 3) / 3], abs=1e-4)
+    assert curve([0.35]) == pytest.approx(curve([0.3]), abs=1e-4)  # no slope is made of rounding
+
+
+@pytest.mark.parametrize(("confidence", "right", "wrong"), [(0.9, 3, 1), (0.6, 9, 1), (0.2, 1, 1)])
+def test_a_temperature_brings_one_confidence_to_its_accuracy(
+    confidence: float, right: int, wrong: int
+) -> None:
+    curve = fit("temperature", [confidence] * (right + wrong), [1] * right + [0] * wrong)
+    if right == wrong:
+        assert curve([confidence])[0] == pytest.approx(0.5, abs=1e-3)  # the highest temperature
+        return
+    ratio = math.log(confidence / (1 - confidence)) / math.log(right / wrong)
+    assert curve.x == pytest.approx((ratio,), rel=1e-6)
+    assert curve([confidence]) == pytest.approx([right / (right + wrong)])
+
+
+def test_temperatures_have_bounds_and_keep_what_says_nothing() -> None:
+    assert fit("temperature", [0.9, 0.9], [0, 0]).x == pytest.approx((1000,), rel=1e-3)
+    assert fit("temperature", [0.6, 0.6], [1, 1]).x == pytest.approx((0.001,), rel=1e-3)
+    assert fit("temperature", [0.5, 0.5], [1, 0]).x == (1,)
+
+
+def test_a_temperature_divides_logits() -> None:
+    halved = Calibrator("temperature", (2.0,))
+    assert halved([0.9, 0.5, 0.1]) == pytest.approx([0.75, 0.5, 0.25])
+    certain = halved([1.0, 0.0])
+    assert certain == pytest.approx([logistic(math.log(999_999) / 2), logistic(-math.log(999_999) / 2)])
+
+
+def test_huge_logits_overflow_nowhere() -> None:
+    with np.errstate(all="raise"):
+        assert Calibrator("platt", (1e6, 0.0))([-5, 5]) == pytest.approx([0, 1])
+
+
+@pytest.mark.parametrize(
+    ("method", "scores", "labels", "message"),
+    [
+        ("isotonic", [0.5], [1], "1 labelled answers are too few"),
+        ("temperature", [0.5, 1.2], [0, 1], "needs confidences in"),
+        ("temperature", [-0.1, 0.5], [0, 1], "needs confidences in"),
+        ("platt", [0.5, 0.6], [0, 0.5], "label 1 is 0.5"),
+    ],
+)
+def test_what_cannot_be_fitted_is_refused(method: Any, scores: Any, labels: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        fit(method, scores, labels)
+
+
+def test_a_temperature_takes_certain_answers() -> None:
+    assert fit("temperature", [0.0, 1.0], [0, 1])([0.0, 1.0]) == pytest.approx([0, 1], abs=1e-3)
+
+
+# --- calibrated on the other folds
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_label_of_an_answer_does_not_touch_its_own_confidence(method: CalibrationMethod) -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.permutation(12) / 12
+    labels = (rng.random(12) < scores).astype(float)
+    calibrated = cross_fit(method, scores, labels)
+    touched = []
+    for place in range(12):
+        changed = labels.copy()
+        changed[place] = 1 - changed[place]
+        other = cross_fit(method, scores, changed)
+        assert other[place] == calibrated[place]
+        touched.append((other != calibrated).any())
+    assert any(touched)
+
+
+def test_each_fold_is_calibrated_by_all_others() -> None:
+    """Of scores that tell nothing, isotonic calibration makes the share of right answers in other folds."""
+    labels = np.array([1.0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
+    calibrated = cross_fit("isotonic", np.zeros(10), labels)
+    assert sorted(calibrated) == pytest.approx([0, 0] + [1 / 8] * 8)
+    assert calibrated[0] == 0
+    thirds = cross_fit("isotonic", np.zeros(10), labels, folds=10)
+    assert sorted(thirds) == pytest.approx([0] + [1 / 9] * 9)
+
+
+def test_folds_follow_the_seed() -> None:
+    scores, labels = np.arange(20.0), np.arange(20) % 3 > 0
+    one, again, other = (cross_fit("isotonic", scores, labels, seed=seed) for seed in (1, 1, 2))
+    assert (one == again).all()
+    assert (one != other).any()
+
+
+def test_as_many_answers_as_folds_are_enough() -> None:
+    assert len(cross_fit("isotonic", [0.1, 0.2, 0.3, 0.4, 0.5], [0, 1, 0, 1, 1])) == 5
+    with pytest.raises(DataError, match="4 labelled answers are too few for 5 folds"):
+        cross_fit("isotonic", [0.1, 0.2, 0.3, 0.4], [0, 1, 0, 1])

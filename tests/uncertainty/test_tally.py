@@ -1,0 +1,92 @@
+"""Scores counted by distinct value, and what may not be counted."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from selfreflect.errors import DataError
+from selfreflect.uncertainty import tally as module
+from selfreflect.uncertainty.tally import Tally, finite_scores
+
+TALLY = Tally.of([0.5, 0.2, 0.5, 0.9, 0.2, 0.5], [1, 0, 0, 1, 0, 1])
+
+
+def drawn(tally: Tally, number: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Counts and correct answers of all resamples, shape (number, G)."""
+    blocks = list(tally.resamples(number, seed))
+    return np.concatenate([one.counts for one in blocks]), np.concatenate([one.correct for one in blocks])
+
+
+def test_answers_are_counted_by_score_lowest_first() -> None:
+    assert TALLY.values.tolist() == [0.2, 0.5, 0.9]
+    assert TALLY.counts.tolist() == [2, 3, 1]
+    assert TALLY.correct.tolist() == [0, 2, 1]
+    assert TALLY.wrong.tolist() == [2, 1, 0]
+    assert TALLY.n == 6
+    assert float(TALLY.accuracy) == 0.5
+
+
+def test_a_resample_has_as_many_answers_and_no_others() -> None:
+    counts, correct = drawn(TALLY, 200)
+    assert counts.shape == correct.shape == (200, 3)
+    assert (counts.sum(1) == 6).all()
+    assert (correct[:, 0] == 0).all()  # no answer with the lowest score is correct
+    assert (correct[:, 2] == counts[:, 2]).all()  # and none with the highest is wrong
+    assert (correct <= counts).all()
+    [block] = TALLY.resamples(200, 0)
+    assert block.n == 6
+    assert block.accuracy == pytest.approx(correct.sum(1) / 6)
+
+
+def test_each_answer_is_drawn_as_often_as_any_other() -> None:
+    counts, correct = drawn(TALLY, 4000)
+    assert counts.mean(0) == pytest.approx([2, 3, 1], abs=0.06)
+    assert correct.mean(0) == pytest.approx([0, 2, 1], abs=0.06)
+    assert counts.var(0) == pytest.approx([6 * 1 / 3 * 2 / 3, 6 * 1 / 4, 6 * 1 / 6 * 5 / 6], abs=0.08)
+
+
+def test_resamples_follow_the_seed() -> None:
+    assert (drawn(TALLY, 20, 1)[0] == drawn(TALLY, 20, 1)[0]).all()
+    assert (drawn(TALLY, 20, 1)[0] != drawn(TALLY, 20, 2)[0]).any()
+
+
+@pytest.mark.parametrize("block", [1, 6, 25, 120])
+def test_blocks_save_memory_and_change_nothing(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = drawn(TALLY, 11)
+    monkeypatch.setattr(module, "_BLOCK", block)
+    sizes = [len(one.counts) for one in TALLY.resamples(11, 0)]
+    assert max(sizes) <= max(1, block // 6)
+    assert [counts.tolist() for counts in drawn(TALLY, 11)] == [counts.tolist() for counts in whole]
+
+
+@pytest.mark.parametrize(
+    ("scores", "correct", "message"),
+    [
+        ([0.1, math.nan], [0, 1], "score 1 is nan; it must be a finite number"),
+        ([-math.inf, 0.1], [0, 1], "score 0 is -inf; it must be a finite number"),
+        ([0.1, 0.2, 0.3], [0, 1, 2], "label 2 is 2; it must be 0 or 1"),
+        ([0.1, 0.2], [0, math.nan], "label 1 is nan; it must be 0 or 1"),
+        ([0.1, 0.2], [1], "2 scores and 1 labels are not pairs"),
+        ([], [], "0 scores and 0 labels are not pairs, at least one"),
+        ([[0.1], [0.2]], [[1], [0]], "2 scores and 2 labels are not pairs"),
+    ],
+)
+def test_what_cannot_be_counted_is_named(scores: Any, correct: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        Tally.of(scores, correct)
+
+
+def test_finite_scores_may_have_any_sign_and_size() -> None:
+    assert finite_scores([-1e300, 0, 5]).tolist() == [-1e300, 0, 5]
+    assert Tally.of([-3, 7], [0, 1]).values.tolist() == [-3, 7]
+
+
+@pytest.mark.parametrize(("score", "shown"), [(-0.001, "-0.001"), (1.5, "1.5")])
+def test_a_score_outside_the_range_is_no_probability(score: float, shown: str) -> None:
+    with pytest.raises(DataError, match=f"^{shown} is no probability"):
+        Tally.of([0.5, score], [0, 1]).require_probabilities()
+    Tally.of([0.0, 1.0], [0, 1]).require_probabilities()

@@ -23,14 +23,13 @@ import numpy as np
 from ordering import wilson
 
 from selfreflect.metric import information
-from selfreflect.metric.aggregate import sampled_mean
 from selfreflect.metric.engine.engines import engine_for
 from selfreflect.metric.engine.tree import build_tree
-from selfreflect.metric.prompts import prepare, summary_prompts
-from selfreflect.metric.sampling.limits import Limits
+from selfreflect.metric.limits import Limits
+from selfreflect.metric.prompts import SYSTEM, prepare, summary_prompts
+from selfreflect.metric.sampling.estimate import sampled_mean
 from selfreflect.metric.sampling.population import Cost, Population
 from selfreflect.metric.scorer import SelfReflect
-from selfreflect.metric.tasks import SYSTEM
 from selfreflect.models.base import Message
 from selfreflect.models.judge import Judge
 from selfreflect.pipeline.dry_run import tree_nodes

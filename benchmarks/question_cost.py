@@ -21,7 +21,7 @@ from transformers import AutoConfig
 from selfreflect.bench.flops import Shape, count_flops, read_shape
 from selfreflect.bench.random_model import SHAPES, random_judge
 from selfreflect.bench.work import Work, work_of
-from selfreflect.metric.tasks import masked_words
+from selfreflect.metric.prompts import masked_words
 from selfreflect.models.smollm2 import model_directory
 from selfreflect.sources.items import Item, read_items
 from selfreflect.sources.questions import load_questions

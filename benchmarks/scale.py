@@ -25,7 +25,7 @@ from functools import cache
 from itertools import product
 from pathlib import Path
 
-from selfreflect.metric.tasks import MaskedWord, masked_words
+from selfreflect.metric.prompts import MaskedWord, masked_words
 from selfreflect.records import AnswerSet, Question, Score, Summary, WordDistance, dump_line
 from selfreflect.store.run import Run
 

@@ -21,7 +21,7 @@ from pathlib import Path
 def export(items: str, output: Path, limit: int, num_answers: int, skip: int) -> None:
     """Write every request of each item, after timing the engine on it."""
     from selfreflect import Judge, SelfReflect
-    from selfreflect.metric.tasks import masked_words, reference_context, summary_context
+    from selfreflect.metric.prompts import masked_words, reference_context, summary_context
     from selfreflect.sources.items import read_items
 
     judge = Judge.load("smollm2")

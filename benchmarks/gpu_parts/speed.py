@@ -20,7 +20,7 @@ from selfreflect.bench.measure import compare_trees, counted_tokens, score
 from selfreflect.bench.work import Work, work_of
 from selfreflect.metric.distance import total_variation
 from selfreflect.metric.engine.engines import TreeEngine
-from selfreflect.metric.engine.reference import Reference
+from selfreflect.metric.engine.logits import Reference
 from selfreflect.metric.information import control_texts, measure
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.judge import Judge

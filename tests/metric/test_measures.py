@@ -18,8 +18,8 @@ from selfreflect.metric.information import (
     pasted_subsets,
     within_budget,
 )
+from selfreflect.metric.limits import Limits
 from selfreflect.metric.measures import Measures
-from selfreflect.metric.sampling.limits import Limits
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.judge import Judge
 from selfreflect.records import AnswerSet, Controls, Failure, Information, Question, Summary

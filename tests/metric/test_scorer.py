@@ -14,10 +14,9 @@ from tokenizers import normalizers
 
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.metric import scorer
-from selfreflect.metric.prompts import CannotScoreError
-from selfreflect.metric.sampling.limits import Limits
+from selfreflect.metric.limits import Limits
+from selfreflect.metric.prompts import CannotScoreError, masked_words, reference_context, summary_context
 from selfreflect.metric.scorer import SelfReflect
-from selfreflect.metric.tasks import masked_words, reference_context, summary_context
 from selfreflect.models.judge import Judge
 from selfreflect.records import AnswerSet, Failure, Question, Score, Summary, question_id
 

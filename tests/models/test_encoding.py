@@ -31,7 +31,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 import selfreflect.models.chat as chat_module
 from selfreflect.errors import JudgeError
-from selfreflect.metric.tasks import reference_context, summary_context
+from selfreflect.metric.prompts import reference_context, summary_context
 from selfreflect.models.base import Message
 from selfreflect.models.chat import cuts_cleanly, works_between_markers
 from selfreflect.models.judge import Judge

@@ -29,8 +29,8 @@ from tokenizers import normalizers
 from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
 from selfreflect.errors import DataError, JudgeError
+from selfreflect.metric.prompts import masked_words, reference_context, summary_context
 from selfreflect.metric.scorer import SelfReflect
-from selfreflect.metric.tasks import masked_words, reference_context, summary_context
 from selfreflect.models.judge import Judge
 
 TOKENIZERS = {

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import accumulate, groupby
 from pathlib import Path
 
-from selfreflect.metric.tasks import masked_words
+from selfreflect.metric.prompts import masked_words
 from selfreflect.records import (
     AnswerSet,
     Control,

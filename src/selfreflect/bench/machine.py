@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import torch
 
-from selfreflect.metric.engine.native import native
+from selfreflect.metric.engine.attention import native
 from selfreflect.models.judge import Judge
 from selfreflect.models.local.machine import free_memory
 

@@ -18,7 +18,7 @@ from selfreflect.bench.result import SCHEDULES, Figures, Result
 from selfreflect.bench.schedules import Distances, batched, longest, one_by_one, requests, token_bytes
 from selfreflect.bench.work import ScalingPoint, Work, encode, work_of
 from selfreflect.errors import DataError, excerpt
-from selfreflect.metric.engine.reference import Reference
+from selfreflect.metric.engine.logits import Reference
 from selfreflect.metric.information import control_texts, measure
 from selfreflect.metric.prompts import CannotScoreError
 from selfreflect.metric.scorer import SelfReflect

@@ -22,7 +22,7 @@ from selfreflect.config.sections import (
     SummariesConfig,
 )
 from selfreflect.errors import ConfigError, excerpt
-from selfreflect.metric.sampling.limits import Limits
+from selfreflect.metric.limits import Limits
 from selfreflect.models.base import JUDGES, LOCAL_NAMES, kind_of
 from selfreflect.records import STAGES, Record
 

@@ -23,7 +23,7 @@ from selfreflect.config.flags import (
 )
 from selfreflect.config.serving import ServeConfig
 from selfreflect.errors import ConfigError, excerpt
-from selfreflect.metric.sampling.limits import Limits
+from selfreflect.metric.limits import Limits
 from selfreflect.models.base import DEVICES, Sampling
 from selfreflect.records import Record
 from selfreflect.text import name_list

@@ -27,8 +27,7 @@ from msgspec.structs import replace
 
 from selfreflect.metric.engine.logits import log_probabilities
 from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
-from selfreflect.metric.prompts import CannotScoreError, encode, encode_each
-from selfreflect.metric.tasks import SYSTEM
+from selfreflect.metric.prompts import SYSTEM, CannotScoreError, encode, encode_each
 from selfreflect.models.base import Message
 from selfreflect.records import (
     AnswerSet,

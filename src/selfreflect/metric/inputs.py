@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from selfreflect.errors import ConfigError, DataError, excerpt
+from selfreflect.records import halves
 
 
 def checked_text(value: object, name: str) -> str:
@@ -39,6 +40,20 @@ def checked_texts(value: object, name: str) -> tuple[str, ...]:
     for number, text in enumerate(value, start=1):
         checked_text(text, f"{name}: entry {number}")
     return tuple(value)
+
+
+def two_halves(
+    answers: Sequence[str] | None, masked_out: Sequence[str] | None, conditioning: Sequence[str] | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Check the answers of a question, and halve them unless they come in halves. Raises DataError."""
+    if answers is None and masked_out is not None and conditioning is not None:
+        return checked_texts(masked_out, "masked_out"), checked_texts(conditioning, "conditioning")
+    if answers is None or masked_out is not None or conditioning is not None:
+        raise DataError("give either answers=..., or both masked_out=... and conditioning=...")
+    try:
+        return halves(checked_texts(answers, "answers"))
+    except ValueError as error:
+        raise DataError(str(error)) from None
 
 
 def named_texts(value: object) -> dict[str, str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from selfreflect.errors import ConfigError, DataError, excerpt
-from selfreflect.metric.aggregate import Aggregate, exact, finite
 from selfreflect.metric.engine.engines import engine_for
-from selfreflect.metric.engine.reference import Reference, ReferenceCache, judge_key
+from selfreflect.metric.engine.logits import Reference
 from selfreflect.metric.engine.tree import Prompt, build_tree
 from selfreflect.metric.information import (
     READERS,
@@ -23,16 +24,15 @@ from selfreflect.metric.information import (
     unmeasured,
     with_information,
 )
-from selfreflect.metric.inputs import checked_number, checked_question, checked_texts, named_texts
+from selfreflect.metric.limits import Limits
 from selfreflect.metric.prompts import (
+    JUDGE_TEMPERATURE,
     CannotScoreError,
     QuestionPrompts,
     encode_each,
     prepare,
     summary_prompts,
 )
-from selfreflect.metric.sampling.limits import Limits
-from selfreflect.metric.tasks import JUDGE_TEMPERATURE
 from selfreflect.models.base import ModelSpec
 from selfreflect.models.judge import Judge
 from selfreflect.records import (
@@ -40,20 +40,51 @@ from selfreflect.records import (
     Failure,
     Guess,
     Question,
+    Sampled,
     Score,
     Summary,
     WordDistance,
-    halves,
     question_id,
 )
+from selfreflect.stats import clustered_mean
 
 if TYPE_CHECKING:
     from selfreflect.metric.engine.logits import Guesses
+    from selfreflect.metric.engine.reference import ReferenceCache
 
 MAX_IDS = 500_000
 """Token ids in the prompts of a group of summaries, unless one has more. Each takes some 30 bytes."""
 
 Words = tuple[WordDistance, ...]
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """The score of one summary, from finite distances."""
+
+    value: float
+    stderr: float | None
+    answer_means: Mapping[int, float]
+    """The mean of each masked-out answer that has a scored word, by its index."""
+    words: tuple[WordDistance, ...]
+    estimate: Sampled | None = None
+    """How the score was estimated, if not all words were scored."""
+
+
+def finite(words: Iterable[WordDistance]) -> bool:
+    """Whether a score can be computed from these words."""
+    return all(math.isfinite(distance) for word in words for distance in word.distances)
+
+
+def exact(words: Sequence[WordDistance]) -> Aggregate:
+    """The flat mean over the token tasks of all words, and its standard error with answers as clusters."""
+    by_answer: dict[int, list[float]] = {}
+    for word in words:
+        by_answer.setdefault(word.answer, []).extend(word.distances)
+    value, stderr = clustered_mean(list(by_answer.values()))
+    means = {answer: sum(distances) / len(distances) for answer, distances in by_answer.items()}
+    return Aggregate(value, stderr, means, tuple(words))
+
 
 Outcomes = dict[str, Aggregate | Failure]
 """By text of the summaries, so that equal ones are scored once. A Failure has no name yet."""
@@ -72,7 +103,7 @@ class SelfReflect:
 
     Args:
         judge: a judge, or the name of one, which is loaded as by :meth:`Judge.load`.
-        limits: when to stop scoring words; see :class:`~selfreflect.metric.sampling.limits.Limits`.
+        limits: when to stop scoring words; see :class:`~selfreflect.metric.limits.Limits`.
         guesses: keep for each token task this many of the judge's likeliest tokens after the summary, and
             after the conditioning answers.
         cache: a directory that keeps what the judge predicts after the conditioning answers, so that one more
@@ -100,9 +131,9 @@ class SelfReflect:
     ) -> None:
         if not isinstance(guesses, int) or guesses < 0:
             raise ConfigError(f"the number of guesses to keep must be 0 or more, not {guesses!r:.60}")
-        if not checked_number(temperature, "the judge's temperature") > 0:
+        if not isinstance(temperature, int | float) or not temperature > 0:
             raise ConfigError(
-                f"the judge's temperature must be above 0, not {temperature}; "
+                f"the judge's temperature must be a number above 0, not {excerpt(temperature)}; "
                 f"the metric's is {JUDGE_TEMPERATURE}"
             )
         if not isinstance(limits, Limits | None):
@@ -127,6 +158,8 @@ class SelfReflect:
         """Called with the number of tokens that the judge is about to read for exact scores."""
         self.cache: ReferenceCache | None = None
         if cache is not None:
+            from selfreflect.metric.engine.reference import ReferenceCache, judge_key
+
             self.cache = ReferenceCache(Path(cache), judge_key(judge, self.engine.head), warn=warn)
 
     def __repr__(self) -> str:
@@ -155,7 +188,9 @@ class SelfReflect:
             DataError: there is nothing to mask or to condition on, a text does not fit the judge's window, or
                 an argument is not what it should be.
         """
-        first, second = _two_halves(answers, masked_out, conditioning)
+        from selfreflect.metric.inputs import checked_question, named_texts, two_halves
+
+        first, second = two_halves(answers, masked_out, conditioning)
         summaries = named_texts(summaries)
         record = Question(id=question_id(checked_question(question)), text=question)
         answer_set = AnswerSet(question_id=record.id, masked_out=first, conditioning=second)
@@ -274,10 +309,15 @@ class SelfReflect:
             return outcomes | dict.fromkeys(contexts, refusal.failure(prompts.question))
         names = [summary.name for summary in candidates]
         for summary, result in zip(candidates, results, strict=True):
-            if finite(result.words):
-                outcomes[summary.text] = scoring.aggregate(result, names)
-            else:
+            if not finite(result.words):
                 outcomes[summary.text] = self._not_finite(prompts)
+            elif result.size == population.size:
+                outcomes[summary.text] = exact(result.words)
+            else:
+                mean, answer_means, estimate = scoring.estimate(result, names)
+                outcomes[summary.text] = Aggregate(
+                    mean.mean, mean.stderr, answer_means, result.words, estimate
+                )
         return outcomes
 
     def _reference(self, prompts: QuestionPrompts, words: Sequence[int]) -> Reference:
@@ -359,16 +399,3 @@ def _loaded(judge: Any) -> Judge:
     if isinstance(judge, str | ModelSpec):
         return Judge.load(judge)
     raise ConfigError(f"a judge must be a name, or made like Judge.load('smollm2'), not {excerpt(judge)}")
-
-
-def _two_halves(
-    answers: Sequence[str] | None, masked_out: Sequence[str] | None, conditioning: Sequence[str] | None
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    if answers is None and masked_out is not None and conditioning is not None:
-        return checked_texts(masked_out, "masked_out"), checked_texts(conditioning, "conditioning")
-    if answers is None or masked_out is not None or conditioning is not None:
-        raise DataError("give either answers=..., or both masked_out=... and conditioning=...")
-    try:
-        return halves(checked_texts(answers, "answers"))
-    except ValueError as error:
-        raise DataError(str(error)) from None

@@ -23,8 +23,14 @@ from selfreflect.metric.information import (
     pasted,
 )
 from selfreflect.metric.measures import anchors
-from selfreflect.metric.prompts import CannotScoreError, encode_each, prepare, summary_prompts
-from selfreflect.metric.tasks import reference_context, summary_context
+from selfreflect.metric.prompts import (
+    CannotScoreError,
+    encode_each,
+    prepare,
+    reference_context,
+    summary_context,
+    summary_prompts,
+)
 from selfreflect.models.base import kind_of
 from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.pipeline.counting import (

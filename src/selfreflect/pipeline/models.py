@@ -82,7 +82,7 @@ def load_stage_model(
 
 def load_measures(judge: Judge, config: Config, options: ExecutionOptions, progress: Progress) -> Measures:
     """The measures, with the limits that the settings name."""
-    from selfreflect.metric.engine.native import library
+    from selfreflect.metric.engine.attention import library
     from selfreflect.metric.measures import Measures
     from selfreflect.metric.scorer import SelfReflect
 

@@ -4,15 +4,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from selfreflect.metric.engine import native as native_module
-from selfreflect.metric.engine.native import Native, library, native
+from selfreflect.metric.engine import attention as attention_module
+from selfreflect.metric.engine.attention import Native, library, native
 
 
 @pytest.fixture(params=["compiled", "torch's kernel", "written out"])
 def fused(request, monkeypatch) -> Iterator[bool]:
     """Each way to compute attention on a CPU, as the engine's setting of that name."""
     if request.param != "compiled":
-        monkeypatch.setattr(native_module, "native", lambda: None)
+        monkeypatch.setattr(attention_module, "native", lambda: None)
         yield request.param != "written out"
         return
     if native() is None:

@@ -9,15 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from selfreflect.errors import JudgeError
+from selfreflect.metric.engine import attention as attention_module
 from selfreflect.metric.engine import engines as engine_module
 from selfreflect.metric.engine import kernels
-from selfreflect.metric.engine import native as native_module
-from selfreflect.metric.engine.attention import TreeAttention, mapped_empty
+from selfreflect.metric.engine.attention import Extras, TreeAttention, mapped_empty
 from selfreflect.metric.engine.decoder import FusedDecoder
 from selfreflect.metric.engine.engines import RotaryLimitEngine, SequenceEngine, TreeEngine, choose_engine
-from selfreflect.metric.engine.kernels import Extras
-from selfreflect.metric.engine.packing import pack
-from selfreflect.metric.engine.tree import Prompt, build_tree
+from selfreflect.metric.engine.tree import Prompt, build_tree, pack
 from selfreflect.metric.scorer import SelfReflect
 
 ENGINES = {
@@ -199,7 +197,7 @@ def test_a_device_whose_fused_attention_is_wrong_is_served_without_it(tiny_judge
     def broken(q, k, v, scale, bias):
         return torch.zeros_like(q), q.new_zeros(q.shape[:-1])
 
-    monkeypatch.setattr(native_module, "native", lambda: None)
+    monkeypatch.setattr(attention_module, "native", lambda: None)
     monkeypatch.setitem(kernels.FUSED_KERNELS, "cpu", broken)
     engine = choose_engine(judge.lm.model, judge.decoder, judge.head)
     assert type(engine) is TreeEngine

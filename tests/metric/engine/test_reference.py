@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from selfreflect.metric.engine import reference
 from selfreflect.metric.engine.reference import ReferenceCache, judge_key
 from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
+from selfreflect.metric.prompts import masked_words, reference_context
 from selfreflect.metric.scorer import SelfReflect
-from selfreflect.metric.tasks import masked_words, reference_context
 from selfreflect.models.judge import Judge
 
 WIDTH = 6

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfreflect.metric.aggregate import WordSample
 from selfreflect.metric.engine.tree import Prompt, build_tree
+from selfreflect.metric.prompts import masked_words
+from selfreflect.metric.sampling.estimate import WordSample
 from selfreflect.metric.sampling.population import Cost, Population
-from selfreflect.metric.tasks import masked_words
 
 ANSWERS = [
     "Radishes grow very fast indeed.",

@@ -8,12 +8,12 @@ import math
 import numpy as np
 import pytest
 
-from selfreflect.metric.aggregate import finite
 from selfreflect.metric.engine.tree import Prompt, build_tree
-from selfreflect.metric.sampling.limits import Limits
+from selfreflect.metric.limits import Limits
+from selfreflect.metric.prompts import masked_words
 from selfreflect.metric.sampling.population import Cost, Population
 from selfreflect.metric.sampling.sequential import FIRST_ROUND, OverBudgetError, SequentialScoring
-from selfreflect.metric.tasks import masked_words
+from selfreflect.metric.scorer import finite
 from selfreflect.records import WordDistance
 
 

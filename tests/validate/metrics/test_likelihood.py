@@ -15,7 +15,7 @@ from tiny_chat import byte_bpe, chatml, instruct, metaspace_bpe, save_lm, single
 from tokenizers import normalizers
 
 from selfreflect.metric.engine.logits import log_probabilities
-from selfreflect.metric.tasks import reference_context, summary_context
+from selfreflect.metric.prompts import reference_context, summary_context
 from selfreflect.models.judge import Judge
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import Value

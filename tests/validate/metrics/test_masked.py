@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from selfreflect.metric.distance import hellinger, total_variation
 from selfreflect.metric.engine.logits import SummaryStates
 from selfreflect.metric.engine.tree import PrefixTree
-from selfreflect.metric.tasks import (
+from selfreflect.metric.prompts import (
     Context,
     MaskedWord,
     is_stopword,

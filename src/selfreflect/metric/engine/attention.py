@@ -1,35 +1,62 @@
 """Attention over prefix trees, layer by layer and batch by batch.
 
-Shapes as in :mod:`~selfreflect.metric.engine.packing`; H query heads, KV key heads, head dimension D, P rows
-of a prefix.
+In float32 on a CPU ``tree_attention.c`` does all of a layer's attention in one call. It is compiled when a
+process first uses it, and needs GCC on Linux. Without it, or with ``SELFREFLECT_NATIVE=0``, torch
+(``kernels``) gives the same but for rounding, more slowly.
+
+Shapes as in :mod:`~selfreflect.metric.engine.tree`; H query heads, KV key heads, head dimension D, P rows of
+a prefix.
 """
 
 from __future__ import annotations
 
+import ctypes
 import math
 import mmap
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
-from selfreflect.metric.engine import native
-from selfreflect.metric.engine.kernels import (
-    Blocks,
-    Extras,
-    KeyValue,
-    attend_in_blocks,
-    attend_in_prefix,
-    cut_blocks,
-)
-from selfreflect.metric.engine.packing import PackedBatch
+from selfreflect.metric.engine.tree import Ints, Neighbours, PackedBatch
 from selfreflect.models.local.layers import on_device
+from selfreflect.models.local.machine import load_compiled
+
+if TYPE_CHECKING:
+    from selfreflect.metric.engine.kernels import Blocks
+
+KeyValue = tuple[torch.Tensor, torch.Tensor]
+
+_SOURCE = Path(__file__).with_name("tree_attention.c")
+
 
 BLOCK = 64
 """Tree nodes that share one look at their ancestors, in torch."""
 
 COPIES_PER_MAPPING = 16
 """With one mapping per copy there would be thousands in a long pass of a deep model."""
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What some architectures add to plain attention."""
+
+    window: int | None = None
+    """A key is seen by the ``window`` positions from its own on."""
+    softcap: float | None = None
+    """Logits are squeezed to softcap * tanh(logits / softcap) (Gemma 2)."""
+    sinks: torch.Tensor | None = None
+    """One more logit for each head, with no value behind it (gpt-oss): shape (H,)."""
+
+    @property
+    def plain(self) -> bool:
+        return self.window is None and self.softcap is None and self.sinks is None
 
 
 class TreeAttention:
@@ -59,7 +86,7 @@ class TreeAttention:
         self._carry_arena = Arena()
         self._carry_keys: dict[torch.device, torch.Tensor] = {}
         # layers share these, unless they differ in their heads or devices
-        self._tiles: dict[tuple[int, bool], native.Tiles] = {}
+        self._tiles: dict[tuple[int, bool], Tiles] = {}
         self._blocks: dict[tuple[torch.device, torch.dtype, int, bool], Blocks] = {}
 
     def attend(
@@ -85,19 +112,34 @@ class TreeAttention:
             if self.batch.positions.max() < extras.window:  # it hides nothing here
                 extras = Extras(softcap=extras.softcap, sinks=extras.sinks)
         group = query.shape[1] // key.shape[1]
-        compiled = native.serving(query, key, value) if self.fused and extras.plain else None
+        compiled = serving(query, key, value) if self.fused and extras.plain else None
         prefixes = self._with_new_prefixes(layer, key, value)
         local = self._with_carried(layer, key, value)
         if compiled:
             if (group, last) not in self._tiles:
                 size = compiled.lanes // group
-                self._tiles[group, last] = native.cut_tiles(self.batch, size, group, outputs_only=last)
+                self._tiles[group, last] = cut_tiles(self.batch, size, group, outputs_only=last)
             return compiled.attend(query, local, prefixes, self._tiles[group, last], scale)
+        return self._attend_in_torch(query, local, prefixes, scale, extras, last=last)
+
+    def _attend_in_torch(
+        self,
+        query: torch.Tensor,
+        local: KeyValue,
+        prefixes: Mapping[int, KeyValue],
+        scale: float,
+        extras: Extras,
+        *,
+        last: bool,
+    ) -> torch.Tensor:
+        from selfreflect.metric.engine.kernels import attend_in_blocks, attend_in_prefix, cut_blocks
+
         out = torch.empty_like(query)
         for segment in self.batch.segments:
             if segment.prefix and not last:
                 rows = slice(segment.first_row, segment.nodes_row)
                 out[rows] = attend_in_prefix(query[rows], prefixes[segment.context], scale, extras)
+        group = query.shape[1] // local[0].shape[1]
         kind = query.device, query.dtype, group, last
         if kind not in self._blocks:
             self._blocks[kind] = cut_blocks(self.batch, BLOCK, group, query, outputs_only=last)
@@ -164,3 +206,150 @@ def mapped_empty(shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
 
 def _is_mapped(values: torch.Tensor) -> bool:
     return values.device == torch.device("cpu") and hasattr(mmap, "MAP_ANONYMOUS")
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Every query of a batch once: tiles of a few neighbouring rows, how much of a prefix they see, and which
+    other keys. T tiles of N queries; K keys in the longest list of a tile."""
+
+    contexts: tuple[int, ...]
+    context: Ints
+    """Whose prefix a tile sees, as an index into ``contexts``: shape (T,)."""
+    before: Ints
+    """How many of the first keys of that prefix all its queries see, shape (T,)."""
+    queries: Ints
+    """Rows of its queries, shape (T, N); -1 where there are fewer."""
+    keys: Ints
+    """Its other keys, shape (T, K): first the carried rows count, then the rows of the batch."""
+    count: Ints
+    """How many other keys it has, shape (T,)."""
+    visible: npt.NDArray[np.uint64]
+    """Which lanes see a key, shape (T, K): lane ``query * group + head`` is a bit."""
+
+
+class Native:
+    def __init__(self, path: Path) -> None:
+        library = ctypes.CDLL(str(path))
+        self.lanes = int(library.tree_attention_lanes())
+        """Queries of one key head that are computed side by side."""
+        self.largest_head = int(library.tree_attention_most())
+        self._run = library.tree_attention
+        self._run.restype = None
+        self._run.argtypes = [
+            *[ctypes.c_void_p] * 7,
+            *[ctypes.c_int64] * 3,
+            *[ctypes.c_void_p] * 6,
+            *[ctypes.c_int64] * 3,
+            ctypes.c_float,
+            ctypes.c_int,
+        ]
+
+    def attend(
+        self,
+        query: torch.Tensor,
+        local: KeyValue,
+        prefixes: Mapping[int, KeyValue],
+        tiles: Tiles,
+        scale: float,
+    ) -> torch.Tensor:
+        """What every query of the tiles takes from the keys that it may see; other rows are undefined.
+
+        Args:
+            query: shape (rows, H, D).
+            local: keys and values that ``tiles.keys`` counts, each (keys, KV, D).
+            prefixes: by context, each (KV, P, D), contiguous; none where it is empty.
+        """
+        query = query.contiguous()
+        key = local[0].contiguous()
+        value = local[1].contiguous()
+        out = torch.empty_like(query)
+        prefix_keys, prefix_values, prefix_rows = np.zeros((3, len(tiles.contexts)), dtype=np.int64)
+        for i, context in enumerate(tiles.contexts):
+            if context in prefixes:
+                prefix_key, prefix_value = prefixes[context]
+                prefix_keys[i] = prefix_key.data_ptr()
+                prefix_values[i] = prefix_value.data_ptr()
+                prefix_rows[i] = prefix_key.shape[1]
+        self._run(
+            query.data_ptr(),
+            out.data_ptr(),
+            key.data_ptr(),
+            value.data_ptr(),
+            prefix_keys.ctypes.data,
+            prefix_values.ctypes.data,
+            prefix_rows.ctypes.data,
+            *tiles.queries.shape,
+            tiles.keys.shape[1],
+            tiles.context.ctypes.data,
+            tiles.before.ctypes.data,
+            tiles.queries.ctypes.data,
+            tiles.keys.ctypes.data,
+            tiles.count.ctypes.data,
+            tiles.visible.ctypes.data,
+            key.shape[1],
+            query.shape[1] // key.shape[1],
+            query.shape[2],
+            scale,
+            torch.get_num_threads(),
+        )
+        return out
+
+
+def cut_tiles(batch: PackedBatch, size: int, group: int, *, outputs_only: bool) -> Tiles:
+    """Cut the nodes and prefixes of a batch, or its outputs only, into tiles of ``size`` queries, whose
+    ``group`` heads share a key."""
+    prefixes = {segment.context: len(segment.tree.prefix) for segment in batch.segments}
+    tiles: list[tuple[Neighbours, int]] = []
+    for tile in batch.neighbours(size, outputs_only=outputs_only):
+        tiles.append((tile, prefixes[tile.context]))
+    if not outputs_only:
+        tiles += _prefix_tiles(batch, size)
+    contexts = tuple(sorted(prefixes))
+    widest = max((len(tile.keys) for tile, _ in tiles), default=0)
+    context, before, count = np.zeros((3, len(tiles)), dtype=np.int64)
+    queries = np.full((len(tiles), size), -1, dtype=np.int64)
+    keys = np.zeros((len(tiles), widest), dtype=np.int64)
+    visible = np.zeros((len(tiles), widest), dtype=np.uint64)
+    heads = (1 << group) - 1
+    lanes = np.array([heads << (query * group) for query in range(size)], dtype=np.uint64)
+    for i, (tile, prefix_rows) in enumerate(tiles):
+        context[i] = contexts.index(tile.context)
+        before[i] = prefix_rows
+        count[i] = len(tile.keys)
+        queries[i, : len(tile.queries)] = tile.queries
+        keys[i, : len(tile.keys)] = tile.keys
+        visible[i, : len(tile.keys)] = tile.visible.T.astype(np.uint64) @ lanes[: len(tile.queries)]
+    return Tiles(contexts, context, before, queries, keys, count, visible)
+
+
+def _prefix_tiles(batch: PackedBatch, size: int) -> Iterator[tuple[Neighbours, int]]:
+    """Rows of a prefix see the rows of it before them, and themselves."""
+    for segment in batch.segments:
+        for start in range(0, segment.prefix, size):
+            rows = segment.first_row + np.arange(start, min(start + size, segment.prefix))
+            causal = np.tri(len(rows), dtype=np.bool_)
+            yield Neighbours(segment.context, rows, len(batch.carried) + rows, causal), start
+
+
+def serving(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Native | None:
+    """The library, if it can attend with tensors of these dtypes, devices and shapes."""
+    for tensor in (query, key, value):
+        if tensor.device.type != "cpu" or tensor.dtype != torch.float32:
+            return None
+    compiled = native()
+    if compiled is None or key.shape != value.shape or key.shape[2] > compiled.largest_head:
+        return None
+    return compiled if query.shape[1] // key.shape[1] <= compiled.lanes else None
+
+
+def native() -> Native | None:
+    """The library, if this machine can have it."""
+    result = library()
+    return None if isinstance(result, str) else result
+
+
+@cache
+def library() -> Native | str:
+    """The library, compiled for this process in less than a second, or why there is none."""
+    return load_compiled(_SOURCE, Native)

@@ -8,9 +8,8 @@ from typing import Any, Protocol
 
 import torch
 
-from selfreflect.metric.engine.attention import TreeAttention
-from selfreflect.metric.engine.kernels import Extras
-from selfreflect.metric.engine.packing import PackedBatch
+from selfreflect.metric.engine.attention import Extras, TreeAttention
+from selfreflect.metric.engine.tree import PackedBatch
 from selfreflect.models.local.layers import add_linear, input_device, linear, on_device, rms_norm
 
 Rotary = tuple[torch.Tensor, torch.Tensor]

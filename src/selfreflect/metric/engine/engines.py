@@ -12,8 +12,7 @@ from selfreflect.errors import JudgeError
 from selfreflect.metric.engine.attention import TreeAttention, mapped_empty
 from selfreflect.metric.engine.decoder import Decoder, FusedDecoder, HFDecoder
 from selfreflect.metric.engine.logits import Head
-from selfreflect.metric.engine.packing import pack
-from selfreflect.metric.engine.tree import Ints, PrefixTree, Prompt, build_tree
+from selfreflect.metric.engine.tree import Ints, PrefixTree, Prompt, build_tree, pack
 from selfreflect.models.local.layers import input_device, is_llama, output_device, windowed
 
 if TYPE_CHECKING:

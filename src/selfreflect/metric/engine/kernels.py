@@ -11,40 +11,25 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-from selfreflect.metric.engine.packing import PackedBatch
+from selfreflect.metric.engine.tree import PackedBatch
 from selfreflect.models.local.layers import on_device
 
-KeyValue = tuple[torch.Tensor, torch.Tensor]
+if TYPE_CHECKING:
+    from selfreflect.metric.engine.attention import Extras, KeyValue
 
 MAX_LOGITS = 2**26
 """Attention logits that exist at once when written out, or those of one block: 256 MiB, in a few arrays."""
 
 
 @dataclass(frozen=True)
-class Extras:
-    """What some architectures add to plain attention."""
-
-    window: int | None = None
-    """A key is seen by the ``window`` positions from its own on."""
-    softcap: float | None = None
-    """Logits are squeezed to softcap * tanh(logits / softcap) (Gemma 2)."""
-    sinks: torch.Tensor | None = None
-    """One more logit for each head, with no value behind it (gpt-oss): shape (H,)."""
-
-    @property
-    def plain(self) -> bool:
-        return self.window is None and self.softcap is None and self.sinks is None
-
-
-@dataclass(frozen=True)
 class Blocks:
-    """:class:`~selfreflect.metric.engine.packing.Neighbours` on the device, padded to one shape."""
+    """:class:`~selfreflect.metric.engine.tree.Neighbours` on the device, padded to one shape."""
 
     queries: torch.Tensor
     query_positions: torch.Tensor

@@ -8,14 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from selfreflect.metric.distance import Formula, total_variation
-from selfreflect.metric.engine.tree import Ints
+from selfreflect.metric.engine.tree import Ints, PrefixTree
 from selfreflect.models.local.layers import on_device
+
+if TYPE_CHECKING:
+    from selfreflect.metric.engine.engines import Engine
+    from selfreflect.metric.engine.reference import ReferenceCache
 
 Floats = npt.NDArray[np.float64]
 
@@ -152,6 +157,45 @@ def _total_variation_on(device: torch.device) -> Formula:
         # A missing or broken compiler raises nearly anything; the plain formula gives the same numbers.
         return total_variation
     return fused
+
+
+class Reference:
+    """The states after the conditioning answers: computed with the first summaries, kept for later ones.
+
+    ``tree`` is of the prompts after the conditioning answers; ``cache`` keeps its states on disk.
+    """
+
+    def __init__(self, engine: Engine, tree: PrefixTree, cache: ReferenceCache | None = None) -> None:
+        self._engine = engine
+        self._tree = tree
+        self._cache = cache
+        self._states: torch.Tensor | None = None
+
+    @property
+    def to_compute(self) -> int:
+        """Tokens that the judge has still to read for it, unless the cache keeps their states."""
+        return 0 if self._states is not None else self._tree.computed_tokens
+
+    def compare(self, trees: Sequence[PrefixTree]) -> SummaryStates:
+        """Run the judge for summaries' trees, at least one, each with the words of the reference in order."""
+        if self._states is None and self._cache is not None:
+            self._states = self._cache.get(self._tree)
+        if self._states is None:
+            self._states, *states = self._engine.states([self._tree, *trees])  # they share batches
+            if self._cache is not None:
+                self._cache.put(self._tree, self._states)
+        else:
+            states = self._engine.states(trees)
+            self._states = self._states.to(states[0].device)
+        contexts: list[PairedStates] = []
+        tasks = []
+        for tree, rows in zip(trees, states, strict=True):
+            pairs = np.column_stack([np.concatenate(tree.rows), np.concatenate(self._tree.rows)])
+            distinct, task_of = np.unique(pairs, axis=0, return_inverse=True)
+            contexts.append((rows, distinct))
+            ends = np.cumsum(list(map(len, tree.rows)))
+            tasks.append(np.split(task_of.reshape(-1), ends[:-1]))
+        return SummaryStates(self._engine.head, self._states, contexts, tasks)
 
 
 @torch.inference_mode()

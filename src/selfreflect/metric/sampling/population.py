@@ -16,9 +16,9 @@ from itertools import accumulate
 
 import numpy as np
 
-from selfreflect.metric.aggregate import WordSample, drawn_sum
 from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
-from selfreflect.metric.tasks import MaskedWord
+from selfreflect.metric.prompts import MaskedWord
+from selfreflect.metric.sampling.estimate import WordSample, drawn_sum
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Literal
 
-from selfreflect.metric.aggregate import Aggregate, SampledMean, exact, finite, sampled_mean
 from selfreflect.metric.engine.tree import Prompt
-from selfreflect.metric.sampling.limits import Limits
+from selfreflect.metric.limits import Limits
+from selfreflect.metric.sampling.estimate import SampledMean, sampled_mean
 from selfreflect.metric.sampling.population import Cost, Population
 from selfreflect.records import Sampled, WordDistance
 from selfreflect.stats import student_p
@@ -123,16 +123,17 @@ class SequentialScoring:
                 result = self.results[index]
                 result.distances.update(zip(new, words, strict=True))
                 result.size = size
-                if finite(words):
+                if all(map(math.isfinite, result.values.values())):
                     still_finite.append(index)
             live = self._drop_finished(size, still_finite)
         return self.results
 
-    def aggregate(self, result: SequentialResult, names: Sequence[str]) -> Aggregate:
-        """The score of one summary: exact or estimated. ``names`` are those of all summaries."""
+    def estimate(
+        self, result: SequentialResult, names: Sequence[str]
+    ) -> tuple[SampledMean, dict[int, float], Sampled]:
+        """The score of one summary, estimated from some words, the mean of each answer by its index, and how
+        it was estimated. ``names`` are those of all summaries."""
         words = result.words
-        if result.size == self.population.size:
-            return exact(words)
         mean = self._mean(result.size, result.values)
         estimate = Sampled(
             words_scored=len(words),
@@ -147,8 +148,7 @@ class SequentialScoring:
             seed=self.limits.seed,
             ordered=tuple(names[index] for index in sorted(result.ordered)),
         )
-        answer_means = self.population.answer_means(result.size, result.values)
-        return Aggregate(mean.mean, mean.stderr, answer_means, words, estimate)
+        return mean, self.population.answer_means(result.size, result.values), estimate
 
     def _next_size(self, size: int, live: Sequence[int], elapsed: float) -> int:
         """The size of the sample after the next round; ``size`` if the budget allows no more words."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.metric.inputs import checked_number
-from selfreflect.metric.sampling.limits import Limits
+from selfreflect.metric.limits import Limits
 from selfreflect.models.base import ModelSpec
 from selfreflect.records import AnswerSet, Failure, Question, Summary, halves, question_id
 from selfreflect.train.presets import Scaling

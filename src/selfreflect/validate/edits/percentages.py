@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.grouping import group_indices
-from selfreflect.metric.tasks import masked_words
+from selfreflect.metric.prompts import masked_words
 from selfreflect.models.base import seed_for
 from selfreflect.plots import Curve, Plot
 from selfreflect.sources.items import Item

@@ -17,24 +17,21 @@ import numpy as np
 from selfreflect.metric import distance, information
 from selfreflect.metric.distance import Formula
 from selfreflect.metric.engine.engines import Engine
-from selfreflect.metric.engine.logits import log_probabilities
-from selfreflect.metric.engine.reference import Reference
+from selfreflect.metric.engine.logits import Reference, log_probabilities
 from selfreflect.metric.engine.tree import Prompt, build_tree
 from selfreflect.metric.information import measure
 from selfreflect.metric.prompts import (
+    JUDGE_TEMPERATURE,
     CannotScoreError,
+    Context,
     QuestionPrompts,
     encode,
     encode_words,
-    prepare,
-    summary_prompts,
-)
-from selfreflect.metric.tasks import (
-    JUDGE_TEMPERATURE,
-    Context,
     masked_words,
+    prepare,
     reference_context,
     summary_context,
+    summary_prompts,
 )
 from selfreflect.models.base import Message
 from selfreflect.models.judge import Judge

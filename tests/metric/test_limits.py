@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from selfreflect.errors import ConfigError
-from selfreflect.metric.sampling.limits import Limits
+from selfreflect.metric.limits import Limits
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from selfreflect.metric.tasks import (
+from selfreflect.metric.prompts import (
     STOPWORDS,
     count_list_breaks,
     is_stopword,

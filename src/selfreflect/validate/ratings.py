@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
-from selfreflect.errors import DataError, excerpt
+from selfreflect.errors import DataError, excerpt, nearest
 from selfreflect.sources.files import PARSERS, Row, listed, parse_rows, read_content
 from selfreflect.sources.items import Item
 
@@ -18,29 +19,24 @@ Pair = tuple[str, str, str]
 """An item and two of its summaries, whose names are in alphabetical order."""
 
 
+Orders = Mapping[Pair, int]
+"""1 where the first summary of a pair is put first, -1 where the second is, 0 for neither."""
+
+
 @dataclass(frozen=True)
 class Ratings:
-    """Either ``rated`` or ``preferred`` is filled. A blank cell is in neither."""
+    """How people order summaries; ratings give orders, too. A blank cell gives none."""
 
     raters: tuple[str, ...]
     """In the order of the file, those without a single rating too."""
-    rated: Mapping[str, Mapping[tuple[str, str], float]] = field(default_factory=dict)
-    """Rater -> (item, summary) -> rating, higher is more faithful."""
-    preferred: Mapping[str, Mapping[Pair, int]] = field(default_factory=dict)
-    """Rater -> pair -> 1 if the first is preferred, -1 if the second, 0 for neither."""
+    orders: Mapping[str, Orders]
+    """By rater."""
     missing: int = 0
     """Rows whose rating is blank."""
 
-    @property
-    def orders(self) -> Mapping[str, Mapping[Pair, int]]:
-        """How each rater orders two summaries of an item, as in ``preferred``; from the ratings if there are
-        no preferences."""
-        return self.preferred or {rater: summary_orders(values) for rater, values in self.rated.items()}
-
 
 def summary_orders(values: Mapping[tuple[str, str], float]) -> dict[Pair, int]:
-    """1 if the first of two summaries of an item has the higher value, -1 if the second has, 0 if they are
-    equal."""
+    """Order each two summaries of an item by their values, the higher one first."""
     by_item: dict[str, dict[str, float]] = {}
     for (item, summary), value in values.items():
         by_item.setdefault(item, {})[summary] = value
@@ -68,19 +64,16 @@ def read_ratings(source: str | Path, items: Sequence[Item]) -> Ratings:
     rows = parse_rows(content)
     column = _rating_column(rows[0])
     columns = ("summary",) if column == RATING else ("summary", "other")
-    _check_names(rows, {item.id: item.summaries for item in items}, columns)
+    summaries = {item.id: item.summaries for item in items}
     raters: dict[str, None] = {}
     first_place: dict[tuple[str, ...], str] = {}
-    rated: dict[str, dict[tuple[str, str], float]] = {}
-    preferred: dict[str, dict[Pair, int]] = {}
+    rated: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
+    preferred: dict[str, dict[Pair, int]] = defaultdict(dict)
     missing = 0
     for row in rows:
         rater, item = row.text("rater"), row.text("item")
         names = sorted(map(row.text, columns))
-        if len(set(names)) < len(names):
-            raise row.error(
-                f"the fields 'summary' and 'other' both name {excerpt(names[0])}; a preference is between two"
-            )
+        _check_names(row, item, names, summaries)
         place = first_place.setdefault((rater, item, *names), row.where)
         if place != row.where:
             raise row.error(
@@ -92,12 +85,13 @@ def read_ratings(source: str | Path, items: Sequence[Item]) -> Ratings:
         if not text:
             missing += 1
         elif column == RATING:
-            rated.setdefault(rater, {})[item, names[0]] = _number(row, text)
+            rated[rater][item, names[0]] = _number(row, text)
         else:
-            preferred.setdefault(rater, {})[item, names[0], names[1]] = _preference(row, column, text, names)
+            preferred[rater][item, names[0], names[1]] = _preference(row, column, text, names)
     if missing == len(rows):
         raise DataError(f"{content.name}: all ratings are blank")
-    return Ratings(tuple(raters), rated, preferred, missing)
+    orders = {rater: summary_orders(values) for rater, values in rated.items()}
+    return Ratings(tuple(raters), {**orders, **preferred}, missing)
 
 
 def _rating_column(row: Row) -> str:
@@ -112,26 +106,19 @@ def _rating_column(row: Row) -> str:
 
 
 def _check_names(
-    rows: Sequence[Row], summaries: Mapping[str, Mapping[str, str]], columns: Sequence[str]
+    row: Row, item: str, names: Sequence[str], summaries: Mapping[str, Mapping[str, str]]
 ) -> None:
-    """Check all rows at once, because a file made for other items is wrong throughout."""
-    unknown: dict[str, dict[str, list[Row]]] = {"items": {}, "summaries": {}}
-    for row in rows:
-        item = row.text("item")
-        strangers = [
-            row.text(column) for column in columns if row.text(column) not in summaries.get(item, {})
-        ]
-        if item not in summaries:
-            unknown["items"].setdefault(item, []).append(row)
-        elif strangers:
-            unknown["summaries"].setdefault(f"{item}: {strangers[0]}", []).append(row)
-    for what, rows_of in unknown.items():
-        if rows_of:
-            first = next(iter(rows_of.values()))[0]
-            raise DataError(
-                f"{first.source}: {sum(map(len, rows_of.values()))} of {len(rows)} rows name {what} that the "
-                f"items do not have, first in {first.where}: {listed(rows_of, 5)}"
-            )
+    if item not in summaries:
+        hint = nearest(item, list(summaries))
+        raise row.error(f"there is no item {excerpt(item)}; the items are {listed(summaries, 5)}.{hint}")
+    for name in names:
+        if name not in summaries[item]:
+            own = listed(summaries[item])
+            raise row.error(f"item {excerpt(item)} has no summary {excerpt(name)}, only {own}")
+    if len(set(names)) < len(names):
+        raise row.error(
+            f"the fields 'summary' and 'other' both name {excerpt(names[0])}; a preference is between two"
+        )
 
 
 def _number(row: Row, text: str) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import combinations_with_replacement, pairwise
+from itertools import combinations_with_replacement
 from statistics import fmean
 
 import numpy as np
@@ -19,9 +19,8 @@ from selfreflect.errors import ConfigError, DataError
 from selfreflect.grouping import group_indices
 from selfreflect.metric.prompts import masked_words
 from selfreflect.models.base import seed_for
-from selfreflect.plots import Curve, Plot
 from selfreflect.sources.items import Item
-from selfreflect.stats import FEWEST_TESTED, Estimate, Floats, clear_sign, defined, sign_flip_p
+from selfreflect.stats import FEWEST_TESTED, Estimate, Floats, clear_sign, defined, mean_interval, sign_flip_p
 from selfreflect.text import counted
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.edits.statements import (
@@ -38,7 +37,6 @@ from selfreflect.validate.edits.statements import (
 )
 from selfreflect.validate.statistics import (
     ALPHA,
-    Worsening,
     bounded_mean,
     column_shuffle_p,
     correlation_interval,
@@ -91,8 +89,7 @@ _CHOICE_LIMITS = (
 _NET = Layout(
     "Stated against true distributions, net of form", CORRELATION, _NET_NOTES, {"p": ".2g", "form": ".0%"}
 )
-_MEASURED = Layout("The same as measured", CORRELATION)
-_WITHIN = Layout(f"{_MEASURED.title}, within one true distribution", CORRELATION, _WITHIN_NOTES)
+_WITHIN = Layout("The same as measured, within one true distribution", CORRELATION, _WITHIN_NOTES)
 
 
 class MultipleChoice:
@@ -163,36 +160,17 @@ class MultipleChoice:
         return distances
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
-        draft = Draft(self.name, _NET, _MEASURED, _WITHIN)
-        total = self.distances.size
-        extent = f"{total} statements about {len(self.items)} true distributions, without sampling error."
-        draft.says.append(extent)
+        draft = Draft(self.name, _NET, _WITHIN)
+        truths = f"{len(self.items)} true distributions"
+        draft.says.append(f"{self.distances.size} statements about {truths}, without sampling error.")
         for metric, numbers in each_metric(values, metrics):
-            self._add_metric(draft, metric, self._badness(metric, numbers))
+            bad = self._badness(metric, numbers)
+            distances = np.where(np.isnan(bad), np.nan, self.distances)
+            self._add_net(draft, metric, distances, bad)
+            self._add_within(draft, metric, distances, bad)
         form = _form(self.distances) or 0
         draft.says.append(f"{_CHOICE_LIMITS} Of the true distance itself {form:.0%} is form.")
         return draft.finding()
-
-    def _add_metric(self, draft: Draft, metric: MetricInfo, bad: Floats) -> None:
-        present = ~np.isnan(bad)
-        distances = np.where(present, self.distances, np.nan)
-        net_distances, net_bad = _net(distances), _net(bad)
-        rho, net_row = self._row(metric, net_distances, net_bad)
-        p = column_shuffle_p(_ranks(net_distances), _ranks(net_bad))
-        draft.add(_NET, {**net_row, "p": p, "form": _form(bad)})
-        draft.add(_MEASURED, self._row(metric, distances, bad)[1])
-        draft.add(_WITHIN, self._within_row(metric, distances, bad))
-        if not present.any():
-            draft.says.append(f"{metric.name} has no value for any statement.")
-            return
-        size = f"rank correlation {with_interval(rho, CORRELATION)}"
-        of = f"{np.count_nonzero(present)} statements, net of form"
-        draft.says.append(f"{metric.name} {RESPONSES[_direction(rho, p)]}: {size} over {of}.")
-        sign = "" if metric.better == "lower" else " (negative)"
-        labels = "total variation, net of form", f"{metric.name}{sign}, net of form"
-        curve = Curve(metric.name, tuple(_cells(net_distances)), tuple(_cells(net_bad)))
-        title = f"{metric.name}: stated against true distributions, net of form"
-        draft.plots.append(Plot(f"choice-{metric.name}", title, *labels, (curve,), points=True))
 
     def _badness(self, metric: MetricInfo, numbers: Numbers) -> Floats:
         """How bad the metric finds each statement, in the shape of ``distances``; NaN without a value."""
@@ -203,25 +181,29 @@ class MultipleChoice:
                 bad.append(np.nan if value is None else metric.badness(value))
         return np.array(bad, dtype=np.float64).reshape(self.distances.shape)
 
-    def _row(self, metric: MetricInfo, distances: Floats, bad: Floats) -> tuple[Estimate, Row]:
-        """The rank correlation over all statements, and a row with both correlations."""
+    def _add_net(self, draft: Draft, metric: MetricInfo, distances: Floats, bad: Floats) -> None:
+        net_distances, net_bad = _net(distances), _net(bad)
         truths = np.nonzero(~np.isnan(bad).reshape(len(self.items), -1))[0].tolist()
-        sides = _cells(distances), _cells(bad)
+        sides = _cells(net_distances), _cells(net_bad)
         rank = correlation_interval(*sides, groups=truths)
         linear = correlation_interval(*sides, "pearson", groups=truths)
-        return rank, _correlation_row(metric, rank, linear, len(truths), bad.size)
+        p = column_shuffle_p(_ranks(net_distances), _ranks(net_bad))
+        row = _correlation_row(metric, rank, linear, len(truths), bad.size)
+        draft.add(_NET, {**row, "p": p, "form": _form(bad)})
+        sentence = f"{metric.name} has no value for any statement."
+        if truths:
+            size = f"rank correlation {with_interval(rank, CORRELATION)}"
+            of = f"{len(truths)} statements, net of form"
+            sentence = f"{metric.name} {RESPONSES[_direction(rank, p)]}: {size} over {of}."
+        draft.says.append(sentence)
 
-    def _within_row(self, metric: MetricInfo, distances: Floats, bad: Floats) -> Row:
-        """Mean correlations among the statements about one true distribution."""
+    def _add_within(self, draft: Draft, metric: MetricInfo, distances: Floats, bad: Floats) -> None:
+        """Add mean correlations among the statements about one true distribution."""
         of_truths = distances.reshape(len(self.items), -1), bad.reshape(len(self.items), -1)
         sides = [(_cells(x), _cells(y)) for x, y in zip(*of_truths, strict=True)]
-        rank = _mean([spearman(*both) for both in sides])
-        linear = _mean([pearson(*both) for both in sides])
-        return _correlation_row(metric, rank, linear, rank.n, len(self.items))
-
-
-def _mean(correlations: Sequence[float | None]) -> Estimate:
-    return bounded_mean(defined(correlations), -1, 1)
+        rank = bounded_mean(defined([spearman(*both) for both in sides]), -1, 1)
+        linear = bounded_mean(defined([pearson(*both) for both in sides]), -1, 1)
+        draft.add(_WITHIN, _correlation_row(metric, rank, linear, rank.n, len(self.items)))
 
 
 def _correlation_row(metric: MetricInfo, rank: Estimate, linear: Estimate, n: int, of: int) -> Row:
@@ -278,7 +260,6 @@ SHIFTS = (10, 20, 30, 40, 50)
 _RESPONSE_NOTES = (
     "rank correlation: mean over items of Spearman's correlation of the shift with the value, its sign "
     "turned where higher is better: 1 if every larger shift is worse; n: items that have one",
-    "rises at every step: share of items in which each larger shift is worse than the one before",
     "open items: the mean among items with a masked word that only the two percentages can tell; in the "
     "others the rest of the answer gives it away, so even a perfect reader of masked words need not respond",
     "intervals: 95% BCa bootstrap over items; exact where all items agree",
@@ -287,8 +268,7 @@ _CHANGE_NOTES = (
     "mean change against the unshifted statement, above 0 if worse, of the mean of two statements, one with "
     "each of the two possibilities in front; of: items whose most frequent possibility has as many points",
 )
-_SHARES = dict.fromkeys(("rises at every step", "rises low", "rises high"), ".0%")
-_RESPONSE = Layout("Response to shifted percentages", CORRELATION, _RESPONSE_NOTES, _SHARES)
+_RESPONSE = Layout("Response to shifted percentages", CORRELATION, _RESPONSE_NOTES)
 _CHANGE = Layout("Change by shift", "+z.4f", _CHANGE_NOTES)
 _DOSE_LIMITS = (
     "No clear response may also come from a judge that is too weak to read percentages, or too few items. A "
@@ -378,12 +358,14 @@ class ShiftedPercentages:
         draft.says.append(extent)
         for metric, numbers in each_metric(values, metrics):
             bad = self._badness(metric, numbers)
-            row, sentence = self._response(metric, bad)
-            draft.add(_RESPONSE, row)
-            draft.says.append(sentence)
-            for shift, change in self._changes(bad).items():
-                cells = {"metric": metric.name, "shift": shift, **interval("change", change.mean)}
-                draft.add(_CHANGE, {**cells, "n": change.mean.n, "of": change.total})
+            self._add_response(draft, metric, bad)
+            for shift in SHIFTS:
+                total = sum(shift in shifts for shifts in self.shifts.values())
+                if total:
+                    changes = [own[shift] - own[0] for own in bad.values() if {0, shift} <= own.keys()]
+                    change = mean_interval(changes, total)
+                    cells = {"metric": metric.name, "shift": shift, **interval("change", change)}
+                    draft.add(_CHANGE, {**cells, "n": change.n, "of": total})
         draft.says.append(_DOSE_LIMITS)
         return draft.finding()
 
@@ -399,16 +381,13 @@ class ShiftedPercentages:
                     bad[item][shift] = metric.badness(fmean([numbers[item, name], numbers[item, opposite]]))
         return bad
 
-    def _response(self, metric: MetricInfo, bad: Mapping[str, Mapping[int, float]]) -> tuple[Row, str]:
-        """A row of the first table and its sentence, over the items with at least two shifts."""
+    def _add_response(self, draft: Draft, metric: MetricInfo, bad: Mapping[str, Mapping[int, float]]) -> None:
+        """Add a row of the first table and its sentence, over the items with at least two shifts."""
         by_item: dict[str, float] = {}
-        rises = []
         several = [item for item, shifts in self.shifts.items() if len(shifts) > 2]
         for item in several:
             if len(bad[item]) == len(self.shifts[item]):
-                curve = list(bad[item].values())
-                rises.append(float(all(a < b for a, b in pairwise(curve))))
-                correlation_of_item = spearman(list(bad[item]), curve)
+                correlation_of_item = spearman(list(bad[item]), list(bad[item].values()))
                 if correlation_of_item is not None:
                     by_item[item] = correlation_of_item
         correlation = bounded_mean(list(by_item.values()), -1, 1)
@@ -418,26 +397,16 @@ class ShiftedPercentages:
             **interval("rank correlation", correlation),
             "n": correlation.n,
             "of": len(several),
-            **interval("rises at every step", bounded_mean(rises, 0, 1), "rises low", "rises high"),
             "open items": fmean(of_open) if of_open else None,
             "n open": len(of_open),
         }
+        draft.add(_RESPONSE, row)
         verdict = f"cannot be judged by {counted(correlation.n, 'item')}"
         if correlation.n >= FEWEST_TESTED:
             verdict = RESPONSES[clear_sign(correlation, sign_flip_p(list(by_item.values())))]
         size = with_interval(correlation, CORRELATION)
         of = f"{correlation.n} of {counted(len(several), 'item')}"
-        return row, f"{metric.name} {verdict}: mean rank correlation {size} within {of}."
-
-    def _changes(self, bad: Mapping[str, Mapping[int, float]]) -> dict[int, Worsening]:
-        """By shift, against the unshifted statement."""
-        by_shift: dict[int, Worsening] = {}
-        for shift in SHIFTS:
-            having = [item for item, shifts in self.shifts.items() if shift in shifts]
-            changes = [bad[item][shift] - bad[item][0] for item in having if {0, shift} <= bad[item].keys()]
-            if having:
-                by_shift[shift] = Worsening(changes, len(having))
-        return by_shift
+        draft.says.append(f"{metric.name} {verdict}: mean rank correlation {size} within {of}.")
 
 
 def _names(shift: int) -> tuple[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from statistics import NormalDist, fmean, stdev
+from statistics import NormalDist, fmean
 
 import numpy as np
 import pytest
@@ -21,14 +21,13 @@ from selfreflect.validate.catalogue import MASKED
 from selfreflect.validate.convergence import (
     DRAWS,
     Convergence,
-    Tasks,
     counts_up_to,
     draw_questions,
     draw_units,
     questions_needed,
     same_ranking,
-    spreads,
     stable_from,
+    unit_sums,
 )
 from selfreflect.validate.measure import measure
 from selfreflect.validate.metrics.judged import Masked
@@ -115,13 +114,11 @@ def same_words(draw, summaries=3):
 
 
 def by_answer(parts):
-    tasks = Tasks.of(parts)
-    return tasks.distances, tasks.answers
+    return unit_sums(parts)[0]
 
 
 def by_word(parts):
-    tasks = Tasks.of(parts)
-    return tasks.distances, tasks.words
+    return unit_sums(parts)[1]
 
 
 @given(st.lists(same_words(), min_size=1, max_size=3))
@@ -133,13 +130,14 @@ def test_all_answers_and_all_words_give_the_value_itself(questions):
         assert last == pytest.approx(np.tile(expected, (DRAWS, 1)))
 
 
-def test_token_tasks_know_their_answer_and_their_word():
+def test_units_know_the_sums_and_the_number_of_their_token_tasks():
     other = tuple(tuple(tuple(one + 0.25 for one in word) for word in answer) for answer in PARTS)
-    tasks = Tasks.of([PARTS, other])
-    assert tasks.answers.tolist() == [0] * 3 + [2] * 5  # the answer between them has no words
-    assert tasks.words.tolist() == [0, 0, 1, 2, 3, 4, 4, 4]
-    assert tasks.distances[:, 0].tolist() == [0.1, 0.2, 0.6, 0.4, 0.5, 0.9, 0.3, 0.2]
-    assert (tasks.distances[:, 1] - tasks.distances[:, 0]).tolist() == pytest.approx([0.25] * 8)
+    (answers, answer_sizes), (words, word_sizes) = unit_sums([PARTS, other])
+    assert answer_sizes.tolist() == [3, 5]  # the answer between them has no words
+    assert word_sizes.tolist() == [2, 1, 1, 1, 3]
+    assert answers[:, 0].tolist() == pytest.approx([0.9, 2.3])
+    assert words[:, 0].tolist() == pytest.approx([0.3, 0.6, 0.4, 0.5, 1.4])
+    assert (words[:, 1] - words[:, 0]).tolist() == pytest.approx([0.5, 0.25, 0.25, 0.25, 0.75])
 
 
 def test_the_spread_of_scores_from_some_answers_is_that_of_draws_without_replacement():
@@ -216,6 +214,7 @@ def test_questions_needed_are_those_of_the_closed_form(effect, expected):
 def test_no_number_of_questions_finds_a_difference_of_zero():
     assert questions_needed(0.0, 0.1) is None
     assert questions_needed(5e-324, 0.1) is None  # more than a float holds
+    assert questions_needed(0.1, None) is None  # of one question
     assert questions_needed(0.1, 0.0) == FEWEST_TESTED
 
 
@@ -224,38 +223,6 @@ def test_so_many_questions_do_separate_in_four_of_five_experiments():
     experiments = np.random.default_rng(4).normal(0.25, 1, (4000, needed))
     lower = experiments.mean(axis=1) - 1.959964 * experiments.std(axis=1, ddof=1) / math.sqrt(needed)
     assert np.mean(lower > 0) == pytest.approx(0.8, abs=0.02)
-
-
-def test_spreads_between_and_within_questions_are_told_apart():
-    rng = np.random.default_rng(11)
-    effects = 0.05 + rng.normal(0, 0.03, 1500)
-    tokens = effects[:, None] + rng.normal(0, 0.1, (1500, 8))
-    differences = tokens.mean(axis=1).tolist()
-    sd, between, within = spreads(differences, [[[one] for one in row] for row in tokens.tolist()])
-    assert between == pytest.approx(0.03, rel=0.08)
-    assert within == pytest.approx(0.1, rel=0.05)
-    assert sd == pytest.approx(math.hypot(0.03, 0.1 / math.sqrt(8)), rel=0.05)
-    for answers in (1, 3):  # what only so many answers would have shown
-        spread = stdev(tokens[:, :answers].mean(axis=1))
-        assert math.hypot(between, within / math.sqrt(answers)) == pytest.approx(spread, rel=0.08)
-
-
-def test_noise_of_answers_alone_leaves_no_spread_between_questions():
-    rows = [[[0.0], [1.0]], [[1.0], [0.0]], [[0.4], [0.6]]]
-    sd, between, within = spreads([fmean(one for [one] in row) for row in rows], rows)
-    assert (sd, between) == (0, 0)
-    assert within > 0
-
-
-def test_without_parts_the_spread_is_known_for_the_answers_at_hand_only():
-    sd, between, within = spreads([0.1, 0.3, 0.2], [])
-    assert (sd, between, within) == (pytest.approx(0.1), None, None)
-    assert spreads([0.1], []) == (None, None, None)
-    assert questions_needed(0.1, None) is None
-
-
-def test_a_single_answer_tells_nothing_of_the_noise_of_answers():
-    assert spreads([0.1, 0.3], [[[0.1]], [[0.3]]])[2] is None
 
 
 # --- the items
@@ -314,15 +281,14 @@ def test_the_advice_is_the_closed_form_of_the_table(clear):
     by_names = {(row["better"], row["worse"]): row for row in rows(pairs)}
     assert list(by_names) == [("good", "mid"), ("good", "bad"), ("mid", "bad")]
     row = by_names["good", "mid"]
-    sd = math.hypot(row["between questions"], row["within, one answer"] / math.sqrt(10))
+    sd = row["sd of a question"]
     needed = math.ceil(((1.959964 + 0.841621) * sd / row["difference"]) ** 2)
-    assert row["needed x 10 answers"] == needed
-    assert f"about {needed} questions x 10 answers separate 'good' from 'mid'" in clear.says[1]
+    assert row["questions needed"] == needed
+    assert f"about {needed} questions x 6 answers separate 'good' from 'mid'" in clear.says[1]
     assert clear.says[1].endswith("on 80 questions.")
     # what the scores were made with
     assert row["difference"] == pytest.approx(0.02, abs=0.012)
-    assert row["between questions"] == pytest.approx(0.02, rel=0.35)
-    assert row["within, one answer"] == pytest.approx(0.05, rel=0.2)
+    assert sd == pytest.approx(math.hypot(0.02, 0.05 / math.sqrt(6)), rel=0.2)
 
 
 def test_only_neighbours_in_the_ranking_get_advice(clear):
@@ -341,8 +307,6 @@ def test_each_axis_has_rows_and_a_sentence(clear):
         assert (said if stable < 6 else said.replace("from 6 on", "only with all 6")) in clear.says
     said = r"Ranking by number of questions \(80 questions\): stable from \d+ on."
     assert any(re.fullmatch(said, one) for one in clear.says)
-    [plot] = clear.plots
-    assert plot.name == "convergence_ranking"
 
 
 def test_what_the_data_cannot_separate_is_said_so():
@@ -352,7 +316,7 @@ def test_what_the_data_cannot_separate_is_said_so():
     assert re.match(
         r"These questions do not separate '(good|mid)' from '(good|mid)', which differ by", advice
     )
-    assert re.search(r"About \d+ questions x 10 answers would, if the difference is as large as", advice)
+    assert re.search(r"About \d+ questions x 6 answers would, if the difference is as large as", advice)
     assert "Ranking by number of questions (12 questions): not stable even with 12." in found.says
 
 
@@ -377,7 +341,6 @@ def test_a_metric_without_parts_takes_part_in_the_questions_axis_only():
     assert [row[0] for row in rows] == ["selfreflect", "rouge_l"]
     assert [row[-1] for row in rows] == ["good > mid > bad"] * 2  # one is better low, the other high
     assert rows[0][1:-1] == rows[1][1:-1]
-    assert {plot.name for plot in study.finding(values, [HIGHER]).plots} == {"convergence_ranking"}
     assert any(
         "There is no advice: selfreflect did not score" in said
         for said in study.finding(values, [HIGHER]).says
@@ -388,7 +351,7 @@ def test_values_without_parts_still_give_advice_on_questions():
     study = Convergence([made(number) for number in range(10)], rescored=0)
     values = [value(one.item, one.summary, one.value) for one in noisy(study.items, LEVELS, between=0.001)]
     found = study.finding(values, [LOWER])
-    assert re.search(r"about \d+ questions separate 'good' from 'mid'", found.says[1])
+    assert re.search(r"about \d+ questions x 6 answers separate 'good' from 'mid'", found.says[1])
     assert not any("masked words" in said for said in found.says)
 
 

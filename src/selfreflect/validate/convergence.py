@@ -4,8 +4,7 @@ ranking of strategies need?
 Fewer questions, masked-out answers and masked words are drawn from existing scores. Fewer conditioning
 answers change what the judge reads, so variants of the first items are scored.
 
-Shapes: Q questions, S strategies, T token tasks and U units (answers or words) of one question, R random
-draws.
+Shapes: Q questions, S strategies, U units (answers or words) of one question, R random draws.
 """
 
 from __future__ import annotations
@@ -15,19 +14,18 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations
-from statistics import NormalDist, fmean, variance
+from statistics import NormalDist, stdev
 
 import msgspec
 import numpy as np
 
 from selfreflect.errors import DataError, excerpt
-from selfreflect.plots import Curve, Plot
 from selfreflect.sources.files import listed
 from selfreflect.sources.items import Item
-from selfreflect.stats import FEWEST_TESTED, Floats, clustered_mean, mean_interval
+from selfreflect.stats import FEWEST_TESTED, Floats, mean_interval
 from selfreflect.table import Approximate
+from selfreflect.text import counted
 from selfreflect.validate.base import MetricInfo, Parts, Value
-from selfreflect.validate.statistics import Indices
 from selfreflect.validate.study import Draft, Finding, Layout, Row, interval, summary_names, with_interval
 
 MAIN = "selfreflect"
@@ -36,19 +34,18 @@ CONDITIONING = (1, 2, 5, 10)
 """Numbers of conditioning answers to try, besides all."""
 RESCORED = 10
 """Items with variants: each variant costs as much as an item, the other axes cost nothing."""
-ANSWERS = 10
-"""Masked-out answers per question that the advice assumes: the published quick setting."""
 DRAWS = 500
 STABLE = 0.95
 """A ranking is stable if at least this share of draws gives it."""
 _TIE = 1e-12
 """Means closer than this differ by rounding alone."""
 
+Units = tuple[Floats, Floats]
+"""Of the units of one question: the sums over their token tasks, (U, S), and how many these are, (U,)."""
 Shares = Mapping[int, float | None]
 """By number of questions, answers or words, the share of draws that give the ranking by all of them; see
 :func:`same_ranking`."""
 
-_NEEDED = f"needed x {ANSWERS} answers"
 _RANKING_NOTES = (
     f"share of {DRAWS} draws of this many questions, with replacement, that rank all strategies as all "
     "questions do; strategies with the same mean are not ranked",
@@ -58,10 +55,9 @@ _RANKING_NOTES = (
 _PAIR_NOTES = (
     "difference: how much worse, paired over questions; intervals: 95% BCa bootstrap over questions",
     f"questions needed: ((1.96 + 0.84) sd / difference)^2, at least {FEWEST_TESTED}, for 80% power if the "
-    f"difference is as large as observed; with the masked-out answers a question has, and with {ANSWERS}",
-    "between questions: what more masked-out answers would leave of the sd of a question's difference",
+    "difference is as large as observed; with as many masked-out answers as these have",
 )
-_PAIR_FORMS = {"same order": ".0%", "questions needed": ".0f", _NEEDED: ".0f"}
+_PAIR_FORMS = {"same order": ".0%", "questions needed": ".0f"}
 _RANKING = Layout("Same ranking by number of questions", ".0%", _RANKING_NOTES, {"stable from": "d"})
 _PAIRS = Layout(f"What separates two strategies ({MAIN})", ".4f", _PAIR_NOTES, _PAIR_FORMS)
 _LESS_NOTES = (
@@ -95,6 +91,7 @@ class Convergence:
                 f"{listed(self._strategies) or 'none'}"
             )
         self._left_out = len(items) - len(self._complete)
+        self._answers = max(len(item.masked_out) for item in self._complete)
         self._shorter: list[tuple[Item, Item]] = []
         """Items, and each with fewer conditioning answers."""
         for item in self._complete[:rescored]:
@@ -117,7 +114,6 @@ class Convergence:
         draft.says.append(self._coverage(every))
         same = {ranking.metric.name: self._by_questions(ranking) for ranking in rankings}
         draft.add(_RANKING, *_ranking_rows(rankings, same))
-        draft.plots.append(_ranking_plot(same))
         main = next((ranking for ranking in rankings if ranking.metric.name == MAIN), None)
         if main is None:
             draft.says.append(
@@ -147,48 +143,41 @@ class Convergence:
         two = main.table[:, [better, worse]]
         differences = (two[:, 1] - two[:, 0]).tolist()
         difference = mean_interval(differences, len(differences), seed=self._seed)
-        sd, between, within = spreads(differences, answer_differences(main, better, worse))
-        needed = count = questions_needed(difference.mean, sd)
-        unit = "questions"
-        needed_with_answers = None
-        if between is not None and within is not None:
-            sd_with_answers = math.hypot(between, within / math.sqrt(ANSWERS))
-            needed_with_answers = count = questions_needed(difference.mean, sd_with_answers)
-            unit = f"questions x {ANSWERS} answers"
+        sd = stdev(differences) if len(differences) > 1 else None
+        needed = questions_needed(difference.mean, sd)
         row = {
             "better": main.strategies[better],
             "worse": main.strategies[worse],
             **interval("difference", difference),
             "sd of a question": sd,
-            "between questions": between,
-            "within, one answer": within,
             "same order": same_ranking(draw_questions(two, len(two), self._seed), two.mean(axis=0)),
             "questions needed": None if needed is None else Approximate(needed),
-            _NEEDED: None if needed_with_answers is None else Approximate(needed_with_answers),
             "n": len(differences),
         }
         names = [excerpt(main.strategies[index]) for index in (better, worse)]
-        if count is None:
+        if needed is None:
             return row, f"{names[0]} and {names[1]} have the same mean score, which no questions separate."
         size = f"which differ by {with_interval(difference, '.4f')} on {difference.n} questions"
+        count = f"{needed} questions x {counted(self._answers, 'answer')}"
         if difference.n < FEWEST_TESTED:
             return row, f"Too few questions for advice on {names[0]} and {names[1]}, {size}."
         if difference.side_of(0) < 1:
             start = f"These questions do not separate {names[0]} from {names[1]}, {size}."
-            return row, f"{start} About {count} {unit} would, if the difference is as large as observed."
-        return row, f"With this judge, about {count} {unit} separate {names[0]} from {names[1]}, {size}."
+            return row, f"{start} About {count} would, if the difference is as large as observed."
+        return row, f"With this judge, about {count} separate {names[0]} from {names[1]}, {size}."
 
     def _add_units(self, draft: Draft, main: Ranking) -> None:
         """Add what fewer masked-out answers and masked words would give, if the values have parts."""
-        answers = [(tasks.distances, tasks.answers) for tasks in main.tasks.values()]
-        words = [(tasks.distances, tasks.words) for tasks in main.tasks.values()]
+        questions = [unit_sums(parts) for parts in main.parts.values()]
+        if not questions:
+            return
+        answers, words = zip(*questions, strict=True)
         for of, units in (("masked-out answers", answers), ("masked words", words)):
-            if units:
-                counts = counts_up_to(max(len(np.unique(keys)) for _, keys in units))
-                reference = np.mean([distances.mean(axis=0) for distances, _ in units], axis=0)
-                draws = draw_units(units, counts, self._seed)
-                shares = [same_ranking(of_count, reference) for of_count in draws]
-                _add_less(draft, of, dict(zip(counts, shares, strict=True)), len(units))
+            counts = counts_up_to(max(len(sizes) for _, sizes in units))
+            reference = np.mean([sums.sum(axis=0) / sizes.sum() for sums, sizes in units], axis=0)
+            draws = draw_units(units, counts, self._seed)
+            shares = [same_ranking(of_count, reference) for of_count in draws]
+            _add_less(draft, of, dict(zip(counts, shares, strict=True)), len(units))
 
     def _add_conditioning(self, draft: Draft, main: Ranking, values: Sequence[Value]) -> None:
         """Add what fewer conditioning answers give, against the ranking of the same items by all of them."""
@@ -237,17 +226,6 @@ def _ranking_rows(rankings: Sequence[Ranking], same: Mapping[str, Shares]) -> It
         }
 
 
-def _ranking_plot(same: Mapping[str, Shares]) -> Plot:
-    curves = []
-    for metric, shares in same.items():
-        points = [(float(count), share) for count, share in shares.items() if share is not None]
-        if points:
-            x, y = zip(*points, strict=True)
-            curves.append(Curve(metric, x, y))
-    title = "Same ranking of all strategies"
-    return Plot("convergence_ranking", title, "questions", "share of draws", tuple(curves))
-
-
 def _add_less(draft: Draft, of: str, same: Shares, questions: int) -> None:
     """Add the shares of draws with the same ranking by number of ``of``, which rest on so many questions."""
     for count, share in same.items():
@@ -272,32 +250,6 @@ def _stability(of: str, same: Shares, questions: int) -> str:
 
 
 @dataclass(frozen=True)
-class Tasks:
-    """The token tasks of one question, the same for all strategies."""
-
-    distances: Floats
-    """(T, S)"""
-    answers: Indices
-    """(T,): the masked-out answer of each task."""
-    words: Indices
-    """(T,): the masked word of each task."""
-
-    @classmethod
-    def of(cls, parts: Sequence[Parts]) -> Tasks:
-        """Flatten the parts of the question's values, one entry per strategy."""
-        answers: list[int] = []
-        words: list[int] = []
-        word = 0
-        for answer, of_answer in enumerate(parts[0]):
-            for distances in of_answer:
-                answers += [answer] * len(distances)
-                words += [word] * len(distances)
-                word += 1
-        columns = [list(chain.from_iterable(chain.from_iterable(one))) for one in parts]
-        return cls(np.array(columns).T, np.array(answers), np.array(words))
-
-
-@dataclass(frozen=True)
 class Ranking:
     """The questions on which one metric scored every strategy."""
 
@@ -305,8 +257,8 @@ class Ranking:
     strategies: tuple[str, ...]
     values: dict[str, list[float]]
     """By question, for each strategy."""
-    tasks: Mapping[str, Tasks]
-    """By question, if its values have parts."""
+    parts: Mapping[str, Sequence[Parts]]
+    """By question, for each strategy, if its values have parts."""
 
     @property
     def table(self) -> Floats:
@@ -326,15 +278,15 @@ def rank(
     """Keep the questions for which ``metric`` has a value of every strategy."""
     of_metric = {(value.item, value.summary): value for value in values if value.metric == metric.name}
     rows: dict[str, list[float]] = {}
-    tasks: dict[str, Tasks] = {}
+    parts: dict[str, Sequence[Parts]] = {}
     for question in questions:
         own = [of_metric[question, name] for name in strategies if (question, name) in of_metric]
         row = [value.value for value in own if value.value is not None]
         if len(row) == len(strategies):
             rows[question] = row
             if all(value.parts for value in own):
-                tasks[question] = Tasks.of([value.parts for value in own])
-    return Ranking(metric, strategies, rows, tasks)
+                parts[question] = [value.parts for value in own]
+    return Ranking(metric, strategies, rows, parts)
 
 
 def same_ranking(means: Floats, reference: Floats) -> float | None:
@@ -386,23 +338,38 @@ def draw_questions(values: Floats, count: int, seed: int) -> Floats:
     return means
 
 
-def draw_units(questions: Sequence[tuple[Floats, Indices]], counts: Sequence[int], seed: int) -> Floats:
+def unit_sums(parts: Sequence[Parts]) -> tuple[Units, Units]:
+    """Sum the distances of a question's masked-out answers, and of its masked words; those without token
+    tasks are left out.
+
+    Args:
+        parts: of each strategy, for the same words.
+    """
+    sums: tuple[list[Floats], list[Floats]] = ([], [])
+    sizes: tuple[list[int], list[int]] = ([], [])
+    for of_answer in zip(*parts, strict=True):
+        words = [np.array(of_word).sum(axis=1) for of_word in zip(*of_answer, strict=True)]
+        if words:
+            counts = list(map(len, of_answer[0]))
+            sums[0].append(np.sum(words, axis=0))
+            sizes[0].append(sum(counts))
+            sums[1].extend(words)
+            sizes[1].extend(counts)
+    answers, masked_words = zip(map(np.array, sums), map(np.array, sizes), strict=True)
+    return answers, masked_words
+
+
+def draw_units(questions: Sequence[Units], counts: Sequence[int], seed: int) -> Floats:
     """Means over questions, each scored on so many random units (all, if it has fewer), drawn without
     replacement; (counts, R, S).
 
     A question's score is the flat mean over the token tasks of the units drawn: a ratio, slightly biased for
     few and unequal units.
-
-    Args:
-        questions: distances (T, S), and the unit of each token task (T,).
     """
     rng = np.random.default_rng(seed)
     strategies = questions[0][0].shape[1]
     totals = np.zeros((len(counts), DRAWS, strategies))
-    for distances, keys in questions:
-        _, unit_of, sizes = np.unique(keys, return_inverse=True, return_counts=True)
-        sums = np.zeros((len(sizes), strategies))
-        np.add.at(sums, unit_of, distances)
+    for sums, sizes in questions:
         ranks = np.argsort(rng.random((DRAWS, len(sizes))), axis=1)
         for total, count in zip(totals, counts, strict=True):
             inside = (ranks < count).astype(np.float64)
@@ -422,40 +389,3 @@ def questions_needed(difference: float | None, sd: float | None) -> int | None:
     z = NormalDist().inv_cdf(0.975) + NormalDist().inv_cdf(0.8)
     count = (z * sd / difference) ** 2
     return max(FEWEST_TESTED, math.ceil(count)) if math.isfinite(count) else None
-
-
-def answer_differences(ranking: Ranking, better: int, worse: int) -> list[list[list[float]]]:
-    """For each question and masked-out answer the differences of its token tasks between two strategies."""
-    by_question = []
-    for tasks in ranking.tasks.values():
-        gaps = tasks.distances[:, worse] - tasks.distances[:, better]
-        by_question.append([gaps[tasks.answers == answer].tolist() for answer in np.unique(tasks.answers)])
-    return by_question
-
-
-def spreads(
-    differences: Sequence[float], by_answer: Sequence[Sequence[Sequence[float]]]
-) -> tuple[float | None, float | None, float | None]:
-    """Standard deviations of a question's difference: with the answers it has, with endlessly many masked-out
-    answers, and from one single answer. The first is None for one question, the others without token tasks.
-
-    The variance with endlessly many is the observed one less the mean squared standard error of a question's
-    difference (a ratio with answers as clusters, see :func:`selfreflect.stats.clustered_mean`), at least 0. A
-    question with one answer says nothing about that error and is left out of its mean.
-
-    Args:
-        by_answer: see :func:`answer_differences`.
-    """
-    if len(differences) < 2:
-        return None, None, None
-    observed = variance(differences)
-    noise = []
-    single = []
-    for answers in by_answer:
-        _, error = clustered_mean(answers)
-        if error is not None:
-            noise.append(error**2)
-            single.append(error**2 * len(answers))
-    if not noise:
-        return math.sqrt(observed), None, None
-    return math.sqrt(observed), math.sqrt(max(0.0, observed - fmean(noise))), math.sqrt(fmean(single))

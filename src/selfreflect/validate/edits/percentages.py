@@ -6,6 +6,7 @@ user's own answers.
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,7 @@ from selfreflect.grouping import group_indices
 from selfreflect.metric.prompts import masked_words
 from selfreflect.models.base import seed_for
 from selfreflect.sources.items import Item
-from selfreflect.stats import FEWEST_TESTED, Estimate, Floats, clear_sign, defined, mean_interval, sign_flip_p
+from selfreflect.stats import FEWEST_TESTED, Floats, clear_sign, defined, mean_interval, sign_flip_p
 from selfreflect.text import counted
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.edits.statements import (
@@ -39,7 +40,6 @@ from selfreflect.validate.statistics import (
     ALPHA,
     bounded_mean,
     column_shuffle_p,
-    correlation_interval,
     interaction,
     pearson,
     scipy_stats,
@@ -50,7 +50,6 @@ from selfreflect.validate.study import (
     Finding,
     Layout,
     Numbers,
-    Row,
     each_metric,
     interval,
     with_interval,
@@ -75,7 +74,7 @@ _NET_NOTES = (
     "is subtracted from both: a judge may like some numbers better, and that is no reading",
     "p: share of random exchanges of statements within a question that give a correlation as far from 0",
     "form: share of the differences between statements about one true distribution that is the same whatever "
-    "is true; n: statements with a value; intervals: 95% percentile bootstrap over true distributions",
+    "is true; n: statements with a value",
 )
 _WITHIN_NOTES = (
     "mean over true distributions of the correlation among what is stated of each; it still holds what a "
@@ -183,18 +182,25 @@ class MultipleChoice:
 
     def _add_net(self, draft: Draft, metric: MetricInfo, distances: Floats, bad: Floats) -> None:
         net_distances, net_bad = _net(distances), _net(bad)
-        truths = np.nonzero(~np.isnan(bad).reshape(len(self.items), -1))[0].tolist()
         sides = _cells(net_distances), _cells(net_bad)
-        rank = correlation_interval(*sides, groups=truths)
-        linear = correlation_interval(*sides, "pearson", groups=truths)
+        rho = spearman(*sides)
         p = column_shuffle_p(_ranks(net_distances), _ranks(net_bad))
-        row = _correlation_row(metric, rank, linear, len(truths), bad.size)
-        draft.add(_NET, {**row, "p": p, "form": _form(bad)})
+        row = {
+            "metric": metric.name,
+            "Spearman": rho,
+            "Pearson": pearson(*sides),
+            "p": p,
+            "form": _form(bad),
+            "n": len(sides[0]),
+            "of": bad.size,
+        }
+        draft.add(_NET, row)
         sentence = f"{metric.name} has no value for any statement."
-        if truths:
-            size = f"rank correlation {with_interval(rank, CORRELATION)}"
-            of = f"{len(truths)} statements, net of form"
-            sentence = f"{metric.name} {RESPONSES[_direction(rank, p)]}: {size} over {of}."
+        if sides[0]:
+            sign = 0 if rho is None or p is None or p > ALPHA else round(math.copysign(1, rho))
+            size = "undefined" if rho is None else f"{rho:{CORRELATION}}"
+            of = f"{len(sides[0])} statements, net of form"
+            sentence = f"{metric.name} {RESPONSES[sign]}: rank correlation {size} over {of}."
         draft.says.append(sentence)
 
     def _add_within(self, draft: Draft, metric: MetricInfo, distances: Floats, bad: Floats) -> None:
@@ -203,24 +209,14 @@ class MultipleChoice:
         sides = [(_cells(x), _cells(y)) for x, y in zip(*of_truths, strict=True)]
         rank = bounded_mean(defined([spearman(*both) for both in sides]), -1, 1)
         linear = bounded_mean(defined([pearson(*both) for both in sides]), -1, 1)
-        draft.add(_WITHIN, _correlation_row(metric, rank, linear, rank.n, len(self.items)))
-
-
-def _correlation_row(metric: MetricInfo, rank: Estimate, linear: Estimate, n: int, of: int) -> Row:
-    return {
-        "metric": metric.name,
-        **interval("Spearman", rank, "Spearman low", "Spearman high"),
-        **interval("Pearson", linear, "Pearson low", "Pearson high"),
-        "n": n,
-        "of": of,
-    }
-
-
-def _direction(rho: Estimate, p: float | None) -> int:
-    """The clear sign of a correlation. One of 1 or -1 has no interval, because every resample would agree."""
-    if rho.mean is None or p is None or p > ALPHA:
-        return 0
-    return int(rho.mean) if abs(rho.mean) == 1 else rho.side_of(0)
+        row = {
+            "metric": metric.name,
+            **interval("Spearman", rank, "Spearman low", "Spearman high"),
+            **interval("Pearson", linear, "Pearson low", "Pearson high"),
+            "n": rank.n,
+            "of": len(self.items),
+        }
+        draft.add(_WITHIN, row)
 
 
 def shapes(answers: int) -> list[tuple[int, ...]]:

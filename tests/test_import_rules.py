@@ -260,7 +260,6 @@ def test_only_the_experiment_joins_settings_and_disk() -> None:
         "progress",
         "models",
         "tasks",
-        "measuring",
         "stages",
         "executors",
         "process_executor",

@@ -15,8 +15,8 @@ from selfreflect.cli.console import ReadingProgress, Watcher, emit, exit_with, s
 from selfreflect.cli.settings import JUDGING, Overrides, option, takes
 from selfreflect.config import Config
 from selfreflect.errors import ConfigError
-from selfreflect.pipeline.measuring import measuring_task, score_tasks
 from selfreflect.pipeline.models import ConfiguredModels, load_measures
+from selfreflect.pipeline.progress import watched_judge
 from selfreflect.records import Controls, Failure, Information, Score
 from selfreflect.report.run_records import RunRecords, records_in_memory
 from selfreflect.sources.columns import answer_separator, assigned_columns
@@ -109,8 +109,9 @@ def _score(
     results: list[Measured] = []
     with watcher.stage("scores", sum(len(item.summaries) for item in items)) as counter:
         for item in items:
-            task = measuring_task(item.question_record, item.answer_set, item.summary_records)
-            [of_item] = score_tasks(measures, judge, watcher, [task])
+            answers, summaries = item.answer_set, item.summary_records
+            with watched_judge(measures, watcher, answers, len(summaries)):
+                of_item = measures.measure(item.question_record, answers, summaries)
             results += of_item
             if json:
                 for line in _lines(item, of_item, words):

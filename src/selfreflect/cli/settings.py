@@ -226,10 +226,6 @@ class _Option:
     def is_list(self) -> bool:
         return self.type in (tuple[str, ...], tuple[str, ...] | None)
 
-    def parse(self, value: Any) -> Any:
-        """The value of the fields for what the user gave."""
-        return tuple(name_list(value)) if self.is_list else value
-
     def parameter(self) -> inspect.Parameter:
         usage, text = self.flag.usage, self.flag.help
         if self.flag.negative:
@@ -327,9 +323,12 @@ def _taken(options: Mapping[str, _Option], values: dict[str, Any]) -> dict[str, 
     fields: dict[str, dict[str, Any]] = {}
     for option in options.values():
         value = values.pop(option.name)
-        if value is not None:
-            for section, field in option.fields:
-                fields.setdefault(section, {})[field] = option.parse(value)
+        if value is None:
+            continue
+        if option.is_list:
+            value = tuple(name_list(value))
+        for section, field in option.fields:
+            fields.setdefault(section, {})[field] = value
     return fields
 
 

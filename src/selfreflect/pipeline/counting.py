@@ -17,7 +17,6 @@ from selfreflect.models.base import Completion, Message, Refusal, Reply, Request
 
 if TYPE_CHECKING:
     from selfreflect.models.chat import ChatTokenizer
-    from selfreflect.pipeline.tasks import StageTask
 
 MOST_STEPS = 20
 """Steps after which strategies are stopped: with placeholders for replies they may never end."""
@@ -26,15 +25,6 @@ _TYPICAL_TOKENS = 40
 _TYPICAL_SHARE = 0.4
 """A text to come has so many tokens, or this share of its limit if that is less. Answers of the embedded
 model at temperature 0.7 had 0.33 to 0.56 of limits of 24 to 40 tokens, at temperature 1 up to 0.75."""
-
-_CONTEXTS = 3
-"""Contexts that the judge reads besides the summaries: the answers themselves, and the controls."""
-
-_MASKED = 0.6
-"""Masked words per token of an answer: stopwords are not masked."""
-
-_TASK_TOKENS = 30
-"""Of what the judge reads after an answer, to be told its task."""
 
 _NUMBERS = count()
 _SECRET = secrets.token_hex(8)
@@ -146,26 +136,12 @@ class RequestCounter:
         return Reply(completions=tuple(Completion(text=text, finish="stop", tokens=0) for text in texts))
 
 
-def typical_judge_tokens(task: StageTask, *, scores: bool, information: bool) -> float:
-    """What a judge reads of one question, about: for information each answer after each context, for scores
-    what follows each masked word, too."""
-    assert task.answers is not None  # a question without answers is not scored
-    contexts = len({one.name for one in (*task.summaries, *task.uninformed)}) + _CONTEXTS
-    total = 0.0
-    for answer in task.answers.masked_out:
-        tokens = _typical_length(answer)
-        if information:
-            total += contexts * tokens
-        if scores:
-            total += contexts * _MASKED * tokens * (tokens / 2 + _TASK_TOKENS)
-    return total
-
-
 def _typical_tokens(limit: int) -> float:
     return min(_TYPICAL_SHARE * limit, _TYPICAL_TOKENS)
 
 
-def _typical_length(text: str) -> float:
+def typical_length(text: str) -> float:
+    """How many tokens a text has, or may well have where it is to come."""
     limits = limits_of(text)
     if limits:
         return _typical_tokens(sum(limits))

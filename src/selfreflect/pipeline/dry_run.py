@@ -42,10 +42,10 @@ from selfreflect.pipeline.counting import (
     placeholder,
     prompt_tokens,
     strip,
-    typical_judge_tokens,
+    typical_length,
 )
 from selfreflect.pipeline.models import ConfiguredModels, stage_model
-from selfreflect.pipeline.progress import Progress, Quiet
+from selfreflect.pipeline.progress import Progress, Quiet, typical_judge_tokens
 from selfreflect.pipeline.questions import new_questions
 from selfreflect.pipeline.rough_time import reading_seconds, writing_seconds
 from selfreflect.pipeline.settings import check_model, check_settings, select_scoring, stage_settings
@@ -200,8 +200,13 @@ class DryRun:
             "scores": "selfreflect" in scores.measure_names,
             "information": "information" in scores.measure_names,
         }
-        tokens = [typical_judge_tokens(task, **measures) for task in tasks]
-        return sum(one if most is None else min(one, most) for one in tokens)
+        total = 0.0
+        for task in tasks:
+            assert task.answers is not None  # a question without answers is not scored
+            lengths = map(typical_length, task.answers.masked_out)
+            tokens = typical_judge_tokens(lengths, len(task.summary_names), **measures)
+            total += tokens if most is None else min(tokens, most)
+        return total
 
     def _judge_tokens(self, tasks: Sequence[StageTask]) -> Amount:
         if not self._load_models:

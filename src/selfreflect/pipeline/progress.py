@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from selfreflect.models.base import Refusal, Reply, Request, Sample, StreamingGenerator, as_drawn
+
+if TYPE_CHECKING:
+    from selfreflect.metric.measures import Measures
+    from selfreflect.records import AnswerSet
 
 _SECONDS_BETWEEN_RATES = 5
 _READINGS = 7
@@ -17,6 +21,16 @@ _READINGS = 7
 
 FEWEST_ENDED = 8
 """Sequences that must have ended before they tell how long the others take: the first to end are short."""
+
+
+_CONTEXTS = 3
+"""Contexts that the judge reads besides the summaries: the answers themselves, and the controls."""
+
+_MASKED = 0.6
+"""Masked words per token of an answer: stopwords are not masked."""
+
+_TASK_TOKENS = 30
+"""Of what the judge reads after an answer, to be told its task."""
 
 
 @dataclass(frozen=True)
@@ -146,21 +160,46 @@ class JudgeReading:
 
 
 @contextmanager
-def watched_judge(judge: Any, metric: Any, progress: Progress, planned: int) -> Iterator[None]:
-    """Report the tokens that a judge of this process reads of one question, about ``planned`` of them until
-    the metric knows better."""
+def watched_judge(
+    measures: Measures, progress: Progress, answers: AnswerSet, summaries: int
+) -> Iterator[None]:
+    """Report that a question with so many summaries is begun, and the tokens that a judge of this process
+    reads of it: about the typical number until the metric knows better."""
+    progress.add(WorkDone(units=max(1, summaries)))
+    judge = measures.metric.judge
     if judge.last_states is not None:  # its model runs elsewhere
         yield
         return
     reading = JudgeReading(progress)
-    reading.plan(planned)
-    metric.on_begin = reading.plan
+    lengths = [len(answer.encode("utf-8", "surrogatepass")) / 4 for answer in answers.masked_out]
+    wanted = {"scores": measures.scores, "information": measures.information}
+    reading.plan(round(typical_judge_tokens(lengths, summaries, **wanted)))
+    measures.metric.on_begin = reading.plan
     handle = judge.lm.model.get_input_embeddings().register_forward_pre_hook(reading.count)
     try:
         yield
     finally:
         handle.remove()
         reading.plan(0)
+
+
+def typical_judge_tokens(
+    answers: Iterable[float], summaries: int, *, scores: bool, information: bool
+) -> float:
+    """What a judge reads of one question, about: for information each answer after each context, for scores
+    what follows each masked word, too.
+
+    Args:
+        answers: the tokens of each answer whose words are masked.
+    """
+    contexts = summaries + _CONTEXTS
+    total = 0.0
+    for tokens in answers:
+        if information:
+            total += contexts * tokens
+        if scores:
+            total += contexts * _MASKED * tokens * (tokens / 2 + _TASK_TOKENS)
+    return total
 
 
 def duration(seconds: float) -> str:

@@ -17,7 +17,6 @@ from selfreflect.metric.information import with_information
 from selfreflect.metric.inputs import checked_text
 from selfreflect.models.base import Generator
 from selfreflect.models.function import FunctionGenerator, TextFunction
-from selfreflect.pipeline.measuring import measuring_task
 from selfreflect.pipeline.models import ConfiguredModels
 from selfreflect.pipeline.progress import Quiet
 from selfreflect.pipeline.reflect_cases import Case, is_frame, make_cases
@@ -238,7 +237,14 @@ class _Reflector:
 
     def _score(self, draft: _Draft) -> None:
         if draft.answers is not None and draft.summaries:
-            task = measuring_task(draft.case.question, draft.answers, draft.summaries)
+            summaries = tuple(draft.summaries)
+            task = StageTask(
+                question=draft.case.question,
+                answers=draft.answers,
+                summaries=summaries,
+                uninformed=summaries,
+                controls=True,
+            )
             self._run("scores", [draft], lambda _: task)
 
     def _run(self, stage: ModelStage, drafts: Sequence[_Draft], task: Callable[[_Draft], StageTask]) -> None:

@@ -18,17 +18,17 @@ from selfreflect.answers import draw_answers
 from selfreflect.config import ExecutionOptions
 from selfreflect.errors import SelfReflectError, rebuild_error
 from selfreflect.models.base import Generator, Kind, kind_of
-from selfreflect.pipeline.measuring import score_tasks
 from selfreflect.pipeline.models import ConfiguredModels, load_measures, load_stage_model
-from selfreflect.pipeline.progress import Progress, Quiet, WatchedGenerator, WorkDone
+from selfreflect.pipeline.progress import Progress, Quiet, WatchedGenerator, WorkDone, watched_judge
 from selfreflect.pipeline.tasks import ModelStage, Result, StageTask, total_size
 from selfreflect.prompts import Prompts
-from selfreflect.records import AnswerSample, AnswerSet, Failure, Summary
+from selfreflect.records import Controls
 from selfreflect.strategies.driver import Named, summarize
 from selfreflect.strategies.task import GREEDY, THINKING
 
 if TYPE_CHECKING:
     from selfreflect.config import Config
+    from selfreflect.metric.measures import Measures
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,7 @@ StageFn: TypeAlias = Callable[[Sequence[StageTask]], Iterator[Sequence[Result]]]
 def stage_fn(spec: StageSpec, model: Any, progress: Progress) -> StageFn:
     """The work of a stage with its loaded generator or judge."""
     if spec.stage == "scores":
-        measures = load_measures(model, spec.config, spec.options, progress)
-        return partial(score_tasks, measures, model, progress)
+        return partial(_measure, load_measures(model, spec.config, spec.options, progress), progress)
     # a function may be called for more questions at once than a batch has
     batch_size = max(spec.batch_size, 2 * getattr(model, "workers", 1))
     return partial(_generate, spec, WatchedGenerator(model, progress), progress, batch_size)
@@ -80,52 +79,63 @@ def stage_fn(spec: StageSpec, model: Any, progress: Progress) -> StageFn:
 def _generate(
     spec: StageSpec, generator: Generator, progress: Progress, batch_size: int, tasks: Sequence[StageTask]
 ) -> Iterator[list[Result]]:
-    """Work on batches of questions, and give each result as it comes."""
-    work = _draw_answers if spec.stage == "answers" else _summarise
+    """Answer or summarise batches of questions, and give each result as it comes."""
+    answering, summarising = spec.config.answers, spec.config.summaries
+    names = strategy_names(spec.strategies)
     for start in range(0, len(tasks), batch_size):
         batch = tasks[start : start + batch_size]
         progress.add(WorkDone(units=total_size(batch)))
-        for result in work(spec, generator, batch):
+        questions = [task.question for task in batch]
+        results: Iterator[Result]
+        if spec.stage == "answers":
+            results = draw_answers(
+                questions,
+                generator,
+                num_answers=answering.num_answers,
+                prompts=spec.prompts,
+                sampling=answering.sampling,
+                seed=answering.seed,
+                thinking=answering.thinking,
+                logprobs=answering.logprobs,
+                earlier={task.question.id: task.samples for task in batch},
+            )
+        else:
+            base = THINKING if summarising.thinking else GREEDY
+            results = summarize(
+                questions,
+                spec.strategies,
+                generator,
+                prompts=spec.prompts,
+                sampling=replace(base, max_new_tokens=summarising.max_new_tokens),
+                sample_sampling=summarising.sampling,
+                num_samples=summarising.num_samples,
+                seed=summarising.seed,
+                thinking=summarising.thinking,
+                skip={(task.question.id, name) for task in batch for name in {*names} - {*task.strategies}},
+            )
+        for result in results:
             yield [result]
 
 
-def _draw_answers(
-    spec: StageSpec, generator: Generator, tasks: Sequence[StageTask]
-) -> Iterator[AnswerSample | AnswerSet | Failure]:
-    config = spec.config.answers
-    return draw_answers(
-        [task.question for task in tasks],
-        generator,
-        num_answers=config.num_answers,
-        prompts=spec.prompts,
-        sampling=config.sampling,
-        seed=config.seed,
-        thinking=config.thinking,
-        logprobs=config.logprobs,
-        earlier={task.question.id: task.samples for task in tasks},
-    )
-
-
-def _summarise(
-    spec: StageSpec, generator: Generator, tasks: Sequence[StageTask]
-) -> Iterator[Summary | Failure]:
-    config = spec.config.summaries
-    names = strategy_names(spec.strategies)
-    finished: set[tuple[str, str]] = set()
+def _measure(
+    measures: Measures, progress: Progress, tasks: Sequence[StageTask]
+) -> Iterator[Sequence[Result]]:
+    """Measure the summaries of each question, whose results belong together."""
     for task in tasks:
-        finished.update((task.question.id, name) for name in names if name not in task.strategies)
-    return summarize(
-        [task.question for task in tasks],
-        spec.strategies,
-        generator,
-        prompts=spec.prompts,
-        sampling=replace(THINKING if config.thinking else GREEDY, max_new_tokens=config.max_new_tokens),
-        sample_sampling=config.sampling,
-        num_samples=config.num_samples,
-        seed=config.seed,
-        thinking=config.thinking,
-        skip=finished,
-    )
+        assert task.answers is not None  # a question without answers is not scored
+        with watched_judge(measures, progress, task.answers, len(task.summary_names)):
+            results = measures.measure(
+                task.question,
+                task.answers,
+                task.summaries,
+                uninformed=task.uninformed,
+                earlier=task.earlier_scores,
+                most_answers=task.most_answers,
+                controls=task.controls,
+            )
+        if results and isinstance(results[-1], Controls) and task.earlier_controls is not None:
+            results[-1] = results[-1].completed_by(task.earlier_controls)
+        yield results
 
 
 def strategy_names(strategies: Sequence[Named]) -> list[str]:

@@ -50,8 +50,12 @@ class StageTask(Record, frozen=True, kw_only=True):
     @property
     def size(self) -> int:
         """For how many strategies or summaries something is wanted, or 1."""
-        names = {summary.name for summary in (*self.summaries, *self.uninformed)}
-        return len(self.strategies) + len(names) or 1
+        return len(self.strategies) + len(self.summary_names) or 1
+
+    @property
+    def summary_names(self) -> set[str]:
+        """The summaries of which a measure is wanted."""
+        return {summary.name for summary in (*self.summaries, *self.uninformed)}
 
 
 def total_size(tasks: Iterable[StageTask]) -> int:

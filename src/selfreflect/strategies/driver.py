@@ -7,6 +7,7 @@ import inspect
 from collections import Counter
 from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from types import GeneratorType
 from typing import TypeAlias, cast
@@ -15,7 +16,7 @@ import msgspec
 from msgspec import UNSET
 
 from selfreflect.errors import ConfigError, excerpt
-from selfreflect.models.base import Completion, Generator, Refusal, Reply, Request, Sampling, as_done
+from selfreflect.models.base import Completion, Generator, Refusal, Reply, Request, Sample, Sampling, as_drawn
 from selfreflect.plugins import error_text
 from selfreflect.prompts import Prompts, load_prompts
 from selfreflect.records import Failure, FailureKind, Question, Summary, from_plain
@@ -132,7 +133,9 @@ def _round(
     if not requests:
         return
     replies: dict[Request, Reply | Refusal] = {}
-    for index, reply in as_done(generator, requests):
+    for index, reply in as_drawn(generator, requests):
+        if isinstance(reply, Sample):  # a strategy waits for the whole reply
+            continue
         request = requests[index]
         if isinstance(reply, Reply) and len(reply.completions) != request.n:
             count = f"{len(reply.completions)} completions instead of {request.n}"
@@ -144,21 +147,21 @@ def _round(
                 yield runs[number], [replies[place] for place in needs[number]]
 
 
+@dataclass(eq=False)
 class StrategyRun:
     """Advances a strategy from one round of requests to the next."""
 
-    def __init__(self, task: Task, function: StrategyFunction, generator: Generator) -> None:
-        self.requests: list[Request] = []
-        """The requests it waits for; empty before the first :meth:`advance`."""
-        self._task = task
-        self._function = function
-        self._generator = generator
-        self._coroutine: Coroutine | None = None
-        self._tokens = 0
-        self._calls = 0
-        self._cut = False
-        self._last = 0
-        """Completions of the last step."""
+    _task: Task
+    _function: StrategyFunction
+    _generator: Generator
+    requests: list[Request] = field(default_factory=list)
+    """The requests it waits for; empty before the first :meth:`advance`."""
+    _coroutine: Coroutine | None = None
+    _tokens: int = 0
+    _calls: int = 0
+    _cut: bool = False
+    _last: int = 0
+    """Completions of the last step."""
 
     def advance(self, replies: Sequence[Reply | Refusal]) -> StrategyOutcome | None:
         """Send a reply to each of ``requests``; return the outcome, or None if there are new requests."""
@@ -178,7 +181,14 @@ class StrategyRun:
         if problem:
             return self._fail(*problem)
         try:
-            self.requests = self._resume(usable)
+            if self._coroutine is None:
+                coroutine = self._function(self._task)
+                if not inspect.isgenerator(coroutine):
+                    raise TypeError("a strategy must be a generator function: one that yields its requests")
+                self._coroutine = cast(Coroutine, coroutine)
+                self.requests = _requests(next(self._coroutine))
+            else:
+                self.requests = _requests(self._coroutine.send(usable))
         except StopIteration as end:
             return self._finish(end.value)
         except MalformedReplyError as error:
@@ -193,15 +203,6 @@ class StrategyRun:
         if self._coroutine is not None:
             with suppress(Exception):  # arbitrary code
                 self._coroutine.close()
-
-    def _resume(self, replies: list[Reply]) -> list[Request]:
-        if self._coroutine is None:
-            coroutine = self._function(self._task)
-            if not inspect.isgenerator(coroutine):
-                raise TypeError("a strategy must be a generator function: one that yields its requests")
-            self._coroutine = cast(Coroutine, coroutine)
-            return _requests(next(self._coroutine))
-        return _requests(self._coroutine.send(replies))
 
     def _finish(self, result: object) -> StrategyOutcome:
         statement = result if isinstance(result, StatedSummary) else None

@@ -617,7 +617,7 @@ finally:
     done = subprocess.run(
         [sys.executable, "-c", code, "questions", "--limit", "1"], capture_output=True, text=True, check=True
     )
-    files = ("settings", "console", "progress", "stages")
+    files = ("settings", "console", "stages")
     assert set(done.stdout.splitlines()[-1].split()) == {f"selfreflect.cli.{name}" for name in files}
 
 

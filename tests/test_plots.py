@@ -7,8 +7,8 @@ import pytest
 from selfreflect.plots import Interval, intervals_figure
 
 
-@pytest.mark.parametrize(("percent", "label"), [(True, "50%"), (False, "0.5")])
-def test_shares_are_labelled_as_the_tables_write_them(percent: bool, label: str) -> None:
+@pytest.mark.parametrize(("percent", "label"), [("%", "50%"), ("", "50"), (None, "0.5")])
+def test_shares_are_labelled_as_the_tables_write_them(percent: str | None, label: str) -> None:
     drawn = intervals_figure("tells", [Interval("basic", 0.5, 0.0, 1.1)], "share", "page", percent=percent)
     assert label in drawn
-    assert ("%" in drawn.partition("<g")[2]) == percent
+    assert ("%" in drawn.partition("<g")[2]) == (percent == "%")

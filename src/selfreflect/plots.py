@@ -147,10 +147,10 @@ def intervals_figure(
     *,
     mark: float | None = None,
     title: str = "",
-    percent: bool = False,
+    percent: str | None = None,
 ) -> str:
     """Draw a dot with its interval on each line, the first on top, and a line across them at ``mark``.
-    ``percent`` writes 50% beside the axis in place of 0.5."""
+    ``percent`` writes 50 beside the axis in place of 0.5, and this sign behind it."""
     from matplotlib.ticker import PercentFormatter
 
     height = _SIZE[style] * (0.075 + 0.034 * max(1, len(intervals)))
@@ -169,8 +169,8 @@ def intervals_figure(
         axes.set_ylim(len(intervals) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)
         axes.locator_params(axis="x", nbins=_TICKS[style])
-        if percent:
-            axes.xaxis.set_major_formatter(PercentFormatter(1.0))
+        if percent is not None:
+            axes.xaxis.set_major_formatter(PercentFormatter(1.0, symbol=percent))
         axes.spines["left"].set_visible(False)
         axes.grid(axis="x", color=LINE, linewidth=0.6)
         axes.set_axisbelow(True)

@@ -39,13 +39,15 @@ class Column:
 
     heading: str
     form: str = ""
+    factor: int = 1
+    """Of a number where it is shown: 100 shows shares in points."""
 
     def show(self, cell: Cell) -> str:
         if cell is None:
             return UNDEFINED
         if isinstance(cell, str):
             return cell
-        number = format(cell, self.form)
+        number = format(self.factor * cell, self.form)
         return f"≈{number}" if isinstance(cell, Approximate) else number
 
 

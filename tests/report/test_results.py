@@ -184,8 +184,9 @@ def test_the_difference_of_two_strategies_is_a_share_of_what_there_was_to_tell()
     assert (first, second) == (INFORMATION, SELFREFLECT)
     row = rows(replace(told, rows=tuple(row[1:] for row in told.rows), columns=told.columns[1:]))["basic"]
     assert row["difference"] == pytest.approx(19.5 / 60)
+    assert told.columns[2].show(row["difference"]) == "+32.5"  # in points, as the title says
     assert (row["wins"], row["losses"], row["p"]) == (6, 0, 2 / 64)
-    assert told.notes[0].startswith("basic tells more than greedy by 32.5% [")
+    assert told.notes[0].startswith("basic tells more than greedy by 32.5 points [")
     assert told.title.endswith("strategy − greedy: above 0 is better")
 
 

@@ -19,9 +19,9 @@ def columns(measure: Measure) -> tuple[Column, ...]:
     return (
         Column("run"),
         Column("strategy"),
-        Column("difference", measure.difference),
-        Column("95% low", measure.difference),
-        Column("95% high", measure.difference),
+        Column("difference", measure.difference, measure.factor),
+        Column("95% low", measure.difference, measure.factor),
+        Column("95% high", measure.difference, measure.factor),
         Column("n common", "d"),
         Column("coverage", ".1%"),
         Column("wins", "d"),
@@ -90,24 +90,24 @@ class Comparison:
             baseline += f" ({self.baseline.label})"
         estimate = self.paired.difference
         p_value = self.paired.p_value
-        signed, size = self.measure.difference, self.measure.difference.removeprefix("+")
+        show = self.measure.difference_text
         if estimate.mean is None:
             return f"{other} and {baseline} have no {self.measure.defined} question in common"
         on = f"on {estimate.n} common questions"
         reason = f"too few to tell; at least {FEWEST_TESTED} are needed"
         if estimate.n < FEWEST_TESTED:
             few = "1 common question is" if estimate.n == 1 else f"{estimate.n} common questions are"
-            return f"{other} against {baseline}: {estimate.mean:{signed}}, but {few} {reason}"
+            return f"{other} against {baseline}: {show(estimate.mean)}, but {few} {reason}"
         if estimate.low is None or estimate.high is None or p_value is None:
             differing = estimate.n - self.paired.ties
             if differing == 0:
                 return f"{other} and {baseline} are equal {on}"
             return (
-                f"{other} against {baseline}: {estimate.mean:{signed}} {on}, but they differ on {differing} "
+                f"{other} against {baseline}: {show(estimate.mean)} {on}, but they differ on {differing} "
                 f"of them, {reason}"
             )
         if not clear_sign(estimate, p_value):
-            interval = f"{estimate.mean:{signed}} [{estimate.low:{signed}}, {estimate.high:{signed}}]"
+            interval = show(estimate.mean, estimate.low, estimate.high)
             unclear = (
                 f"no clear difference between {other} and {baseline}: {interval} {on} (p = {p_value:.2g})"
             )
@@ -116,7 +116,7 @@ class Comparison:
             return unclear
         direction = self.measure.lower_text if estimate.mean < 0 else self.measure.higher_text
         low, high = sorted((abs(estimate.low), abs(estimate.high)))
-        interval = f"{abs(estimate.mean):{size}} [{low:{size}}, {high:{size}}]"
+        interval = show(abs(estimate.mean), low, high).replace("+", "")  # the direction says it
         return f"{other} {direction} {baseline} by {interval} {on}"
 
 

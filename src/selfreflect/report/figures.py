@@ -88,7 +88,7 @@ def means_figure(
                 name += " (incomplete)"
             intervals.append(_interval(name, row[first : first + 3]))
     if measure is INFORMATION:
-        return intervals_figure(f"{prefix}tells", intervals, measure.axis, style, mark=0, percent=True)
+        return intervals_figure(f"{prefix}tells", intervals, measure.axis, style, mark=0, percent="%")
     return intervals_figure(f"{prefix}means", intervals, measure.axis, style)
 
 
@@ -102,8 +102,8 @@ def differences_figure(
     for row in table.rows:
         label = short_name(str(row[1]), str(row[0]) if several_runs else "")
         intervals.append(_interval(label, row[2:5]))
-    axis = measure.difference_axis
-    return intervals_figure(name, intervals, axis, style, mark=0, percent=measure is INFORMATION)
+    percent = "" if measure is INFORMATION else None  # in points
+    return intervals_figure(name, intervals, measure.difference_axis, style, mark=0, percent=percent)
 
 
 def _interval(name: str, cells: Sequence[Cell]) -> Interval:

@@ -14,6 +14,7 @@ from selfreflect.stats import (
     FEWEST_TESTED,
     Estimate,
     PairedEstimate,
+    defined,
     mean_interval,
     paired_difference,
     ratio_interval,
@@ -74,6 +75,10 @@ class Measure:
     form: str
     difference: str
     """Display format of differences."""
+    factor: int
+    """Of a difference where it is shown."""
+    unit: str
+    """Of a difference that is shown, in a sentence."""
     higher_is_better: bool
     lower_text: str
     """What a lower mean says of the first of two strategies."""
@@ -92,6 +97,12 @@ class Measure:
     def columns(self) -> list[Column]:
         """The columns of a mean and of the ends of its interval."""
         return [Column(heading, self.form) for heading in (self.mean, self.low, self.high)]
+
+    def difference_text(self, mean: float, low: float | None = None, high: float | None = None) -> str:
+        """Format a difference, and its interval if it has one, as ``+39.5 points [+10.0, +65.8]``."""
+        texts = [format(self.factor * value, self.difference) for value in defined((mean, low, high))]
+        interval = f" [{', '.join(texts[1:])}]" if len(texts) > 1 else ""
+        return f"{texts[0]}{self.unit}{interval}"
 
     def pair(self, a: Values, b: Values, ids: Collection[str]) -> PairedEstimate:
         """Estimate the difference ``b - a`` on the questions ``ids``, as far as both have values. Shares are
@@ -157,6 +168,8 @@ SELFREFLECT = Measure(
     difference_axis="score: strategy − baseline (below 0 is better)",
     form=".4f",
     difference="+z.4f",
+    factor=1,
+    unit="",
     higher_is_better=False,
     lower_text="is lower (better) than",
     higher_text="is higher (worse) than",
@@ -176,13 +189,15 @@ INFORMATION = Measure(
     high="tells 95% high",
     common="common tells",
     axis="share of what the sampled answers tell",
-    difference_axis="share: strategy − baseline (above 0 is better)",
+    difference_axis="points: strategy − baseline (above 0 is better)",
     form="z.0%",
-    difference="+z.1%",
+    difference="+z.1f",
+    factor=100,
+    unit=" points",
     higher_is_better=True,
     lower_text="tells less than",
     higher_text="tells more than",
-    quantity="what summaries tell (100% is what the sampled answers tell)",
+    quantity="what summaries tell, in points (100 are what the sampled answers tell)",
     defined="measured",
     settings_text="measured with another judge or reader",
     of_strategy=_shares,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import combinations
 
 from msgspec.structs import replace
 
@@ -53,13 +52,16 @@ _RANKING_NOTES = (
     INTERVALS,
 )
 _RANKING = Layout("Metrics by win rate", _RATE, _RANKING_NOTES)
+_PAIRS = Layout("How often the better summary wins", _RATE, _RANKING_NOTES[1:])
 _TEST_NOTES = (
     "difference in win rate on the pairs that both have values for; p: exact McNemar test, a dash where both "
     "win the same pairs",
-    "p (Holm): adjusted for all tests on pairs of the same kind",
+    "p (Holm): adjusted for all tests of this table on pairs of the same kind",
     INTERVALS,
 )
-_TESTS = Layout("SelfReflect against the other metrics on the same pairs", _DIFFERENCE, _TEST_NOTES, _P_FORMS)
+_PADDED = "padded to equal length"
+_REFERENCES = {"selfreflect": "SelfReflect", "information": "Usable information"}
+"""The metrics that are tested against all others."""
 _AGAINST_CHANCE: dict[int | None, str] = {
     1: "prefer the better summary more often than a coin would",
     -1: "prefer the worse summary, or neither, more often than not",
@@ -122,11 +124,11 @@ class RankedSets:
             padded = [decide_pairs(one, numbers.get(one.name, {}), self.padded) for one in best_first]
         draft = Draft(self.name)
         draft.add(_RANKING, *_ranking_rows(results, lengths))
-        _add_pairs(draft, with_controls, lengths, padded)
-        _add_matched(draft, results, self.order.kinds, lengths, padded)
+        draft.add(_PAIRS, *_pair_rows(with_controls, lengths))
+        self._add_matched(draft, results, lengths, padded)
         if self.padded:
             draft.add(FILLER, *filler_rows(self.padded, best_first, numbers))
-        tests = _add_tests(draft, results, self.order.kinds)
+        tests = [self._add_tests(draft, reference, results) for reference in _REFERENCES]
         rates = [(result.metric.name, result.rate) for result in results]
         self._say_data(draft)
         _say_against_chance(draft, "All pairs", rates)
@@ -137,16 +139,48 @@ class RankedSets:
         _say_against_chance(draft, "Pairs of about equal length", alike)
         with_filler = [(result.metric.name, result.rate) for result in padded]
         _say_against_chance(draft, "All pairs, padded to equal length with neutral filler", with_filler)
-        unclear = sum(not is_clear(test) for test in tests)
-        if unclear:
-            draft.says.append(
-                "Comparisons with SelfReflect that show no clear difference, which is no proof of equality: "
-                f"{unclear} of {len(tests)}."
-            )
+        for name, rows in zip(_REFERENCES.values(), tests, strict=True):
+            unclear = sum(not is_clear(row) for row in rows)
+            if unclear:
+                draft.says.append(
+                    f"Comparisons with {name} that show no clear difference, which is no proof of equality: "
+                    f"{unclear} of {len(rows)}."
+                )
         draft.says.append(self._power())
         title = "How often the better summary wins"
         draft.draw_dots("ranked", title, "win rate (0.5: chance)", rates, against=0.5)
         return draft.finding()
+
+    def _add_matched(
+        self, draft: Draft, results: Sequence[MetricResult], lengths: Lengths, padded: Sequence[MetricResult]
+    ) -> None:
+        """Add one table for each way of matching: next to each other they are too wide for a terminal."""
+        ways: list[tuple[str, str, Callable[[MetricResult], Estimate]]] = [
+            ("equal length", EQUAL, lambda result: result.matched_rate(lengths.alike)),
+            (_PADDED, PADDED, lambda result: result.matched_rate(result.wins)),
+            ("the better summary is shorter", SHORTER, lambda result: result.matched_rate(lengths.shorter)),
+            ("balanced", BALANCED, lambda result: result.balanced_rate(lengths)),
+        ]
+        for way, note, rate_of in ways:
+            layout = Layout(f"After matching for length: {way}", _RATE, (note, TIES, INTERVALS))
+            for result in padded if way == _PADDED else results:
+                for kind in self.order.kinds:
+                    rate = rate_of(result.of_kind(kind))
+                    names: Row = {"metric": result.metric.name, "better": kind[0], "worse": kind[1]}
+                    draft.add(layout, {**names, **interval("win rate", rate), "n": rate.n})
+
+    def _add_tests(self, draft: Draft, reference: str, results: Sequence[MetricResult]) -> list[Row]:
+        """Test one metric against all others, and return the rows."""
+        title = f"{_REFERENCES[reference]} against the other metrics on the same pairs"
+        layout = Layout(title, _DIFFERENCE, _TEST_NOTES, _P_FORMS)
+        tests: list[Row] = []
+        for own in results:
+            if own.metric.name == reference and len(results) > 1:
+                others = [result for result in results if result is not own]
+                for kind in self.order.kinds:
+                    tests += paired_tests(own, others, kind)
+                draft.add(layout, *tests)
+        return tests
 
     def _say_data(self, draft: Draft) -> None:
         counts = {
@@ -215,21 +249,14 @@ def _ranking_rows(results: Sequence[MetricResult], lengths: Lengths) -> Iterator
         }
 
 
-def _add_pairs(
-    draft: Draft, results: Sequence[MetricResult], lengths: Lengths, padded: Sequence[MetricResult]
-) -> None:
-    """``results`` include the pairs with controls. ``padded`` is empty without padding."""
-    padded_notes = [f"padded: {PADDED}"] if padded else []
-    notes = (TIES, f"at equal length: {EQUAL}", *padded_notes, INTERVALS)
-    layout = Layout("How often the better summary wins", _RATE, notes)
-    with_filler = {result.metric.name: result for result in padded}
-    for all_pairs in results:
-        metric = all_pairs.metric.name
-        for kind in dict.fromkeys(pair.kind for pair in all_pairs.wins):
-            result = all_pairs.of_kind(kind)
+def _pair_rows(results: Sequence[MetricResult], lengths: Lengths) -> Iterator[Row]:
+    """A row for each metric and kind of pair, those with controls too."""
+    for of_metric in results:
+        for kind in dict.fromkeys(pair.kind for pair in of_metric.wins):
+            result = of_metric.of_kind(kind)
             alike = result.matched_rate(lengths.alike)
-            row: Row = {
-                "metric": metric,
+            yield {
+                "metric": result.metric.name,
                 "better": kind[0],
                 "worse": kind[1],
                 "wins": sum(result.decided.values()),
@@ -239,66 +266,6 @@ def _add_pairs(
                 "at equal length": alike.mean,
                 "n equal": alike.n,
             }
-            if padded:
-                filled = with_filler[metric].of_kind(kind)
-                rate = filled.matched_rate(filled.wins)
-                row = {**row, "padded": rate.mean, "n padded": rate.n}
-            draft.add(layout, row)
-
-
-def _add_matched(
-    draft: Draft,
-    results: Sequence[MetricResult],
-    kinds: Sequence[Relation],
-    lengths: Lengths,
-    padded: Sequence[MetricResult],
-) -> None:
-    """Add one table for each way of matching: next to each other they are too wide for a terminal."""
-
-    def add(
-        way: str, note: str, metrics: Sequence[MetricResult], rate_of: Callable[[MetricResult], Estimate]
-    ) -> None:
-        layout = Layout(f"After matching for length: {way}", _RATE, (note, TIES, INTERVALS))
-        for result in metrics:
-            for kind in kinds:
-                rate = rate_of(result.of_kind(kind))
-                names: Row = {"metric": result.metric.name, "better": kind[0], "worse": kind[1]}
-                draft.add(layout, {**names, **interval("win rate", rate), "n": rate.n})
-
-    add("equal length", EQUAL, results, lambda result: result.matched_rate(lengths.alike))
-    if padded:
-        add("padded to equal length", PADDED, padded, lambda result: result.matched_rate(result.wins))
-    shorter = "the better summary is shorter"
-    add(shorter, SHORTER, results, lambda result: result.matched_rate(lengths.shorter))
-    add("balanced", BALANCED, results, lambda result: result.balanced_rate(lengths))
-
-
-def _add_tests(draft: Draft, results: Sequence[MetricResult], kinds: Sequence[Relation]) -> list[Row]:
-    """Test SelfReflect against the other metrics, and all metrics against each other; of the latter show only
-    clear differences: of 14 metrics there would be 91 rows for each kind of pair. Return the former."""
-    tests: list[Row] = []
-    for reference in results:
-        if reference.metric.group == "selfreflect":
-            against = [(reference, result) for result in results if result is not reference]
-            for kind in kinds:
-                tests += paired_tests(against, kind)
-    if tests:
-        draft.add(_TESTS, *tests)
-    if tests and len(results) <= 2:
-        return tests
-    sides = list(combinations(results, 2))
-    notes = (
-        f"of the {len(sides)} pairs of metrics on each kind of pair, those with a clear difference, the one "
-        "that wins more often first; all others show none, which is no proof of equality",
-        "p: exact McNemar test; p (Holm): adjusted for all tests on pairs of the same kind, that is for up "
-        f"to {len(sides)}",
-    )
-    title = "All metrics against each other on the same pairs"
-    layout = Layout(title, _DIFFERENCE, notes, _P_FORMS)
-    for kind in kinds:
-        for row in filter(is_clear, paired_tests(sides, kind, winner_first=True)):
-            draft.add(layout, row)
-    return tests
 
 
 def _say_against_chance(draft: Draft, pairs: str, rates: Sequence[tuple[str, Estimate]]) -> None:

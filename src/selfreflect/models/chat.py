@@ -17,6 +17,7 @@ from typing import Any
 
 from selfreflect.errors import JudgeError, excerpt
 from selfreflect.models.base import Message
+from selfreflect.models.watchdog import limited
 from selfreflect.text import common_prefix
 
 TRACE = r"(?i:<(?:[\w:]*think(?:ing)?|reasoning|thought)>|\[THINK\]|<\|START_THINKING\|>)"
@@ -136,9 +137,10 @@ class ChatTokenizer:
         if not conversations:
             return []
         try:
-            texts = self.tokenizer.apply_chat_template(
-                conversations, tokenize=False, add_generation_prompt=True, enable_thinking=thinking
-            )
+            with limited(len(conversations)):
+                texts = self.tokenizer.apply_chat_template(
+                    conversations, tokenize=False, add_generation_prompt=True, enable_thinking=thinking
+                )
         except Exception as error:  # a template is a program, which may raise anything
             name = self.tokenizer.name_or_path
             problem = excerpt(str(error) or type(error).__name__, 200)

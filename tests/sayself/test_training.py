@@ -140,6 +140,10 @@ def test_train_all_draws_whole_statements(
     assert len(drawn) == 8
     with pytest.raises(ConfigError, match=r"reward \(statement_rlcr by exact then, .* by substring now"):
         steps.train(TrainingPlan(tmp_path, preset, "rlcr", "substring", whole=True), ["full"], [0])
+    useless = record(adapter) | {"metrics": {"change": 0.0}}
+    (adapter / RECORD).write_text(json.dumps(useless))
+    with pytest.raises(DataError, match="training changed no weight"):  # again, and not "done"
+        steps.train(TrainingPlan(tmp_path, preset, "rlcr", "exact", whole=True), ["full"], [0])
 
 
 def test_nothing_is_read_or_asked_for_adapters_of_an_earlier_version(tmp_path: Path) -> None:

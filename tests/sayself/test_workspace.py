@@ -10,6 +10,7 @@ import pytest
 
 from selfreflect.errors import DataError, StoreError
 from selfreflect.sayself.workspace import Adapter, Workspace
+from selfreflect.train.trainers import whole_checkpoints
 
 
 def checkpoint(folder: Path, step: int, *, whole: bool) -> Path:
@@ -24,9 +25,15 @@ def checkpoint(folder: Path, step: int, *, whole: bool) -> Path:
 def test_training_goes_on_from_the_last_whole_checkpoint(tmp_path: Path) -> None:
     first = checkpoint(tmp_path / "full-0", 10, whole=True)
     torn = checkpoint(tmp_path / "full-0", 20, whole=False)
+    empty = checkpoint(tmp_path / "full-0", 30, whole=False)
+    (empty / "trainer_state.json").write_text("")  # opened, and not written yet
+    copy = first.rename(tmp_path / "full-0/checkpoint-mine")
+    checkpoint(tmp_path / "full-0", 10, whole=True)
     assert Adapter(tmp_path / "full-0", "full").prepare_resume()
-    assert first.exists()
+    assert whole_checkpoints(tmp_path / "full-0") == [first]
+    assert copy.exists()
     assert not torn.exists()
+    assert not empty.exists()
 
 
 def test_without_a_whole_checkpoint_it_begins_anew(tmp_path: Path) -> None:

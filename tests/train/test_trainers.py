@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from selfreflect.models.local.loading import load_causal_lm
 from selfreflect.store.run import Run
 from selfreflect.train.presets import PRESETS, TrainingPreset, reinforcement_arguments
 from selfreflect.train.rewards import ConsistencyReward, SelfReflectReward
+from selfreflect.train.rewards.base import BatchColumns, Outcome
 from selfreflect.train.trainers import AdapterTraining, import_trl
 
 PRESET = replace(
@@ -101,6 +103,25 @@ def test_training_stops_when_completions_are_cut_off(base: Path, tmp_path: Path)
     assert not list((tmp_path / "out").glob("adapter_*"))
 
 
+@pytest.mark.slow  # test_trl_takes_the_arguments proves by default that the order is not the trainer's
+def test_a_resumed_training_ends_as_if_it_had_not_been_interrupted(base: Path, tmp_path: Path) -> None:
+    """Also in its questions, which come in a new order each time round."""
+
+    def train(output: Path, *, resume: bool = False) -> bytes:
+        training = AdapterTraining(str(base), output, replace(PRESET, steps=4, save_steps=3), resume=resume)
+        training.reinforce(ROWS, Longest())
+        return (output / "adapter_model.safetensors").read_bytes()
+
+    class Longest(ConsistencyReward):
+        def outcomes(self, texts: Any, columns: BatchColumns) -> list[Outcome]:
+            return [float(len(str(text))) for text in texts]
+
+    weights = train(tmp_path / "out")
+    shutil.copytree(tmp_path / "out/checkpoint-3", tmp_path / "killed/checkpoint-3")
+    assert train(tmp_path / "killed", resume=True) == weights
+    assert weights != (tmp_path / "out/checkpoint-3/adapter_model.safetensors").read_bytes()
+
+
 def test_a_reward_without_its_column_fails_before_the_first_update(base: Path, tmp_path: Path) -> None:
     rows = [{"prompt": row["prompt"]} for row in ROWS]
     with pytest.raises(DataError, match="needs the column 'answers'"):
@@ -160,4 +181,5 @@ def test_trl_takes_the_arguments(tmp_path: Path) -> None:
     preset = replace(PRESETS["cpu"], questions=3, completions=6, micro_batch=4)
     settings = import_trl().GRPOConfig(**reinforcement_arguments(preset, tmp_path, 7, "batch"))
     assert (settings.generation_batch_size, settings.steps_per_generation) == (18, 6)
+    assert not settings.shuffle_dataset
     assert (settings.bf16, settings.gradient_checkpointing, settings.use_cpu) == (False, False, True)

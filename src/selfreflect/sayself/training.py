@@ -119,7 +119,7 @@ def _is_of_earlier_version(adapter: Adapter) -> bool:
 
 def _is_done(plan: TrainingPlan, adapter: Adapter, now: TrainingInput) -> bool:
     """Whether this training has ended. Raises ConfigError if one with another input has, or was interrupted,
-    unless the plan is to train anew."""
+    unless the plan is to train anew; DataError if it changed nothing."""
     differences = changes(read_input(adapter.folder), now)
     if differences and not plan.fresh:
         raise ConfigError(
@@ -128,8 +128,10 @@ def _is_done(plan: TrainingPlan, adapter: Adapter, now: TrainingInput) -> bool:
         )
     if differences:
         adapter.set_aside()
+    if adapter.record is None:
         return False
-    return adapter.record is not None
+    _outcome(adapter)  # it learned as little as when it was trained
+    return True
 
 
 def _outcome(adapter: Adapter) -> str:

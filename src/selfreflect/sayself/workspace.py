@@ -19,7 +19,7 @@ from selfreflect.sayself.rationales import Rationale
 from selfreflect.store.journal import Journal, refuse_links, store_errors
 from selfreflect.store.layout import backup_folder
 from selfreflect.train.inputs import RECORD
-from selfreflect.train.trainers import LAST_WRITTEN
+from selfreflect.train.trainers import whole_checkpoints
 
 
 class SplitQuestion(Record, frozen=True, kw_only=True):
@@ -82,16 +82,14 @@ class Adapter:
         Raises:
             StoreError: the system refuses.
         """
-        whole = False
         with store_errors(self.folder):
+            whole = whole_checkpoints(self.folder)
             for checkpoint in self.folder.glob("checkpoint-*"):
-                if (checkpoint / LAST_WRITTEN).exists():
-                    whole = True
-                else:
+                if checkpoint not in whole and checkpoint.name.removeprefix("checkpoint-").isdecimal():
                     shutil.rmtree(checkpoint)
             if not whole and self.record is None and self.folder.is_dir() and not self.folder.is_symlink():
                 shutil.rmtree(self.folder)
-        return whole
+        return bool(whole)
 
     @property
     def base(self) -> str:

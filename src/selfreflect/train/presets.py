@@ -138,6 +138,7 @@ def reinforcement_arguments(
         "per_device_train_batch_size": micro,
         "gradient_accumulation_steps": accumulation,
         "generation_batch_size": total,
+        "shuffle_dataset": False,  # rows come in the order of the steps
         "num_generations": preset.completions,
         "max_completion_length": preset.max_new_tokens,
         "beta": preset.kl,

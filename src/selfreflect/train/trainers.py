@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import math
 import os
+import random
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -34,9 +35,18 @@ from selfreflect.train.rewards.base import Reward
 if TYPE_CHECKING:
     from selfreflect.models.local.loading import ModelSource
 
-LAST_WRITTEN = "trainer_state.json"
-"""The file that transformers writes last into a checkpoint. One without it was cut off by a kill."""
 Rows = Sequence[dict[str, Any]]
+
+
+def whole_checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints of a training, by rising step, without one that was cut off by a kill: transformers
+    writes ``trainer_state.json`` last."""
+    by_step: dict[int, Path] = {}
+    for checkpoint in folder.glob("checkpoint-*"):
+        with suppress(OSError, ValueError):  # no such file, or a part of it
+            json.loads((checkpoint / "trainer_state.json").read_bytes())
+            by_step[int(checkpoint.name.removeprefix("checkpoint-"))] = checkpoint
+    return [by_step[step] for step in sorted(by_step)]
 
 
 def import_trl() -> Any:
@@ -174,7 +184,7 @@ class AdapterTraining:
         trainer = trainer_class(
             model=model,
             args=arguments,
-            train_dataset=Dataset.from_list(list(rows)),
+            train_dataset=Dataset.from_list(list(rows) if reward is None else self._rounds(rows)),
             processing_class=tokenizer,
             peft_config=config,
             **options,
@@ -197,6 +207,15 @@ class AdapterTraining:
             metrics = result.metrics | {"change": change}
             self._record(method, len(rows), time.monotonic() - start, metrics, logs)
         return self.output
+
+    def _rounds(self, rows: Rows) -> list[dict[str, Any]]:
+        """The rows of all steps of reinforcement, in a new order each time round. TRL's own order would begin
+        anew after a resume."""
+        order, size = random.Random(self.seed), self.preset.questions
+        ordered: list[dict[str, Any]] = []
+        while len(ordered) < self.preset.steps * size:
+            ordered += order.sample(rows, len(rows) // size * size)  # no step has a question twice
+        return ordered[: self.preset.steps * size]
 
     def _model(self) -> tuple[Any, Any, Any]:
         """The base with its tokenizer, and the configuration of a new adapter; None if one is trained on."""
@@ -221,9 +240,7 @@ class AdapterTraining:
 
     def _checkpoint(self, resume: bool) -> str | None:
         """The checkpoint to go on from; None for a new training, whose directory must be empty."""
-        whole = [file.parent for file in self.output.glob(f"checkpoint-*/{LAST_WRITTEN}")]
-        numbered = [path for path in whole if path.name[11:].isdecimal()]
-        checkpoints = sorted(numbered, key=lambda path: int(path.name[11:]))
+        checkpoints = whole_checkpoints(self.output)
         if not resume:
             if self.output.exists() and any(file.name != INPUT for file in self.output.iterdir()):
                 raise ConfigError(f"{self.output} is not empty. Give another directory, or resume.")

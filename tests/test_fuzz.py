@@ -28,12 +28,11 @@ from selfreflect.pipeline.records import records_by_judge, run_items
 from selfreflect.pipeline.settings import settings_of
 from selfreflect.prompts import load_prompts
 from selfreflect.report.breakdown import breakdown
-from selfreflect.report.comparison import comparisons, contenders
+from selfreflect.report.comparison import comparisons, contenders, paste_table, run_curve
 from selfreflect.report.dataset import dataset_files
 from selfreflect.report.length import length_audit, length_table
 from selfreflect.report.overview import failure_table, overview
 from selfreflect.report.page.view import question_view
-from selfreflect.report.paste_curve import paste_table, run_curve
 from selfreflect.report.question_table import question_table
 from selfreflect.report.run_records import RunRecords
 from selfreflect.report.sentences import findings

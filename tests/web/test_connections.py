@@ -13,7 +13,7 @@ import httpx2
 import pytest
 from app_server import Client, serving
 
-from selfreflect.web import connections, guard
+from selfreflect.web import guard, server
 
 TOKEN = "a-token-that-nobody-guesses"
 HALF = b"GET /api/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nX-"
@@ -45,10 +45,10 @@ def ended(raw: socket.socket) -> bool:
 def test_many_silent_connections_leave_room_for_a_request(
     client: Client, sent: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "HEAD_SECONDS", 1000)  # so that nothing else makes room
+    monkeypatch.setattr(server, "HEAD_SECONDS", 1000)  # so that nothing else makes room
     with ExitStack() as stack:
         silent = []
-        for _ in range(connections.MAX_CONNECTIONS + 10):
+        for _ in range(server.MAX_CONNECTIONS + 10):
             raw = stack.enter_context(connect(client))
             raw.sendall(sent)
             silent.append(raw)
@@ -61,7 +61,7 @@ def test_many_silent_connections_leave_room_for_a_request(
 def test_a_head_that_does_not_end_in_time_closes_its_connection(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.5)
+    monkeypatch.setattr(server, "HEAD_SECONDS", 0.5)
     started = time.monotonic()
     with connect(client) as slow, connect(client) as second:
         whole = HALF + b"A: b\r\n\r\n"
@@ -78,7 +78,7 @@ def test_a_head_that_does_not_end_in_time_closes_its_connection(
 def test_a_second_head_on_a_connection_has_no_longer_than_the_first(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.5)
+    monkeypatch.setattr(server, "HEAD_SECONDS", 0.5)
     with connect(client) as raw:
         raw.sendall(b"GET /static/icon.svg HTTP/1.1\r\nHost: localhost\r\n\r\n" + HALF)
         assert b" 200 " in raw.recv(4096)
@@ -91,7 +91,7 @@ def test_a_job_that_is_followed_for_long_keeps_its_connection(
     go = threading.Event()
     with serving(tmp_path_factory.mktemp("root"), work=lambda job: go.wait(200)) as client:
         path = f"/api/jobs/{client.ask()}/events"
-        monkeypatch.setattr(connections, "HEAD_SECONDS", 0.5)
+        monkeypatch.setattr(server, "HEAD_SECONDS", 0.5)
         monkeypatch.setattr(guard, "BODY_SECONDS", 0.5)
         with ExitStack() as stack:
             response = None

@@ -31,7 +31,7 @@ from selfreflect.pipeline.progress import WorkDone
 from selfreflect.pipeline.settings import settings_of
 from selfreflect.pipeline.tasks import ModelStage
 from selfreflect.records import STAGES, Stage
-from selfreflect.report.page.bits import information_view
+from selfreflect.report.page.view import information_view
 from selfreflect.report.sentences import sampling_warning
 from selfreflect.sources.items import Item
 from selfreflect.store.run import Run

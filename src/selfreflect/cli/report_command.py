@@ -117,7 +117,7 @@ def _refuse_page_options(groups: str | None, leave_out: Sequence[str]) -> None:
 
 def _show(records: Sequence[RunRecords], by: str | None, question: str | None, json: bool) -> None:
     from selfreflect.report.breakdown import breakdown
-    from selfreflect.report.lines import breakdown_lines
+    from selfreflect.report.document import breakdown_lines
 
     for run in records:
         show_results(run, json)
@@ -275,8 +275,7 @@ def compare_command(
     """
     from selfreflect.report.breakdown import comparisons_by
     from selfreflect.report.comparison import comparisons, contenders
-    from selfreflect.report.document import judge_tables_of
-    from selfreflect.report.lines import comparison_line, comparison_lines_by
+    from selfreflect.report.document import comparison_line, comparison_lines_by, judge_tables_of
     from selfreflect.report.thresholds import parse_threshold
 
     thresholds = list(map(parse_threshold, fail_if))

@@ -59,7 +59,7 @@ def show_results(records: RunRecords, json: bool, details: Table | None = None) 
             _print_paste_curve(records)
         show_failures(records)
         return
-    from selfreflect.report.lines import result_lines
+    from selfreflect.report.document import result_lines
 
     for line in result_lines(records):
         emit(line)
@@ -67,7 +67,7 @@ def show_results(records: RunRecords, json: bool, details: Table | None = None) 
 
 def _print_paste_curve(records: RunRecords) -> None:
     """Print how many pasted answers each strategy is worth, where that is known."""
-    from selfreflect.report.paste_curve import paste_table, run_curve
+    from selfreflect.report.comparison import paste_table, run_curve
 
     curve = run_curve(records)
     if curve is not None:

@@ -18,10 +18,16 @@ from selfreflect.plots import (
     short_name,
     svg,
 )
-from selfreflect.report.comparison import comparisons, contenders
+from selfreflect.report.comparison import (
+    PasteCurve,
+    StrategyPoint,
+    comparisons,
+    contenders,
+    paste_table,
+    run_curve,
+)
 from selfreflect.report.length import Points, length_audit, length_correlation, point_table
 from selfreflect.report.overview import CONTROL, INCOMPLETE, overview
-from selfreflect.report.paste_curve import PasteCurve, StrategyPoint, paste_table, run_curve
 from selfreflect.report.question_table import joined
 from selfreflect.report.results import INFORMATION, SELFREFLECT, Measure
 from selfreflect.report.run_records import RunRecords

@@ -46,8 +46,7 @@ from selfreflect.records import (
 )
 from selfreflect.report.figures import paper_figures
 from selfreflect.report.length import length_audit, length_table, rank_correlation
-from selfreflect.report.page.build import prompt_texts, report_page, stage_facts
-from selfreflect.report.page.judge_part import COMPARED
+from selfreflect.report.page.build import COMPARED, prompt_texts, report_page, stage_facts
 from selfreflect.report.page.view import packed, question_view
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
 from selfreflect.store.run import Run
@@ -403,7 +402,7 @@ def test_as_many_baselines_can_be_chosen_as_their_intervals_take_a_bounded_time(
     run = synthetic_run(2, strategies=names, num_answers=2)
     assert COMPARED >= 9 * 8 * 700  # nine strategies on 700 questions
     for compared, count in ((COMPARED, 5), (4 * 100 * 3, 3), (1, 1)):
-        monkeypatch.setattr("selfreflect.report.page.judge_part.COMPARED", compared)
+        monkeypatch.setattr("selfreflect.report.page.build.COMPARED", compared)
         made = report_page([[run]], baseline="s4")
         assert re.findall(r"<option value=\"differences-\d+\">([^<]*)", made) == ["s4", *names[:4]][:count]
         assert (f"{count} of 5 strategies can be chosen here" in made) == (count < 5)

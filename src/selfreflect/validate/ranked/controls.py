@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from selfreflect.errors import DataError, excerpt
 from selfreflect.metric import information
 from selfreflect.plots import Curve, Plot
-from selfreflect.report.paste_curve import PasteCurve, mean_curve
+from selfreflect.report.comparison import PasteCurve, mean_curve
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate, mean_interval
 from selfreflect.table import Cell

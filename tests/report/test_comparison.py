@@ -1,4 +1,4 @@
-"""The paste curve: straight lines between known points, and what is said at its ends."""
+"""The paste curve: straight lines between known points, what is said at its ends, and strategies beside."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 from synthetic import informed_run, synthetic_run
 
-from selfreflect.report.paste_curve import PasteCurve, mean_curve, paste_table, run_curve
+from selfreflect.report.comparison import PasteCurve, mean_curve, paste_table, run_curve
 
 CURVE = PasteCurve((0, 1, 2, 4), (0, 5, 10, 20), (0.0, 4.0, 3.0, 8.0))
 

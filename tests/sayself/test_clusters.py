@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 import pytest
 
 from selfreflect.errors import ConfigError
 from selfreflect.sayself.clusters import cluster_answers, tenths
-from selfreflect.uncertainty.classes import ClassRule
+from selfreflect.uncertainty.classes import ClassRule, Labels
 from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.question import AnsweredQuestion
 
@@ -73,3 +76,41 @@ def test_a_threshold_can_be_one_that_must_be_exceeded() -> None:
 )
 def test_shares_are_rounded_half_up_to_tenths_of_at_least_one(share: float, value: int) -> None:
     assert tenths(share) == value
+
+
+def test_a_reply_whose_answer_part_is_blank_is_compared_whole() -> None:
+    answers = ("Answer: Confidence: 3", "Answer: Paris.", "Answer: Confidence: 3")
+    [question] = cluster_answers(
+        [AnsweredQuestion(id="q", answers=answers)], ClassRule("exact"), Correctness("exact")
+    )
+    assert [(one.answer, one.size) for one in question.clusters] == [
+        ("Answer: Confidence: 3", 2),
+        ("Paris", 1),
+    ]
+
+
+def test_clusters_keep_what_their_question_needs_later() -> None:
+    known = AnsweredQuestion(id="q", text="Which?", context="A map.", answers=("a",), gold=("b", "c"))
+    [question] = cluster_answers([known], ClassRule("exact"), Correctness("exact"))
+    assert (question.id, question.question, question.context) == ("q", "Which?", "A map.")
+    assert (question.gold, question.num_answers) == (("b", "c"), 1)
+    [unlabelled] = cluster_answers([replace(known, gold=())], ClassRule("exact"), Correctness("exact"))
+    assert unlabelled.clusters[0].correct is None
+
+
+def test_rules_that_need_a_model_see_all_answers_before_the_first_is_sorted() -> None:
+    class Noting(ClassRule):
+        seen: tuple[str, ...] = ()
+
+        def prepare(self, questions: Iterable[AnsweredQuestion]) -> None:
+            self.seen = tuple(text for question in questions for text in question.answers)
+
+        def __call__(self, question: AnsweredQuestion) -> Labels:
+            assert self.seen == ("Paris", "Lyon", "Nice")
+            return super().__call__(question)
+
+    questions = [
+        AnsweredQuestion(id="q", answers=("By the Seine. Answer: Paris.", "Lyon")),
+        AnsweredQuestion(id="r", answers=("Nice",)),
+    ]
+    assert len(cluster_answers(questions, Noting(), Correctness("exact"))) == 2

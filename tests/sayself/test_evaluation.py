@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 from scripted import Scripted
 
-from selfreflect.models.base import Completion, Reply
+from selfreflect.models.base import Completion, Refusal, Reply
 from selfreflect.prompts import load_prompts
 from selfreflect.records import Question
 from selfreflect.sayself.clusters import Cluster, ClusteredQuestion
@@ -29,6 +29,7 @@ from selfreflect.sayself.reinforcement import question_rows, reinforcement_rows
 from selfreflect.sayself.statement import parse_statement
 from selfreflect.sayself.strategy import sayself
 from selfreflect.strategies.task import FRESH, GREEDY, Task
+from selfreflect.table import to_markdown
 from selfreflect.train.parsing import StatedBelief
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.correctness import Correctness
@@ -265,3 +266,151 @@ def test_reflections_are_compared_with_the_trained_models_own_answers() -> None:
     assert "Meuse" in inquiry.messages[-1].content
     assert "Seine" not in inquiry.messages[-1].content
     assert own_clusters([question], []) == [question]
+
+
+def test_a_line_says_what_was_stated_or_what_is_wrong_with_it() -> None:
+    statements = (
+        StatedBelief(answer="Seine", confidence=0.7, reflection="I doubt it."),
+        StatedBelief(answer="Loire", confidence=NoValue("no_number", "no number in 'high'")),
+    )
+    assert Evaluation("mine", statements, (True, None)).lines(questions(2)) == [
+        {
+            "method": "mine",
+            "question_id": "0",
+            "answer": "Seine",
+            "reflection": "I doubt it.",
+            "correct": True,
+            "confidence": 0.7,
+            "problem": "",
+        },
+        {
+            "method": "mine",
+            "question_id": "1",
+            "answer": "Loire",
+            "reflection": "",
+            "correct": None,
+            "confidence": None,
+            "problem": "no_number",
+        },
+    ]
+
+
+def test_a_baseline_without_a_confidence_has_not_failed() -> None:
+    silent = (StatedBelief("x", NoValue("no_number", "none")), StatedBelief("x", 0.5))
+    assert Evaluation("a", silent, (True, False)).without_confidence == {"no_number": 1}
+    assert not Evaluation("a", silent, (True, False), baseline=True).without_confidence
+    assert Evaluation("a", silent, (True, False)).accuracy == 0.5
+    assert Evaluation("a", silent, (None, None)).accuracy is None
+    assert Evaluation("a", silent, (None, None)).measures() == {}
+
+
+def test_lengths_are_words_of_the_answer_where_confidence_and_label_are_known() -> None:
+    statements = (StatedBelief("a b c", 0.2), StatedBelief("a", 0.9), StatedBelief("a b", 0.4))
+    one = Evaluation("m", statements, (True, None, False))
+    assert one.pairs() == ([0.2, 0.4], [True, False], [3.0, 2.0])
+    assert one.squared_errors() == {"0": pytest.approx(0.64), "2": pytest.approx(0.16)}
+
+
+def test_a_blank_answer_is_wrong_where_something_is_right() -> None:
+    [known] = questions(1)
+    unknown = replace(known, gold=())
+    blank = StatedBelief(answer="", confidence=0.5)
+    assert label_statements([known, unknown], [blank, blank], Correctness("exact")) == (False, None)
+
+
+def test_statements_may_be_long_and_samples_are_drawn_warm() -> None:
+    model = Scripted("Answer: Seine. Confidence: 7")
+    one = Asker("scripted", lambda: model)
+    ask_statements(questions(1), one)
+    ask_directly(questions(1), one)
+    ask_whether_sure(questions(1), [StatedBelief("Seine", 0.5)], one)
+    draw_answers(questions(1), one, 5)
+    facts = [(asked.sampling.max_new_tokens, asked.sampling.temperature, asked.n) for asked in model.requests]
+    assert facts == [(160, 0, 1), (160, 0, 1), (16, 0, 1), (160, 1, 5)]
+
+
+@pytest.mark.parametrize(
+    ("text", "confidence"),
+    [
+        ("I am sure.", 1.0),
+        ("Yes, I AM SURE of it", 1.0),
+        ("I am unsure.", 0.0),
+        ("I'm not sure.", 0.0),
+        ("Yes.", 1.0),
+        ("No, I doubt it", 0.0),
+        ("I am sure that I am unsure.", None),
+    ],
+)
+def test_ways_to_be_sure(text: str, confidence: float | None) -> None:
+    [said] = ask_whether_sure(questions(1), [StatedBelief("Seine", 0.5)], asker(text))
+    assert (None if isinstance(said.confidence, NoValue) else said.confidence) == confidence
+    assert said.answer == "Seine"
+
+
+def test_a_model_that_declines_states_nothing() -> None:
+    refusal = Refusal(kind="refused", message="No.")
+    declining = asker(lambda request: refusal)
+    [unsure] = ask_whether_sure(questions(1), [StatedBelief("Seine", 0.5)], declining)
+    [silent] = ask_statements(questions(1), declining)
+    for one in (unsure, silent):
+        assert isinstance(one.confidence, NoValue)
+        assert one.confidence.reason == "no_reply"
+    assert (unsure.answer, silent.answer) == ("Seine", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "confidence"),
+    [
+        ("Answer: Seine. Confidence: 8. And I", 0.8),
+        ("Answer: Seine. Confidence: 1", None),  # perhaps the beginning of 10
+        ("Answer: Seine. Self-reflection: I", None),
+    ],
+)
+def test_a_statement_that_was_cut_off_counts_from_a_whole_confidence_on(
+    text: str, confidence: float | None
+) -> None:
+    reply = Reply(completions=(Completion(text=text, finish="length", tokens=160),))
+    [said] = ask_statements(questions(1), asker({"River 0": reply}))
+    assert said.answer == "Seine"
+    if confidence is None:
+        assert isinstance(said.confidence, NoValue)
+        assert said.confidence.reason == "cut_off"
+    else:
+        assert said.confidence == confidence
+
+
+@pytest.mark.parametrize("labels", [(True,) * 6, (True, False, True, False)])
+def test_nothing_is_calibrated_on_one_kind_of_label_or_on_fewer_answers_than_folds(
+    labels: tuple[bool, ...],
+) -> None:
+    statements = tuple(StatedBelief("x", number / 10) for number in range(len(labels)))
+    assert reference_rows(Evaluation("m", statements, labels)) == []
+
+
+def test_columns_of_both_tables() -> None:
+    labels = (True, False) * 6
+    statements = tuple(StatedBelief("x", 0.9 if label else 0.2) for label in labels)
+    half = Evaluation("half", tuple(StatedBelief("x", 0.5) for _ in labels), labels, baseline=True)
+    one = Evaluation("mine", statements, labels)
+    table = evaluation_table([one, half], "T")
+    headings = ["method", "n", "no confidence", "accuracy", "mean confidence"]
+    assert [column.heading for column in table.columns[:5]] == headings
+    assert table.rows[0][:5] == ("mine", 12, 0, 0.5, pytest.approx(0.55))
+    assert table.rows[1][3] is None  # a baseline has no accuracy of its own
+    differences = difference_table([one], [half])
+    assert differences is not None
+    [row] = differences.rows
+    assert [column.heading for column in differences.columns] == ["method", "n", "difference", "95%", "p"]
+    assert row[:3] == ("mine", 12, pytest.approx((0.01 + 0.04) / 2 - 0.25))
+    assert str(row[3]).startswith("-0.2")
+    assert row[4] == pytest.approx(2 / 2**12)
+    shown = to_markdown(differences)
+    assert "| -0.225 |" in shown
+    assert "| 0.000 |" in shown
+
+
+def test_without_a_baseline_that_states_a_confidence_there_is_no_best_one() -> None:
+    silent = Evaluation("b", (StatedBelief("x", NoValue("no_number", "none")),), (True,), baseline=True)
+    mine = Evaluation("m", (StatedBelief("x", 0.9),), (True,))
+    assert difference_table([mine], [silent]) is None
+    assert difference_table([mine], []) is None

@@ -101,3 +101,35 @@ def test_a_reward_can_be_pickled() -> None:
     again = pickle.loads(pickle.dumps(StatedConfidenceReward("linear")))
     assert again(None, ["5"], correct=[True]) == [0.5]
     assert again.__name__ == "confidence_linear"
+
+
+@pytest.mark.parametrize("confidence", [-0.01, 1.01])
+def test_a_confidence_outside_the_range_is_refused(confidence: float) -> None:
+    with pytest.raises(DataError, match=r"a confidence is in \[0, 1\], not"):
+        confidence_reward(True, confidence)
+
+
+def test_rewards_have_their_published_kinds_and_say_which_they_are() -> None:
+    assert confidence_reward(True, 0.9) == pytest.approx(1 - 2 * 0.01)
+    assert StatedConfidenceReward().__name__ == "confidence_brier"
+    assert StatementReward().__name__ == "statement_rlcr"
+    assert StatementReward("brier", "exact").criterion == "statement_brier by exact"
+
+
+def test_by_default_half_of_the_words_must_be_right() -> None:
+    texts = ["Answer: the Nam Van Lake, in Macau. Confidence: 10", "Answer: a big lake. Confidence: 10"]
+    assert StatementReward()(None, texts, gold=[["Nam Van Lake"]] * 2) == [1.0, -1.0]
+
+
+@pytest.mark.parametrize(("kind", "right", "wrong"), [("brier", 0.92, -0.28), ("rlcr", 0.96, -0.64)])
+def test_a_whole_statement_has_the_reward_of_its_kind(kind: str, right: float, wrong: float) -> None:
+    reward = StatementReward(kind, "exact")  # type: ignore[arg-type]
+    texts = ["Answer: Seine. Confidence: 8", "Answer: Loire. Confidence: 8"]
+    assert reward(None, texts, gold=[["Seine"]] * 2) == pytest.approx([right, wrong])
+
+
+def test_why_a_statement_has_no_reward_of_its_own_is_told() -> None:
+    noted: dict[str, list[str]] = {}
+    texts = ["Confidence: 10", "Answer: Seine.", "Answer: Seine. Confidence: 11"]
+    StatementReward("rlcr", "exact")(None, texts, gold=[["Seine"]] * 3, log_extra=noted.__setitem__)
+    assert noted == {"statement_rlcr/failure": ["no_answer", "no_number", "out_of_range"]}

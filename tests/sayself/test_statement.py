@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfreflect.sayself.statement import parse_confidence, parse_statement, write_statement
+from selfreflect.sayself.statement import (
+    begin_statement,
+    has_marker,
+    parse_confidence,
+    parse_statement,
+    write_statement,
+)
 from selfreflect.uncertainty.question import NoValue
 
 PLAIN = st.text("abcdefghijklmnopqrstuvwxyz äß,'", min_size=1).map(lambda text: " ".join(text.split()))
@@ -93,3 +99,52 @@ def test_lone_numbers_are_no_confidence_without_the_marker() -> None:
 def test_any_text_is_read_or_refused(text: str) -> None:
     statement = parse_statement(text)
     assert isinstance(statement.confidence, NoValue) or 0 <= statement.confidence <= 1
+
+
+@pytest.mark.parametrize("answer", ["Paris", "Paris.", " Paris. ", "\nParis.\n"])
+def test_an_answer_ends_with_one_stop(answer: str) -> None:
+    assert write_statement("", answer, "", None) == "Answer: Paris."
+
+
+def test_a_statement_is_one_line() -> None:
+    written = write_statement(" It is\nold. ", "a\nb", "I  doubt\tit. ", 0)
+    assert written == "It is old. Answer: a b. Self-reflection: I doubt it. Confidence: 0"
+
+
+def test_each_marker_is_looked_for_after_the_one_before() -> None:
+    text = "Confidence: 3, I thought. Self-reflection: x. Answer: Rome. Self-reflection: y. Confidence: 7"
+    statement = parse_statement(text)
+    assert (statement.answer, statement.reflection, statement.confidence) == ("Rome", "y.", 0.7)
+    assert statement.reasoning == "Confidence: 3, I thought. Self-reflection: x."
+    assert begin_statement(text) == text.removesuffix(" 7")
+
+
+def test_emphasis_is_no_part_of_what_is_said() -> None:
+    text = "_So_ *Answer*: **Rome** **Self-reflection:** *I doubt it.* __Confidence__: 7"
+    statement = parse_statement(text)
+    assert (statement.reasoning, statement.reflection) == ("So", "I doubt it.")
+    assert (statement.answer, statement.confidence) == ("Rome", 0.7)
+
+
+@pytest.mark.parametrize(
+    ("text", "marked"),
+    [
+        ("Answer: x", True),
+        ("so self-reflection : y", True),
+        ("**Confidence**: 3", True),
+        ("MyAnswer: x", False),
+        ("the answer is x", False),
+        ("Self reflection: x", False),
+    ],
+)
+def test_markers_stand_apart(text: str, marked: bool) -> None:
+    assert has_marker(text) is marked
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("7 7.0", 0.7), (" 10, sure\n9", 1.0), ("v2: 8", 0.8), ("about 3rd", None), ("1,000", None)],
+)
+def test_equal_numbers_are_one_and_parts_of_words_are_none(text: str, value: float | None) -> None:
+    read = parse_confidence(text)
+    assert (None if isinstance(read, NoValue) else read) == value

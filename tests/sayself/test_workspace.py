@@ -1,4 +1,4 @@
-"""What a kill leaves of a training."""
+"""What each step leaves for the next one, and what a kill leaves of a training."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from selfreflect.errors import DataError, StoreError
-from selfreflect.sayself.workspace import Adapter, Workspace
+from selfreflect.sayself.clusters import Cluster, ClusteredQuestion
+from selfreflect.sayself.rationales import Rationale
+from selfreflect.sayself.workspace import Adapter, TrainingExample, Turn, Workspace
 from selfreflect.train.trainers import whole_checkpoints
 
 
@@ -86,3 +88,94 @@ def test_a_workspace_in_a_run_directory_that_is_a_link_is_used(tmp_path: Path) -
     (tmp_path / "real").mkdir()
     (tmp_path / "run").symlink_to(tmp_path / "real")
     assert Workspace(tmp_path / "run").write("clusters.jsonl", []).exists()
+
+
+def clustered(number: int, text: str = "") -> ClusteredQuestion:
+    clusters = (Cluster(answer="Seine", size=2),)
+    return ClusteredQuestion(id=f"q{number}", question=text or f"River {number}?", clusters=clusters)
+
+
+def example(number: int, text: str) -> TrainingExample:
+    turn = Turn(role="user", content=text)
+    return TrainingExample(
+        question_id=f"q{number}", question=text, response="x", prompt=(turn,), completion=(turn,)
+    )
+
+
+@pytest.fixture
+def prepared(tmp_path: Path) -> Workspace:
+    """Three clustered questions: two to train on, one to test."""
+    workspace = Workspace(tmp_path / "run")
+    workspace.write("clusters.jsonl", [clustered(number) for number in range(3)])
+    parts = {"q2": "test", "q1": "train", "q0": "train", "gone": "dev"}
+    workspace.write("splits.jsonl", [{"question_id": id_, "part": part} for id_, part in parts.items()])
+    return workspace
+
+
+def test_what_a_step_writes_the_next_one_reads(prepared: Workspace) -> None:
+    assert prepared.clusters() == [clustered(number) for number in range(3)]
+    doubt = Rationale(question_id="q1", text="I doubt it.", origin="model")
+    path = prepared.write("rationales.jsonl", [doubt])
+    assert path == prepared.run / "sayself/rationales.jsonl"
+    assert prepared.rationales() == {"q1": doubt}
+    row = example(0, "River 0?")
+    assert prepared.write("data/full/train.jsonl", [row]) == prepared.data("full", "train")
+    assert prepared.examples("full") == [row.to_dict()]
+
+
+def test_parts_hold_the_questions_that_are_still_clustered(prepared: Workspace) -> None:
+    parts = {part: [one.id for one in questions] for part, questions in prepared.parts().items()}
+    assert parts == {"train": ["q1", "q0"], "rl": [], "dev": [], "test": ["q2"]}
+
+
+def test_a_text_in_two_parts_is_refused(prepared: Workspace) -> None:
+    prepared.write("clusters.jsonl", [clustered(0), clustered(1), clustered(2, "  RIVER 0?")])
+    with pytest.raises(DataError, match="2 questions are in several parts, such as q0"):
+        prepared.parts()
+
+
+def test_an_example_with_the_text_of_a_test_question_is_refused_by_line(prepared: Workspace) -> None:
+    prepared.write("data/plain/train.jsonl", [example(0, "River 0?"), example(7, "river 2?")])
+    with pytest.raises(DataError, match=r"train\.jsonl, line 2: the question 'q7' is in the part 'test'"):
+        prepared.examples("plain")
+    prepared.write("data/plain/train.jsonl", [example(7, "A river that was never clustered?")])
+    assert [row["question_id"] for row in prepared.examples("plain")] == ["q7"]
+
+
+@pytest.mark.parametrize(
+    ("read", "step"),
+    [
+        (lambda workspace: workspace.clusters(), "cluster"),
+        (lambda workspace: workspace.rationales(), "rationale"),
+        (lambda workspace: workspace.parts(), "dataset"),
+        (lambda workspace: workspace.examples("full"), "dataset"),
+    ],
+)
+def test_a_step_that_comes_too_early_names_the_one_before(
+    tmp_path: Path, read: Callable[[Workspace], object], step: str
+) -> None:
+    with pytest.raises(DataError, match=f"is missing. Make it with: selfreflect sayself {step} --out "):
+        read(Workspace(tmp_path / "run"))
+
+
+def test_trained_adapters_are_listed_by_name_with_their_base(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path / "run")
+    for name in ("plain-1", "full-0-brier", "other-0", "group-2", "rtuning-0"):
+        (workspace.folder / "models" / name).mkdir(parents=True)
+    assert workspace.trained() == []
+    for name in ("plain-1", "full-0-brier", "other-0"):
+        written = '{"base": "smollm2", "metrics": {"loss": 2.0}}'
+        (workspace.folder / "models" / name / "training.json").write_text(written)
+    first, second = workspace.trained()
+    assert first == Adapter(workspace.adapter("full", 0, "brier"), "full")
+    assert second == Adapter(workspace.adapter("plain", 1), "plain")
+    assert first.base == "smollm2"
+    assert first.record == {"base": "smollm2", "metrics": {"change": 0.0, "loss": 2.0}}
+    assert Adapter(workspace.adapter("group", 2), "group").base == ""
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"base": "x"}', '{"base": "x", "metrics": 3}'])
+def test_a_damaged_record_of_a_training_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "training.json").write_text(text)
+    with pytest.raises(DataError, match=r"training\.json cannot be read: .* to train anew"):
+        _ = Adapter(tmp_path, "full").record

@@ -36,7 +36,7 @@ def write_statement(reasoning: str, answer: str, reflection: str, confidence: in
     """
     parts = [reasoning.strip(), f"{ANSWER} {answer.strip().removesuffix('.')}."]
     if reflection:
-        parts.append(f"{REFLECTION} {reflection.strip()}")
+        parts.append(f"{REFLECTION} {reflection}")
     if confidence is not None:
         parts.append(f"{CONFIDENCE} {confidence}")
     return " ".join(" ".join(part.split()) for part in parts if part)

@@ -125,16 +125,3 @@ def digest(item: Item, summary: str) -> str:
     """Hash the question, the answers and the text of one summary: 16 hex digits of the SHA-256."""
     line = dump_line([item.question, item.masked_out, item.conditioning, item.summaries[summary]])
     return hashlib.sha256(line.encode()).hexdigest()[:16]
-
-
-def make_value(family: Family, metric: str, item: Item, summary: str, result: float | Undefined) -> Value:
-    undefined = result if isinstance(result, Undefined) else None
-    return Value(
-        metric=metric,
-        item=item.id,
-        summary=summary,
-        digest=digest(item, summary),
-        by=family.by,
-        value=None if isinstance(result, Undefined) else float(result),
-        undefined=undefined,
-    )

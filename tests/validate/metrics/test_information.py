@@ -9,7 +9,6 @@ from selfreflect.metric.engine.engines import engine_for
 from selfreflect.metric.information import measure
 from selfreflect.sources.items import Item
 from selfreflect.validate.catalogue import INFORMATION
-from selfreflect.validate.metrics import information
 from selfreflect.validate.metrics.judged import UsableInformation
 
 ITEM = Item(
@@ -33,7 +32,7 @@ def with_verdict(monkeypatch: pytest.MonkeyPatch, **fields: object) -> None:
         results = measure(*arguments)
         return {text: msgspec.structs.replace(result, **fields) for text, result in results.items()}
 
-    monkeypatch.setattr(information, "measure", judged)
+    monkeypatch.setattr("selfreflect.validate.metrics.judged.measure", judged)
 
 
 def test_values_are_the_bits_of_the_measure_for_each_reader(family, tiny_judge, monkeypatch):

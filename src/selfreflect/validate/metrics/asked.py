@@ -15,10 +15,9 @@ from selfreflect.errors import excerpt
 from selfreflect.models.base import Generator, Message, Refusal, Reply, Request, Sampling, as_done
 from selfreflect.prompts import bundled_texts
 from selfreflect.records import dump_line
-from selfreflect.sources.items import Item
 from selfreflect.text import fill, normalise_question, numbered, quoted
-from selfreflect.validate.base import MetricInfo, Undefined, Value
-from selfreflect.validate.metrics.common import Result, model_name, score_texts
+from selfreflect.validate.base import MetricInfo, Undefined
+from selfreflect.validate.metrics.common import Results, TextMetrics, model_name
 
 T = TypeVar("T")
 
@@ -28,7 +27,7 @@ RATING_TOKENS = 64
 _RATING = re.compile(r"(?:(?:rating|score) ?:? ?)?(10|[0-9])(?: ?/ ?10| out of 10)? ?\.?", re.IGNORECASE)
 
 
-def parse_rating(reply: str) -> Result:
+def parse_rating(reply: str) -> float | Undefined:
     """A whole number from 0 to 10 and next to nothing else: ``7``, ``7/10``, ``Rating: 7 out of 10.``,
     ``**7**``.
 
@@ -38,22 +37,17 @@ def parse_rating(reply: str) -> Result:
     return float(match[1]) if match else unparsed(reply, "a number from 0 to 10")
 
 
-class Rated:
+class Rated(TextMetrics):
     """A generator's marks, one request for each summary."""
 
     def __init__(self, generator: Generator, metrics: Sequence[MetricInfo]) -> None:
-        self.metrics = tuple(metrics)
+        super().__init__(metrics)
         self._generator = generator
         self._template = prompts()["llm_judge"]["rate"]
         self.by = name_with_prompts(generator, prompts()["llm_judge"])
 
-    def score(self, item: Item) -> list[Value]:
-        """One value in 0, 1, …, 10 for each summary."""
-        return score_texts(self, item, self._rate)
-
-    def _rate(
-        self, question: str, answers: Sequence[str], summaries: Sequence[str]
-    ) -> Iterator[dict[str, Result]]:
+    def compare(self, question: str, answers: Sequence[str], summaries: Sequence[str]) -> Iterator[Results]:
+        """Marks 0, 1, …, 10."""
         description = described(question, answers)
         questions = [filled(self._template, description, summary=quoted(summary)) for summary in summaries]
         for mark in ask(self._generator, questions, RATING_TOKENS, parse_rating):
@@ -79,7 +73,7 @@ def parse_claims(reply: str) -> Claims | Undefined:
     return claims or unparsed(reply, "a list of claims")
 
 
-def parse_verdicts(reply: str, count: int) -> Result:
+def parse_verdicts(reply: str, count: int) -> float | Undefined:
     """The share of "yes" among numbered lines ``1. yes``, if there is exactly one for each of ``count``
     claims."""
     matches = [_VERDICT.fullmatch(line.strip().strip("*")) for line in reply.splitlines()]
@@ -89,7 +83,7 @@ def parse_verdicts(reply: str, count: int) -> Result:
     return [verdict for _, verdict in verdicts].count("yes") / count
 
 
-def f1(precision: Result, recall: Result) -> Result:
+def f1(precision: float | Undefined, recall: float | Undefined) -> float | Undefined:
     """The harmonic mean; 0 if either is 0, undefined if either is."""
     if isinstance(precision, Undefined):
         return precision
@@ -98,23 +92,18 @@ def f1(precision: Result, recall: Result) -> Result:
     return float(harmonic_mean([precision, recall]))
 
 
-class ClaimCheck:
+class ClaimCheck(TextMetrics):
     """Claims found and checked by a generator: for an item with S summaries 1 + 3 S requests, in three
     batches."""
 
     def __init__(self, generator: Generator, metrics: Sequence[MetricInfo]) -> None:
-        self.metrics = tuple(metrics)
+        super().__init__(metrics)
         self._generator = generator
         self._prompts = prompts()["claims"]
         self.by = name_with_prompts(generator, self._prompts)
 
-    def score(self, item: Item) -> list[Value]:
-        """One value in [0, 1] for each summary and metric."""
-        return score_texts(self, item, self._check)
-
-    def _check(
-        self, question: str, answers: Sequence[str], summaries: Sequence[str]
-    ) -> Iterator[dict[str, Result]]:
+    def compare(self, question: str, answers: Sequence[str], summaries: Sequence[str]) -> Iterator[Results]:
+        """Shares in [0, 1]."""
         description = described(question, answers)
         texts = list(map(quoted, summaries))
         requests = [filled(self._prompts["list_answers"], description)]
@@ -132,7 +121,7 @@ class ClaimCheck:
         description: Mapping[str, str],
         claims: Sequence[Claims | Undefined],
         summaries: Sequence[str],
-    ) -> list[Result]:
+    ) -> list[float | Undefined]:
         """The share of each summary's ``claims`` that the model finds supported. It is asked only where there
         are claims."""
         requests = []
@@ -142,7 +131,7 @@ class ClaimCheck:
                     filled(self._prompts[template], description, claims=numbered(own), summary=summary)
                 )
         replies = iter(ask(self._generator, requests, CLAIM_TOKENS, str))
-        shares: list[Result] = []
+        shares: list[float | Undefined] = []
         for own in claims:
             if isinstance(own, Undefined):
                 shares.append(own)

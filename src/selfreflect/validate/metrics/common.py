@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from selfreflect.metric.prompts import CannotScoreError
 from selfreflect.sources.items import Item
-from selfreflect.validate.base import Family, MetricInfo, Undefined, Value, make_value
+from selfreflect.validate.base import MetricInfo, Parts, Undefined, Value, digest
 
 if TYPE_CHECKING:
     from selfreflect.models.judge import Judge
 
-Result = float | Undefined
+
+class Parted(NamedTuple):
+    """A value with what it is the mean of."""
+
+    value: float
+    parts: Parts
+
+
+Result = float | Parted | Undefined
 """A number, or why there is none."""
 Results = Mapping[str, Result]
 """By metric."""
-Measure = Callable[[str, Sequence[str], Sequence[str]], Iterable[Results]]
-"""From the question, the answers and the distinct summaries to the results of each summary."""
 
 GROUP = 6
 """Summaries whose prompts and states exist at once. A study may give thirty per item; each group projects the
@@ -27,50 +34,79 @@ reference again, so not fewer."""
 T = TypeVar("T")
 
 
-class JudgeMetrics:
+class MetricFamily(ABC):
+    """Metrics that share their work. A subclass measures texts, and records are made here."""
+
+    by = ""
+
+    def __init__(self, metrics: Sequence[MetricInfo]) -> None:
+        self.metrics = tuple(metrics)
+
+    @abstractmethod
+    def measure(self, item: Item) -> Mapping[str, Results]:
+        """Compute all metrics by text of the summaries.
+
+        Raises:
+            CannotScoreError: no summary of the item can have a value.
+            BackendError: the model has stopped working.
+        """
+
+    def score(self, item: Item) -> list[Value]:
+        """One value for each metric and summary."""
+        try:
+            results = self.measure(item)
+        except CannotScoreError as error:
+            nothing = {info.name: undefined(error) for info in self.metrics}
+            results = dict.fromkeys(item.summaries.values(), nothing)
+        values = []
+        for name, text in item.summaries.items():
+            for info in self.metrics:
+                result = results[text][info.name]
+                value, parts = result if isinstance(result, Parted) else (result, ())
+                record = Value(
+                    metric=info.name,
+                    item=item.id,
+                    summary=name,
+                    digest=digest(item, name),
+                    by=self.by,
+                    value=None if isinstance(value, Undefined) else float(value),
+                    undefined=value if isinstance(value, Undefined) else None,
+                    parts=parts,
+                )
+                values.append(record)
+        return values
+
+
+class JudgeMetrics(MetricFamily):
     """Metrics that a judge computes, and the engine that they share."""
 
     def __init__(self, judge: Judge, metrics: Sequence[MetricInfo]) -> None:
         from selfreflect.metric.engine.engines import engine_for  # loads torch, which no other metric needs
 
-        self.metrics = tuple(metrics)
+        super().__init__(metrics)
         self.by = judge_name(judge)
         self.judge = judge
         self.engine = engine_for(judge)
 
 
-def make_values(family: Family, item: Item, results: Mapping[str, Results]) -> list[Value]:
-    """Make a record for each summary and metric. ``results`` are by the text of the summary."""
-    values = []
-    for name, text in item.summaries.items():
-        for info in family.metrics:
-            value = make_value(family, info.name, item, name, results[text][info.name])
-            values.append(value)
-    return values
+class TextMetrics(MetricFamily):
+    """Metrics that hold no answers out: both halves count. Blank texts have no value."""
 
+    def measure(self, item: Item) -> Mapping[str, Results]:
+        answers = [answer for answer in (*item.masked_out, *item.conditioning) if answer.strip()]
+        if not answers:
+            raise CannotScoreError("no_answers", "every answer is blank, or there is none")
+        why = Undefined(reason="blank", message="the summary is blank")
+        blank: Results = {info.name: why for info in self.metrics}
+        results = dict.fromkeys(item.summaries.values(), blank)
+        summaries = [text for text in results if text.strip()]
+        if summaries:
+            results |= zip(summaries, self.compare(item.question, answers, summaries), strict=True)
+        return results
 
-def no_values(family: Family, item: Item, why: Undefined) -> list[Value]:
-    """Records that no summary has any value."""
-    nothing: Results = {info.name: why for info in family.metrics}
-    return make_values(family, item, dict.fromkeys(item.summaries.values(), nothing))
-
-
-def score_texts(family: Family, item: Item, measure: Measure) -> list[Value]:
-    """Score texts that are not blank, by a metric that holds no answers out: both halves count.
-
-    ``measure`` is not called without answers and summaries.
-    """
-    answers = [answer for answer in (*item.masked_out, *item.conditioning) if answer.strip()]
-    if not answers:
-        why = Undefined(reason="no_answers", message="every answer is blank, or there is none")
-        return no_values(family, item, why)
-    why = Undefined(reason="blank", message="the summary is blank")
-    blank: Results = {info.name: why for info in family.metrics}
-    results = dict.fromkeys(item.summaries.values(), blank)
-    summaries = [text for text in results if text.strip()]
-    if summaries:
-        results |= zip(summaries, measure(item.question, answers, summaries), strict=True)
-    return make_values(family, item, results)
+    @abstractmethod
+    def compare(self, question: str, answers: Sequence[str], summaries: Sequence[str]) -> Iterator[Results]:
+        """Compute all metrics of each summary. There are answers and summaries, none of them blank."""
 
 
 def in_groups(

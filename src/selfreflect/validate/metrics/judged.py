@@ -11,7 +11,6 @@ from itertools import chain
 from statistics import fmean
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
 from selfreflect.metric import distance, information
@@ -39,14 +38,14 @@ from selfreflect.records import Information, NothingToTell, Reader
 from selfreflect.sources.items import Item
 from selfreflect.stats import Floats
 from selfreflect.text import common_prefix, normalise_question
-from selfreflect.validate.base import MetricInfo, Parts, Undefined, Value
+from selfreflect.validate.base import MetricInfo, Parts, Undefined
 from selfreflect.validate.metrics.common import (
     JudgeMetrics,
+    Parted,
     Result,
+    Results,
     finite,
     in_groups,
-    make_values,
-    no_values,
     undefined,
 )
 
@@ -77,22 +76,18 @@ class Masked(JudgeMetrics):
         formulas = {name if name in FORMULAS else "selfreflect" for name in self._names}
         self._columns = [name for name in FORMULAS if name in formulas]
 
-    def score(self, item: Item) -> list[Value]:
-        """One value for each summary and metric; those of ``selfreflect`` have their parts."""
-        try:
-            task = prepare(self.judge, item.question_record, item.answer_set)
-        except CannotScoreError as error:
-            return no_values(self, item, undefined(error))
-        words = self._distances(item, task, self._columns)
+    def measure(self, item: Item) -> dict[str, Results]:
+        """The values of ``selfreflect`` have their parts."""
+        task = prepare(self.judge, item.question_record, item.answer_set)
+        by_text = self._distances(item, task, self._columns)
         stopwords = self._stopwords(item, task) if "all_words" in self._names else {}
-        results = {text: self._means(words[text], stopwords.get(text, [])) for text in words}
-        values = []
-        for value in make_values(self, item, results):
-            own = words[item.summaries[value.summary]]
-            if value.metric == "selfreflect" and value.value is not None and not isinstance(own, Undefined):
-                value = msgspec.structs.replace(value, parts=_parts(task, own))
-            values.append(value)
-        return values
+        results: dict[str, Results] = {}
+        for text, words in by_text.items():
+            if isinstance(words, Undefined):
+                results[text] = dict.fromkeys(self._names, words)
+            else:
+                results[text] = self._means(task, words, stopwords.get(text, []))
+        return results
 
     def _distances(
         self, item: Item, task: QuestionPrompts, columns: Sequence[str]
@@ -120,10 +115,8 @@ class Masked(JudgeMetrics):
             return dict.fromkeys(item.summaries.values(), undefined(error))
         return self._distances(item, replace(task, words=words, reference=reference), ["selfreflect"])
 
-    def _means(self, words: Words | Undefined, stopwords: Words | Undefined) -> dict[str, Result]:
+    def _means(self, task: QuestionPrompts, words: Words, stopwords: Words | Undefined) -> Results:
         """The metrics of one summary."""
-        if isinstance(words, Undefined):
-            return dict.fromkeys(self._names, words)
         results: dict[str, Result] = {}
         for name in self._names:
             column = self._columns.index(name if name in FORMULAS else "selfreflect")
@@ -136,6 +129,9 @@ class Masked(JudgeMetrics):
             if name == "per_word":
                 distances = [[fmean(word)] for word in distances]
             results[name] = finite(self.judge, fmean(chain.from_iterable(distances)))
+        own = results.get("selfreflect")
+        if isinstance(own, float):
+            results["selfreflect"] = Parted(own, _parts(task, words))
         return results
 
 
@@ -161,19 +157,15 @@ class UsableInformation(JudgeMetrics):
     """Bits per masked-out answer, see :mod:`selfreflect.metric.information`. Undefined where the conditioning
     answers tell the judge nothing, since no summary could tell it anything either."""
 
-    def score(self, item: Item) -> list[Value]:
-        """One value for each metric and summary."""
+    def measure(self, item: Item) -> dict[str, Results]:
         texts = list(dict.fromkeys(item.summaries.values()))
         results: dict[str, dict[str, Result]] = {text: {} for text in texts}
         for info in self.metrics:
             texts_measured = item.question_record, item.answer_set, texts
-            try:
-                by_text = measure(self.judge, self.engine, *texts_measured, READERS[info.name])
-            except CannotScoreError as error:
-                return no_values(self, item, undefined(error))
+            by_text = measure(self.judge, self.engine, *texts_measured, READERS[info.name])
             for text in texts:
                 results[text][info.name] = self._result(by_text[text])
-        return make_values(self, item, results)
+        return {**results}
 
     def _result(self, information: Information) -> Result:
         if information.bits is None or information.undefined is not None:
@@ -205,13 +197,12 @@ class Likelihood(JudgeMetrics):
     an answer is no part of it.
     """
 
-    def score(self, item: Item) -> list[Value]:
-        """One value for each metric and summary."""
+    def measure(self, item: Item) -> dict[str, Results]:
         by_metric = {info.name: self._measure(info.name, item) for info in self.metrics}
-        results = {}
+        results: dict[str, Results] = {}
         for text in item.summaries.values():
             results[text] = {metric: by_text[text] for metric, by_text in by_metric.items()}
-        return make_values(self, item, results)
+        return results
 
     def _measure(self, metric: str, item: Item) -> dict[str, Result]:
         """Results by text of the summaries."""

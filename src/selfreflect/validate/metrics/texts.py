@@ -12,8 +12,8 @@ from selfreflect.errors import MissingExtraError
 from selfreflect.models.embedder import SentenceEmbedder
 from selfreflect.sources.items import Item
 from selfreflect.stats import Floats
-from selfreflect.validate.base import MetricInfo, Undefined, Value, make_value
-from selfreflect.validate.metrics.common import Result, score_texts
+from selfreflect.validate.base import MetricInfo, Undefined
+from selfreflect.validate.metrics.common import MetricFamily, Results, TextMetrics
 
 _END = re.compile(r"(?<=[.!?…])(?<!\b\d\.)\s+|(?<=[。！？])|\n+")
 
@@ -44,7 +44,7 @@ def transport(costs: Floats) -> float:
     return max(0.0, float(cost))
 
 
-class Embedded:
+class Embedded(TextMetrics):
     """How far a summary is from the answers as sentence embeddings of all-MiniLM-L6-v2, which reads the first
     256 word pieces of a text. All answers count, as often as they were given.
 
@@ -54,21 +54,15 @@ class Embedded:
     """
 
     def __init__(self, metrics: Sequence[MetricInfo]) -> None:
-        self.metrics = tuple(metrics)
+        super().__init__(metrics)
         names = [info.name for info in metrics]
         if "embedding_transport" in names and find_spec("ot") is None:
             raise MissingExtraError("Optimal transport between embeddings", "validate")
         self._embed = SentenceEmbedder("Measuring distances between embeddings")
         self.by = self._embed.name
 
-    def score(self, item: Item) -> list[Value]:
-        """One value for each summary and metric: a cosine distance in [0, 2], or a transport cost in the same
-        range."""
-        return score_texts(self, item, self._measure)
-
-    def _measure(
-        self, question: str, answers: Sequence[str], summaries: Sequence[str]
-    ) -> Iterator[dict[str, float]]:
+    def compare(self, question: str, answers: Sequence[str], summaries: Sequence[str]) -> Iterator[Results]:
+        """A cosine distance in [0, 2], and a transport cost in the same range."""
         embedded = self._embed(answers).astype(float)
         for summary in summaries:
             distances = {}
@@ -90,7 +84,7 @@ class WordTokenizer:
         return self._WORD.findall(text.lower())
 
 
-class Overlap:
+class Overlap(TextMetrics):
     """ROUGE-L against every answer (Lin 2004, "ROUGE: A Package for Automatic Evaluation of Summaries").
 
     The F-measure, not recall: recall grows with every word added to a summary, so it would repeat what the
@@ -100,24 +94,16 @@ class Overlap:
         MissingExtraError: rouge-score is not installed.
     """
 
-    by = ""
-
     def __init__(self, metrics: Sequence[MetricInfo]) -> None:
+        super().__init__(metrics)
         try:
             from rouge_score.rouge_scorer import RougeScorer
         except ImportError:
             raise MissingExtraError("ROUGE-L", "validate") from None
-        self.metrics = tuple(metrics)
         self._words = WordTokenizer()
         self._scorer = RougeScorer(["rougeL"], tokenizer=self._words)
 
-    def score(self, item: Item) -> list[Value]:
-        """One value in [0, 1] for each summary."""
-        return score_texts(self, item, self._measure)
-
-    def _measure(
-        self, question: str, answers: Sequence[str], summaries: Sequence[str]
-    ) -> Iterator[dict[str, Result]]:
+    def compare(self, question: str, answers: Sequence[str], summaries: Sequence[str]) -> Iterator[Results]:
         for summary in summaries:
             if self._words.tokenize(summary):
                 scores = [self._scorer.score(answer, summary)["rougeL"].fmeasure for answer in answers]
@@ -127,15 +113,8 @@ class Overlap:
                 yield {"rouge_l": Undefined(reason="blank", message=message)}
 
 
-class Length:
+class Length(MetricFamily):
     """How many words a summary has; a blank one has none."""
 
-    by = ""
-
-    def __init__(self, metrics: Sequence[MetricInfo]) -> None:
-        self.metrics = tuple(metrics)
-
-    def score(self, item: Item) -> list[Value]:
-        """One value for each summary."""
-        lengths = {name: float(len(text.split())) for name, text in item.summaries.items()}
-        return [make_value(self, "length", item, name, length) for name, length in lengths.items()]
+    def measure(self, item: Item) -> dict[str, Results]:
+        return {text: {"length": float(len(text.split()))} for text in item.summaries.values()}

@@ -6,7 +6,7 @@
    never leaves its lane. Keys come in chunks whose weights stay in the nearest cache. Each lane carries its
    maximum and its sum from chunk to chunk; where the maximum grows, earlier sums are scaled down.
 
-   Compiled for this machine by native.py. The arguments from `tiles` on are those of Tiles in tiles.py. */
+   Compiled for this machine by attention.py. The arguments from `tiles` on are those of Tiles there. */
 
 #include "../../models/local/vectors.h"
 

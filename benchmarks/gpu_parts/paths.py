@@ -24,10 +24,17 @@ from gpu_parts.tiny_models import ARCHITECTURES, tiny_judge
 from selfreflect.bench.work import encode
 from selfreflect.metric.distance import total_variation
 from selfreflect.metric.engine.attention import Extras, TreeAttention
-from selfreflect.metric.engine.decoder import Decoder, FusedDecoder, HFDecoder
-from selfreflect.metric.engine.engines import Engine, SequenceEngine, TreeEngine, choose_engine
+from selfreflect.metric.engine.engines import (
+    Decoder,
+    Engine,
+    FusedDecoder,
+    HFDecoder,
+    TreeEngine,
+    choose_engine,
+)
 from selfreflect.metric.engine.logits import Reference, SummaryStates, log_probabilities
 from selfreflect.metric.engine.reference import ReferenceCache, judge_key
+from selfreflect.metric.engine.sequences import SequenceEngine
 from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree, pack
 from selfreflect.metric.information import AnswerPrompts, measure
 from selfreflect.metric.scorer import SelfReflect

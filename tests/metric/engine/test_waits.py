@@ -8,8 +8,7 @@ import torch
 from engine_items import PARENTS, tree_of
 
 from selfreflect.metric.engine import kernels
-from selfreflect.metric.engine.decoder import FusedDecoder, HFDecoder
-from selfreflect.metric.engine.engines import TreeEngine
+from selfreflect.metric.engine.engines import FusedDecoder, HFDecoder, TreeEngine
 from selfreflect.metric.engine.logits import ROWS_OF_LOGITS, SummaryStates, log_probabilities
 
 

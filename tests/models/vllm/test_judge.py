@@ -17,7 +17,7 @@ from pooling import constant, mean, pooling, prompts, unit
 
 from selfreflect.config import ExecutionOptions, load_config
 from selfreflect.errors import ConfigError, JudgeError
-from selfreflect.metric.engine.engines import RemoteEngine
+from selfreflect.metric.engine.sequences import RemoteEngine
 from selfreflect.metric.engine.tree import build_tree
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.base import ModelSpec

@@ -20,7 +20,7 @@ import selfreflect
 ROOT = Path(selfreflect.__file__).parent
 LAYERS = (
     ("atomic", "errors", "grouping", "logprobs", "stats", "text"),
-    ("plots", "plugins", "table"),
+    ("flags", "plots", "plugins", "table"),
     ("records", "web"),
     ("models",),
     ("prompts", "sources"),

@@ -13,8 +13,9 @@ import typer
 from typer.testing import CliRunner
 
 from selfreflect.cli.settings import GENERATING, JUDGING, Overrides, takes
-from selfreflect.config import POSITIVE, AnswersConfig, Config, ExecutionOptions, Flag
+from selfreflect.config import AnswersConfig, Config, ExecutionOptions
 from selfreflect.errors import ConfigError
+from selfreflect.flags import POSITIVE, Flag
 
 
 def called(arguments: list[str], *sections: str, **settings: Any) -> Overrides:

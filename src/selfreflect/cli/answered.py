@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from selfreflect.cli.console import ReadingProgress, say, say_notes
 from selfreflect.cli.settings import option
-from selfreflect.config import Flag
 from selfreflect.errors import ConfigError, DataError, excerpt
+from selfreflect.flags import Flag
 from selfreflect.pipeline.answered import GOLD, run_questions
 from selfreflect.sources.columns import assigned_columns
 from selfreflect.text import name_list

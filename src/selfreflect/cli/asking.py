@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from selfreflect.cli.answered import ComparisonOptions, make_method
 from selfreflect.cli.console import Watcher, agree, can_ask, print_table, say, stderr
-from selfreflect.config import Flag
 from selfreflect.errors import BackendError, ConfigError, excerpt
+from selfreflect.flags import Flag
 from selfreflect.models.base import ModelSpec
 from selfreflect.text import counted, name_list
 

@@ -14,9 +14,8 @@ from msgspec.structs import asdict
 from selfreflect.cli import settings as o
 from selfreflect.cli.console import emit, refuse_run_directory, say, write_folder
 from selfreflect.cli.settings import Overrides, argument, option, takes
-from selfreflect.config import Flag
-from selfreflect.config.flags import DRAWS, POSITIVE, ZERO_OR_MORE, Range, flags_of
 from selfreflect.errors import ConfigError, DataError, excerpt
+from selfreflect.flags import DRAWS, POSITIVE, ZERO_OR_MORE, Flag, Range, flags_of
 from selfreflect.pipeline.records import records_by_judge, run_prompts, scorings_by
 from selfreflect.report.run_records import RunRecords
 from selfreflect.store.run import Run

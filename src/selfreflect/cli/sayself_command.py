@@ -19,7 +19,7 @@ from selfreflect.cli.sayself_steps import ClusterOptions, LabelOptions
 from selfreflect.cli.sayself_table import EvaluationOptions, Measured, evaluate
 from selfreflect.cli.settings import GENERATING, Overrides, option, takes
 from selfreflect.cli.stages import Intent
-from selfreflect.config import Flag
+from selfreflect.flags import Flag
 from selfreflect.pipeline.answered import GOLD
 
 if TYPE_CHECKING:

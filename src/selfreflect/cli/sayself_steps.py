@@ -18,8 +18,8 @@ from selfreflect.cli.asking import AskOptions, open_asker, open_store
 from selfreflect.cli.console import say
 from selfreflect.cli.settings import Overrides
 from selfreflect.cli.stages import Intent, run_stages
-from selfreflect.config import Flag
 from selfreflect.errors import ConfigError, excerpt, nearest
+from selfreflect.flags import Flag
 from selfreflect.pipeline.answered import GOLD
 from selfreflect.pipeline.questions import NO_QUESTIONS
 from selfreflect.store.manifest import MANIFEST

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from selfreflect.cli.console import Watcher, emit, print_table, say, write_file
 from selfreflect.cli.sayself_steps import LabelOptions, check_judge, open_models
 from selfreflect.cli.settings import Overrides
-from selfreflect.config import Flag
-from selfreflect.config.flags import ZERO_OR_MORE, Range
 from selfreflect.errors import DataError
+from selfreflect.flags import ZERO_OR_MORE, Flag, Range
 from selfreflect.text import counted
 
 if TYPE_CHECKING:

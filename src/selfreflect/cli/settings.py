@@ -30,18 +30,9 @@ import msgspec
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from selfreflect.config import (
-    Config,
-    ExecutionOptions,
-    Flag,
-    check_values,
-    flags_of,
-    load_config,
-    read_config,
-    read_execution,
-)
-from selfreflect.config.flags import fields_of
+from selfreflect.config import Config, ExecutionOptions, load_config, read_config, read_execution
 from selfreflect.errors import SelfReflectError
+from selfreflect.flags import Flag, check_values, fields_of, flags_of
 from selfreflect.text import name_list, printable
 
 T = TypeVar("T")

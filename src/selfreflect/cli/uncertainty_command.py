@@ -16,8 +16,8 @@ from selfreflect.cli.asking import ASKING, AskOptions, open_method
 from selfreflect.cli.console import emit, print_table, say
 from selfreflect.cli.settings import Overrides, argument, option, takes
 from selfreflect.cli.uncertainty_output import check_output, refuse_sources, write_output
-from selfreflect.config import Flag
 from selfreflect.errors import ConfigError, DataError
+from selfreflect.flags import Flag
 from selfreflect.pipeline.answered import GOLD
 from selfreflect.table import Table
 from selfreflect.text import counted, name_list

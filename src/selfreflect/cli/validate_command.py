@@ -17,8 +17,9 @@ from msgspec.structs import replace
 from selfreflect.cli import settings as o
 from selfreflect.cli.console import ReadingProgress, emit, print_table, say, say_notes
 from selfreflect.cli.settings import Overrides, argument, option, takes
-from selfreflect.config import POSITIVE, SEED, Flag, flags_of
+from selfreflect.config import SEED
 from selfreflect.errors import BackendError, ConfigError, DataError, excerpt, nearest
+from selfreflect.flags import POSITIVE, Flag, flags_of
 from selfreflect.models.base import Generator
 from selfreflect.pipeline.records import run_items
 from selfreflect.sources.items import Item, bundled_items, read_item_file

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from selfreflect.config.flags import Flag, fields_of, notes_of
 from selfreflect.config.sections import SAMPLED_ALIKE, Config, ExecutionConfig, Placement, Price
 from selfreflect.config.serving import ServeConfig
+from selfreflect.flags import Flag, fields_of, notes_of
 from selfreflect.records import STAGES, Record
 
 SCHEMA_FILE = "selfreflect.schema.json"

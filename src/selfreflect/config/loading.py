@@ -9,7 +9,6 @@ from typing import Any, get_origin, get_type_hints
 
 import msgspec
 
-from selfreflect.config.flags import check_values, fields_of, flags_of
 from selfreflect.config.sections import (
     MEASURES,
     SAMPLED_ALIKE,
@@ -22,6 +21,7 @@ from selfreflect.config.sections import (
     SummariesConfig,
 )
 from selfreflect.errors import ConfigError, excerpt
+from selfreflect.flags import check_values, fields_of, flags_of
 from selfreflect.metric.limits import Limits
 from selfreflect.models.base import JUDGES, LOCAL_NAMES, kind_of
 from selfreflect.records import STAGES, Record

@@ -12,9 +12,9 @@ from typing import Any, get_args, get_type_hints
 
 import msgspec
 
-from selfreflect.config.flags import fields_of, flags_of, notes_of
 from selfreflect.config.sections import Config
 from selfreflect.errors import excerpt
+from selfreflect.flags import fields_of, flags_of, notes_of
 from selfreflect.records import STAGES
 
 _WORDS = {

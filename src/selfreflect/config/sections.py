@@ -8,7 +8,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-from selfreflect.config.flags import (
+from selfreflect.config.serving import ServeConfig
+from selfreflect.errors import ConfigError, excerpt
+from selfreflect.flags import (
     CPUS,
     DRAWS,
     GPUS,
@@ -21,8 +23,6 @@ from selfreflect.config.flags import (
     between,
     check_values,
 )
-from selfreflect.config.serving import ServeConfig
-from selfreflect.errors import ConfigError, excerpt
 from selfreflect.metric.limits import Limits
 from selfreflect.models.base import DEVICES, Sampling
 from selfreflect.records import Record

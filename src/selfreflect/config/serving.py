@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
-from selfreflect.config.flags import POSITIVE, SHARE, Flag, between
+from selfreflect.flags import POSITIVE, SHARE, Flag, between
 from selfreflect.records import Record
 
 WhenUnsure = StrEnum("WhenUnsure", ["abstain", "hedge", "ask"])

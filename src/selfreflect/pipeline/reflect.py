@@ -11,8 +11,9 @@ import msgspec
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 
-from selfreflect.config import Config, ExecutionOptions, flags_of, load_config, sampling_of
+from selfreflect.config import Config, ExecutionOptions, load_config, sampling_of
 from selfreflect.errors import BackendError, ConfigError, JudgeError, excerpt, nearest
+from selfreflect.flags import flags_of
 from selfreflect.metric.information import with_information
 from selfreflect.metric.inputs import checked_text
 from selfreflect.models.base import Generator

@@ -35,7 +35,6 @@ from selfreflect.models.judge import Judge
 from selfreflect.pipeline.dry_run import tree_nodes
 from selfreflect.records import Reader, Score, Summary
 from selfreflect.sources.items import Item, read_items
-from selfreflect.stats import student_quantile
 from selfreflect.text import normalise_question
 
 PASTED = (1, 2, 5)
@@ -47,15 +46,11 @@ Row = dict[str, Any]
 """``id``, ``values`` by name of the text, ``words`` of each text, ``undefined``: why there is no share."""
 
 
-def own_words(question: str, told: str | None, reader: Reader) -> tuple[Message, ...]:
+def own_words(question: str, told: str, reader: Reader) -> tuple[Message, ...]:
     """The alternative: the judge has said itself what it is told, as in SelfReflect."""
-    asked = normalise_question(question)
-    system = Message(role="system", content=SYSTEM)
-    if told is None:
-        return (system, Message(role="user", content=f"{asked}\n{information.GIVE_ONE}"))
     return (
-        system,
-        Message(role="user", content=asked),
+        Message(role="system", content=SYSTEM),
+        Message(role="user", content=normalise_question(question)),
         Message(role="assistant", content=told),
         Message(role="user", content=information.GIVE_ONE),
     )
@@ -91,12 +86,10 @@ def bits(judge: Judge, reader: Reader) -> Callable[[Item], Row]:
         asked = item.question_record, item.answer_set
         every = list(chain.from_iterable(named.values()))
         results = information.measure(judge, engine, *asked, every, reader)
-        empty = results[""]
-        row: Row = {"id": item.id, "undefined": empty.undefined, "values": {}, "words": {}}
+        row: Row = {"id": item.id, "undefined": results[""].undefined, "values": {}, "words": {}}
         for name, own in named.items():
             row["words"][name] = [len(text.split()) for text in own]
             row["values"][name] = [results[text].bits for text in own]
-        row["empty"] = [sum(word.told for word in words) for words in empty.answers if words]
         first = [own[0] for own in named.values()]
         ends = [*item.summaries.values(), "", information.pasted(item.conditioning)]
         row["tokens"] = {
@@ -219,25 +212,6 @@ def means(rows: Sequence[Row], num_answers: int) -> None:
         print(f"| {name} | {words:.1f} | {np.mean(told):.1f} | {sum(told) / total:.0%} |")
 
 
-def empty_summary(rows: Sequence[Row]) -> None:
-    """In how many items the empty summary tells something, beyond chance in the held-out answers."""
-    at_most = clearly_above = clearly_below = 0
-    for row in rows:
-        mean = np.mean(row["empty"])
-        half = student_quantile(0.975, len(row["empty"]) - 1) * stderr(row["empty"])
-        at_most += bool(mean <= 0)
-        clearly_above += bool(mean > half)
-        clearly_below += bool(mean < -half)
-    print(
-        f"\nThe empty summary tells at most 0 bits in {at_most} of {len(rows)} items, clearly more (95 % "
-        f"interval over the held-out answers) in {clearly_above}, clearly less in {clearly_below}."
-    )
-
-
-def stderr(values: Sequence[float]) -> float:
-    return float(np.std(values, ddof=1) / np.sqrt(len(values)))
-
-
 def against_pasted(rows: Sequence[Row], names: Sequence[str], num_answers: int) -> None:
     """Whether more pasted answers tell more, and which summaries tell more than answers of their length, by
     the first answers alone and by means over subsets."""
@@ -356,7 +330,6 @@ def main() -> None:
             columns[f"usable information, N = {count}"] = averaged(rows)
             print(f"\nN = {count}, {wording}")
             means(averaged(rows), count)
-            empty_summary(rows)
             against_pasted(rows, names, count)
         if "selfreflect" in arguments.measures:
             kind = "selfreflect" if arguments.budget is None else f"selfreflect-{arguments.budget:g}"

@@ -83,6 +83,7 @@ SCORE = Score(
 INFORMATION = Information(
     question_id="q",
     summary="mine",
+    zero="empty",
     reader="informed",
     bits=4.0,
     bits_available=8.0,

@@ -355,10 +355,11 @@ def _information_error(judge: Judge, exact: Any, item: Any) -> float:
             totals.append(float(logs[torch.arange(len(tokens)), tokens].sum()) / np.log(2))
         return np.array(totals)
 
-    alone = bits(prompts._alone)
+    contexts, _ = prompts.contexts(texts)
+    nothing = bits(contexts[""])
     errors = []
     for text in texts:
-        told = bits(prompts.context(text)) - alone
+        told = bits(contexts[text]) - nothing
         errors.append(abs(float(told.mean()) - found[text].bits))
     return max(errors)
 

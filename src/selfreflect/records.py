@@ -327,6 +327,12 @@ class Sampled(Record, frozen=True, kw_only=True):
 Reader = Literal["informed", "blind"]
 """Whether the judge sees the question when its usable information is measured."""
 
+Zero = Literal[
+    "empty",  # an empty summary, in the words in which every summary is told
+    "question",  # the question alone, in records of earlier versions
+]
+"""What usable information is relative to. Bits with different zeros are not comparable."""
+
 NothingToTell = Literal[
     "known",  # the conditioning answers do not help the judge: it knows the answers already
     "unclear",  # they seem to help, but with so few answers that may be chance
@@ -359,6 +365,7 @@ class Information(_Shown, frozen=True, kw_only=True):
         kind: of that reason; of those in :data:`RETRIED` the next run tries again. None in records of earlier
             versions.
         reader: whether the judge sees the question.
+        zero: what ``bits`` and ``bits_available`` are relative to.
         answers: the words of each held-out answer, in order; none of an answer that is blank or was left out.
     """
 
@@ -372,6 +379,7 @@ class Information(_Shown, frozen=True, kw_only=True):
     undefined: NothingToTell | None = None
     why: str = ""
     kind: FailureKind | None = None
+    zero: Zero = "question"
     answers: tuple[tuple[WordBits, ...], ...] = ()
     judge: str = ""
     judge_revision: str = ""
@@ -418,6 +426,8 @@ class Controls(Record, frozen=True, kw_only=True):
     controls: tuple[Control, ...]
     reader: Reader | None = None
     """None if bits were not measured."""
+    zero: Zero = "question"
+    """What bits are relative to."""
     temperature: Positive | None = None
     """The judge's, at which scores were measured; None if they were not."""
     bits_available: Number | None = None
@@ -440,7 +450,11 @@ class Controls(Record, frozen=True, kw_only=True):
         fields = []
         if self.reader is None:
             fields += ["bits", "subsets", "words"]
-            changes |= {"reader": earlier.reader, "bits_available": earlier.bits_available}
+            changes |= {
+                "reader": earlier.reader,
+                "zero": earlier.zero,
+                "bits_available": earlier.bits_available,
+            }
         if self.temperature is None:
             fields.append("score")
             changes["temperature"] = earlier.temperature

@@ -52,9 +52,19 @@ def test_bits_equal_those_of_one_plain_pass_for_each_answer(tiny_judge, architec
         assert total / 3 == pytest.approx(result.bits, abs=1e-3)  # words are rounded
 
 
-def test_pasted_answers_recover_everything(tiny_judge) -> None:
-    [result] = measured(tiny_judge("llama"), [pasted(TOLD)])
-    assert result.bits == pytest.approx(result.bits_available, abs=1e-5)
+@pytest.mark.parametrize("reader", ["informed", "blind"])
+def test_the_empty_summary_is_zero_and_pasted_answers_recover_everything(tiny_judge, reader) -> None:
+    empty, whole = measured(tiny_judge("llama"), ["", pasted(TOLD)], reader=reader)
+    assert (empty.bits, empty.zero) == (0.0, "empty")
+    assert all(word.told == 0.0 for answer in empty.answers for word in answer)
+    assert whole.bits == whole.bits_available == empty.bits_available
+
+
+@pytest.mark.parametrize("reader", ["informed", "blind"])
+def test_both_ends_cost_no_prompt_of_their_own(tiny_judge, reader) -> None:
+    answers = AnswerSet(question_id=QUESTION.id, masked_out=HELD_OUT, conditioning=TOLD)
+    without = nodes(tiny_judge("llama"), QUESTION, answers, [], reader)
+    assert nodes(tiny_judge("llama"), QUESTION, answers, ["", pasted(TOLD)], reader) == without
 
 
 @pytest.mark.parametrize("reader", ["informed", "blind"])
@@ -127,8 +137,8 @@ def test_a_summary_can_mislead() -> None:
     [
         ([-1.0, -2.0], "known"),
         ([0.0, 0.0], "known"),
-        ([0.001] * 9, "known"),
-        ([9.0, -8.0], "unclear"),
+        ([0.4] * 9, "known"),
+        ([9.0, -7.0], "unclear"),
         ([5.0], "unclear"),
     ],
 )

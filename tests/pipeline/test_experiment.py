@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from command import COMMAND, environment, run, small, written
+from measured import controls, information
 from scripted import Scripted
 
 from selfreflect.config import Config, ExecutionOptions, load_config
@@ -23,6 +24,7 @@ from selfreflect.models.local import loading
 from selfreflect.pipeline.experiment import Experiment, open_experiment
 from selfreflect.pipeline.models import ConfiguredModels
 from selfreflect.pipeline.progress import Progress, Quiet
+from selfreflect.pipeline.records import run_records
 from selfreflect.pipeline.stages import Outcome
 from selfreflect.prompts import load_prompts
 from selfreflect.records import STAGES, AnswerSet, Question
@@ -147,6 +149,32 @@ def test_the_scores_of_an_older_directory_get_their_information(
     assert (out / "scores.jsonl").read_bytes() == scores
     completed = Run.load(out)
     assert (len(completed.information), len(completed.controls)) == (8, 4)
+    for name in ("information.jsonl", "controls.jsonl"):  # as before records named their zero
+        lines = (out / name).read_text().splitlines()
+        records = [{**json.loads(line), "bits_available": 77.0} for line in lines]
+        for record in records:
+            del record["zero"]
+        (out / name).write_text("".join(json.dumps(record) + "\n" for record in records))
+    assert "what 8 summaries tell was measured by an earlier version" in run("report", out).stdout
+    again = run("score", "--out", out)
+    assert "scores: 8 to do" in again.stderr
+    assert "earlier version" not in again.stdout
+    assert Run.load(out).information == completed.information
+    assert Run.load(out).controls == completed.controls
+    assert (out / "scores.jsonl").read_bytes() == scores
+
+
+def test_bits_with_different_zeros_never_stand_in_one_table() -> None:
+    old = information("q0", "greedy", 5.0, zero="question")
+    run = Run.in_memory("r")
+    run.add_in_memory([old, controls("q0", zero="question"), information("q1", "greedy", 6.0)])
+    mixed = run_records(run)
+    assert [key for key, _ in mixed.information] == ["q1"]
+    assert not mixed.controls
+    run = Run.in_memory("r")
+    run.add_in_memory([old, controls("q0", zero="question")])
+    assert run_records(run).information == {("q0", "greedy"): old}
+    assert [*run_records(run).controls] == ["q0"]
 
 
 def test_one_measure_after_the_other_keeps_the_controls_of_both(
@@ -156,11 +184,11 @@ def test_one_measure_after_the_other_keeps_the_controls_of_both(
     assert run(*small(model, out, questions), "--measures", "selfreflect").code == 0
     scored = Run.load(out).controls
     assert run("score", "--out", out, "--measures", "information").code == 0
-    for id_, controls in Run.load(out).controls.items():
-        assert controls.reader is not None
-        assert {control.bits is None for control in controls.controls} == {False}
-        assert [one.score for one in controls.controls] == [one.score for one in scored[id_].controls]
-        assert controls.find("empty").score is not None
+    for id_, of_question in Run.load(out).controls.items():
+        assert of_question.reader is not None
+        assert {control.bits is None for control in of_question.controls} == {False}
+        assert [one.score for one in of_question.controls] == [one.score for one in scored[id_].controls]
+        assert of_question.find("empty").score is not None
     assert "to do" not in run("score", "--out", out, "--measures", "selfreflect,information").stderr
 
 

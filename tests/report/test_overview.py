@@ -168,6 +168,7 @@ def test_the_embedded_judge_is_said_not_to_read_hedges() -> None:
     measured = Information(
         question_id="q0",
         summary="greedy",
+        zero="empty",
         reader="informed",
         bits=1.0,
         bits_available=2.0,
@@ -243,23 +244,24 @@ def test_the_question_table_has_a_row_for_each_question_and_strategy():
             "recovered_low",
             "recovered_high",
             "reader",
+            "zero",
             "undefined",
             "summary",
             "summary_words",
             "failure",
         ],
-        ["q0", "What is q0?", "fact", "greedy", "0.125", "0.01", "8", *[""] * 8, "word word word", "3", ""],
+        ["q0", "What is q0?", "fact", "greedy", "0.125", "0.01", "8", *[""] * 9, "word word word", "3", ""],
         [
             "q1",
             "What is q1?",
             "fact",
             "greedy",
-            *[""] * 11,
+            *[""] * 12,
             "word word word",
             "3",
             "backend: server is gone",
         ],
-        ["q2", "What is q2?", "fact", "greedy", *[""] * 14],
+        ["q2", "What is q2?", "fact", "greedy", *[""] * 15],
     ]
 
 

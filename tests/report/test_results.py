@@ -50,7 +50,7 @@ def test_the_overview_shows_what_is_told_before_the_score_and_controls_below():
     named = rows(table)
     assert list(named)[:3] == ["greedy", "basic", "control: empty"]
     assert (named["greedy"]["tells"], named["greedy"]["mean score"]) == pytest.approx((0.55, 0.075))
-    assert named["control: empty"]["tells"] == pytest.approx(-0.05)
+    assert named["control: empty"]["tells"] == 0
     assert named["control: empty"]["mean score"] == pytest.approx(0.086)
     assert named["control: nonsense"]["mean score"] is None
     assert [name for name in named if "pasted" in name] == [
@@ -196,8 +196,17 @@ def test_a_comparison_of_readers_is_called_out():
     base, other = contenders([one, two], None)
     ((table, _),) = comparisons(base, [other])
     assert table.notes[1].startswith(
-        "NOT DIRECTLY COMPARABLE: greedy was measured with another judge or reader"
+        "NOT DIRECTLY COMPARABLE: greedy was measured with another judge, reader or zero"
     )
+
+
+def test_bits_of_an_earlier_version_are_labelled_and_compared_with_no_others():
+    old = measured_run({"greedy": [5.0, 6.0]}, label="old", zero="question")
+    assert any("2 summaries tell was measured by an earlier version" in note for note in overview(old).notes)
+    base, other = contenders([old, measured_run({"greedy": [5.0, 6.0]}, label="new")], None)
+    ((table, _),) = comparisons(base, [other])
+    assert "NOT DIRECTLY COMPARABLE" in table.notes[1]
+    assert "0% is the question alone" in table.notes[1]
 
 
 def test_without_information_there_is_one_comparison_and_no_new_key(capsys):

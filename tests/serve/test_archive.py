@@ -108,7 +108,13 @@ class Judge:
             records.append(Score(**common, value=0.25, stderr=None, token_tasks=1, judge="j"))
             records.append(
                 Information(
-                    **common, reader="informed", bits=3.0, bits_available=6.0, recovered=0.5, judge="j"
+                    **common,
+                    zero="empty",
+                    reader="informed",
+                    bits=3.0,
+                    bits_available=6.0,
+                    recovered=0.5,
+                    judge="j",
                 )
             )
         return records

@@ -76,6 +76,7 @@ def information(number: int, name: str = "greedy") -> Information:
     return Information(
         question_id=f"q-{number}",
         summary=name,
+        zero="empty",
         reader="blind",
         bits=1.5,
         bits_available=2.0,
@@ -753,7 +754,16 @@ class TestDataFrame:
                 "token_tasks",
                 "judge",
             ),
-            *("failure", "failure_message", "bits", "bits_available", "recovered", "reader", "scoring"),
+            *(
+                "failure",
+                "failure_message",
+                "bits",
+                "bits_available",
+                "recovered",
+                "reader",
+                "zero",
+                "scoring",
+            ),
         ]
         rows = {(row.question_id, row.strategy): row for row in frame.itertuples()}
         assert list(rows) == [(f"q-{number}", name) for number in (1, 2, 3) for name in ("greedy", "basic")]

@@ -57,6 +57,7 @@ def write_run(
                     Information(
                         question_id=id_,
                         summary=strategy,
+                        zero="empty",
                         reader="informed",
                         bits=6.0,
                         bits_available=10.0,
@@ -67,7 +68,13 @@ def write_run(
                 )
                 pasted = Control(name="pasted", answers=1, words=1, bits=10.0)
                 run.append(
-                    Controls(question_id=id_, controls=(pasted,), reader="informed", bits_available=10.0)
+                    Controls(
+                        question_id=id_,
+                        controls=(pasted,),
+                        zero="empty",
+                        reader="informed",
+                        bits_available=10.0,
+                    )
                 )
             if failed:
                 run.append(

@@ -17,6 +17,7 @@ def information(question: str, name: str, told: list[float], available: float = 
     return Information(
         question_id=question,
         summary=name,
+        zero="empty",
         reader="informed",
         bits=mean,
         bits_available=available,

@@ -24,6 +24,7 @@ def information(id_: str, name: str, bits: float | None, **changes: Any) -> Info
     recovered = None if bits is None else bits / AVAILABLE
     fields: dict[str, Any] = {
         "reader": "informed",
+        "zero": "empty",
         "bits": bits,
         "bits_available": AVAILABLE if bits is not None else -1.0,
         "recovered": recovered,
@@ -41,13 +42,19 @@ def controls(id_: str, *, question: float = -1.0, answers: int = 10, **changes: 
     """Controls of which pasting tells 4 bits with one answer, 6 with two, 8 with five and 10 with all."""
     pasted = [(1, 4.0), (2, 6.0), (5, 8.0)]
     texts = [
-        Control(name="empty", words=0, bits=-0.5, score=0.086),
+        Control(name="empty", words=0, bits=0.0, score=0.086),
         Control(name="question", words=5, bits=question),
         Control(name="nonsense", words=6, bits=-0.8),
         *(Control(name="pasted", answers=k, words=20 * k, bits=bits) for k, bits in pasted if k < answers),
         Control(name="pasted", answers=answers, words=20 * answers, bits=AVAILABLE, score=0.068),
     ]
-    fields = {"reader": "informed", "bits_available": AVAILABLE, "judge": "judge-1", **changes}
+    fields = {
+        "reader": "informed",
+        "zero": "empty",
+        "bits_available": AVAILABLE,
+        "judge": "judge-1",
+        **changes,
+    }
     return Controls(question_id=id_, controls=tuple(texts), **fields)
 
 

@@ -121,15 +121,13 @@ def information(
     """Bits per answer that a summary, and that the conditioning answers tell: one pass for each answer."""
     asked = conversation(question, "", "", "", None)[1]["content"]
 
-    def log2(answer: str, told: str | None) -> float:
+    def log2(answer: str, told: str) -> float:
         chat = [{"role": "system", "content": SYSTEM}]
-        if blind and told is not None:
+        text = f"{asked}\nWhat is known about the answer: {told}\nGive one answer to this question."
+        if blind:
             chat.append({"role": "user", "content": "What do you think?"})
             chat.append({"role": "assistant", "content": told})
-        text = "Give one answer."
-        if not blind:
-            known = "" if told is None else f"What is known about the answer: {told}\n"
-            text = f"{asked}\n{known}Give one answer to this question."
+            text = "Give one answer."
         chat.append({"role": "user", "content": text})
         opened = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
         prompt = tokenizer(opened, add_special_tokens=False).input_ids
@@ -140,6 +138,6 @@ def information(
         return sum(logs[i - 1, full[i]].item() for i in range(len(prompt), len(full))) / math.log(2)
 
     answers = [answer.strip() for answer in held_out if answer.strip()]
-    told = [log2(answer, summary) - log2(answer, None) for answer in answers]
-    listed = [log2(answer, "\n".join(conditioning)) - log2(answer, None) for answer in answers]
+    told = [log2(answer, summary) - log2(answer, "") for answer in answers]
+    listed = [log2(answer, "\n".join(conditioning)) - log2(answer, "") for answer in answers]
     return mean(told), mean(listed)

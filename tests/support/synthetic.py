@@ -131,6 +131,7 @@ def _information(
     return Information(
         question_id=id_,
         summary=name,
+        zero="empty",
         reader="informed",
         bits=told,
         bits_available=most,
@@ -183,6 +184,7 @@ def informed_run() -> RunRecords:
             run.information[id_, name] = Information(
                 question_id=id_,
                 summary=name,
+                zero="empty",
                 reader="informed",
                 bits=10 * share,
                 bits_available=10.0,
@@ -193,10 +195,11 @@ def informed_run() -> RunRecords:
             )
     run.controls["q0"] = Controls(
         question_id="q0",
+        zero="empty",
         reader="informed",
         bits_available=10.0,
         controls=(
-            Control(name="empty", words=0, bits=-2.0, score=0.08),
+            Control(name="empty", words=0, bits=0.0, score=0.08),
             Control(name="nonsense", words=8, bits=1.0),
             Control(name="pasted", answers=1, words=1, bits=5.0),
             Control(name="pasted", answers=2, words=2, bits=10.0, score=0.06),

@@ -3,20 +3,21 @@
 For a held-out answer a, a question q, the conditioning answers A and a summary s, the judge J at temperature
 1 gives
 
-    bits(s)   = log2 p_J(a | q, s) - log2 p_J(a | q)
-    bits(A)   = log2 p_J(a | q, A) - log2 p_J(a | q)
+    bits(s)   = log2 p_J(a | q, s) - log2 p_J(a | q, "")
+    bits(A)   = log2 p_J(a | q, A) - log2 p_J(a | q, "")
     recovered = sum of bits(s) / sum of bits(A), over the held-out answers.
 
 This is pointwise V-information (Xu et al. 2020, arXiv 2002.10689; Ethayarajh et al. 2022, arXiv 2110.08420)
-with the judge as the family of predictors; ``recovered`` is the ignorance skill score (Roulston and Smith
-2002, Mon. Weather Rev. 130, 1653-1660).
+with the judge as the family of predictors, and an empty summary as the null input, in the words in which
+every summary is told; ``recovered`` is the ignorance skill score (Roulston and Smith 2002, Mon. Weather Rev.
+130, 1653-1660).
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, cycle
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
@@ -56,8 +57,9 @@ BLIND_GIVE_ONE = "Give one answer."
 NONSENSE = "18:08:33 37 ;; qx 2044 [ok] 7f 19"
 """A control: what tells nothing about any question."""
 
-SLIGHT = 0.05
-"""Bits per answer, 4 % of its probability. Shares of less would be wild numbers."""
+SLIGHT = 0.5
+"""Bits per answer, half of what a judge lacks that is torn between two. Where the answers tell less, so much
+changes with the mere wording that shares would be wild numbers (benchmarks/RESULTS.md)."""
 
 SUBSETS = 2
 """Subsets of the conditioning answers over which controls of pasted answers are means
@@ -82,25 +84,21 @@ def choose_reader(choice: ReaderChoice, judge: Judge, question: Question, answer
     return "blind" if own_answers and not question.context else "informed"
 
 
-def answering(question: str, context: str | None, reader: Reader) -> tuple[Message, ...]:
+def answering(question: str, context: str, reader: Reader) -> tuple[Message, ...]:
     """Write the turns after which the judge gives an answer.
 
-    The informed reader is told in the user's turn: there an empty text, the repeated question and nonsense
-    tell next to nothing (benchmarks/RESULTS.md). The blind one, who does not see the question, has said it.
+    The informed reader is told in the user's turn: there the repeated question and nonsense tell next to
+    nothing (benchmarks/RESULTS.md). The blind one, who does not see the question, has said it.
 
     Args:
-        context: a summary, or answers, one per line. None: nothing.
+        context: a summary; or answers, one per line; or nothing, the zero of the measure.
     """
     system = Message(role="system", content=SYSTEM)
     if reader == "blind":
-        request = Message(role="user", content=BLIND_GIVE_ONE)
-        if context is None:
-            return (system, request)
         question_turn = Message(role="user", content=BLIND_QUESTION)
+        request = Message(role="user", content=BLIND_GIVE_ONE)
         return (system, question_turn, Message(role="assistant", content=context), request)
-    lines = [normalise_question(question), GIVE_ONE]
-    if context is not None:
-        lines.insert(1, TOLD + context)
+    lines = (normalise_question(question), TOLD + context, GIVE_ONE)
     return (system, Message(role="user", content="\n".join(lines)))
 
 
@@ -162,16 +160,17 @@ def measure(
         CannotScoreError: there is no masked-out or no conditioning answer, or they do not fit the window.
     """
     prompts = AnswerPrompts(judge, question, answers, reader)
-    contexts, errors = encode_each(summaries, prompts.context)
+    contexts, errors = prompts.contexts(summaries)
     results = {text: unmeasured(judge, question, reader, error) for text, error in errors.items()}
     logs: list[list[Bits]] = []
-    for tree in prompts.trees(list(contexts.values())):
+    for tree in prompts.trees(contexts):
         [states] = engine.states([tree])
         logs += prompts.bits(engine, tree, states)
-    alone, available, *of_summaries = logs
-    for text, bits in zip(contexts, of_summaries, strict=True):
-        if all(np.isfinite(values).all() for values in (*alone, *available, *bits)):
-            results[text] = prompts.information(alone, bits, available)
+    bits = dict(zip(contexts, logs, strict=True))
+    nothing, available = bits[""], bits[prompts.pasted]
+    for text in contexts.keys() & set(summaries):
+        if all(np.isfinite(values).all() for values in (*nothing, *available, *bits[text])):
+            results[text] = prompts.information(nothing, bits[text], available)
         else:
             why = f"the predictions of judge {judge.name!r} are not finite numbers"
             results[text] = unmeasured(judge, question, reader, CannotScoreError("backend", why))
@@ -184,6 +183,7 @@ def unmeasured(judge: Judge, question: Question, reader: Reader, error: CannotSc
         question_id=question.id,
         summary="",
         reader=reader,
+        zero="empty",
         bits=None,
         bits_available=None,
         recovered=None,
@@ -205,8 +205,8 @@ def nodes(
         CannotScoreError: as in :func:`measure`.
     """
     prompts = AnswerPrompts(judge, question, answers, reader)
-    contexts, _ = encode_each(summaries, prompts.context)
-    return sum(tree.computed_tokens for tree in prompts.trees(list(contexts.values())))
+    contexts, _ = prompts.contexts(summaries)
+    return sum(tree.computed_tokens for tree in prompts.trees(contexts))
 
 
 def within_budget(
@@ -290,34 +290,39 @@ class AnswerPrompts:
         self._judge = judge
         self._question = question
         self._answer_count = len(answers.masked_out)
-        self._alone = self._encode(None, "the question")
-        self._pasted = self._encode(pasted(answers.conditioning), "the conditioning answers")
+        self.pasted = pasted(answers.conditioning)
+        self._empty = self._encode("", "the question")
+        self._ends = {"": self._empty, self.pasted: self._encode(self.pasted, "the conditioning answers")}
 
-    def context(self, summary: str) -> list[Prompt]:
-        """Encode the answers after a summary.
+    def contexts(
+        self, summaries: Sequence[str]
+    ) -> tuple[dict[str, list[Prompt]], dict[str, CannotScoreError]]:
+        """Encode the answers after nothing, after the conditioning answers, and after each summary.
 
-        Raises:
-            CannotScoreError: the summary does not fit the judge's window.
+        Returns:
+            By text, and why a summary is left out: it does not fit the judge's window.
         """
-        return self._encode(summary, "the summary")
+        others = [text for text in summaries if text not in self._ends]
+        encoded, errors = encode_each(others, lambda text: self._encode(text, "the summary"))
+        return self._ends | encoded, errors
 
-    def trees(self, contexts: Sequence[list[Prompt]]) -> Iterator[PrefixTree]:
-        """Build trees of the question alone, then the conditioning answers, then other contexts.
+    def trees(self, contexts: Mapping[str, list[Prompt]]) -> Iterator[PrefixTree]:
+        """Build trees of contexts, in their order.
 
-        Contexts share the instructions and the question, and equal ones share everything. A server gets a
-        tree for each, whose prefix is sent first, for its cache.
+        They share the instructions and the question. A server gets a tree for each, whose prefix is sent
+        first, for its cache.
         """
-        contexts = [self._alone, self._pasted, *contexts]
+        prompts = list(contexts.values())
         size = CONTEXTS if self._judge.last_states is None else 1
-        for start in range(0, len(contexts), size):
-            yield build_tree(list(chain.from_iterable(contexts[start : start + size])))
+        for start in range(0, len(prompts), size):
+            yield build_tree(list(chain.from_iterable(prompts[start : start + size])))
 
-    def _encode(self, context: str | None, what: str) -> list[Prompt]:
+    def _encode(self, context: str, what: str) -> list[Prompt]:
         conversation = answering(self._question.text, context, self.reader)
         prompts = encode(
             self._judge, [conversation] * len(self.answers), self.answers, f"{what} with an answer"
         )
-        if context is not None and list(map(_tokens, prompts)) != list(map(_tokens, self._alone)):
+        if context and list(map(_tokens, prompts)) != list(map(_tokens, self._empty)):
             raise CannotScoreError(
                 "backend",
                 f"judge {self._judge.name!r} splits the same answer differently in two contexts, so its "
@@ -332,7 +337,7 @@ class AnswerPrompts:
             states: of ``tree``, shape (W, width).
         """
         pairs: list[tuple[int, int]] = []
-        for rows, prompt in zip(tree.rows, cycle(self._alone), strict=False):
+        for rows, prompt in zip(tree.rows, cycle(self._empty), strict=False):
             pairs += zip(rows, _tokens(prompt), strict=True)
         logs = log_probabilities(engine.head, states, np.array(pairs)) / math.log(2)
         ends = np.cumsum(list(map(len, tree.rows)))
@@ -340,18 +345,19 @@ class AnswerPrompts:
         count = len(self.answers)
         return [answers[start : start + count] for start in range(0, len(answers), count)]
 
-    def information(self, alone: list[Bits], with_summary: list[Bits], available: list[Bits]) -> Information:
-        """Compare what a summary and the conditioning answers tell, from the results of :meth:`bits`."""
+    def information(self, nothing: list[Bits], summary: list[Bits], answers: list[Bits]) -> Information:
+        """Compare what a summary and the conditioning answers tell, from the results of :meth:`bits` after
+        nothing, the summary, and the answers."""
         tokenizer = self._judge.chat.tokenizer
         words: list[tuple[WordBits, ...]] = [()] * self._answer_count
         of_summary = []
         of_answers = []
         for index, answer in enumerate(self.answers):
-            gained = with_summary[index] - alone[index]
-            gainable = available[index] - alone[index]
+            gained = summary[index] - nothing[index]
+            gainable = answers[index] - nothing[index]
             of_summary.append(float(gained.sum()))
             of_answers.append(float(gainable.sum()))
-            word_of = words_of_tokens(tokenizer, _tokens(self._alone[index]), answer.split())
+            word_of = words_of_tokens(tokenizer, _tokens(self._empty[index]), answer.split())
             told_words = np.bincount(word_of, gained, len(answer.split()))
             available_words = np.bincount(word_of, gainable, len(answer.split()))
             words[self.places[index]] = tuple(
@@ -399,6 +405,7 @@ def compare(
         question_id="",
         summary="",
         reader=reader,
+        zero="empty",
         bits=bits,
         bits_available=bits_available,
         recovered=recovered,

@@ -157,6 +157,7 @@ class Measures:
             question_id=question.id,
             controls=tuple(records),
             reader=any_told.reader if any_told else None,
+            zero="empty",
             temperature=self.metric.temperature if self.scores else None,
             bits_available=any_told.bits_available if any_told else None,
             judge=judge.name,

@@ -369,7 +369,7 @@ def _information_tokens(
             return NOTHING
         return Amount(exact, exact)
     most = 0.0
-    for text in (None, pasted(answers.conditioning), *texts):
+    for text in dict.fromkeys(["", pasted(answers.conditioning), *texts]):
         readers: tuple[Reader, ...] = ("informed", "blind")
         prompts = [prompt_tokens(judge.chat, answering(question.text, text, one)).most for one in readers]
         most += max(one or 0 for one in prompts)

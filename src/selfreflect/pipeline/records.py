@@ -11,7 +11,7 @@ from msgspec import to_builtins
 from selfreflect.errors import ConfigError, excerpt, nearest
 from selfreflect.pipeline.settings import sampling_checks, scoring_label
 from selfreflect.prompts import Prompts, load_prompts, stored_prompts
-from selfreflect.records import Stage
+from selfreflect.records import Stage, Zero
 from selfreflect.report.run_records import RunRecords
 from selfreflect.sources.items import Item, items_from_records
 from selfreflect.store.run import Run
@@ -21,8 +21,13 @@ from selfreflect.text import one_line
 def run_records(run: Run, label: str | None = None) -> RunRecords:
     """What a report needs of a run directory, with the selected scoring.
 
-    Strategies are in the order in which they were made.
+    Strategies are in the order in which they were made. Bits that an earlier version measured against
+    another zero are left out as soon as some are measured against today's: they cannot be compared.
     """
+    zeros = {one.zero for one in run.information.values()}
+    zero: Zero = "question" if zeros == {"question"} else "empty"
+    information = {key: one for key, one in run.information.items() if one.zero == zero}
+    controls = {id_: one for id_, one in run.controls.items() if one.zero == zero or one.reader is None}
     names = dict.fromkeys(name for _, name in (*run.summaries, *run.scores, *run.information))
     names |= dict.fromkeys(failure.name for failure in run.failures if failure.name)
     manifest = to_builtins(run.manifest)
@@ -36,8 +41,8 @@ def run_records(run: Run, label: str | None = None) -> RunRecords:
         summaries=run.summaries,
         scores=run.scores,
         failures=run.failures,
-        information=run.information,
-        controls=run.controls,
+        information=information,
+        controls=controls,
         sampling=sampling_checks(run.manifest),
         judge=scoring_label(run.manifest.config["scores"]) if "scores" in run.manifest.config else "",
         manifest=manifest,

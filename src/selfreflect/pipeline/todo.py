@@ -125,9 +125,9 @@ def missing_scores(run: Run, settings: ScoresConfig) -> list[StageTask]:
 
 
 def _is_unread(record: Information | Controls | None, settings: ScoresConfig) -> bool:
-    """Whether bits are missing, may be measured in another try, or were measured by another reader than the
-    one asked for."""
-    if record is None or record.reader is None:
+    """Whether bits are missing, may be measured in another try, or were measured against another zero, or by
+    another reader than the one asked for."""
+    if record is None or record.reader is None or record.zero != "empty":
         return True
     if isinstance(record, Information) and record.kind in RETRIED:
         return True

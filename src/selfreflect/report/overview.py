@@ -213,7 +213,8 @@ def _information_notes(run: RunRecords, results: Sequence[StrategyResult]) -> li
     answers = answers_text(conditioning_count(run))
     readers = set(chain.from_iterable(result.readers for result in results))
     notes = [
-        f"tells: how far a summary helps the judge to predict fresh answers; 100% is what {answers} would"
+        "tells: how far a summary helps the judge to predict fresh answers; 0% is an empty summary, "
+        f"100% is what {answers} would"
     ]
     if any((result.recovered.mean or 0) > 1 for result in results):
         notes[0] += ", and above that a summary helps more than they do"
@@ -226,6 +227,12 @@ def _information_notes(run: RunRecords, results: Sequence[StrategyResult]) -> li
         notes.append(f"no share on {count} of {len(run.questions)} questions: {_UNDEFINED[reason]}")
         if reason == "known":
             notes[-1] += f"; use {OTHER_JUDGE if readers == {'blind'} else OTHER_READER}"
+    earlier = sum(one.zero != "empty" for one in run.information.values())
+    if earlier:
+        notes.append(
+            f"what {counted(earlier, 'summary')} tell was measured by an earlier version, whose "
+            "0% is the question alone, not an empty summary: run `selfreflect score` to measure it anew"
+        )
     unmeasured = len(run.scores.keys() - run.information.keys())
     if unmeasured:
         notes.append(

@@ -24,6 +24,7 @@ QUESTION_COLUMNS = (
     Column("recovered_low", INFORMATION.form),
     Column("recovered_high", INFORMATION.form),
     Column("reader"),
+    Column("zero"),
     Column("undefined"),
     Column("summary"),
     Column("summary_words", "d"),
@@ -52,14 +53,14 @@ def _outcome_cells(outcome: SummaryOutcome) -> tuple[Cell, ...]:
     if score:
         value = approximate(score.value, score.estimate is not None)
         score_cells = (value, score.stderr, score.token_tasks, estimated_from(score))
-    information_cells: tuple[Cell, ...] = (None,) * 7
+    information_cells: tuple[Cell, ...] = (None,) * 8
     if information:
         low, high = information.interval or (None, None)
         bits = (information.bits, information.bits_available, information.recovered, low, high)
         undefined = (
             f"{information.undefined}: {information.why}" if information.why else information.undefined
         )
-        information_cells = (*bits, information.reader, undefined)
+        information_cells = (*bits, information.reader, information.zero, undefined)
     summary_cells: tuple[Cell, ...] = (None, None)
     if summary:
         summary_cells = (summary.text, len(summary.text.split()))

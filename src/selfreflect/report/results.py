@@ -133,8 +133,9 @@ def score_settings(score: Score) -> str:
 
 
 def information_settings(information: Information) -> str:
-    """Describe the judge, and whether it sees the question."""
-    return f"{_judge(information)}, {information.reader} reader"
+    """Describe the judge, whether it sees the question, and the zero if it is that of earlier versions."""
+    zero = "" if information.zero == "empty" else ", 0% is the question alone"
+    return f"{_judge(information)}, {information.reader} reader{zero}"
 
 
 def _judge(record: Score | Information) -> str:
@@ -199,7 +200,7 @@ INFORMATION = Measure(
     higher_text="tells more than",
     quantity="what summaries tell, in points (100 are what the sampled answers tell)",
     defined="measured",
-    settings_text="measured with another judge or reader",
+    settings_text="measured with another judge, reader or zero",
     of_strategy=_shares,
     settings=lambda run, strategy: {
         id_: information_settings(one) for id_, one in run.strategy_information(strategy).items()

@@ -276,8 +276,8 @@ def share_sentence(
     judge = "the judge" if reader == "informed" else "a judge that does not see the question"
     if interval is not None and interval[1] < 0:
         return (
-            f"{subject} misleads: after reading it, {judge} expects fresh answers less than before "
-            f"({percent(share)} of what {sampled} would tell; {between})."
+            f"{subject} misleads: after reading it, {judge} expects fresh answers less than after an empty "
+            f"one ({percent(share)} of what {sampled} would tell; {between})."
         )
     share_text = percent(share)
     verb = "tells nothing:" if share_text.startswith("-") else "tells"

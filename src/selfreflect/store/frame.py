@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     "question_id question kind strategy summary score stderr token_tasks judge failure failure_message "
-    "bits bits_available recovered reader scoring"
+    "bits bits_available recovered reader zero scoring"
 ).split()
 
 Key = tuple[str, str]
@@ -43,9 +43,9 @@ def result_rows(
             if score := scores.get(key):
                 of_score = (score.value, score.stderr, score.token_tasks, score.judge)
                 reason = None
-            bits: tuple[Any, ...] = (None,) * 4
+            bits: tuple[Any, ...] = (None,) * 5
             if own := information.get(key):
-                bits = (own.bits, own.bits_available, own.recovered, own.reader)
+                bits = (own.bits, own.bits_available, own.recovered, own.reader, own.zero)
             row = (id_, question.text, question.kind, strategy, summary and summary.text, *of_score)
             yield *row, reason and reason.kind, reason and reason.message, *bits
 

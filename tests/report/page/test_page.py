@@ -291,6 +291,7 @@ def hostile_run(payload):
     information = Information(
         question_id=payload,
         summary=payload,
+        zero="empty",
         reader="informed",
         bits=None,
         bits_available=None,
@@ -593,6 +594,7 @@ def informed_view(*marks, undefined=None, conditioning=("Lyon",), **fields):
     information = Information(
         question_id="q",
         summary="basic",
+        zero="empty",
         reader="informed",
         bits=2.0,
         bits_available=4.0,

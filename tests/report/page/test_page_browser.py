@@ -457,6 +457,7 @@ def hostile(payloads):
         run.information[payload, payload] = Information(
             question_id=payload,
             summary=payload,
+            zero="empty",
             reader="informed",
             bits=None,
             bits_available=None,

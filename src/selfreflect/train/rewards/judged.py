@@ -199,8 +199,8 @@ class InformationReward(JudgeReward):
     """The share that a completion tells of what the conditioning answers would, times ``scale``, less the
     length penalty.
 
-    0 is as good as saying nothing, ``scale`` as good as all conditioning answers. Where the answers tell the
-    judge nothing that is clear, no completion of the question has a reward.
+    0 is as good as an empty summary, ``scale`` as good as all conditioning answers. Where the answers tell
+    the judge nothing that is clear, no completion of the question has a reward.
 
     Args:
         reader: whether the judge sees the question, see

@@ -21,6 +21,7 @@ from selfreflect.metric.engine.tree import Prompt, build_tree
 from selfreflect.metric.information import measure
 from selfreflect.metric.prompts import (
     JUDGE_TEMPERATURE,
+    SYSTEM,
     CannotScoreError,
     Context,
     QuestionPrompts,
@@ -302,15 +303,13 @@ def _p_yes(logs: Sequence[float]) -> float:
 def answering(question: str, summary: str | None) -> Conversation:
     """The turns after which the judge gives an answer, all in one request, or after a summary that it gave
     itself (in ``metric.information`` it is told)."""
-    system, request = information.answering(question, None, "informed")
+    system = Message(role="system", content=SYSTEM)
+    text = normalise_question(question)
+    request = Message(role="user", content=information.GIVE_ONE)
     if summary is None:
-        return (system, request)
-    return (
-        system,
-        Message(role="user", content=normalise_question(question)),
-        Message(role="assistant", content=summary),
-        Message(role="user", content=information.GIVE_ONE),
-    )
+        return (system, Message(role="user", content=f"{text}\n{request.content}"))
+    told = Message(role="assistant", content=summary)
+    return (system, Message(role="user", content=text), told, request)
 
 
 def _answer_queries(judge: Judge, item: Item, answers: Sequence[str], summary: str | None) -> list[Query]:

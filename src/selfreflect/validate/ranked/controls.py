@@ -47,9 +47,8 @@ ALL_PASTED = "control: all answers pasted"
 _SHARE = "z.0%"
 _VALUE_NOTES = (
     "words: of the text; value: mean over items",
-    "of all pasted: 100% is as good as all conditioning answers pasted as a summary, 0% as good as nothing "
-    "said, that is 0 bits of information, and by the other metrics the empty summary; sum over items; a dash "
-    "where the pasted answers are no better than nothing",
+    "of all pasted: 100% is as good as all conditioning answers pasted as a summary, 0% as good as an empty "
+    "summary; sum over items; a dash where the pasted answers are no better",
     f"pasted answers: means over {information.SUBSETS} subsets of the conditioning answers",
     "intervals: 95% bootstrap over items, BCa of values and percentile of shares",
 )
@@ -137,7 +136,7 @@ class AgainstControls:
                     shares.append(f"{name} {with_interval(share, _SHARE)}")
             if shares:
                 texts = ", ".join(shares)
-                draft.says.append(f"{metric.name}, from nothing said to all answers pasted: {texts}.")
+                draft.says.append(f"{metric.name}, from an empty summary to all answers pasted: {texts}.")
             wins = [self._win_row(metric, name, values_of) for name in self.summaries]
             draft.add(_WINS, *wins)
             draft.says += _silent_winners(metric, wins)
@@ -159,8 +158,7 @@ class AgainstControls:
         """One text's mean value, and its share of what all pasted answers reach."""
         words = self._words[name]
         mean = mean_interval(list(values_of[name].values()), len(words))
-        nothing = dict.fromkeys(words, 0.0) if metric.group == "information" else values_of[EMPTY]
-        share = _share(metric, values_of[name], values_of[ALL_PASTED], nothing)
+        share = _share(metric, values_of[name], values_of[ALL_PASTED], values_of[EMPTY])
         row = {
             "metric": metric.name,
             "summary": name,

@@ -12,6 +12,7 @@ import pytest
 from selfreflect.errors import DataError
 from selfreflect.train.inputs import INPUT, RECORD, changes, read_input, training_input
 from selfreflect.train.presets import PRESETS
+from selfreflect.train.rewards.base import Reward
 
 PRESET = PRESETS["cpu"]
 ROWS = [{"prompt": "a", "correct": True}]
@@ -43,3 +44,36 @@ def test_a_damaged_file_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / INPUT).write_text(text)
     with pytest.raises(DataError, match="to train anew"):
         read_input(tmp_path)
+
+
+class Named(Reward):
+    criterion = "named by exact"  # type: ignore[assignment]
+    worst = 0.0  # type: ignore[assignment]
+
+
+def test_what_rewards_is_part_of_a_training(tmp_path: Path) -> None:
+    facts = training_input(ROWS, PRESET, reward=Named())
+    assert facts["reward"] == "named by exact"
+    assert "reward" not in training_input(ROWS, PRESET)
+    assert "start" not in training_input(ROWS, PRESET, tmp_path)  # which is no adapter yet
+    assert re.fullmatch(r"1, [0-9a-f]{12}", str(facts["rows"]))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("name", "mine"),
+        ("judge", "larger"),
+        ("device", "cuda"),
+        ("micro_batch", 1),
+        ("save_steps", 1),
+        ("logging_steps", 9),
+    ],
+)
+def test_where_and_how_often_changes_no_adapter(name: str, value: object) -> None:
+    other = training_input(ROWS, replace(PRESET, **{name: value}))  # type: ignore[arg-type]
+    assert other == training_input(ROWS, PRESET)
+
+
+def test_only_what_both_know_is_compared() -> None:
+    assert changes({"a": 1, "b": 2}, {"b": 3, "c": 4}) == ["b (2 then, 3 now)"]

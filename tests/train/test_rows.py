@@ -9,11 +9,11 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from learnable_run import ANSWERS, write_learnable
+from learnable_run import ANSWERS, information, write_learnable
 
 from selfreflect.pipeline.records import run_prompts, run_records
 from selfreflect.prompts import load_prompts
-from selfreflect.records import Question, Summary
+from selfreflect.records import AnswerSet, Question, Summary
 from selfreflect.store.run import Run
 from selfreflect.train.candidates import candidates, margin
 from selfreflect.train.hedging import LEADS, hedged, phrase_for
@@ -223,3 +223,83 @@ def test_prompts_are_those_of_the_run(stored: Run) -> None:
     prompts = run_prompts(stored, "summaries")
     assert (prompts.basic["user"], prompts.answers["system"]) == ("{question} All?", "")
     assert prompts.multi_answer == load_prompts().multi_answer  # which the run is older than
+
+
+def test_what_was_chosen_among_is_noted(tmp_path: Path) -> None:
+    stored = Run.load(write_learnable(tmp_path / "run", TEXTS, questions={"q0": "Which?", "q1": "Where?"}))
+    lone = Summary(question_id="q2", name="greedy", text="New.")
+    with Run.open(tmp_path / "run", {}) as run:
+        run.append(Question(id="q2", text="And?"))
+        run.append(lone)
+        run.append(information("q2", "greedy", [1.0, 2.0]))
+    outcome = made(sft_rows, Run.load(tmp_path / "run"))
+    assert outcome.notes == ["a summary was chosen among 3.0 on average"]  # 4, 4 and 1
+    assert made(sft_rows, stored, strategies=("none",)).notes == []
+
+
+def test_a_pair_has_both_summaries_with_their_values(stored: Run) -> None:
+    outcome = made(dpo_rows, stored)
+    [row] = outcome.rows
+    assert (row["chosen_summary"], row["rejected_summary"]) == ("basic#1", "basic#2")
+    assert (row["chosen_value"], row["rejected_value"]) == (pytest.approx(0.72), pytest.approx(-0.04))
+    assert outcome.notes == ["words of the chosen over those of the rejected summary: 0.800 on average"]
+    wide = made(dpo_rows, stored, length_ratio=20.0)
+    assert [said(one, "chosen") for one in wide.rows] == [TEXTS["basic#3"][0]]
+
+
+def test_equal_summaries_make_no_pair(tmp_path: Path) -> None:
+    texts = {"greedy": ("Paris.", [1.0, 2.0, 3.0]), "basic": ("Lyon.", [3.0, 2.0, 1.0])}
+    stored = Run.load(write_learnable(tmp_path / "run", texts))
+    assert made(dpo_rows, stored, margin=1e-9).rows == []
+
+
+def test_the_answers_of_a_reward_name_their_model_and_are_not_blank(tmp_path: Path) -> None:
+    path = write_learnable(tmp_path / "run", TEXTS)
+    with Run.open(path, {}) as run:
+        for id_, masked, conditioning in (("a", " ", "Paris"), ("b", "Paris", "\n"), ("c", "Paris", "Rome")):
+            run.append(Question(id=id_, text=f"Which {id_}?"))
+            answers = AnswerSet(
+                question_id=id_,
+                masked_out=(masked, masked),
+                conditioning=(" ", conditioning),
+                model="m",
+                revision="r",
+            )
+            run.append(answers)
+    outcome = made(grpo_rows, Run.load(path))
+    assert [row["question_id"] for row in outcome.rows] == ["q0", "c"]
+    assert outcome.dropped == {"a half of the answers is blank": 2}
+    assert [(row["model"], row["revision"]) for row in outcome.rows] == [("tiny student", ""), ("m", "r")]
+
+
+def test_answers_that_cannot_be_hedged_are_counted(tmp_path: Path) -> None:
+    answers = ("Paris.", " ", "Probably Rome.", "one of many cities", "Paris <think>")
+    path = tmp_path / "run"
+    with Run.open(path, {}) as run:
+        run.append(Question(id="q", text="Which?"))
+        run.append(AnswerSet(question_id="q", masked_out=answers[:2], conditioning=answers[2:]))
+        run.append(Question(id="blank", text="Where?"))
+        run.append(AnswerSet(question_id="blank", masked_out=(" ",), conditioning=("\n",)))
+    outcome = made(hedge_rows, Run.load(path), max_words=3)
+    assert [said(row) for row in outcome.rows] == ["Probably not, but possible: Paris."]
+    assert outcome.rows[0]["share"] == pytest.approx(0.2)
+    assert outcome.dropped_texts == {
+        "blank": 3,
+        "says itself how likely it is": 1,
+        "longer than 3 words": 1,
+        "holds a marker of a chat format": 1,
+    }
+    assert outcome.dropped == {"no answer could be used": 1}
+
+
+def test_hedged_answers_are_one_class_by_the_rule_that_is_named(tmp_path: Path) -> None:
+    with Run.open(tmp_path / "run", {}) as run:
+        run.append(Question(id="q", text="How many?"))
+        halves = {"masked_out": ("12", "about 12"), "conditioning": ("12 of them", "7")}
+        run.append(AnswerSet(question_id="q", **halves))
+    stored = Run.load(tmp_path / "run")
+    assert [row["share"] for row in made(hedge_rows, stored).rows] == [0.25] * 4
+    assert [row["share"] for row in made(hedge_rows, stored, classes="numeric").rows] == [0.75] * 3 + [0.25]
+    asked = made(hedge_rows, stored, instruction="Be brief.").rows[0]["prompt"][-1]["content"]
+    assert asked.endswith("How many?\n\nBe brief.")
+    assert "say first, in words, how likely" in made(hedge_rows, stored).rows[0]["prompt"][-1]["content"]

@@ -12,7 +12,7 @@ from selfreflect.errors import excerpt
 from selfreflect.uncertainty.asking.parsing import parse_probability
 from selfreflect.uncertainty.question import NoValue
 
-_LABEL = re.compile(r"(?<![\w-])(answer|self-reflection|confidence)[*_]{0,2}\s*:", re.IGNORECASE)
+_LABEL = re.compile(r"(?<![\w-])[*_]{0,2}(answer|self-reflection|confidence)[*_]{0,2}\s*:", re.IGNORECASE)
 _PLAIN = re.compile(r"\d+(?:\.\d+)?")
 _EMPHASIS = " \t\r\n*_"
 

@@ -171,3 +171,71 @@ def test_settings_that_make_no_sense_are_refused(make: Any, message: str) -> Non
     with pytest.raises(ConfigError, match=message):
         make()
     assert LogReward(failed=-100).failed == -100
+
+
+def test_the_least_of_each_reward_is_that_of_a_certain_mistake() -> None:
+    certain = "Answer: Rome\nConfidence: 100%"
+    for reward in (BrierReward(), RLCRReward(), LogReward(scale=2.0)):
+        [least] = called(reward, [certain])
+        assert least == pytest.approx(reward.worst)
+        assert called(reward, [""]) == [reward.worst]
+    [least] = called(ConsistencyReward(), ["Answer: Berlin\nConfidence: 100%"])
+    assert least == ConsistencyReward().worst == 0
+
+
+def test_a_scale_of_plain_numbers_is_that_which_is_named() -> None:
+    texts = ["Answer: Paris\nConfidence: 8", "Answer: Paris\nConfidence: 11"]
+    assert called(BrierReward(out_of=10), texts) == pytest.approx([0.92, -1])
+    assert called(BrierReward(), texts) == pytest.approx([1 - 2 * 0.92**2, 1 - 2 * 0.89**2])
+
+
+def test_gold_answers_may_stand_in_another_column() -> None:
+    assert called(BrierReward(gold="right"), [RIGHT], gold=None, right=["Paris"]) == [pytest.approx(0.92)]
+    assert BrierReward("squad_f1:0.8").criterion == "brier_reward by squad_f1:0.8"
+    with pytest.raises(ConfigError, match="not by 'human'"):
+        BrierReward("human")
+
+
+def test_consistency_counts_what_says_the_same() -> None:
+    texts = ["Answer: 12\nConfidence: 50%", "Answer: 12 men\nConfidence: 50%", "Answer: 7\nConfidence: 0%"]
+    samples = [["12", "about 12", "9", "8"]] * 3
+    numeric = ConsistencyReward(classes="numeric")
+    assert called(numeric, texts, answers=samples) == pytest.approx([1, 1, 1])
+    assert called(ConsistencyReward(), texts, answers=samples) == pytest.approx([0.75, 0.5, 1])
+    assert called(ConsistencyReward(answers="own"), texts[:1], own=[["12"]]) == pytest.approx([0.5])
+    assert called(ConsistencyReward(), texts[:2], answers=[[], None]) == [None, None]
+
+
+def test_a_completion_without_an_answer_fails_and_one_without_samples_has_no_reward() -> None:
+    texts = ["Confidence: 80%", "Confidence: 80%"]
+    assert called(ConsistencyReward(), texts, answers=[["a"], []]) == [0.0, None]
+
+
+@pytest.mark.parametrize("against", ["gold", "answers"])
+def test_several_answers_need_something_to_compare_with(against: Any) -> None:
+    reward = MultiAnswerBrier(against)
+    metrics: dict[str, float] = {}
+    texts = [GUESSES, "no guess", GUESSES]
+    nothing = {against: [[], None, ["Paris"]]}
+    values = called(reward, texts, **nothing, log_metric=metrics.__setitem__)
+    assert values[:2] == [None, None]
+    assert values[2] is not None
+    assert metrics["multi_answer_brier/undefined"] == pytest.approx(2 / 3)
+
+
+def test_why_a_list_failed_is_told_and_its_length_has_a_limit() -> None:
+    noted: dict[str, list[str]] = {}
+    texts = ["a | 1%\nb | 1%", "a | 1%\nb | 1%\nc | 1%", "a | 1%\nA. | 1%", "a", ""]
+    reward = MultiAnswerBrier(most=2)
+    values = called(reward, texts, log_extra=noted.__setitem__)
+    assert values[1:] == [-2.0] * 4
+    assert noted == {"multi_answer_brier/failure": ["", "too_many", "repeated", "unparsed", "blank"]}
+    assert called(MultiAnswerBrier(most=1), ["Paris | 100%"]) == [1.0]
+
+
+def test_covering_more_than_everything_is_worth_no_more() -> None:
+    """Both answers are right, and both are stated to be."""
+    reward = MultiAnswerBrier(column="right", correctness="substring")
+    right = [["Paris", "Lyon"]]
+    assert called(reward, ["Paris | 100%\nLyon | 100%"], right=right) == [pytest.approx(1.0)]
+    assert called(reward, ["In Paris | 50%\nRome | 50%"], right=right) == [pytest.approx(1 - 0.25 - 0.25)]

@@ -1,0 +1,112 @@
+"""Which summaries of a question can be learned from, and by how much one is better."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from learnable_run import information
+from msgspec.structs import replace
+
+from selfreflect.records import Question, Record, Score, Summary, WordBits
+from selfreflect.report.run_records import RunRecords, records_in_memory
+from selfreflect.train.candidates import Candidate, best, candidates, is_named, margin
+
+
+def run_of(*records: Record) -> RunRecords:
+    return records_in_memory("run", [Question(id="q", text="Which?"), *records])
+
+
+def summary(name: str, text: str, **fields: Any) -> Summary:
+    return Summary(question_id="q", name=name, text=text, **fields)
+
+
+def score(name: str, value: float, means: Sequence[float | None]) -> Score:
+    facts = {"stderr": None, "token_tasks": 1, "judge": "tiny", "answer_means": tuple(means)}
+    return Score(question_id="q", summary=name, value=value, **facts)
+
+
+def candidate(name: str, *by_answer: float | None, words: int = 3, value: float = 0.5) -> Candidate:
+    return Candidate(name, name, words, value, by_answer)
+
+
+def test_a_candidate_has_the_share_that_it_tells_of_each_answer() -> None:
+    told = information("q", "basic", [2.0, 6.0], available=8.0)
+    two_words = (WordBits("a", 1.0, 4.0), WordBits("b", 3.0, 4.0))
+    told = replace(told, answers=(two_words, (), told.answers[1]))
+    [one] = candidates(run_of(summary("basic", " Paris, or Lyon. "), told), "q", "recovered")
+    assert (one.name, one.text, one.words) == ("basic", "Paris, or Lyon.", 3)
+    assert one.value == one.merit == 0.5
+    assert one.by_answer == (0.5, None, 0.75)  # nothing was measured of the second answer
+
+
+def test_a_score_is_better_if_lower_and_so_is_its_part_of_each_answer() -> None:
+    run = run_of(summary("basic", "Paris"), score("basic", 0.25, [0.3, None, 0.2]))
+    [one] = candidates(run, "q", "selfreflect")
+    assert (one.value, one.merit, one.by_answer) == (0.25, -0.25, (-0.3, None, -0.2))
+
+
+def test_why_summaries_are_left_out_is_counted() -> None:
+    unclear = replace(information("q", "d", [0.0]), recovered=None, undefined="unclear")
+    nothing = replace(information("q", "e", [0.0]), bits_available=None)
+    run = run_of(
+        *(summary("a", " \n"), summary("b", "one two three four"), summary("c", "Paris", truncated=True)),
+        *(summary("d", "Rome"), unclear, summary("e", "Nice"), nothing, summary("f", "Lyon")),
+        *(summary("g", "Bonn"), information("q", "g", [1.0]), summary("h", " Bonn ")),
+    )
+    drops: Counter[str] = Counter()
+    kept = candidates(run, "q", "recovered", max_words=3, drops=drops)
+    assert [one.name for one in kept] == ["e", "g"]
+    assert kept[0].by_answer == ()
+    assert drops == {
+        "blank": 1,
+        "longer than 3 words": 1,
+        "cut off at the limit of tokens": 1,
+        "what it tells is undefined (unclear)": 1,
+        "not measured": 1,
+        "equal to another of the question": 1,
+    }
+    assert [one.name for one in candidates(run, "q", "recovered", max_words=4)] == ["e", "g"]
+    assert candidates(run, "another", "recovered") == []
+    assert candidates(run, "q", "selfreflect") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "names", "expected"),
+    [
+        ("basic", None, True),
+        ("basic", ["basic"], True),
+        ("basic#2", ["basic"], True),
+        ("basic#2", ["basic#2"], True),
+        ("basic", ["basic#2"], False),
+        ("basics", ["basic"], False),
+        ("greedy", [], False),
+    ],
+)
+def test_a_strategy_names_its_draws(name: str, names: list[str] | None, expected: bool) -> None:
+    assert is_named(name, names) is expected
+
+
+def test_a_margin_is_the_mean_difference_with_its_standard_error() -> None:
+    """Differences 1, 2 and 6: mean 3, variance (4 + 1 + 9) / 2 = 7."""
+    better, worse = candidate("a", 2.0, 2.0, None, 9.0), candidate("b", 1.0, 0.0, 5.0, 3.0)
+    assert margin(better, worse) == (3.0, pytest.approx(math.sqrt(7 / 3)))
+    assert margin(worse, better) == (-3.0, pytest.approx(math.sqrt(7 / 3)))
+
+
+@pytest.mark.parametrize("other", [(), (1.0,), (1.0, None), (None, 2.0)])
+def test_one_shared_answer_has_no_margin(other: tuple[float | None, ...]) -> None:
+    assert margin(candidate("a", 3.0, 4.0), candidate("b", *other)) is None
+    assert margin(candidate("b", *other), candidate("a", 3.0, 4.0)) is None
+
+
+def test_the_best_of_equals_is_the_shorter_one_then_the_first() -> None:
+    long, short, twin = candidate("long", words=9), candidate("short"), candidate("twin")
+    assert best([long, short, twin]).name == "short"
+    assert best([short, candidate("wins", words=99, value=0.6)]).name == "wins"
+    low = Candidate("low", "x", 3, 0.1, (), higher_is_better=False)
+    high = Candidate("high", "x", 3, 0.2, (), higher_is_better=False)
+    assert best([high, low]).name == "low"

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import replace
 
 from selfreflect.cli import settings as o
 from selfreflect.cli.console import emit, refuse_run_directory, say, write_folder
 from selfreflect.cli.settings import Overrides, argument, option, takes
 from selfreflect.errors import ConfigError, DataError, excerpt
-from selfreflect.flags import DRAWS, POSITIVE, ZERO_OR_MORE, Flag, Range, flags_of
+from selfreflect.flags import flags_of
 from selfreflect.pipeline.records import records_by_judge, run_prompts, scorings_by
 from selfreflect.report.run_records import RunRecords
 from selfreflect.store.run import Run
@@ -24,70 +22,6 @@ from selfreflect.train.candidates import TrainingMeasure, is_named
 from selfreflect.train.folder import Origin, training_files
 from selfreflect.train.rows import BUILDERS, HEDGE_INSTRUCTION, Kind, RowOptions, TrainingRows
 from selfreflect.train.splits import parse_percentages
-
-RATIO = Range("1 or more", lambda value: value >= 1)
-
-
-class DatasetOptions(Struct, frozen=True, kw_only=True):
-    """Which texts become rows."""
-
-    measure: Annotated[
-        TrainingMeasure,
-        Flag(
-            "--measure recovered|selfreflect",
-            "What makes a summary better: the share that it recovers, or its SelfReflect score (sft, dpo).",
-            default="recovered if measured",
-        ),
-    ] = "recovered"
-    strategies: Annotated[
-        tuple[str, ...] | None,
-        Flag(
-            "--strategies A,B",
-            "Take summaries by these; NAME includes its draws NAME#1, NAME#2, … (sft, dpo).",
-            default="all",
-        ),
-    ] = None
-    max_words: Annotated[
-        int | None, Flag("--max-words N", "Leave out longer texts (sft, dpo, hedge).", range=POSITIVE)
-    ] = None
-    select: Annotated[
-        Literal["best", "random", "longest"],
-        Flag(
-            "--select best|random|longest",
-            "Which summary of a question to learn; all but the best are controls (sft).",
-        ),
-    ] = "best"
-    margin: Annotated[
-        float,
-        Flag(
-            "--margin K",
-            "Take pairs whose difference is at least K of its standard errors over held-out answers (dpo).",
-            range=ZERO_OR_MORE,
-        ),
-    ] = 1.0
-    length_ratio: Annotated[
-        float,
-        Flag(
-            "--length-ratio R",
-            "Take pairs of which one has at most R times the words of the other (dpo).",
-            range=RATIO,
-        ),
-    ] = 1.25
-    pairs: Annotated[int, Flag("--pairs N", "The most pairs of one question (dpo).", range=DRAWS)] = 1
-    classes: Annotated[
-        str,
-        Flag("--classes RULE", "What makes two answers the same, as in `selfreflect uncertainty` (hedge)."),
-    ] = "exact"
-    instruction: Annotated[
-        str | None,
-        Flag(
-            "--instruction TEXT",
-            "What the student reads after the question.",
-            default="the prompt of basic, which then measures the trained model; hedge has its own",
-        ),
-    ] = None
-    seed: Annotated[int, Flag("--seed N", "Seed of --select random.")] = 0
-
 
 _TAKEN: Mapping[str, frozenset[Kind]] = {
     "measure": frozenset({"sft", "dpo"}),
@@ -109,7 +43,7 @@ def dataset_command(
     kind: Kind = argument("KIND", "What the rows are for.", ...),
     run: Path = argument("RUN", "Run directory.", ...),
     output: Path = option("--output DIR", "Folder for the data set.", ...),
-    options: DatasetOptions,
+    options: RowOptions,
     overrides: Overrides,
     judge: str | None = option("--judge NAME", "Whose measures count, if several judges scored the run."),
     split: str = option("--split A,B,C", "Percentages of train, dev and test.", "70,10,20"),
@@ -144,19 +78,18 @@ def dataset_command(
 
 
 def _row_options(
-    kind: Kind, options: DatasetOptions, own: Mapping[str, Any], scorings: list[RunRecords]
+    kind: Kind, options: RowOptions, own: Mapping[str, Any], scorings: list[RunRecords]
 ) -> RowOptions:
     """Check the options, of which the user set the ``own`` ones, and choose the measure if they do not."""
     for name in own:
         if kind not in _TAKEN.get(name, {kind}):
             kinds = " and ".join(sorted(_TAKEN[name]))
-            raise ConfigError(f"{flags_of(DatasetOptions)[name].name} belongs to {kinds}, not to {kind}")
+            raise ConfigError(f"{flags_of(RowOptions)[name].name} belongs to {kinds}, not to {kind}")
     if options.instruction is not None and not options.instruction.strip():
         raise ConfigError("--instruction is blank")
-    rows = RowOptions(**asdict(options))
     if "measure" in own or any(run.information for run in scorings):
-        return rows
-    return replace(rows, measure="selfreflect")
+        return options
+    return replace(options, measure="selfreflect")
 
 
 def _scoring(kind: Kind, scorings: list[RunRecords], measure: TrainingMeasure) -> RunRecords:

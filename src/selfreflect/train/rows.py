@@ -12,8 +12,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
+from msgspec import Struct
+
+from selfreflect.flags import DRAWS, POSITIVE, ZERO_OR_MORE, Flag, Range
 from selfreflect.models.base import seed_for
 from selfreflect.prompts import Prompts
 from selfreflect.records import AnswerSet, Question
@@ -38,26 +41,65 @@ CHAT_MARKER = re.compile(
 """A marker of a common chat format, such as ``<|im_end|>``."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RowOptions:
-    """What rows are made with."""
+class RowOptions(Struct, frozen=True, kw_only=True):
+    """Which texts become rows, and how: also the options of `selfreflect dataset`."""
 
-    measure: TrainingMeasure = "recovered"
-    strategies: tuple[str, ...] | None = None
-    """Take summaries by these only."""
-    max_words: int | None = None
-    select: Literal["best", "random", "longest"] = "best"
-    """Which summary of a question is taken; all but the best are controls."""
-    margin: float = 1.0
-    """Of a pair, in standard errors of its difference."""
-    length_ratio: float = 1.25
-    """The most that one text of a pair may be longer, in words."""
-    pairs: int = 1
-    """The most pairs of one question."""
-    classes: str = "exact"
-    """Which answers are the same."""
-    instruction: str | None = None
-    seed: int = 0
+    measure: Annotated[
+        TrainingMeasure,
+        Flag(
+            "--measure recovered|selfreflect",
+            "What makes a summary better: the share that it recovers, or its SelfReflect score (sft, dpo).",
+            default="recovered if measured",
+        ),
+    ] = "recovered"
+    strategies: Annotated[
+        tuple[str, ...] | None,
+        Flag(
+            "--strategies A,B",
+            "Take summaries by these; NAME includes its draws NAME#1, NAME#2, … (sft, dpo).",
+            default="all",
+        ),
+    ] = None
+    max_words: Annotated[
+        int | None, Flag("--max-words N", "Leave out longer texts (sft, dpo, hedge).", range=POSITIVE)
+    ] = None
+    select: Annotated[
+        Literal["best", "random", "longest"],
+        Flag(
+            "--select best|random|longest",
+            "Which summary of a question to learn; all but the best are controls (sft).",
+        ),
+    ] = "best"
+    margin: Annotated[
+        float,
+        Flag(
+            "--margin K",
+            "Take pairs whose difference is at least K of its standard errors over held-out answers (dpo).",
+            range=ZERO_OR_MORE,
+        ),
+    ] = 1.0
+    length_ratio: Annotated[
+        float,
+        Flag(
+            "--length-ratio R",
+            "Take pairs of which one has at most R times the words of the other (dpo).",
+            range=Range("1 or more", lambda value: value >= 1),
+        ),
+    ] = 1.25
+    pairs: Annotated[int, Flag("--pairs N", "The most pairs of one question (dpo).", range=DRAWS)] = 1
+    classes: Annotated[
+        str,
+        Flag("--classes RULE", "What makes two answers the same, as in `selfreflect uncertainty` (hedge)."),
+    ] = "exact"
+    instruction: Annotated[
+        str | None,
+        Flag(
+            "--instruction TEXT",
+            "What the student reads after the question.",
+            default="the prompt of basic, which then measures the trained model; hedge has its own",
+        ),
+    ] = None
+    seed: Annotated[int, Flag("--seed N", "Seed of --select random.")] = 0
 
 
 @dataclass

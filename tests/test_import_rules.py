@@ -55,7 +55,7 @@ TORCH = {
     *(f"models.local.{name}" for name in "loading machine generator pretrained pace".split()),
     *(f"models.local.{name}" for name in "decode library prompts step products layers plain".split()),
     "models.vllm.judge",
-    *(f"bench.{name}" for name in "schedules flops machine measure decoding random_model".split()),
+    *(f"bench.{name}" for name in "schedules flops machine measure random_model".split()),
 }
 OPTIONAL = (
     "pandas",

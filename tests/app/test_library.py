@@ -14,9 +14,11 @@ from app_server import Client, serving
 from finished_run import write_run
 
 from selfreflect.app import library
-from selfreflect.app.library import FILES, Library
+from selfreflect.app.library import Library
 from selfreflect.errors import StoreError
 from selfreflect.records import AnswerSet, Question
+from selfreflect.store.layout import FILES
+from selfreflect.store.manifest import MANIFEST
 from selfreflect.store.run import Run
 
 FORMULA = '=HYPERLINK("http://evil.example","x")'
@@ -138,7 +140,7 @@ def test_only_ids_of_the_listing_open_a_run(tmp_path: Path, root: Path, client: 
         assert "SECRET" not in answer.text or path == "/api/runs/"  # which is the listing
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", [MANIFEST, *FILES])
 def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(root: Path, client: Client, name: str) -> None:
     write_run(root / "fine")
     os.mkfifo(root / name)
@@ -166,7 +168,7 @@ def test_a_huge_manifest_is_not_read(root: Path, client: Client) -> None:
     assert client.get(f"/api/runs/{entries['huge']['id']}").status_code == 422
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", [MANIFEST, *FILES])
 def test_bytes_that_are_no_text_are_damage_that_is_explained(root: Path, client: Client, name: str) -> None:
     write_run(root / "fine")
     file = write_run(root / "broken", count=2, failed="no", informed=True) / name

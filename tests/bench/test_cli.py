@@ -13,7 +13,7 @@ import torch
 from command import Outcome, run, written
 from msgspec.structs import replace
 
-from selfreflect.bench import decoding, flops, measure, work
+from selfreflect.bench import flops, measure, work
 from selfreflect.models.judge import Judge
 from selfreflect.sources.items import Item
 
@@ -60,9 +60,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(flops, "SECONDS", 0.002)
-    monkeypatch.setattr(decoding, "REPETITIONS", 1)
-    for module in (decoding, measure):
-        monkeypatch.setattr(module, "TOKENS", 3)
+    monkeypatch.setattr(measure, "DECODING_REPETITIONS", 1)
+    monkeypatch.setattr(measure, "TOKENS", 3)
     values = {"answers": (1, 2), "words": (2,), "summaries": (1,), "context": (3, 1500)}
     for axis, points in values.items():
         monkeypatch.setitem(work.AXES, axis, work.AXES[axis]._replace(values=points))

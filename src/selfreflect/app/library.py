@@ -22,6 +22,7 @@ from selfreflect.pipeline.records import run_records
 from selfreflect.pipeline.settings import scoring_label
 from selfreflect.report.run_records import RunRecords
 from selfreflect.store.journal import store_errors
+from selfreflect.store.layout import FILES, SCORED_FILES
 from selfreflect.store.manifest import MANIFEST
 from selfreflect.store.run import Run
 from selfreflect.web.paths import without_paths
@@ -45,21 +46,6 @@ _HELD_RUNS = 2
 TITLE = 300
 """Characters of the first question that a listing shows."""
 
-FILES = (
-    MANIFEST,
-    "questions.jsonl",
-    "answers.jsonl",
-    "summaries.jsonl",
-    "scores.jsonl",
-    "information.jsonl",
-    "controls.jsonl",
-    "failures.jsonl",
-)
-
-
-SCORED = ("scores.jsonl", "information.jsonl", "controls.jsonl", "failures.jsonl")
-"""Files of each further scoring."""
-
 _MAX_SCORINGS = 50
 
 
@@ -76,7 +62,7 @@ class RunDirectory:
     """Its path below the root."""
     path: Path
     files: dict[str, os.stat_result]
-    """Those of ``FILES`` that exist, and those of further scorings, by their paths below."""
+    """The manifest and record files that exist, with those of further scorings, by their paths below."""
 
     @property
     def changed(self) -> float:
@@ -197,7 +183,7 @@ class Library:
 
 def _files(path: Path) -> dict[str, os.stat_result]:
     """The files of a run that exist and are accessible, without following links."""
-    names = list(FILES)
+    names = [MANIFEST, *FILES]
     judges = path / "judges"
     if judges.is_symlink():
         names.append("judges")
@@ -205,7 +191,7 @@ def _files(path: Path) -> dict[str, os.stat_result]:
         with suppress(OSError):
             for folder in sorted(entry.name for entry in os.scandir(judges))[:_MAX_SCORINGS]:
                 names.append(f"judges/{folder}")
-                names += [f"judges/{folder}/{name}" for name in (MANIFEST, *SCORED)]
+                names += [f"judges/{folder}/{name}" for name in (MANIFEST, *SCORED_FILES)]
     files = {}
     for name in names:
         with suppress(OSError):

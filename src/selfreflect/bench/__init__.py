@@ -1,5 +1,4 @@
-"""Times this project's engine against the published schedule, one request per target token.
+"""Times this project's engine against the published schedule.
 
-Entry: ``measure.Bench`` times items, ``result.Result`` collects what it measures, ``result.to_json`` and
-``tables`` present it.
+Entry: ``measure.Bench`` times items, and ``result`` collects and presents what it measures.
 """

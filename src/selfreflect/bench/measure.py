@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 import timeit
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
 import torch
 
-from selfreflect.bench.decoding import SAMPLES, TOKENS, time_decoding
 from selfreflect.bench.flops import count_flops, peak_seconds, read_shape, synchronise
 from selfreflect.bench.machine import allocated, available, describe_machine, peak, reset_peak
 from selfreflect.bench.result import SCHEDULES, Figures, Result
@@ -22,8 +21,10 @@ from selfreflect.metric.engine.logits import Reference
 from selfreflect.metric.information import control_texts, measure
 from selfreflect.metric.prompts import CannotScoreError
 from selfreflect.metric.scorer import SelfReflect
-from selfreflect.models.base import Message
+from selfreflect.models.base import Message, Sampling
 from selfreflect.models.judge import Judge
+from selfreflect.models.local.decode import Draw, decode
+from selfreflect.models.local.loading import CausalLM
 from selfreflect.records import Failure
 from selfreflect.sources.items import Item
 
@@ -32,6 +33,16 @@ BATCH_SIZES = (1, 4, 16, 64, 256, 1024)
 REPETITIONS = 3
 """How often the engine is timed from trees to distances. The fastest repetition counts, as it does for the
 machine's peak."""
+
+SAMPLES = (20, 50)
+"""Completions of one prompt that are drawn together."""
+
+TOKENS = 24
+"""Tokens of each completion. None ends earlier."""
+
+DECODING_REPETITIONS = 2
+"""How often this package and transformers draw them, in turn, since the speed of a shared machine drifts. The
+fastest counts."""
 
 ROWS = 512
 """Rows of the matrices whose speed is the peak, for engines that do not say how many tokens they compute
@@ -269,3 +280,55 @@ def counted_tokens(judge: Judge) -> Iterator[list[int]]:
         yield counts
     finally:
         hook.remove()
+
+
+def time_decoding(lm: CausalLM, prompt: tuple[int, ...], samples: int) -> Figures:
+    """Tokens per second of all samples together, from the prompt to the last token, and their ratio."""
+    device = next(lm.model.parameters()).device
+    own, library = both_ways(lm, prompt, samples)
+
+    def seconds(run: Callable[[], None]) -> float:
+        synchronise(device)
+        start = time.perf_counter()
+        run()
+        synchronise(device)
+        return time.perf_counter() - start
+
+    times = [(seconds(own), seconds(library)) for _ in range(DECODING_REPETITIONS)]
+    fastest = min(first for first, _ in times), min(second for _, second in times)
+    return {
+        "samples": samples,
+        "prompt_tokens": len(prompt),
+        "tokens_per_second": samples * TOKENS / fastest[0],
+        "tokens_per_second_transformers": samples * TOKENS / fastest[1],
+        "ratio": fastest[1] / fastest[0],
+    }
+
+
+def both_ways(
+    lm: CausalLM, prompt: tuple[int, ...], samples: int
+) -> tuple[Callable[[], None], Callable[[], None]]:
+    """Two functions that draw the same number of samples: this package's, and transformers'."""
+    ids = torch.tensor([prompt], device=next(lm.model.parameters()).device)
+
+    def own() -> None:
+        sampling = Sampling(max_new_tokens=TOKENS)
+        draws = [Draw(prompt=prompt, sampling=sampling, seed=seed, limit=TOKENS) for seed in range(samples)]
+        for _ in decode(lm.model, draws, frozenset(), 0):
+            pass
+
+    def library() -> None:
+        lm.model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=True,
+            temperature=1.0,
+            top_p=1.0,
+            top_k=0,
+            min_new_tokens=TOKENS,
+            max_new_tokens=TOKENS,
+            num_return_sequences=samples,
+            pad_token_id=0,
+        )
+
+    return own, library

@@ -14,7 +14,7 @@ from selfreflect.report.question_table import joined, question_table
 from selfreflect.report.results import INFORMATION, SELFREFLECT, Measure, no_interval, strategy_results
 from selfreflect.report.run_records import RunRecords
 from selfreflect.report.sentences import headline
-from selfreflect.stats import CONFIDENCE
+from selfreflect.stats import CONFIDENCE, Estimate
 from selfreflect.table import Table, to_csv, to_markdown
 from selfreflect.text import markdown_text
 
@@ -51,18 +51,16 @@ def csv(records: Sequence[RunRecords]) -> str:
 def result_lines(records: RunRecords) -> Iterator[dict[str, Any]]:
     """The results of each strategy of a run."""
     for result in strategy_results(records):
-        estimate = result.score
         line: dict[str, Any] = {
             "run": records.label,
             "strategy": result.strategy,
-            "score": estimate.mean,
-            "low": estimate.low,
-            "high": estimate.high,
+            "score": result.score.mean,
+            **_ends(result.score),
             "confidence": CONFIDENCE,
-            "n": estimate.n,
-            "questions": estimate.total,
-            "coverage": estimate.coverage,
-            "no_interval": no_interval(estimate),
+            "n": result.score.n,
+            "questions": result.score.total,
+            "coverage": result.score.coverage,
+            "no_interval": no_interval(result.score),
             "median_words": result.median_words,
             "failures": result.failures,
             "judge": records.judge,
@@ -72,8 +70,7 @@ def result_lines(records: RunRecords) -> Iterator[dict[str, Any]]:
                 "bits": result.bits,
                 "bits_available": result.bits_available,
                 "recovered": result.recovered.mean,
-                "recovered_low": result.recovered.low,
-                "recovered_high": result.recovered.high,
+                **_ends(result.recovered, "recovered_"),
                 "recovered_no_interval": no_interval(result.recovered),
                 "reader": ", ".join(result.readers) or None,
                 "undefined": dict(result.undefined),
@@ -83,23 +80,22 @@ def result_lines(records: RunRecords) -> Iterator[dict[str, Any]]:
         yield line
 
 
+def _ends(estimate: Estimate, prefix: str = "") -> dict[str, float | None]:
+    return {f"{prefix}low": estimate.low, f"{prefix}high": estimate.high}
+
+
 def breakdown_lines(run: RunRecords, name: str) -> list[dict[str, Any]]:
     """The rows of :func:`breakdown` as JSON."""
     lines = []
     for value, part in by_value(run, name).items():
         for result in strategy_results(part):
             line: dict[str, Any] = {"run": run.label, "by": name, "value": value, "strategy": result.strategy}
-            score, recovered = result.score, result.estimate(INFORMATION)
-            line |= {"score": score.mean, "low": score.low, "high": score.high, "n": score.n}
-            line["no_interval"] = no_interval(score)
+            line |= {"score": result.score.mean, **_ends(result.score), "n": result.score.n}
+            line["no_interval"] = no_interval(result.score)
             if run.information:
-                line |= {
-                    "recovered": recovered.mean,
-                    "recovered_low": recovered.low,
-                    "recovered_high": recovered.high,
-                }
-                line["recovered_n"] = recovered.n
-                line["recovered_no_interval"] = no_interval(recovered)
+                recovered = result.recovered
+                line |= {"recovered": recovered.mean, **_ends(recovered, "recovered_")}
+                line |= {"recovered_n": recovered.n, "recovered_no_interval": no_interval(recovered)}
             lines.append({**line, "questions": len(part.questions)})
     return lines
 
@@ -123,8 +119,7 @@ def _difference(base: Contender, other: Contender, measure: Measure) -> dict[str
     paired = result.paired
     return {
         "difference": paired.difference.mean,
-        "low": paired.difference.low,
-        "high": paired.difference.high,
+        **_ends(paired.difference),
         "no_interval": no_interval(paired.difference),
         "n": paired.difference.n,
         "questions": paired.difference.total,

@@ -24,7 +24,7 @@ from selfreflect.records import (
 from selfreflect.report.question_table import QUESTION_HEADINGS, question_table
 from selfreflect.report.run_records import RunRecords
 from selfreflect.report.sentences import information_sentence
-from selfreflect.report.words import MarkKind, mark
+from selfreflect.report.words import MarkKind, mark, telling_answers
 from selfreflect.text import counted, one_line, printable
 
 if TYPE_CHECKING:
@@ -245,14 +245,9 @@ def _marked_words(information: Information | None) -> str:
     """The held-out answer of which the summary told, missed or got wrong the most, its words in colour."""
     if information is None or information.recovered is None:
         return ""
-    at_stake = []
-    for words in information.answers:
-        at_stake.append(sum(one.bits for one in map(mark, words) if one.kind != "plain"))
-    most = max(at_stake, default=0)
-    if most <= 0:
-        return ""
     spans = []
-    for word in information.answers[at_stake.index(most)][:_SHOWN_WORDS]:
+    places = telling_answers([information], 1)
+    for word in information.answers[places[0]][:_SHOWN_WORDS] if places else ():
         look = mark(word)
         text = _html(word.text)
         if look.kind != "plain":
@@ -260,7 +255,7 @@ def _marked_words(information: Information | None) -> str:
             title = f"{look.kind}: {look.bits:.1f} bits"
             text = f'<span style="{style}" title="{title}">{text}</span>'
         spans.append(text)
-    return f"<br>{' '.join(spans)}"
+    return f"<br>{' '.join(spans)}" if spans else ""
 
 
 def _html(text: str) -> str:

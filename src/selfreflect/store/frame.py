@@ -2,56 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from selfreflect.errors import MissingExtraError
-from selfreflect.records import STAGES, Failure, Information, Question, Score, Summary, metadata_headings
+from selfreflect.records import STAGES, Failure, Question, metadata_headings
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from selfreflect.store.run import Run
 
 COLUMNS = (
     "question_id question kind strategy summary score stderr token_tasks judge failure failure_message "
     "bits bits_available recovered reader zero scoring"
 ).split()
 
-Key = tuple[str, str]
-"""(question id, strategy)"""
 
-
-def result_rows(
-    questions: Mapping[str, Question],
-    summaries: Mapping[Key, Summary],
-    scores: Mapping[Key, Score],
-    information: Mapping[Key, Information],
-    failures: Sequence[Failure],
-) -> Iterator[tuple[Any, ...]]:
-    """Yield the first of :data:`COLUMNS` of each question and strategy of one scoring. The failure of a whole
-    question is repeated for each of its strategies."""
-    reasons: dict[Key, Failure] = {}
-    for failure in sorted(failures, key=lambda failure: STAGES.index(failure.stage)):
-        name = failure.name if failure.stage in ("summaries", "scores") else ""
-        reasons.setdefault((failure.question_id, name), failure)
-    strategies = dict.fromkeys(name for _, name in (*summaries, *scores, *information, *reasons) if name)
-    for id_, question in questions.items():
-        for strategy in strategies:
-            key = (id_, strategy)
-            summary = summaries.get(key)
-            reason = reasons.get((id_, "")) or reasons.get(key)
-            of_score: tuple[Any, ...] = (None,) * 4
-            if score := scores.get(key):
-                of_score = (score.value, score.stderr, score.token_tasks, score.judge)
-                reason = None
-            bits: tuple[Any, ...] = (None,) * 5
-            if own := information.get(key):
-                bits = (own.bits, own.bits_available, own.recovered, own.reader, own.zero)
-            row = (id_, question.text, question.kind, strategy, summary and summary.text, *of_score)
-            yield *row, reason and reason.kind, reason and reason.message, *bits
-
-
-def data_frame(rows: Sequence[tuple[Any, ...]], questions: Mapping[str, Question]) -> pd.DataFrame:
-    """Make a data frame of rows with all :data:`COLUMNS`, followed by what came with their questions.
+def data_frame(run: Run) -> pd.DataFrame:
+    """Make a row for each scoring, question and strategy of a run: :data:`COLUMNS`, then what came with the
+    questions.
 
     Raises:
         MissingExtraError: pandas is not installed.
@@ -60,11 +30,39 @@ def data_frame(rows: Sequence[tuple[Any, ...]], questions: Mapping[str, Question
         import pandas as pd
     except ImportError:
         raise MissingExtraError("A data frame of the scores", "pandas") from None
-    headings = metadata_headings(questions.values(), COLUMNS)
-    whole = []
-    for row in rows:
-        metadata = questions[row[0]].metadata
-        whole.append((*row, *map(metadata.get, headings)))
-    frame = pd.DataFrame(whole, columns=[*COLUMNS, *headings.values()], dtype=object)
+    headings = metadata_headings(run.questions.values(), COLUMNS)
+    rows = []
+    selected = run.scoring
+    for scoring in run.scorings:
+        run.select_scoring(scoring)
+        for question, cells in _result_rows(run):
+            rows.append((*cells, scoring, *map(question.metadata.get, headings)))
+    run.select_scoring(selected)
+    frame = pd.DataFrame(rows, columns=[*COLUMNS, *headings.values()], dtype=object)
     numbers = ("score", "stderr", "bits", "bits_available", "recovered")
     return frame.astype({**dict.fromkeys(numbers, "Float64"), "token_tasks": "Int64"})
+
+
+def _result_rows(run: Run) -> Iterator[tuple[Question, tuple[Any, ...]]]:
+    """Yield all but the last of :data:`COLUMNS` for each question and strategy of the selected scoring. The
+    failure of a whole question is repeated for each of its strategies."""
+    reasons: dict[tuple[str, str], Failure] = {}
+    for failure in sorted(run.failures, key=lambda failure: STAGES.index(failure.stage)):
+        name = failure.name if failure.stage in ("summaries", "scores") else ""
+        reasons.setdefault((failure.question_id, name), failure)
+    keys = (*run.summaries, *run.scores, *run.information, *reasons)
+    strategies = dict.fromkeys(name for _, name in keys if name)
+    for id_, question in run.questions.items():
+        for strategy in strategies:
+            key = (id_, strategy)
+            summary = run.summaries.get(key)
+            reason = reasons.get((id_, "")) or reasons.get(key)
+            of_score: tuple[Any, ...] = (None,) * 4
+            if score := run.scores.get(key):
+                of_score = (score.value, score.stderr, score.token_tasks, score.judge)
+                reason = None
+            bits: tuple[Any, ...] = (None,) * 5
+            if own := run.information.get(key):
+                bits = (own.bits, own.bits_available, own.recovered, own.reader, own.zero)
+            cells = (id_, question.text, question.kind, strategy, summary and summary.text, *of_score)
+            yield question, (*cells, reason and reason.kind, reason and reason.message, *bits)

@@ -46,11 +46,17 @@ _LAYOUT: dict[type[Record], tuple[str, Callable[[Any], Any]]] = {
 }
 """File and key of each kind of record."""
 
+FILES = tuple(name for name, _ in _LAYOUT.values())
+"""The record files of a run directory."""
+
 _REPLACEABLE = (Failure, Information, Controls)
 """A later one of these replaces an earlier one with the same key."""
 
 SCORED = (Score, Information, Controls)
 """Kinds of which each scoring has its own."""
+
+SCORED_FILES = tuple(_LAYOUT[kind][0] for kind in (*SCORED, Failure))
+"""The record files of each further scoring."""
 
 LONG_FIELDS: dict[type[Record], frozenset[str]] = {
     AnswerSet: frozenset({"masked_out", "conditioning", "logprobs"}),
@@ -150,10 +156,9 @@ def unfinished_files(path: Path) -> list[Path]:
 
 def record_files(path: Path) -> list[Path]:
     """The record files in a run directory, and all files of its further scorings."""
-    names = [name for name, _ in _LAYOUT.values()]
-    files = [path / name for name in names] + PartialAnswers(path).files
+    files = [path / name for name in FILES] + PartialAnswers(path).files
     for folder in scoring_folders(path):
-        files += [folder / name for name in (MANIFEST, *names)]
+        files += [folder / name for name in (MANIFEST, *FILES)]
     return [file for file in files if file.exists()]
 
 

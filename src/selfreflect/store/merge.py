@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -237,29 +238,23 @@ def _write_manifest(
 ) -> int | None:
     """Complete the manifest of the whole, or of its selected scoring; return the number of questions in the
     whole set, if known."""
-    models: dict[str, Any] = {}
-    prompts: dict[str, Any] = {}
-    prompt_texts: dict[str, Any] = {}
-    finished: dict[str, Any] = {}
-    source: dict[str, Any] = {}
+    models = _joined(manifest.models for manifest in manifests)
+    source = _joined(manifest.sources.get("questions", {}) for manifest in manifests)
+    finished: dict[str, str] = {}
     versions: dict[str, set[str]] = {}
     checks: dict[str, dict[str, Any]] = {}
-    strategies: dict[str, None] = {}
-    requests: dict[str, dict[str, Any]] = {}
     times: Counter[str] = Counter()
     for manifest in manifests:
-        models = {**manifest.models, **models}
-        prompts |= manifest.prompts
-        prompt_texts |= manifest.prompt_texts
         for stage, time in manifest.finished.items():
             finished[stage] = max(time, finished.get(stage, ""))
-        source |= manifest.sources.get("questions", {})
         times.update(manifest.wall_time)
         checks |= _more_suspect(manifest.checks, checks)
-        strategies |= dict.fromkeys(manifest.plan.get("strategies", ()))
-        requests = {**manifest.asked, **requests}
         for name, version in manifest.packages.items():
             versions.setdefault(name, set()).add(str(version))
+    strategies = dict.fromkeys(
+        chain.from_iterable(manifest.plan.get("strategies", ()) for manifest in manifests)
+    )
+    requests = _joined(manifest.asked for manifest in manifests)
     if source:
         # A later `run` adds the questions that are still missing, as after an interruption.
         limit = source["total"] if source["limit"] is None else source["limit"]
@@ -273,18 +268,24 @@ def _write_manifest(
     run.update_manifest(
         models=models,
         packages={name: ", ".join(sorted(numbers)) for name, numbers in versions.items()},
-        prompts=prompts,
-        prompt_texts=prompt_texts,
+        prompts=_joined(manifest.prompts for manifest in manifests),
+        prompt_texts=_joined(manifest.prompt_texts for manifest in manifests),
         finished=finished,
         sources={"questions": source} if source else {},
         wall_time=times,
         checks=checks,
         plan={"strategies": [*strategies]} if strategies else {},
-        asked={
-            stage: one for stage, one in requests.items() if stage not in settings and stage != "questions"
-        },
+        asked=_without(requests, [*settings, "questions"]),
     )
     return source.get("count")
+
+
+def _joined(sections: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The entries of all; of the same name, that of the first section."""
+    entries: dict[str, Any] = {}
+    for section in sections:
+        entries = {**section, **entries}
+    return entries
 
 
 def _more_suspect(

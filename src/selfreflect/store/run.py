@@ -359,16 +359,9 @@ class Run:
         Raises:
             MissingExtraError: pandas is not installed.
         """
-        from selfreflect.store.frame import data_frame, result_rows
+        from selfreflect.store.frame import data_frame
 
-        selected = self.scoring
-        rows = []
-        for name in self.scorings:
-            self.select_scoring(name)
-            results = (self.summaries, self.scores, self.information, self.failures)
-            rows += [(*row, name) for row in result_rows(self.questions, *results)]
-        self.select_scoring(selected)
-        return data_frame(rows, self.questions)
+        return data_frame(self)
 
     def _folder(self, scoring: str) -> Path:
         return self.path / scoring_folder(scoring)

@@ -99,7 +99,8 @@ class Curve:
 
 @dataclass(frozen=True)
 class Plot:
-    """Curves on common axes. ``name`` is the file's. Every text may be untrusted.
+    """Curves on common axes. ``name`` is the file's; ``points`` draws dots without a line. Every text may be
+    untrusted.
 
     With ``against`` each curve is a single number, labelled with its name, and a line marks that value, such
     as chance.
@@ -191,7 +192,7 @@ def plot_figure(name: str, plot: Plot) -> str:
     with drawing(name, "paper", height) as figure:
         axes = figure.subplots()
         for index, curve in enumerate(plot.curves):
-            _draw_curve(axes, curve, index)
+            _draw_curve(axes, curve, index, plot.points)
         axes.set_title(short_name(plot.title, limit=_TITLE_LENGTH))
         axes.set_xlabel(short_name(plot.x_label, limit=_TITLE_LENGTH))
         axes.set_ylabel(fill(short_name(plot.y_label, limit=3 * _Y_LABEL_LENGTH), _Y_LABEL_LENGTH))
@@ -202,21 +203,26 @@ def plot_figure(name: str, plot: Plot) -> str:
         return svg(figure, "paper")
 
 
-def _draw_curve(axes: Axes, curve: Curve, index: int) -> None:
+def _draw_curve(axes: Axes, curve: Curve, index: int, points: bool) -> None:
     colour = _COLOURS[index % len(_COLOURS)]
+    line = _DASHES[index // len(_COLOURS) % len(_DASHES)]
     axes.plot(
         curve.x,
         curve.y,
-        linestyle=_DASHES[index // len(_COLOURS) % len(_DASHES)],
+        linestyle="none" if points else line,
         linewidth=1.2,
         marker=MARKERS[index % len(MARKERS)],
-        markersize=1.2 * DOT,
+        markersize=DOT if points else 1.2 * DOT,
         markeredgewidth=0,
         color=colour,
         label=short_name(curve.label),
     )
-    if curve.low:
+    if not curve.low:
+        return
+    if points:
         axes.vlines(curve.x, curve.low, curve.high, color=colour, linewidth=0.8)
+    else:
+        axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.15, linewidth=0)
 
 
 def svg(figure: Figure, style: Style) -> str:

@@ -257,7 +257,6 @@ def test_only_the_experiment_joins_settings_and_disk() -> None:
 @pytest.mark.parametrize(
     "module",
     [
-        "progress",
         "models",
         "tasks",
         "stages",

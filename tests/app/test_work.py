@@ -13,7 +13,7 @@ from scripted import Scripted
 from selfreflect.app.jobs import Job, StopRequested
 from selfreflect.app.work import BATCH, FIRST_BATCH, JobProgress, Streaming
 from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling
-from selfreflect.pipeline.progress import WorkDone
+from selfreflect.pipeline.models import WorkDone
 
 if TYPE_CHECKING:
     from selfreflect.metric.scorer import SelfReflect

@@ -1,13 +1,17 @@
-"""Progress is shown also where nobody sits at a terminal."""
+"""Progress is shown also where nobody sits at a terminal. What a stage says of itself holds at any moment:
+counts, speed and an estimate of the time left."""
 
 from __future__ import annotations
 
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from selfreflect.cli import console
-from selfreflect.cli.console import Watcher
+from selfreflect.cli.console import StageProgress, Watcher, duration
+from selfreflect.pipeline.models import WorkDone
 
 
 def test_a_log_file_gets_lines_while_nothing_happens(
@@ -30,3 +34,143 @@ def test_a_log_file_gets_lines_while_nothing_happens(
     lines = (shown + capsys.readouterr().err).splitlines()
     assert lines[:2] == ["answers: 3 to do", "answers: the connection failed; trying again"]
     assert lines[-1].startswith("answers: 2 of 3, 2 failed, in ")
+
+
+class Clock:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr(console, "monotonic", lambda: self.now)
+
+
+@pytest.mark.parametrize("questions", [1, 8, 64])
+def test_the_time_left_of_steady_work_is_right_from_the_first_question_on(
+    monkeypatch: pytest.MonkeyPatch, questions: int
+) -> None:
+    """Batches of 8 questions, 10 sequences each of a second, after a minute in which the model was loaded."""
+    clock = Clock(monkeypatch)
+    stage = StageProgress(questions)
+    clock.now = 60.0
+    for number in range(questions):
+        if number % 8 == 0:
+            begun = min(8, questions - number)
+            stage.add(WorkDone(units=begun))
+            stage.add(WorkDone(asked=10 * begun))
+        for sequence in range(10):
+            clock.now += 1
+            stage.add(WorkDone(tokens=20, ended=1))
+            if sequence == 8:
+                assert stage.seconds_left() == pytest.approx(10 * (questions - number) - 9)
+        stage.advance()
+    assert stage.seconds_left() == 0
+    assert stage.details() == [f"{200 * questions:,} tokens", "20 tokens/s"]
+
+
+def test_no_time_is_told_from_the_few_sequences_that_end_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    stage = StageProgress(2)
+    stage.add(WorkDone(units=2))
+    stage.add(WorkDone(asked=100))
+    clock.now = 1.0
+    stage.add(WorkDone(tokens=64, ended=1))
+    assert stage.seconds_left() is None
+    assert stage.details() == ["64 tokens", "64 tokens/s"]
+
+
+def test_of_few_long_sequences_it_is_told_how_long_they_take_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    stage = StageProgress(4)
+    stage.add(WorkDone(units=4))
+    stage.add(WorkDone(asked=4, planned=4 * 1000))
+    for _ in range(100):
+        clock.now += 0.4
+        stage.add(WorkDone(tokens=4))
+    assert stage.seconds_left() is None
+    assert stage.most_seconds_left() == pytest.approx((4000 - 400) / 10, rel=0.1)
+    assert stage.details()[-1].startswith("up to 6 min")
+    stage.add(WorkDone(ended=3, planned=-3 * 900))
+    stage.advance(3)
+    assert stage.most_seconds_left() == pytest.approx(90, rel=0.1)
+
+
+def test_one_question_is_scored_token_by_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    stage = StageProgress(1)
+    clock.now = 5.0
+    stage.add(WorkDone(units=1))
+    stage.add(WorkDone(planned=4000))
+    clock.now = 65.0
+    stage.add(WorkDone(tokens=1000))
+    assert stage.fraction == pytest.approx(0.25)
+    assert stage.seconds_left() == pytest.approx(180)
+    stage.add(WorkDone(planned=-2000))
+    assert stage.details()[-1] == "about 1 min left"
+    stage.add(WorkDone(tokens=1000))
+    assert stage.seconds_left() is None, "what is left is not reading"
+
+
+def test_a_last_sequence_that_takes_long_is_not_always_about_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    stage = StageProgress(1)
+    stage.add(WorkDone(units=1, asked=20))
+    clock.now = 20.0
+    stage.add(WorkDone(tokens=400, ended=20))
+    stage.add(WorkDone(asked=1))
+    assert stage.seconds_left() == pytest.approx(1)
+    clock.now = 60.0
+    assert stage.seconds_left() == pytest.approx(40)
+
+
+def test_stages_without_sequences_go_by_their_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    stage = StageProgress(4)
+    assert stage.seconds_left() is None
+    clock.now = 6.0
+    stage.advance(1, failures=1)
+    assert stage.seconds_left() == pytest.approx(6.0)
+    assert stage.counts == "1 of 4, 1 failed"
+
+
+@given(
+    st.integers(0, 5),
+    st.lists(
+        st.builds(
+            WorkDone,
+            st.integers(0, 3),
+            st.integers(-4, 9),
+            st.integers(0, 9),
+            st.integers(0, 99),
+            st.integers(-99, 99),
+        ),
+        max_size=9,
+    ),
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=9),
+)
+def test_whatever_is_reported_the_share_and_the_time_are_possible(
+    total: int, works: list[WorkDone], counts: list[tuple[int, int]]
+) -> None:
+    stage = StageProgress(total)
+    for work in works:
+        stage.add(work)
+    for done, failed in counts:
+        stage.advance(done, failed)
+    assert 0 <= stage.fraction <= 1
+    left = stage.seconds_left()
+    assert left is None or left >= 0
+    stage.details()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.2, "0 s"),
+        (59, "59 s"),
+        (59.7, "1 min"),
+        (84, "1 min 20 s"),
+        (594, "9 min 50 s"),
+        (596, "10 min"),
+        (3580, "1 h 0 min"),
+        (12000, "3 h 20 min"),
+    ],
+)
+def test_a_duration(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

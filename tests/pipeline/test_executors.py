@@ -12,8 +12,7 @@ from command import run
 from selfreflect.config import ExecutionOptions, load_config
 from selfreflect.errors import ConfigError
 from selfreflect.pipeline.executors import Executors, LocalExecutor
-from selfreflect.pipeline.models import ConfiguredModels
-from selfreflect.pipeline.progress import Quiet
+from selfreflect.pipeline.models import ConfiguredModels, Quiet
 from selfreflect.pipeline.stages import StageSpec
 from selfreflect.prompts import load_prompts
 from selfreflect.strategies.builtin import greedy

@@ -22,8 +22,7 @@ from selfreflect.errors import BackendError, StoreError
 from selfreflect.logprobs import AnswerTokens
 from selfreflect.models.local import loading
 from selfreflect.pipeline.experiment import Experiment, open_experiment
-from selfreflect.pipeline.models import ConfiguredModels
-from selfreflect.pipeline.progress import Progress, Quiet
+from selfreflect.pipeline.models import ConfiguredModels, Progress, Quiet
 from selfreflect.pipeline.records import run_records
 from selfreflect.pipeline.stages import Outcome
 from selfreflect.prompts import load_prompts

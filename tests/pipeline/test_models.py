@@ -10,8 +10,7 @@ from pooling import pooling
 
 from selfreflect.config import ExecutionOptions, load_config
 from selfreflect.errors import JudgeError
-from selfreflect.pipeline.models import ConfiguredModels
-from selfreflect.pipeline.progress import Quiet
+from selfreflect.pipeline.models import ConfiguredModels, Quiet
 
 
 def test_a_judge_behind_a_server_has_the_timeout_that_was_asked_for(tiny_judge: Any) -> None:

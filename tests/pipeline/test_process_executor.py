@@ -22,8 +22,8 @@ from fault_server import FaultServer, silent
 from selfreflect.config import Config, ExecutionOptions, load_config
 from selfreflect.errors import BackendError
 from selfreflect.pipeline.experiment import Experiment, open_experiment
+from selfreflect.pipeline.models import Quiet
 from selfreflect.pipeline.process_executor import ProcessExecutor, environment_of
-from selfreflect.pipeline.progress import Quiet
 from selfreflect.pipeline.stages import StageSpec
 from selfreflect.pipeline.tasks import StageTask
 from selfreflect.prompts import load_prompts

@@ -12,8 +12,7 @@ from command import run, written
 from selfreflect.config import Config, ExecutionOptions, Placement, load_config
 from selfreflect.errors import ConfigError
 from selfreflect.pipeline.executors import Executors
-from selfreflect.pipeline.models import ConfiguredModels
-from selfreflect.pipeline.progress import Quiet
+from selfreflect.pipeline.models import ConfiguredModels, Quiet
 from selfreflect.pipeline.ray_executor import place_actors
 from selfreflect.pipeline.stages import StageSpec
 from selfreflect.prompts import load_prompts

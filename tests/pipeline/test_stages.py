@@ -16,7 +16,7 @@ from scripted import Scripted
 from selfreflect.config import ExecutionOptions, load_config
 from selfreflect.errors import BackendError, MissingExtraError
 from selfreflect.models.judge import Judge
-from selfreflect.pipeline.progress import Quiet, WorkDone
+from selfreflect.pipeline.models import Quiet, WorkDone
 from selfreflect.pipeline.stages import Outcome, StageSpec, StageWorker, split_into_batches, stage_fn
 from selfreflect.pipeline.tasks import StageTask
 from selfreflect.prompts import load_prompts

@@ -29,9 +29,8 @@ from selfreflect.errors import SelfReflectError
 from selfreflect.models.base import ModelSpec, load_object
 from selfreflect.pipeline.costs import LONG_SECONDS, MANY_COMPLETIONS, payments, sum_up
 from selfreflect.pipeline.dry_run import DryRun
-from selfreflect.pipeline.models import ConfiguredModels, ModelProvider, stage_model
+from selfreflect.pipeline.models import ConfiguredModels, ModelProvider, Quiet, stage_model
 from selfreflect.pipeline.preflight import check_sampling, server_stages
-from selfreflect.pipeline.progress import Quiet
 from selfreflect.pipeline.tasks import ModelStage
 from selfreflect.prompts import load_prompts
 from selfreflect.records import Question, SamplingCheck, question_id

@@ -25,9 +25,8 @@ from selfreflect.grouping import normal_form
 from selfreflect.models.base import Refusal, Reply, Request
 from selfreflect.models.judge import Judge
 from selfreflect.pipeline.experiment import Experiment, open_experiment
-from selfreflect.pipeline.models import ConfiguredModels, ModelProvider, StageGenerator
+from selfreflect.pipeline.models import ConfiguredModels, ModelProvider, StageGenerator, WorkDone
 from selfreflect.pipeline.preflight import check_models
-from selfreflect.pipeline.progress import WorkDone
 from selfreflect.pipeline.settings import settings_of
 from selfreflect.pipeline.tasks import ModelStage
 from selfreflect.records import STAGES, Stage
@@ -188,7 +187,7 @@ def _item(body: ScoreBody) -> Item:
 
 
 class JobProgress:
-    """The :class:`~selfreflect.pipeline.progress.Progress` of a job."""
+    """The :class:`~selfreflect.pipeline.models.Progress` of a job."""
 
     run: Run
     """The job's run directory, set before any stage begins."""

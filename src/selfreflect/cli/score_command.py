@@ -15,8 +15,7 @@ from selfreflect.cli.console import ReadingProgress, Watcher, emit, exit_with, s
 from selfreflect.cli.settings import JUDGING, Overrides, option, takes
 from selfreflect.config import Config
 from selfreflect.errors import ConfigError
-from selfreflect.pipeline.models import ConfiguredModels, load_measures
-from selfreflect.pipeline.progress import watched_judge
+from selfreflect.pipeline.models import ConfiguredModels, load_measures, watched_judge
 from selfreflect.records import Controls, Failure, Information, Score
 from selfreflect.report.run_records import RunRecords, records_in_memory
 from selfreflect.sources.columns import answer_separator, assigned_columns

@@ -16,8 +16,7 @@ from selfreflect.cli.settings import Overrides, option, takes
 from selfreflect.config import Config, ServeConfig, sampling_of
 from selfreflect.errors import ConfigError
 from selfreflect.models.base import ModelSpec, Sampling, load_generator, load_judge
-from selfreflect.pipeline.models import load_measures, stage_model
-from selfreflect.pipeline.progress import Quiet
+from selfreflect.pipeline.models import Quiet, load_measures, stage_model
 from selfreflect.prompts import load_prompts
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from selfreflect.errors import BackendError, ConfigError, excerpt
 from selfreflect.models.base import kind_of
 from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.pipeline.experiment import Experiment, open_experiment
-from selfreflect.pipeline.progress import Quiet
+from selfreflect.pipeline.models import Quiet
 from selfreflect.pipeline.questions import NO_QUESTIONS
 from selfreflect.pipeline.records import run_records
 from selfreflect.pipeline.settings import settings_of

@@ -44,8 +44,7 @@ from selfreflect.pipeline.counting import (
     strip,
     typical_length,
 )
-from selfreflect.pipeline.models import ConfiguredModels, stage_model
-from selfreflect.pipeline.progress import Progress, Quiet, typical_judge_tokens
+from selfreflect.pipeline.models import ConfiguredModels, Progress, Quiet, stage_model, typical_judge_tokens
 from selfreflect.pipeline.questions import new_questions
 from selfreflect.pipeline.rough_time import reading_seconds, writing_seconds
 from selfreflect.pipeline.settings import check_model, check_settings, select_scoring, stage_settings

@@ -11,8 +11,7 @@ from typing import Protocol
 
 from selfreflect.config import ExecutionOptions
 from selfreflect.errors import ConfigError, excerpt
-from selfreflect.pipeline.models import ModelProvider, load_stage_model
-from selfreflect.pipeline.progress import Progress
+from selfreflect.pipeline.models import ModelProvider, Progress, load_stage_model
 from selfreflect.pipeline.stages import Outcome, StageSpec, stage_fn
 from selfreflect.pipeline.tasks import StageTask
 from selfreflect.text import without_credentials

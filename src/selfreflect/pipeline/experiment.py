@@ -20,9 +20,8 @@ from msgspec.structs import replace
 from selfreflect.config import Config, ExecutionOptions
 from selfreflect.errors import BackendError, JudgeError, SelfReflectError, StoreError
 from selfreflect.pipeline.executors import Executors
-from selfreflect.pipeline.models import ConfiguredModels, ModelProvider
+from selfreflect.pipeline.models import ConfiguredModels, ModelProvider, Progress, Quiet
 from selfreflect.pipeline.preflight import check_models, check_sampling, count_identical, server_stages
-from selfreflect.pipeline.progress import Progress, Quiet
 from selfreflect.pipeline.questions import new_questions
 from selfreflect.pipeline.settings import (
     PROMPTED,

@@ -1,17 +1,104 @@
-"""Where the stages get their models from, and the metric its judge."""
+"""Where the stages get their models from, and the metric its judge; what these tell of their work, and to
+whom."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from selfreflect.config import ExecutionOptions
-from selfreflect.models.base import Generator, ModelSpec, load_generator, load_judge
-from selfreflect.pipeline.progress import Progress
+from selfreflect.models.base import (
+    Generator,
+    ModelSpec,
+    Refusal,
+    Reply,
+    Request,
+    Sample,
+    StreamingGenerator,
+    as_drawn,
+    load_generator,
+    load_judge,
+)
 
 if TYPE_CHECKING:
     from selfreflect.config import Config
     from selfreflect.metric.measures import Measures
     from selfreflect.models.judge import Judge
+    from selfreflect.records import AnswerSet
+
+
+_CONTEXTS = 3
+"""Contexts that the judge reads besides the summaries: the answers themselves, and the controls."""
+
+_MASKED = 0.6
+"""Masked words per token of an answer: stopwords are not masked."""
+
+_TASK_TOKENS = 30
+"""Of what the judge reads after an answer, to be told its task."""
+
+
+@dataclass(frozen=True)
+class WorkDone:
+    """What a stage has begun and done since the last report."""
+
+    units: int = 0
+    """Questions or summaries that were begun."""
+    asked: int = 0
+    """Sequences that a model was asked for."""
+    ended: int = 0
+    """Sequences that have ended."""
+    tokens: int = 0
+    planned: int = 0
+    """Tokens of what was begun: of sequences at most, of what a judge reads about."""
+
+    def __add__(self, other: WorkDone) -> WorkDone:
+        return WorkDone(
+            self.units + other.units,
+            self.asked + other.asked,
+            self.ended + other.ended,
+            self.tokens + other.tokens,
+            self.planned + other.planned,
+        )
+
+
+class Counter(Protocol):
+    def advance(self, count: int = 1, failures: int = 0) -> None:
+        """Count what is finished, and what has failed and is not."""
+
+
+class Progress(Protocol):
+    """Watches an experiment."""
+
+    def note(self, line: str) -> None: ...
+
+    def warn(self, line: str) -> None:
+        """Say what must not be overlooked."""
+
+    def stage(self, name: str, total: int) -> AbstractContextManager[Counter]: ...
+
+    def add(self, work: WorkDone) -> None:
+        """Called often: for a local model with every token."""
+
+
+class Quiet:
+    """A :class:`Progress` that says nothing."""
+
+    def note(self, line: str) -> None:
+        pass
+
+    def warn(self, line: str) -> None:
+        pass
+
+    def stage(self, name: str, total: int) -> AbstractContextManager[Counter]:
+        return nullcontext(self)
+
+    def add(self, work: WorkDone) -> None:
+        pass
+
+    def advance(self, count: int = 1, failures: int = 0) -> None:
+        pass
 
 
 class StageGenerator(Generator, Protocol):
@@ -104,3 +191,110 @@ def load_measures(judge: Judge, config: Config, options: ExecutionOptions, progr
         controls=scores.controls,
         reader=reader,
     )
+
+
+class WatchedGenerator(StreamingGenerator):
+    """Passes requests on, and reports the sequences that are asked for and those that have ended.
+
+    A local generator (one with ``on_step``) reports each token; of others the tokens come with the reply.
+    """
+
+    def __init__(self, generator: Any, progress: Progress) -> None:
+        self.name = generator.name
+        self.revision = generator.revision
+        self._generator = generator
+        self._progress = progress
+        self._counts_steps = hasattr(generator, "on_step")
+        if self._counts_steps:
+            generator.on_step = self._count_step
+
+    def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
+        """Like :meth:`stream`, with the completions that replies still wait for."""
+        to_come = [len(request.missing) for request in requests]
+        tokens = [sum(sample.completion.tokens for sample in request.earlier) for request in requests]
+        limits = [request.sampling.max_new_tokens for request in requests]
+        most = sum(count * limit for count, limit in zip(to_come, limits, strict=True))
+        self._progress.add(WorkDone(asked=sum(to_come), planned=most))
+        for index, event in as_drawn(self._generator, requests):
+            if isinstance(event, Refusal):
+                unneeded = to_come[index] * limits[index]
+                self._progress.add(WorkDone(asked=-to_come[index], planned=-unneeded))
+            else:
+                if isinstance(event, Sample):
+                    ended, new_tokens = 1, event.completion.tokens
+                else:
+                    ended, new_tokens = to_come[index], event.tokens - tokens[index]
+                to_come[index] -= ended
+                tokens[index] += new_tokens
+                unneeded = max(0, ended * limits[index] - new_tokens)
+                self._progress.add(WorkDone(planned=-unneeded))
+                if not self._counts_steps:
+                    self._progress.add(WorkDone(ended=ended, tokens=new_tokens))
+            yield index, event
+
+    def _count_step(self, tokens: int, ended: int) -> None:
+        self._progress.add(WorkDone(ended=ended, tokens=tokens))
+
+
+class JudgeReading:
+    """Reports the tokens that a judge reads of one question, and how many they will be."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._tokens = 0
+        self._planned = 0
+
+    def count(self, module: Any, inputs: tuple[Any, ...]) -> None:
+        """A hook before a forward pass of the embeddings."""
+        tokens = inputs[0].numel()
+        self._tokens += tokens
+        self._progress.add(WorkDone(tokens=tokens))
+
+    def plan(self, tokens: int) -> None:
+        """Take so many tokens for what is left of the question."""
+        planned = self._tokens + tokens
+        self._progress.add(WorkDone(planned=planned - self._planned))
+        self._planned = planned
+
+
+@contextmanager
+def watched_judge(
+    measures: Measures, progress: Progress, answers: AnswerSet, summaries: int
+) -> Iterator[None]:
+    """Report that a question with so many summaries is begun, and the tokens that a judge of this process
+    reads of it: about the typical number until the metric knows better."""
+    progress.add(WorkDone(units=max(1, summaries)))
+    judge = measures.metric.judge
+    if judge.last_states is not None:  # its model runs elsewhere
+        yield
+        return
+    reading = JudgeReading(progress)
+    lengths = [len(answer.encode("utf-8", "surrogatepass")) / 4 for answer in answers.masked_out]
+    wanted = {"scores": measures.scores, "information": measures.information}
+    reading.plan(round(typical_judge_tokens(lengths, summaries, **wanted)))
+    measures.metric.on_begin = reading.plan
+    handle = judge.lm.model.get_input_embeddings().register_forward_pre_hook(reading.count)
+    try:
+        yield
+    finally:
+        handle.remove()
+        reading.plan(0)
+
+
+def typical_judge_tokens(
+    answers: Iterable[float], summaries: int, *, scores: bool, information: bool
+) -> float:
+    """What a judge reads of one question, about: for information each answer after each context, for scores
+    what follows each masked word, too.
+
+    Args:
+        answers: the tokens of each answer whose words are masked.
+    """
+    contexts = summaries + _CONTEXTS
+    total = 0.0
+    for tokens in answers:
+        if information:
+            total += contexts * tokens
+        if scores:
+            total += contexts * _MASKED * tokens * (tokens / 2 + _TASK_TOKENS)
+    return total

@@ -24,8 +24,7 @@ from selfreflect.models.base import (
     seed_for,
 )
 from selfreflect.models.openai.endpoint import endpoint
-from selfreflect.pipeline.models import ModelProvider, stage_model
-from selfreflect.pipeline.progress import Progress
+from selfreflect.pipeline.models import ModelProvider, Progress, stage_model
 from selfreflect.pipeline.tasks import ModelStage
 from selfreflect.records import AnswerSet, SamplingCheck
 

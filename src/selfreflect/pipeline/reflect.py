@@ -18,8 +18,7 @@ from selfreflect.metric.information import with_information
 from selfreflect.metric.inputs import checked_text
 from selfreflect.models.base import Generator
 from selfreflect.models.function import FunctionGenerator, TextFunction
-from selfreflect.pipeline.models import ConfiguredModels
-from selfreflect.pipeline.progress import Quiet
+from selfreflect.pipeline.models import ConfiguredModels, Quiet
 from selfreflect.pipeline.reflect_cases import Case, is_frame, make_cases
 from selfreflect.pipeline.stages import StageFn, StageSpec, stage_fn, strategy_names
 from selfreflect.pipeline.tasks import ModelStage, StageTask

@@ -18,8 +18,16 @@ from selfreflect.answers import draw_answers
 from selfreflect.config import ExecutionOptions
 from selfreflect.errors import SelfReflectError, rebuild_error
 from selfreflect.models.base import Generator, Kind, kind_of
-from selfreflect.pipeline.models import ConfiguredModels, load_measures, load_stage_model
-from selfreflect.pipeline.progress import Progress, Quiet, WatchedGenerator, WorkDone, watched_judge
+from selfreflect.pipeline.models import (
+    ConfiguredModels,
+    Progress,
+    Quiet,
+    WatchedGenerator,
+    WorkDone,
+    load_measures,
+    load_stage_model,
+    watched_judge,
+)
 from selfreflect.pipeline.tasks import ModelStage, Result, StageTask, total_size
 from selfreflect.prompts import Prompts
 from selfreflect.records import Controls

@@ -26,8 +26,7 @@ from selfreflect.models.openai.client import RetryPolicy
 from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.models.vllm.judge import load_lm_head, precision
 from selfreflect.models.vllm.server import PoolingServer
-from selfreflect.pipeline.models import ConfiguredModels
-from selfreflect.pipeline.progress import Quiet
+from selfreflect.pipeline.models import ConfiguredModels, Quiet
 from selfreflect.store.run import Run
 from selfreflect.validate.metrics.common import judge_name
 

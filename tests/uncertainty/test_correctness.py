@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from scripted import Scripted
 
 from selfreflect.errors import ConfigError
+from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.assess import Assessment, Method
 from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.correctness import Correctness, squad_f1
@@ -141,3 +145,75 @@ def test_what_speaks_of_the_greedy_answer_is_compared_with_its_correctness() -> 
     assert missing.reason == "no_greedy"
     indices, scores, labels = assessment.labelled_scores("greedy_distance", "exact")
     assert (indices, scores.tolist(), labels.tolist()) == ([0, 1], [0.0, -0.1], [1.0, 0.0])
+
+
+def test_a_judge_is_asked_about_what_is_not_spelled_like_a_right_answer() -> None:
+    model = Scripted({'"It is Paris"': "Yes", '"Lyon"': "No.", '"Nice"': "Perhaps"})
+    judge = Correctness("judge", Asker("scripted", lambda: model))
+    questions = [replace(PARIS, id=str(number), text="Capital?") for number in range(6)]
+    questions[5] = AnsweredQuestion(id="5", text="Capital?")
+    answers = ["It is Paris", "Lyon", "Nice", "paris.", None, "Lyon"]
+    judge.prepare(questions, answers)
+    labels = [judge(question, answer) for question, answer in zip(questions, answers, strict=True)]
+    assert labels == [True, False, None, True, None, None]
+    assert len(model.requests) == 3
+    assert '1. "Paris"\n2. "City of Light"' in model.requests[0].messages[-1].content
+    assert judge(questions[1], "It is Paris") is None  # a verdict is of one question
+    with pytest.raises(ConfigError, match="correctness by 'judge' asks a model"):
+        Correctness("judge")
+
+
+def test_a_label_of_a_person_is_of_one_answer_and_its_spellings() -> None:
+    human = Correctness("human")
+    right = replace(PARIS, correct=True)
+    assert human(right, "Paris") is True
+    assert human(right, "the paris.", judged="Paris") is True
+    assert human(right, "Lyon", judged="Paris") is None
+    assert human(right, None, judged="Paris") is None
+    assert human(right, None) is True
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "gold", "label"),
+    [
+        ("numeric", "1000000", "1000001", True),  # within a millionth
+        ("numeric", "1000000", "1000002", False),
+        ("numeric", "0", "0.0", True),
+        ("numeric", "1e-9", "0", False),
+        ("numeric", "-5", "5", False),
+        ("numeric", "Five!", "five", True),
+        ("numeric", "five", "5", False),
+        ("substring", "anything", " ", False),
+        ("substring", "in Paris", " paris ", True),
+        ("substring", "Par", "Paris", False),
+        ("rouge", "a b c d e f g h i j k", "a b c", True),  # 6 of 14 words
+        ("rouge:0.5", "a b x y", "a b", True),  # 4 of 6
+        ("rouge:0.7", "a b x y", "a b", False),
+        ("squad_f1", "x y", "y z", True),  # 2 of 4: a half is enough
+        ("squad_f1:0.51", "x y", "y z", False),
+    ],
+)
+def test_close_enough(name: str, answer: str, gold: str, label: bool) -> None:
+    assert Correctness(name)(AnsweredQuestion(id="q", gold=(gold,)), answer) is label
+
+
+def test_functions_name_their_thresholds() -> None:
+    names = [Correctness(name).name for name in ("exact", "squad_f1", "rouge", "rouge:0.25", "numeric")]
+    assert names == ["exact", "squad_f1:0.5", "rouge:0.3", "rouge:0.25", "numeric"]
+    with pytest.raises(ConfigError, match=r"no correctness function 'rogue'.* Did you mean 'rouge'"):
+        Correctness("rogue")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "f1"),
+    [
+        ("a an the cat", "cat", 1),
+        ("theatre", "atre", 0),
+        ("don't", "dont", 1),
+        ("x x y", "x y y", 2 * 2 / 6),
+        ("", "", 1),
+        ("", "x", 0),
+    ],
+)
+def test_words_that_squad_shares(one: str, other: str, f1: float) -> None:
+    assert squad_f1(one, other) == squad_f1(other, one) == pytest.approx(f1)

@@ -293,3 +293,139 @@ def test_the_same_classes_in_another_order_are_a_tie(name: str) -> None:
         shuffled = [answers[place] for place in rng.permutation(len(answers))]
         values.add(of(name, question(shuffled)))
     assert len(values) == 1
+
+
+SURE = question(
+    ["yes it is"] * 4,
+    logprobs=((-0.1, -0.2),) * 4,
+    tokens=(("yes", " it is"),) * 4,
+    self_certainty=(9.0,) * 4,
+    confidence=0.9,
+    greedy="Almost certainly yes",
+    values={"greedy_distance": 0.1, "greedy_bits": 8.0, "greedy_recovered": 0.9},
+)
+UNSURE = question(
+    ["yes", "no way", "maybe so", "who knows"],
+    logprobs=((-2.0,), (-3.0, -2.0), (-4.0, -2.5), (-3.0, -2.2)),
+    tokens=(("yes",), ("no", " way"), ("maybe", " so"), ("who", " knows")),
+    self_certainty=(2.0, 3.0, 1.0, 2.0),
+    confidence=0.2,
+    greedy="Unlikely, yes",
+    values={"greedy_distance": 0.6, "greedy_bits": 1.0, "greedy_recovered": 0.1},
+)
+
+
+@pytest.mark.parametrize("name", [name for name, info in ESTIMATORS.items() if info.needs != "model"])
+def test_every_estimator_scores_what_is_sure_higher(name: str) -> None:
+    info = ESTIMATORS[name]
+    sure, unsure = of(name, SURE), of(name, UNSURE)
+    assert isinstance(sure, float)
+    assert isinstance(unsure, float)
+    assert info.score(sure) > info.score(unsure)
+    assert info.low <= min(sure, unsure)
+    assert max(sure, unsure) <= info.high
+    assert abs(info.score(0.5)) == 0.5
+
+
+def test_only_probabilities_are_calibrated() -> None:
+    probabilities = {name for name, info in ESTIMATORS.items() if info.is_probability}
+    asked = {name for name, info in ESTIMATORS.items() if info.needs == "model"}
+    assert probabilities == {"modal_share", "split_half", "stated", "hedge"} | asked
+    assert all(ESTIMATORS[name].confidence for name in probabilities)
+    of_greedy = {name for name, info in ESTIMATORS.items() if info.of_greedy}
+    assert of_greedy == {"greedy_distance", "greedy_bits", "greedy_recovered", "hedge"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "share"),
+    [
+        ([0, 0, 1, 0, 1, 1], (1 / 3 + 1 / 3) / 2),
+        ([0, 0, 0, 1, 1], (1 / 3 + 0) / 2),  # halves of 2 and 3
+        ([0, 1, 0, 0], ((1 + 0) / 2 + 1 / 2) / 2),  # both are largest in the first half
+        ([0, 1], 0),
+        ([0, 0], 1),
+    ],
+)
+def test_split_halves_by_hand(labels: list[int], share: float) -> None:
+    assert samples.split_half_share(np.array(labels)) == pytest.approx(share)
+
+
+def test_entropies_by_hand() -> None:
+    labels = np.array([0, 0, 0, 1])
+    entropy = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))
+    assert samples.entropy(labels) == pytest.approx(entropy)
+    assert samples.entropy_miller_madow(labels) == pytest.approx(entropy + 1 / 8)
+    assert samples.entropy_miller_madow(np.zeros(3, int)) == 0
+    assert samples.number_of_classes(np.array([0, 1, 0, 2])) == 3
+
+
+@pytest.mark.parametrize(("similar", "eccentricity"), [(0.5, 1.0), (0.8, 1.0), (0.85, 0.0), (1.0, 0.0)])
+def test_the_graph_of_two_answers_has_a_closed_form(similar: float, eccentricity: float) -> None:
+    """Eigenvalues 0 and 2 s / (1 + s); from s = 9 / 11 on the second one is above 0.9."""
+    matrix = np.array([[1.0, similar], [similar, 1.0]])
+    second = 2 * similar / (1 + similar)
+    assert samples.eigenvalue_sum(matrix) == pytest.approx(1 + (1 - second))
+    assert samples.degree(matrix) == pytest.approx((1 - similar) / 2)
+    assert samples.eccentricity(matrix) == pytest.approx(eccentricity, abs=1e-9)
+    assert samples.mean_similarity(matrix) == similar
+
+
+def test_a_graph_of_unequal_degrees() -> None:
+    """A path of three: eigenvalues of its normalised Laplacian by NumPy's general solver."""
+    matrix = np.array([[1.0, 0.5, 0.0], [0.5, 1.0, 0.25], [0.0, 0.25, 1.0]])
+    walk = np.diag(1 / matrix.sum(1)) @ matrix  # the same eigenvalues as the symmetric form
+    expected = np.clip(np.linalg.eigvals(walk).real, 0, None).sum()
+    assert samples.eigenvalue_sum(matrix) == pytest.approx(expected)
+    assert samples.mean_similarity(matrix) == pytest.approx(0.25)
+
+
+def test_likelihoods_by_hand() -> None:
+    labels, logs = np.array([0, 1, 0]), np.log([0.2, 0.3, 0.1])
+    assert likelihoods.predictive_entropy(logs) == pytest.approx(-np.log([0.2, 0.3, 0.1]).mean())
+    assert likelihoods.semantic_entropy(logs, labels) == pytest.approx(math.log(2))
+    masses = -(2 * math.log(0.3) + math.log(0.3)) / 3
+    assert likelihoods.semantic_entropy_monte_carlo(logs, labels) == pytest.approx(masses)
+    assert likelihoods.semantic_entropy_direct(logs, labels) == pytest.approx(-3 * 0.3 * math.log(0.3))
+    assert str(likelihoods.semantic_entropy(logs, np.zeros(3, int))) == "0.0"
+
+
+def test_unlike_answers_share_no_likelihood_and_warn_of_nothing() -> None:
+    logs = np.array([-1.0, -3.0])
+    with np.errstate(all="raise"):
+        assert likelihoods.sentence_sar(logs, np.eye(2)) == pytest.approx(2.0)
+    half = np.array([[1.0, 0.5], [0.5, 1.0]])
+    shared = math.log(math.exp(-1) + math.exp(-3) / 2) + math.log(math.exp(-3) + math.exp(-1) / 2)
+    assert likelihoods.sentence_sar(logs, half, temperature=1.0) == pytest.approx(-shared / 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "reason"),
+    [
+        ("stated", {}, "no_confidence"),
+        ("greedy_bits", {}, "not_measured"),
+        ("greedy_bits", {"values": {"greedy_bits": 1.0}}, "no_greedy"),
+        ("greedy_bits", {"greedy": "a"}, "not_measured"),
+        ("p_true", {}, "no_model"),
+        ("hedge", {"greedy": "Paris"}, "no_hedge"),
+        ("sentence_sar", {}, "no_logprobs"),
+        ("token_sar", {"tokens": (("a",),)}, "no_logprobs"),
+        ("token_sar", {"logprobs": ((-1.0,),)}, "no_tokens"),
+        ("self_certainty", {"logprobs": ((-1.0,),)}, "no_self_certainty"),
+        ("lexical", {}, "too_few_samples"),
+    ],
+)
+def test_what_is_missing_is_named(name: str, fields: dict[str, Any], reason: str) -> None:
+    value = of(name, question(["a"], **fields))
+    assert isinstance(value, NoValue)
+    assert value.reason == reason
+
+
+def test_values_have_12_digits() -> None:
+    thirds = of("modal_share", question(["a", "b", "c"]))
+    assert thirds == 0.333333333333 != 1 / 3
+
+
+def test_why_log_probabilities_are_missing_is_said() -> None:
+    value = of("sentence_sar", question(["a"], missing_logprobs="the server has none"))
+    assert isinstance(value, NoValue)
+    assert value.message == "the server has none"

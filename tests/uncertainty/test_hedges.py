@@ -63,3 +63,37 @@ def test_every_phrase_is_read_anywhere(phrase: str, form: str) -> None:
 @given(st.text(max_size=80))
 def test_any_text_gives_a_hedge_or_a_reason(text: str) -> None:
     assert isinstance(read_hedge(text), Hedge | NoValue)
+
+
+@pytest.mark.parametrize("word", ["no", "never", "hardly", "quite", "as", "so", "extremely", "80 %"])
+def test_a_changed_phrase_is_quoted_with_what_changes_it(word: str) -> None:
+    hedge = read_hedge(f"Whoever asks me hears that it is {word} likely to rain.")
+    assert isinstance(hedge, NoValue)
+    assert hedge.reason == "unknown_hedge"
+    assert f"{word} likely'" in hedge.message
+    assert "Whoever" not in hedge.message
+
+
+@pytest.mark.parametrize(
+    ("text", "phrase"),
+    [
+        ("No, it is likely", "likely"),
+        ("I never think, but it is likely", "likely"),
+        ("I do not know. I think that it is likely", "likely"),
+        ("knot likely", "likely"),
+        ("Likely, likely.", "likely"),
+        ("Highly probable, very likely", "highly probable"),
+        ("Not all be likely", None),
+        ("I cannot really say that it is likely", None),
+        ("I don’t actually believe it is likely", None),
+    ],
+)
+def test_a_denial_reaches_to_the_end_of_its_clause(text: str, phrase: str | None) -> None:
+    hedge = read_hedge(text)
+    assert (hedge.phrase if isinstance(hedge, Hedge) else None) == phrase
+
+
+def test_several_phrases_are_named_once_each() -> None:
+    hedge = read_hedge("Likely, unlikely, likely")
+    assert isinstance(hedge, NoValue)
+    assert hedge.message == "several words of probability: likely, unlikely"

@@ -16,7 +16,14 @@ from hypothesis import strategies as st
 
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.uncertainty.calibration import brier_parts, ece, smooth_ece
-from selfreflect.uncertainty.measures import MEASURES, faithfulness, measure, measure_all
+from selfreflect.uncertainty.measures import (
+    MEASURES,
+    definitions,
+    faithfulness,
+    measure,
+    measure_all,
+    percentile_interval,
+)
 from selfreflect.uncertainty.recalibrate import CalibrationMethod, fit
 from selfreflect.uncertainty.tally import Tally
 
@@ -310,3 +317,65 @@ def test_faithful_calibration() -> None:
         faithfulness([0.5, math.nan], [0.5, 0.5])
     with pytest.raises(DataError, match=r"intrinsic confidence 0 is 1\.5"):
         faithfulness([0.5], [1.5])
+
+
+def test_a_measure_is_better_for_certain_and_right_confidences_than_for_one_that_says_nothing() -> None:
+    labels = [1, 0, 1, 1, 0, 1, 1, 1]
+    right, nothing = Tally.of(labels, labels), Tally.of([0.5] * 8, labels)
+    for name, info in MEASURES.items():
+        gain = float(info.compute(right)) - float(info.compute(nothing))
+        assert (gain > 0) is info.higher_is_better, name
+        assert gain != 0, name
+
+
+def test_measures_of_calibration_are_those_that_need_probabilities() -> None:
+    of_ranks = {"auroc", "auprc", "auprc_wrong", "recall_at_fpr_05", "aurc", "e_aurc", "augrc", "prr"}
+    assert {name for name, info in MEASURES.items() if not info.probability} == of_ranks
+    assert MEASURES["auprc_wrong"].undefined == "no answer is wrong"
+    assert definitions(["aurc"]) == ["aurc: area under risk against coverage, expected over ties."]
+
+
+def test_an_interval_is_of_the_middle_95_percent() -> None:
+    blocks = [np.arange(0.0, 500), np.arange(500.0, 1001)]
+    assert percentile_interval(blocks, 500) == pytest.approx((25, 975))
+    assert percentile_interval(blocks, 25) == pytest.approx((25, 975))
+    assert percentile_interval(blocks, 24.9) == (None, None)  # an interval without its value
+    assert percentile_interval(blocks, 975.1) == (None, None)
+    assert percentile_interval([], 0.5) == (None, None)
+
+
+@pytest.mark.parametrize(("undefined", "shown"), [(5, True), (6, False), (100, False)])
+def test_an_interval_may_leave_out_one_of_twenty_resamples(undefined: int, shown: bool) -> None:
+    values = np.concatenate([np.full(undefined, np.nan), np.full(100 - undefined, 0.5)])
+    assert percentile_interval([values], 0.5) == ((0.5, 0.5) if shown else (None, None))
+
+
+def test_a_measurement_says_what_it_was_made_of() -> None:
+    tally = Tally.of([0.2, 0.2, 0.4, 0.9, 0.9, 0.9], [0, 1, 0, 1, 1, 0])
+    one = measure_all(["brier", "auroc"], tally, resamples=50)
+    assert {(result.n, result.distinct, result.undefined) for result in one.values()} == {(6, 3, "")}
+    assert measure_all(["brier", "auroc"], tally, resamples=50) == one
+    assert measure_all(["brier"], tally, resamples=50, seed=1)["brier"].low != one["brier"].low
+    assert measure_all(["brier"], tally, resamples=50)["brier"] == one["brier"]  # in whatever company
+    assert measure("brier", [0.2, 0.9], [0, 1]).n == 2
+
+
+@pytest.mark.parametrize(
+    ("stated", "intrinsic", "message"),
+    [
+        ([], [], "0 stated and 0 intrinsic confidences are not pairs, at least one"),
+        ([0.5, 0.5], [0.5], "2 stated and 1 intrinsic"),
+        ([[0.5]], [[0.5]], "1 stated and 1 intrinsic"),
+        ([-0.1], [0.5], r"stated confidence 0 is -0\.1"),
+        ([0.1, 1.1], [0.5, 0.5], r"stated confidence 1 is 1\.1"),
+    ],
+)
+def test_faithfulness_needs_pairs_of_probabilities(stated: Any, intrinsic: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        faithfulness(stated, intrinsic)
+
+
+def test_faithfulness_by_hand() -> None:
+    """Two bins: the lower one with 0 and 0.4, the upper one with 0.5 alone."""
+    assert faithfulness([0.1, 0.9, 0.7], [0.0, 0.4, 0.5], bins=2) == pytest.approx((0.7 + 0.8) / 2)
+    assert faithfulness([0.0, 1.0], [0.0, 1.0]) == 1.0

@@ -71,7 +71,7 @@ def eccentricity(similarities: Floats, below: float = 0.9) -> float:
     values, vectors = np.linalg.eigh(_laplacian(similarities))
     embedded = vectors[:, values < below]
     # rounded, because what is 0 exactly comes out as one of many numbers near 1e-16
-    return round(float(np.linalg.norm(embedded - embedded.mean(0))), 10) + 0.0
+    return round(float(np.linalg.norm(embedded - embedded.mean(0))), 10)
 
 
 def _laplacian(similarities: Floats) -> Floats:

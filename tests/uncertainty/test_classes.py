@@ -1,0 +1,97 @@
+"""Rules that sort answers: their names, their thresholds and the numbers that they read."""
+
+from __future__ import annotations
+
+import pytest
+
+from selfreflect.errors import ConfigError
+from selfreflect.uncertainty.classes import ClassRule, last_number, threshold_of
+from selfreflect.uncertainty.question import AnsweredQuestion
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("12", 12),
+        ("1,234,567.5 of them", 1234567.5),
+        ("from 3 to -4", -4),
+        ("+.5", 0.5),
+        ("6.02e23 atoms", 6.02e23),
+        ("2E-3", 0.002),
+        ("7.", 7),
+        ("3 then 1e999", 3),
+        ("-", None),
+        ("", None),
+        ("1e999", None),
+    ],
+)
+def test_the_last_finite_number_of_a_text(text: str, number: float | None) -> None:
+    assert last_number(text) == number
+
+
+@pytest.mark.parametrize(
+    ("rule", "name"),
+    [
+        ("exact", "exact"),
+        ("numeric", "numeric"),
+        ("jaccard", "jaccard:0.5, first"),
+        ("rouge", "rouge:0.7, first"),
+        ("jaccard:0.25", "jaccard:0.25, first"),
+        ("jaccard:>0.25", "jaccard:>0.25, first"),
+        ("rouge:1", "rouge:1, first"),
+        ("nli:model", "nli:model, first"),
+    ],
+)
+def test_a_rule_names_what_it_does(rule: str, name: str) -> None:
+    assert ClassRule(rule).name == name
+    assert ClassRule(rule).undecided == 0
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ("exakt", "no class rule 'exakt'.* Did you mean 'exact'.* Known: exact, numeric, jaccard"),
+        ("numeric:0.5", "the class rule 'numeric' has no threshold"),
+        ("judge", "the class rule 'judge' asks a model"),
+        ("nli", "needs a model, as in nli:DIRECTORY"),
+        ("jaccard:", "'jaccard:': the threshold after the colon must be a number"),
+        ("rouge:>1.01", "must be a number in"),
+    ],
+)
+def test_other_rules_are_refused(rule: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        ClassRule(rule)
+
+
+@pytest.mark.parametrize(("name", "value"), [("x", 0.3), ("x:1", 1), ("x:0.001", 0.001), ("x:1e-1", 0.1)])
+def test_thresholds_are_above_0_and_at_most_1(name: str, value: float) -> None:
+    assert threshold_of(name, 0.3) == value
+
+
+@pytest.mark.parametrize("name", ["x:0", "x:-0.1", "x:1.0001", "x:inf", "x:nan", "x:a", "x:0.5:0.6"])
+def test_other_thresholds_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"'{name}': the threshold"):
+        threshold_of(name, 0.3)
+
+
+def test_a_threshold_is_reached_or_passed() -> None:
+    """Two of four words are shared: 0.5."""
+    question = AnsweredQuestion(id="q", answers=("a b c", "a b d", "e"))
+    classes = {
+        rule: ClassRule(rule)(question).tolist() for rule in ("jaccard", "jaccard:>0.5", "jaccard:0.51")
+    }
+    assert classes == {"jaccard": [0, 0, 1], "jaccard:>0.5": [0, 1, 2], "jaccard:0.51": [0, 1, 2]}
+
+
+def test_a_question_without_answers_has_no_classes() -> None:
+    for rule in ("exact", "numeric", "jaccard"):
+        assert ClassRule(rule)(AnsweredQuestion(id="q")).tolist() == []
+
+
+def test_numbers_and_aliases_go_before_similarity() -> None:
+    question = AnsweredQuestion(
+        id="q", answers=("UK", "Britain", "the uk", "France"), aliases=(("uk", "britain"), ("france",))
+    )
+    assert ClassRule("jaccard:1")(question).tolist() == [0, 0, 0, 1]
+    numbers = AnsweredQuestion(id="q", answers=("one", "1", "1.0 in all", "ONE"), aliases=())
+    assert ClassRule("numeric")(numbers).tolist() == [0, 1, 1, 0]

@@ -1,0 +1,85 @@
+"""Similarities of a few texts, by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from selfreflect.models import embedder
+from selfreflect.uncertainty.similarity import (
+    EmbeddingSimilarity,
+    jaccard,
+    make_similarity,
+    prepare,
+    rouge,
+    rouge_l,
+    words,
+)
+
+
+def test_words_are_runs_of_letters_and_digits() -> None:
+    assert words("It's 3.5 Äpfel_und BIRNEN!") == ["it", "s", "3", "5", "äpfel", "und", "birnen"]
+    assert words("... _") == []
+
+
+def test_shared_words_as_a_part_of_all_words() -> None:
+    matrix = jaccard(["a b c", "B c d d", "e", "", "?"])
+    assert matrix[0].tolist() == [1, 0.5, 0, 0, 0]
+    assert matrix[1].tolist() == [0.5, 1, 0, 0, 0]
+    assert matrix[3:, 3:].tolist() == [[1, 0], [0, 1]]  # texts without words have nothing in common
+    assert jaccard([""]).tolist() == [[1]]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "similarity"),
+    [
+        ("a b c d", "a c d", 2 * 3 / 7),
+        ("a b", "b a", 2 * 1 / 4),
+        ("a a a", "a", 2 * 1 / 4),
+        ("a b c", "a b c", 1),
+        ("a", "", 0),
+        ("", "", 0),
+        ("x a y b z", "a b", 2 * 2 / 7),
+    ],
+)
+def test_longest_common_subsequences(one: str, other: str, similarity: float) -> None:
+    assert rouge_l(one.split(), other.split()) == pytest.approx(similarity)
+    assert rouge([one, other])[0, 1] == pytest.approx(similarity)
+
+
+def test_long_texts_have_long_subsequences() -> None:
+    """More words than an integer of the machine has bits."""
+    text = [str(number) for number in range(200)]
+    assert rouge_l(text, text[::2]) == pytest.approx(2 * 100 / 300)
+    assert rouge_l(text[::-1], text) == pytest.approx(2 / 400)
+
+
+class Compass:
+    """Embeds four words as directions, and counts what it embeds."""
+
+    batches: list[list[str]]
+
+    def __init__(self, purpose: str) -> None:
+        self.batches = []
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        self.batches.append(list(texts))
+        ways = {"east": [1, 0], "north": [0, 1], "northeast": [0.6, 0.8], "west": [-1, 0]}
+        return np.array([ways[text] for text in texts], dtype=np.float32)
+
+
+def test_embeddings_are_made_once_and_never_below_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedder, "SentenceEmbedder", Compass)
+    similarity = make_similarity("embedding")
+    assert isinstance(similarity, EmbeddingSimilarity)
+    prepare(similarity, ["east", "north", "east"])
+    matrix = similarity(["east", "northeast", "west", "east"])
+    expected = [[1, 0.6, 0, 1], [0.6, 1, 0, 0.6], [0, 0, 1, 0], [1, 0.6, 0, 1]]
+    assert matrix == pytest.approx(np.array(expected), abs=1e-6)
+    assert matrix.diagonal().tolist() == [1] * 4
+    prepare(similarity, ["north"])
+    assert similarity._embed.batches == [["east", "north"], ["northeast", "west"]]  # type: ignore[attr-defined]
+    prepare(jaccard, ["east"])
+    prepare(None, ["east"])

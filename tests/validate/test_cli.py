@@ -330,7 +330,7 @@ def test_out_is_neither_a_run_nor_anything_else(model: Path, tmp_path: Path) -> 
 
 
 def test_one_process_writes_at_a_time(model: Path, tmp_path: Path) -> None:
-    from selfreflect.validate.folder import open_values
+    from selfreflect.validate.measure import open_values
 
     with open_values(tmp_path / "out"):
         outcome = validate(model, ITEMS, tmp_path, "--out", tmp_path / "out", "--metrics", "length")

@@ -23,8 +23,14 @@ from selfreflect.store.journal import Journal
 from selfreflect.text import printable
 from selfreflect.validate import catalogue
 from selfreflect.validate.base import MetricInfo, Value
-from selfreflect.validate.folder import open_values, to_lines, write
-from selfreflect.validate.measure import measure, undefined_counts, undefined_table
+from selfreflect.validate.measure import (
+    measure,
+    open_values,
+    to_lines,
+    undefined_counts,
+    undefined_table,
+    write,
+)
 from selfreflect.validate.study import Finding, Study
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 from selfreflect.errors import StoreError
 from selfreflect.plots import Curve, Plot
 from selfreflect.table import Column, Table
-from selfreflect.validate.folder import write
+from selfreflect.validate.measure import write
 from selfreflect.validate.study import Finding
 
 
@@ -51,7 +51,7 @@ def test_a_full_disk_costs_no_earlier_table(tmp_path: Path, monkeypatch: pytest.
 
     folder = write(finding("First"), {}, tmp_path)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    monkeypatch.setattr("selfreflect.validate.folder.write_files", fail)
+    monkeypatch.setattr("selfreflect.validate.measure.write_files", fail)
     with pytest.raises(StoreError, match="No space left"):
         write(finding("Second"), {}, tmp_path)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before

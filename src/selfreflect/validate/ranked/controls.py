@@ -57,9 +57,8 @@ _WIN_NOTES = (
     "n: items with a value of the summary; a dash without a value of the control",
 )
 _CURVE_NOTES = (
-    "curve: what raw answers tell in as many words, on the straight line between none, "
-    f"{', '.join(map(str, PASTED.values()))} and all of them pasted, and no more than all",
-    "above the curve: by how much the summary tells more, and the share of items where it does",
+    "above the curve: by how much the summary tells more than raw answers in as many words, on the straight "
+    f"line between none, {', '.join(map(str, PASTED.values()))} and all of them pasted, and no more than all",
     "as answers, as words: how much has to be pasted to tell as much, by the means over items; a dash where "
     "it tells nothing, or more than all",
     "intervals: 95% bootstrap over items, BCa",
@@ -67,7 +66,7 @@ _CURVE_NOTES = (
 _SHARES = dict.fromkeys(("of all pasted", "share low", "share high"), _SHARE)
 _VALUES = Layout("Summaries and controls", ".4g", _VALUE_NOTES, {**_SHARES, "words": ".0f"})
 _WINS = Layout("How often a summary beats a control", _SHARE, _WIN_NOTES)
-_CURVE_FORMS = {"words": ".0f", "items above": _SHARE, "as answers": ".1f", "as words": ".0f"}
+_CURVE_FORMS = {"words": ".0f", "as answers": ".1f", "as words": ".0f"}
 _CURVE = Layout("Against the paste curve", "+z.1f", _CURVE_NOTES, _CURVE_FORMS)
 
 ByName = Mapping[str, Mapping[str, float]]
@@ -185,57 +184,54 @@ class AgainstControls:
         """By item; of the items that have all values."""
         curves: dict[str, PasteCurve] = {}
         for item in self.items:
-            answers, words, bits = [0], [0.0], [0.0]
+            points = [(0.0, 0.0, 0.0)]
             for name, count in {**PASTED, ALL_PASTED: len(item.conditioning)}.items():
                 if item.id in values_of.get(name, {}):
-                    answers.append(count)
-                    words.append(self._words[name][item.id])
-                    bits.append(values_of[name][item.id])
-            if len(answers) > sum(name in item.summaries for name in (*PASTED, ALL_PASTED)):
+                    points.append((count, self._words[name][item.id], values_of[name][item.id]))
+            if len(points) > sum(name in item.summaries for name in (*PASTED, ALL_PASTED)):
+                answers, words, bits = zip(*points, strict=True)
                 curves[item.id] = PasteCurve(answers, words, bits)
         return curves
 
     def _add_curve(self, draft: Draft, metric: MetricInfo, values_of: ByName) -> None:
         """Compare each kind of summary with the curves of its items: rows, sentences and a plot."""
         curves = self._curves(values_of)
+        if not curves:
+            return
         dots: list[Curve] = []
         for name in self.summaries:
             items = [item for item in curves if item in values_of[name]]
             if not items:
                 continue
-            words = fmean(self._words[name][item] for item in items)
-            bits = [values_of[name][item] for item in items]
-            on_curve = [curves[item].at(self._words[name][item]) for item in items]
-            gains = [own - pasted for own, pasted in zip(bits, on_curve, strict=True)]
-            total = len(self._words[name])
-            mean = mean_interval(bits, total)
-            gain = mean_interval(gains, total)
+            own_words = self._words[name]
+            words = fmean(own_words[item] for item in items)
+            bits = mean_interval([values_of[name][item] for item in items], len(own_words))
+            gains = [values_of[name][item] - curves[item].at(own_words[item]) for item in items]
+            gain = mean_interval(gains, len(own_words))
             curve = mean_curve([curves[item] for item in items])
-            answers, equal_words = curve.equal(fmean(bits)) or (None, None)
+            height = bits.mean or 0.0
+            answers, equal_words = curve.equal(height) or (None, None)
             row = {
                 "metric": metric.name,
                 "summary": name,
                 "words": words,
-                "bits": mean.mean,
-                "curve": fmean(bits) - fmean(gains),
+                "bits": height,
                 **interval("above the curve", gain, "low", "high"),
-                "items above": fmean(one > 0 for one in gains),
                 "as answers": answers,
                 "as words": equal_words,
                 "n": gain.n,
             }
             draft.add(_CURVE, row)
-            sentence = curve.sentence(f"{metric.name}: {name}", words, fmean(bits))
+            sentence = curve.sentence(f"{metric.name}: {name}", words, height)
             size = f"{with_interval(gain, '+.1f')} bits per answer"
             verdict = f"{_VERDICTS[gain.side_of(0)]}: {size} compared with raw answers in as many words."
             draft.says.append(f"{sentence} {verdict}")
-            dots += dot(name, words, mean)
-        if curves:
-            pasted = mean_curve(list(curves.values()))
-            line = Curve("answers pasted", tuple(pasted.words), tuple(pasted.bits))
-            title = f"{metric.name}: summaries against answers pasted"
-            labels = "words", "bits per answer"
-            draft.plots.append(Plot(f"paste-{metric.name}", title, *labels, (line, *dots)))
+            dots += dot(name, words, bits)
+        pasted = mean_curve(list(curves.values()))
+        line = Curve("answers pasted", tuple(pasted.words), tuple(pasted.bits))
+        title = f"{metric.name}: summaries against answers pasted"
+        labels = "words", "bits per answer"
+        draft.plots.append(Plot(f"paste-{metric.name}", title, *labels, (line, *dots)))
 
 
 def _share(
@@ -266,10 +262,10 @@ def _silent_winners(metric: MetricInfo, rows: Sequence[Row]) -> Iterator[str]:
             if isinstance(share, float) and share <= 0.5:
                 cases.append(f"{row['summary']} beats '{control}' in {share:.0%}")
     if cases and metric.group != "control":
-        yield (
-            f"{metric.name} finds a text that says nothing as good as a summary in half of the items or "
-            f"more: {'; '.join(cases)}."
+        start = (
+            f"{metric.name} finds a text that says nothing as good as a summary in half of the items or more"
         )
+        yield f"{start}: {'; '.join(cases)}."
 
 
 def _heading(control: str) -> str:

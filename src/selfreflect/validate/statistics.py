@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from dataclasses import replace
+from functools import lru_cache
 from statistics import fmean
 from typing import Any
 
@@ -82,21 +82,10 @@ def side_of_chance(rate: Estimate) -> int:
     return 0 if detectable_rate(rate.n) is None else rate.side_of(0.5)
 
 
-@dataclass(frozen=True)
-class Worsening:
-    """Changes in :meth:`MetricInfo.badness`, one for each item that has both values, of ``total`` items."""
-
-    changes: Sequence[float]
-    total: int
-
-    @cached_property
-    def mean(self) -> Estimate:
-        return mean_interval(self.changes, self.total)
-
-    @cached_property
-    def direction(self) -> int:
-        """1 if the change is clearly for the worse, -1 if clearly for the better, else 0."""
-        return clear_sign(self.mean, sign_flip_p(self.changes) if self.changes else None)
+def direction(mean: Estimate, differences: Sequence[float]) -> int:
+    """1 if the mean of differences is clearly above 0, by its interval and a sign-flip test, -1 if clearly
+    below, else 0."""
+    return clear_sign(mean, sign_flip_p(differences) if differences else None)
 
 
 def mcnemar(only_a: int, only_b: int) -> float | None:

@@ -143,8 +143,8 @@ def test_the_true_distance_correlates_fully_and_a_constant_not_at_all():
     assert 0 < own["form"] < 0.3
     assert net.rows[1] == ("agreement", None, None, None, None, 128, 128)
     assert within.rows[0][1] == pytest.approx(1)
-    assert within.rows[0][7:] == (16, 16)
-    assert within.rows[1] == ("agreement", None, None, None, None, None, None, 0, 16)
+    assert within.rows[0][4:] == (16, 16)
+    assert within.rows[1] == ("agreement", None, None, None, 0, 16)
     assert "rank correlation +1.00" in finding.says[1]
     assert finding.says[2].startswith(
         "agreement shows no clear response to the distance: rank correlation undefined"

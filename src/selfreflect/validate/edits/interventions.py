@@ -15,7 +15,7 @@ from selfreflect.errors import DataError
 from selfreflect.grouping import group_indices
 from selfreflect.models.base import Generator, seed_for
 from selfreflect.sources.items import Item
-from selfreflect.stats import FEWEST_TESTED
+from selfreflect.stats import FEWEST_TESTED, mean_interval
 from selfreflect.text import counted, listed, normalise_question
 from selfreflect.validate.base import MetricInfo, Undefined, Value
 from selfreflect.validate.edits.statements import (
@@ -31,7 +31,7 @@ from selfreflect.validate.edits.statements import (
     stated,
 )
 from selfreflect.validate.metrics.asked import ask
-from selfreflect.validate.statistics import Worsening, bounded_mean, detectable_rate
+from selfreflect.validate.statistics import bounded_mean, detectable_rate, direction
 from selfreflect.validate.study import Draft, Finding, Layout, each_metric, interval, worsenings
 
 BASE, QUESTION = "template", "repeat the question"
@@ -147,22 +147,26 @@ class Interventions:
         for metric, numbers in each_metric(values, metrics):
             verdicts: dict[str, list[str]] = defaultdict(list)
             dots = []
-            for edit in filter(self._pairs.__contains__, _ORDER):
+            for edit in (edit for edit in _ORDER if edit in self._pairs):
                 changes = worsenings(metric, numbers, self._pairs[edit])
                 shares = [fmean(change > 0 for change in of_item) for of_item in changes.values()]
                 worse = bounded_mean(shares, 0, 1)
-                change = Worsening(list(map(fmean, changes.values())), self._item_count(edit))
+                means = list(map(fmean, changes.values()))
+                change = mean_interval(means, self._item_count(edit))
                 row = {
                     "metric": metric.name,
                     "edit": edit,
                     **interval("worse", worse, "worse low", "worse high"),
-                    **interval("change", change.mean, "change low", "change high"),
+                    **interval("change", change, "change low", "change high"),
                     "n": len(changes),
                     "of": change.total,
                 }
                 draft.add(_EDITS, row)
                 dots.append((edit, worse))
-                verdicts[_verdict(change)].append(edit)
+                verdict = f"has values for fewer than {FEWEST_TESTED} items, too few to judge, of:"
+                if change.n >= FEWEST_TESTED:
+                    verdict = _VERDICTS[direction(change, means)]
+                verdicts[verdict].append(edit)
             parts = [f"{verdict} {listed(edits)}" for verdict, edits in verdicts.items()]
             draft.says.append(f"{metric.name} {'; '.join(parts)}.")
             title = f"{metric.name}: how often an edit is marked down"
@@ -200,12 +204,6 @@ _LIMITS = (
     "conditioning half may not hold it."
 )
 _VERDICTS = {1: "clearly marks down:", 0: "shows no clear response to:", -1: "clearly PREFERS:"}
-
-
-def _verdict(change: Worsening) -> str:
-    if change.mean.n < FEWEST_TESTED:
-        return f"has values for fewer than {FEWEST_TESTED} items, too few to judge, of:"
-    return _VERDICTS[change.direction]
 
 
 def write_frames(items: Sequence[Item], writer: Generator) -> dict[str, str | Undefined]:

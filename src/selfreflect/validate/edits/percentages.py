@@ -21,7 +21,7 @@ from selfreflect.grouping import group_indices
 from selfreflect.metric.prompts import masked_words
 from selfreflect.models.base import seed_for
 from selfreflect.sources.items import Item
-from selfreflect.stats import FEWEST_TESTED, Floats, clear_sign, defined, mean_interval, sign_flip_p
+from selfreflect.stats import FEWEST_TESTED, Floats, defined, mean_interval
 from selfreflect.text import counted
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.edits.statements import (
@@ -40,6 +40,7 @@ from selfreflect.validate.statistics import (
     ALPHA,
     bounded_mean,
     column_shuffle_p,
+    direction,
     interaction,
     pearson,
     scipy_stats,
@@ -208,15 +209,8 @@ class MultipleChoice:
         of_truths = distances.reshape(len(self.items), -1), bad.reshape(len(self.items), -1)
         sides = [(_cells(x), _cells(y)) for x, y in zip(*of_truths, strict=True)]
         rank = bounded_mean(defined([spearman(*both) for both in sides]), -1, 1)
-        linear = bounded_mean(defined([pearson(*both) for both in sides]), -1, 1)
-        row = {
-            "metric": metric.name,
-            **interval("Spearman", rank, "Spearman low", "Spearman high"),
-            **interval("Pearson", linear, "Pearson low", "Pearson high"),
-            "n": rank.n,
-            "of": len(self.items),
-        }
-        draft.add(_WITHIN, row)
+        cells = {"metric": metric.name, **interval("Spearman", rank, "Spearman low", "Spearman high")}
+        draft.add(_WITHIN, {**cells, "n": rank.n, "of": len(self.items)})
 
 
 def shapes(answers: int) -> list[tuple[int, ...]]:
@@ -399,7 +393,7 @@ class ShiftedPercentages:
         draft.add(_RESPONSE, row)
         verdict = f"cannot be judged by {counted(correlation.n, 'item')}"
         if correlation.n >= FEWEST_TESTED:
-            verdict = RESPONSES[clear_sign(correlation, sign_flip_p(list(by_item.values())))]
+            verdict = RESPONSES[direction(correlation, list(by_item.values()))]
         size = with_interval(correlation, CORRELATION)
         of = f"{correlation.n} of {counted(len(several), 'item')}"
         draft.says.append(f"{metric.name} {verdict}: mean rank correlation {size} within {of}.")

@@ -28,7 +28,7 @@ from selfreflect.models.vllm.judge import load_lm_head, precision
 from selfreflect.models.vllm.server import PoolingServer
 from selfreflect.pipeline.models import ConfiguredModels, Quiet
 from selfreflect.store.run import Run
-from selfreflect.validate.metrics.common import judge_name
+from selfreflect.validate.metrics.judged import judge_name
 
 ITEM = {
     "question": "What should I plant first?",

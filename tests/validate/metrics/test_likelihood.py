@@ -20,8 +20,7 @@ from selfreflect.models.judge import Judge
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import Value
 from selfreflect.validate.catalogue import LIKELIHOOD
-from selfreflect.validate.metrics.common import GROUP
-from selfreflect.validate.metrics.judged import Likelihood, answering, belief
+from selfreflect.validate.metrics.judged import GROUP, Likelihood, answering, belief
 
 SYSTEM = "You are a friendly chatbot who always responds with short and concise answers.\n"
 ITEM = Item(

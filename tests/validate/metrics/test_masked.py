@@ -29,8 +29,7 @@ from selfreflect.metric.prompts import (
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import Undefined, Value
 from selfreflect.validate.catalogue import MASKED
-from selfreflect.validate.metrics.common import GROUP
-from selfreflect.validate.metrics.judged import Masked
+from selfreflect.validate.metrics.judged import GROUP, Masked
 
 NAMES = [info.name for info in MASKED]
 ITEM = Item(

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from selfreflect.metric.prompts import CannotScoreError
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import MetricInfo, Parts, Undefined, Value, digest
 
 if TYPE_CHECKING:
-    from selfreflect.models.judge import Judge
+    pass
 
 
 class Parted(NamedTuple):
@@ -26,12 +25,6 @@ Result = float | Parted | Undefined
 """A number, or why there is none."""
 Results = Mapping[str, Result]
 """By metric."""
-
-GROUP = 6
-"""Summaries whose prompts and states exist at once. A study may give thirty per item; each group projects the
-reference again, so not fewer."""
-
-T = TypeVar("T")
 
 
 class MetricFamily(ABC):
@@ -77,18 +70,6 @@ class MetricFamily(ABC):
         return values
 
 
-class JudgeMetrics(MetricFamily):
-    """Metrics that a judge computes, and the engine that they share."""
-
-    def __init__(self, judge: Judge, metrics: Sequence[MetricInfo]) -> None:
-        from selfreflect.metric.engine.engines import engine_for  # loads torch, which no other metric needs
-
-        super().__init__(metrics)
-        self.by = judge_name(judge)
-        self.judge = judge
-        self.engine = engine_for(judge)
-
-
 class TextMetrics(MetricFamily):
     """Metrics that hold no answers out: both halves count. Blank texts have no value."""
 
@@ -109,41 +90,8 @@ class TextMetrics(MetricFamily):
         """Compute all metrics of each summary. There are answers and summaries, none of them blank."""
 
 
-def in_groups(
-    item: Item, encode: Callable[[str], T], failures: MutableMapping[str, Any]
-) -> Iterator[dict[str, T]]:
-    """Encode the distinct summaries, ``GROUP`` at a time, so that memory does not grow with their number.
-
-    Args:
-        failures: receives, by text, why a summary cannot be encoded.
-    """
-    texts = list(dict.fromkeys(item.summaries.values()))
-    for start in range(0, len(texts), GROUP):
-        group = {}
-        for text in texts[start : start + GROUP]:
-            try:
-                group[text] = encode(text)
-            except CannotScoreError as error:
-                failures[text] = undefined(error)
-        if group:
-            yield group
-
-
 def undefined(error: CannotScoreError) -> Undefined:
     return Undefined(reason=error.kind, message=str(error))
-
-
-def finite(judge: Judge, number: float) -> Result:
-    if math.isfinite(number):
-        return number
-    message = f"the predictions of judge {judge.name!r} give {number}, which is not a finite number"
-    return Undefined(reason="backend", message=message)
-
-
-def judge_name(judge: Judge) -> str:
-    """Everything about a judge that moves its predictions, as values name it."""
-    name = f"{model_name(judge.name, judge.lm.revision, judge.facts)}, {judge.lm.dtype}"
-    return f"{name}, compat {judge.compat}" if judge.compat else name
 
 
 def model_name(name: str, revision: str, facts: Mapping[str, Any]) -> str:

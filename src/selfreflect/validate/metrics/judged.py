@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from selfreflect.metric import distance, information
 from selfreflect.metric.distance import Formula
-from selfreflect.metric.engine.engines import Engine
+from selfreflect.metric.engine.engines import Engine, engine_for
 from selfreflect.metric.engine.logits import Reference, log_probabilities
 from selfreflect.metric.engine.tree import Prompt, build_tree
 from selfreflect.metric.information import measure
@@ -41,14 +41,63 @@ from selfreflect.stats import Floats
 from selfreflect.text import common_prefix, normalise_question
 from selfreflect.validate.base import MetricInfo, Parts, Undefined
 from selfreflect.validate.metrics.common import (
-    JudgeMetrics,
+    MetricFamily,
     Parted,
     Result,
     Results,
-    finite,
-    in_groups,
+    model_name,
     undefined,
 )
+
+GROUP = 6
+"""Summaries whose prompts and states exist at once. A study may give thirty per item; each group projects the
+reference again, so not fewer."""
+
+T = TypeVar("T")
+
+
+class JudgeMetrics(MetricFamily):
+    """Metrics that a judge computes, and the engine that they share."""
+
+    def __init__(self, judge: Judge, metrics: Sequence[MetricInfo]) -> None:
+        super().__init__(metrics)
+        self.by = judge_name(judge)
+        self.judge = judge
+        self.engine = engine_for(judge)
+
+
+def in_groups(
+    item: Item, encode: Callable[[str], T], failures: MutableMapping[str, Any]
+) -> Iterator[dict[str, T]]:
+    """Encode the distinct summaries, ``GROUP`` at a time, so that memory does not grow with their number.
+
+    Args:
+        failures: receives, by text, why a summary cannot be encoded.
+    """
+    texts = list(dict.fromkeys(item.summaries.values()))
+    for start in range(0, len(texts), GROUP):
+        group = {}
+        for text in texts[start : start + GROUP]:
+            try:
+                group[text] = encode(text)
+            except CannotScoreError as error:
+                failures[text] = undefined(error)
+        if group:
+            yield group
+
+
+def finite(judge: Judge, number: float) -> Result:
+    if math.isfinite(number):
+        return number
+    message = f"the predictions of judge {judge.name!r} give {number}, which is not a finite number"
+    return Undefined(reason="backend", message=message)
+
+
+def judge_name(judge: Judge) -> str:
+    """Everything about a judge that moves its predictions, as values name it."""
+    name = f"{model_name(judge.name, judge.lm.revision, judge.facts)}, {judge.lm.dtype}"
+    return f"{name}, compat {judge.compat}" if judge.compat else name
+
 
 FORMULAS: Mapping[str, Formula] = {
     "selfreflect": distance.total_variation,

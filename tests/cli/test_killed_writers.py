@@ -9,8 +9,12 @@ import pytest
 from command import run, written
 from moments import Files, files_in, moments, place
 
+from selfreflect.pipeline.answered import GOLD, run_questions
+from selfreflect.pipeline.records import run_items, run_records
+from selfreflect.prompts import load_prompts
 from selfreflect.records import AnswerSet, Question, Summary
 from selfreflect.store.run import Run
+from selfreflect.train.rows import RowOptions, hedge_rows
 
 ITEMS = [
     {
@@ -106,6 +110,23 @@ def test_a_kill_never_damages_a_file_that_is_replaced(sources: Path, tmp_path: P
             assert data in (old[name], after[name]), f"{writer} left a part of {name}"
     if writer != "published":
         assert {(out / name).stat().st_mode & 0o777 for name in after} == {0o640}
+
+
+def test_what_is_read_does_not_depend_on_the_order_in_which_answers_were_drawn(tmp_path: Path) -> None:
+    """A killed run ends with its answers in another order, but trains and tests the same."""
+    results = []
+    for step in (1, -1):
+        with Run.open(tmp_path / str(step), {}) as stored:
+            questions = [Question(id=f"q{number}", text="Why?" * number) for number in range(1, 9)]
+            stored.append_all(questions)
+            for question in questions[::step]:
+                halves = {"masked_out": ("a", question.id), "conditioning": (question.id,)}
+                stored.append(AnswerSet(question_id=question.id, model="m", **halves))
+        records = run_records(stored)
+        rows = hedge_rows(records, load_prompts(), RowOptions()).rows
+        results.append((run_items(stored), run_questions(records, records, GOLD), rows))
+    assert results[0] == results[1]
+    assert [len(result) for result in results[0]] == [8, 8, 24]
 
 
 def test_a_link_and_a_pipe_stay_what_they_are(sources: Path, tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_an_item_keeps_its_context():
     first, second = read(but(context="Anna: red."), but(context="Tom: blue."))
     assert (first.context, first.id) == ("Anna: red.", question_id("Why?", "Anna: red."))
     assert second.question_record.context == "Tom: blue."
-    records = items_from_records({first.id: first.question_record}, [first.answer_set], first.summary_records)
+    records = items_from_records([first.question_record], {first.id: first.answer_set}, first.summary_records)
     assert records == [first]
     assert "record 1: the field 'context' must be a text, not a number" in refused(but(context=3))
 
@@ -237,13 +237,15 @@ def test_an_item_gives_the_records_that_the_metric_takes() -> None:
     assert {record.question_id for record in records} == {item.id}
 
 
-def test_items_of_records_leave_out_answers_without_a_question() -> None:
+def test_items_of_records_are_those_with_a_question_and_answers_in_the_order_of_questions() -> None:
     item = Item.of("What grows fast?", {"a": "Radishes."}, masked_out=["one"], conditioning=["two"])
     bare = Item.of("What grows slowly?", {}, answers=["oaks", "yews"])
     stray = AnswerSet(question_id="stray", masked_out=("x",), conditioning=("y",))
-    questions = {one.id: one.question_record for one in (item, bare)}
-    answers = [bare.answer_set, stray, item.answer_set]
-    assert items_from_records(questions, answers, item.summary_records) == [bare, item]
+    questions = [one.question_record for one in (item, bare)]
+    answers = {one.question_id: one for one in (bare.answer_set, stray, item.answer_set)}
+    assert items_from_records(questions, answers, item.summary_records) == [item, bare]
+    del answers[item.id]
+    assert items_from_records(questions, answers, item.summary_records) == [bare]
 
 
 def test_a_single_answer_cannot_be_halved() -> None:

@@ -13,11 +13,12 @@ GREEDY = "greedy"
 
 def run_questions(run: RunRecords, scoring: RunRecords, gold: str) -> list[AnsweredQuestion]:
     """The questions of a run that have answers, with the right ones from the field ``gold``, and what the
-    judge of ``scoring`` said of the greedy answer."""
+    judge of ``scoring`` said of the greedy answer. They are in the order of the questions: that of answers
+    changes if a command is interrupted."""
     result = []
-    for answers in run.answers.values():
-        question = run.questions.get(answers.question_id)
-        if question is None or not answers.answers:
+    for question in run.questions.values():
+        answers = run.answers.get(question.id)
+        if answers is None or not answers.answers:
             continue
         right = question.metadata.get(gold, question.gold if gold == GOLD else ())
         texts = tuple(right) if isinstance(right, tuple) else (str(right),)

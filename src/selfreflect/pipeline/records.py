@@ -87,4 +87,4 @@ def run_prompts(run: Run, stage: Stage) -> Prompts:
 
 def run_items(run: Run) -> list[Item]:
     """The questions of a run that have answers, with their summaries, as items."""
-    return items_from_records(run.questions, run.answers.values(), run.summaries.values())
+    return items_from_records(run.questions.values(), run.answers, run.summaries.values())

@@ -93,16 +93,16 @@ class Item(Record, frozen=True, kw_only=True):
 
 
 def items_from_records(
-    questions: Mapping[str, Question], answers: Iterable[AnswerSet], summaries: Iterable[Summary]
+    questions: Iterable[Question], answers: Mapping[str, AnswerSet], summaries: Iterable[Summary]
 ) -> list[Item]:
-    """Make an item of each answer set whose question is known, with the summaries of that question."""
+    """Make an item of each question that has answers, with its summaries. ``answers``: by question id."""
     texts: dict[str, dict[str, str]] = {}
     for summary in summaries:
         texts.setdefault(summary.question_id, {})[summary.name] = summary.text
     items = []
-    for answer_set in answers:
-        question = questions.get(answer_set.question_id)
-        if question:
+    for question in questions:
+        answer_set = answers.get(question.id)
+        if answer_set is not None:
             item = Item(
                 id=question.id,
                 question=question.text,

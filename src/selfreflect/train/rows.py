@@ -202,7 +202,7 @@ def hedge_rows(run: RunRecords, prompts: Prompts, options: RowOptions) -> Traini
     """
     result = TrainingRows()
     rule = ClassRule(options.classes)
-    items = [_answered(run.questions[id_], one) for id_, one in run.answers.items() if id_ in run.questions]
+    items = [_answered(one, run.answers[id_]) for id_, one in run.questions.items() if id_ in run.answers]
     rule.prepare(items)
     result.dropped["no answers"] += len(run.questions) - len(items)
     for item in items:

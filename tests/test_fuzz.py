@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from selfreflect.app.library import Library
 from selfreflect.config import load_config
 from selfreflect.errors import SelfReflectError
+from selfreflect.models.base import Request, Sampling
 from selfreflect.models.openai.protocol import MOST_TOKENS, APIError, error_text, parse_response, status_error
 from selfreflect.pipeline.records import records_by_judge, run_items
 from selfreflect.pipeline.settings import settings_of
@@ -367,9 +368,12 @@ def test_settings_and_prompts_with_damaged_bytes(folder: Path, text: str, change
     is_refused_or_read(lambda: load_prompts(path))
 
 
+WANTED = Request(messages=(), sampling=Sampling(), n=2, logprobs=True, first_tokens=3)
+
+
 def read_response(data: bytes) -> None:
     try:
-        response = parse_response(data, 2, logprobs=True, first_tokens=3)
+        response = parse_response(data, WANTED, 0, 2)
         reply = response.reply(False)
         assert all(isinstance(one.text, str) for one in reply.completions)
         assert all(
@@ -444,7 +448,7 @@ def test_what_is_damaged_above_is_read_without_damage(folder: Path, suffix: str)
     assert load_config(folder / "settings.toml", {}).prices
     (folder / "prompts.toml").write_text(PROMPTS)
     assert load_prompts(folder / "prompts.toml").basic["user"].startswith("Say it")
-    assert parse_response(json.dumps(REPLY).encode(), 2).prompt_tokens == 3
+    assert parse_response(json.dumps(REPLY).encode(), WANTED, 0, 2).prompt_tokens == 3
     assert read_chat(json.dumps(REQUEST).encode()).question == "Why?"
     (folder / "calibrator.json").write_text(json.dumps(CALIBRATOR))
     assert read_calibrator(folder / "calibrator.json").n == 9

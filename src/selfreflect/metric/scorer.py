@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -142,7 +142,12 @@ class SelfReflect:
             raise ConfigError(f"reader must be {', '.join(READERS)} or None, not {excerpt(reader)}")
         if not isinstance(cache, Path | str | None):
             raise ConfigError(f"cache must be a directory, not {excerpt(cache)}")
-        judge = _loaded(judge)
+        if isinstance(judge, str | ModelSpec):
+            judge = Judge.load(judge)
+        if not isinstance(judge, Judge):
+            raise ConfigError(
+                f"a judge must be a name, or made like Judge.load('smollm2'), not {excerpt(judge)}"
+            )
         if cache is not None and judge.last_states is not None:
             raise ConfigError(
                 f"leave --cache out with judge {judge.name!r}: it keeps states of judges that run here, "
@@ -390,12 +395,3 @@ class SelfReflect:
             warnings=prompts.warnings,
             estimate=outcome.estimate,
         )
-
-
-def _loaded(judge: Any) -> Judge:
-    """The judge, loaded if it is given by name."""
-    if isinstance(judge, Judge):
-        return judge
-    if isinstance(judge, str | ModelSpec):
-        return Judge.load(judge)
-    raise ConfigError(f"a judge must be a name, or made like Judge.load('smollm2'), not {excerpt(judge)}")

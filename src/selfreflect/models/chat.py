@@ -119,7 +119,9 @@ class ChatTokenizer:
             ids: list[int] = []
             for part in text:
                 ids += encode_safely(part) if unsafe else plain[part]
-            ids_of_texts.append(self._with_bos(ids))
+            if self.published_bos or ids[:1] != self._bos:  # one that the template writes is not doubled
+                ids = self._bos + ids
+            ids_of_texts.append(ids)
         return ids_of_texts
 
     def _check_ids(self, encoded: Sequence[Sequence[int]]) -> None:
@@ -156,17 +158,11 @@ class ChatTokenizer:
         except JudgeError:
             return False
 
-    def _with_bos(self, ids: list[int]) -> list[int]:
-        bos = self.tokenizer.bos_token_id
-        if not self._wants_bos or (ids[:1] == [bos] and not self.published_bos):
-            return ids
-        return [bos, *ids]
-
     @cached_property
-    def _wants_bos(self) -> bool:
-        """Whether this tokenizer starts a text with BOS. One that the template writes is not doubled."""
-        bos = self.tokenizer.bos_token_id
-        return bos is not None and self.tokenizer("x", add_special_tokens=True).input_ids[:1] == [bos]
+    def _bos(self) -> list[int]:
+        """The BOS with which this tokenizer starts a text; empty for others."""
+        bos = [self.tokenizer.bos_token_id]
+        return bos if self.tokenizer("x", add_special_tokens=True).input_ids[:1] == bos else []
 
 
 def fewest_tokens(texts: Iterable[str]) -> int:

@@ -11,18 +11,16 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from selfreflect.metric.distance import Formula, total_variation
 from selfreflect.metric.engine.tree import Ints, PrefixTree
 from selfreflect.models.local.layers import on_device
+from selfreflect.stats import Floats
 
 if TYPE_CHECKING:
     from selfreflect.metric.engine.engines import Engine
     from selfreflect.metric.engine.reference import ReferenceCache
-
-Floats = npt.NDArray[np.float64]
 
 Head = Callable[[torch.Tensor], torch.Tensor]
 """States (rows, width) -> logits (rows, vocabulary) in float32."""

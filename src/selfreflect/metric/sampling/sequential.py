@@ -191,10 +191,12 @@ class SequentialScoring:
         if size == self.population.size or size < max(FIRST_ROUND, len(self.population.strata)):
             return live
         target = self.limits.standard_error
-        if target is not None and all(self._is_precise(size, index, target) for index in live):
-            for index in live:
-                self.results[index].stopped = "standard_error"
-            return []
+        if target is not None:
+            errors = [self._mean(size, self.results[index].values).sampling_error for index in live]
+            if all(error is not None and error <= target for error in errors):
+                for index in live:
+                    self.results[index].stopped = "standard_error"
+                return []
         if self.limits.race is None or not self._pairs:
             return live
         self._decide_pairs(size, live, 1 - self.limits.race)
@@ -205,10 +207,6 @@ class SequentialScoring:
         for index in set(live) - close:
             self.results[index].stopped = "race"
         return sorted(close)
-
-    def _is_precise(self, size: int, index: int, target: float) -> bool:
-        error = self._mean(size, self.results[index].values).sampling_error
-        return error is not None and error <= target
 
     def _decide_pairs(self, size: int, live: Sequence[int], error: float) -> None:
         """Decide the pairs whose order is certain: Student's t of the paired difference on the common words.

@@ -188,8 +188,10 @@ class CausalLM:
 
     @classmethod
     def of(cls, model: Any, tokenizer: Any, source: ModelSource) -> CausalLM:
-        window, vocabulary = _window(model, tokenizer), _vocabulary(model)
-        return cls(model, tokenizer, **source.facts, window=window, vocabulary=vocabulary)
+        # A tokenizer may have ids beyond the embeddings: some have a few that no text needs.
+        embeddings = getattr(model, "get_input_embeddings", lambda: None)()
+        vocabulary = getattr(embeddings, "num_embeddings", None)
+        return cls(model, tokenizer, **source.facts, window=_window(model, tokenizer), vocabulary=vocabulary)
 
 
 def load_causal_lm(
@@ -263,12 +265,6 @@ def _window(model: Any, tokenizer: Any) -> int | None:
         if limit is not None and 0 < limit < 10**9:
             limits.append(int(limit))
     return min(limits, default=None)
-
-
-def _vocabulary(model: Any) -> int | None:
-    """The number of embeddings. A tokenizer may have ids beyond them: some have a few that no text needs."""
-    embeddings = getattr(model, "get_input_embeddings", lambda: None)()
-    return getattr(embeddings, "num_embeddings", None)
 
 
 def _hub_answers() -> bool:

@@ -40,7 +40,10 @@ def guess_pace(spec: ModelSpec, rows: int) -> ModelPace | None:
     Args:
         rows: sequences that are drawn together.
     """
-    weights = _count_weights(spec)
+    if spec.kind != "local":
+        return None
+    embedded = spec.bare_name == EMBEDDED
+    weights = WEIGHTS if embedded else _count_by_configuration(locate(spec, None))
     if weights is None:
         return None
     device = pick_device(spec.device)
@@ -49,17 +52,9 @@ def guess_pace(spec: ModelSpec, rows: int) -> ModelPace | None:
     return ModelPace(_READING * seconds[0] / _READING_ROWS, _WRITING * seconds[1] / rows)
 
 
-def _count_weights(spec: ModelSpec) -> int | None:
-    """The number of weights of a model, without a download; None if that is not known here."""
-    if spec.kind != "local":
-        return None
-    if spec.bare_name == EMBEDDED:
-        return WEIGHTS
-    return _count_by_configuration(locate(spec, None))
-
-
 @lru_cache(maxsize=8)
 def _count_by_configuration(source: ModelSource) -> int | None:
+    """The number of weights of a model, without a download; None if that is not known here."""
     import transformers
 
     try:

@@ -14,7 +14,6 @@ from selfreflect.models.openai.endpoint import Endpoint, endpoint
 from selfreflect.models.openai.protocol import (
     APIError,
     Dialect,
-    ParsedCompletion,
     ParsedResponse,
     parse_response,
 )
@@ -125,23 +124,20 @@ class OpenAIGenerator(StreamingGenerator):
         draws = [self._draw(connection, request, first, count) for first, count in gaps]
         # an error gets out of a group late, after another call has begun
         responses = [await draws[0]] if len(draws) == 1 else await together(draws)
-        completions = {
-            sample.index: ParsedCompletion(sample.completion, sample.closes_trace)
-            for sample in request.earlier
-        }
-        for (first, _), response in zip(gaps, responses, strict=True):
-            completions |= enumerate(response.completions, first)
-        in_order = [completions[index] for index in range(request.n)]
-        return ParsedResponse(in_order, sum(response.prompt_tokens for response in responses))
+        samples = list(request.earlier)
+        for response in responses:
+            samples += response.samples
+        samples.sort(key=lambda sample: sample.index)
+        return ParsedResponse(samples, sum(response.prompt_tokens for response in responses))
 
     async def _draw(self, connection: Connection, request: Request, first: int, count: int) -> ParsedResponse:
         """Completions ``first`` to ``first + count`` of a request. Where a call gives fewer, further calls of
         that size run at once."""
         response = await self._call(connection, request, first, count)
-        size = len(response.completions)
+        size = len(response.samples)
         if size < request.n:
-            for index, completion in enumerate(response.completions, first):
-                connection.report(completion.at(index))
+            for sample in response.samples:
+                connection.report(sample)
         if size == count:
             return response
         end = first + count
@@ -149,7 +145,7 @@ class OpenAIGenerator(StreamingGenerator):
         for start in range(first + size, end, size):
             rest.append(self._draw(connection, request, start, min(size, end - start)))
         for further in await together(rest):
-            response.completions += further.completions
+            response.samples += further.samples
             response.prompt_tokens += further.prompt_tokens
         return response
 
@@ -160,7 +156,7 @@ class OpenAIGenerator(StreamingGenerator):
         async def send(http: httpx2.AsyncClient) -> ParsedResponse:
             body = dialect.body(self._model, request, first, count)
             data = await self.client.send(http, "POST", "/chat/completions", body)
-            return parse_response(data, count, request.logprobs, request.first_tokens)
+            return parse_response(data, request, first, count)
 
         while True:
             try:
@@ -186,8 +182,8 @@ class OpenAIGenerator(StreamingGenerator):
 
     def _note_missing_logprobs(self, response: ParsedResponse) -> None:
         """Say once for each reason why answers come without the log-probabilities that were asked for."""
-        for completion, _ in response.completions:
-            reason = completion.logprobs
+        for sample in response.samples:
+            reason = sample.completion.logprobs
             if isinstance(reason, str) and reason not in self._missing_logprobs:
                 self._missing_logprobs.add(reason)
                 answers = "the answers are" if reason == "not_returned" else "such an answer is"

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import msgspec
 
@@ -189,47 +189,37 @@ def _encodable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-class ParsedCompletion(NamedTuple):
-    """A completion as its own text shows it."""
-
-    completion: Completion
-    closes_trace: bool
-    """Whether it ends a reasoning trace that the prompt began, which no server reports."""
-
-    def at(self, index: int) -> Sample:
-        """The completion at its place in the reply."""
-        return Sample(index=index, completion=self.completion, closes_trace=self.closes_trace)
-
-
 @dataclass
 class ParsedResponse:
-    """Completions of one request. Each may show whether the chat template began a trace in all of them."""
+    """Completions of one request. Each may show whether the chat template began a trace in all of them,
+    which no server reports."""
 
-    completions: list[ParsedCompletion]
+    samples: list[Sample]
     prompt_tokens: int
 
     @property
     def opens_trace(self) -> bool | None:
         """Whether the prompt began a reasoning trace, by majority of the finished completions."""
         votes = []
-        for completion, closes_trace in self.completions:
-            if closes_trace or completion.finish == "stop":
-                votes.append(closes_trace)
+        for sample in self.samples:
+            if sample.closes_trace or sample.completion.finish == "stop":
+                votes.append(sample.closes_trace)
         return sum(votes) * 2 > len(votes) if votes else None
 
     def reply(self, opens_trace: bool) -> Reply:
         """The reply. If the prompt began a trace, what was cut off before the trace ended holds no answer."""
         completions = []
-        for completion, closes_trace in self.completions:
-            if opens_trace and not closes_trace and completion.finish == "length":
+        for sample in self.samples:
+            completion = sample.completion
+            if opens_trace and not sample.closes_trace and completion.finish == "length":
                 completion = Completion(text="", finish="unclosed_reasoning", tokens=completion.tokens)
             completions.append(completion)
         return Reply(completions=tuple(completions), prompt_tokens=self.prompt_tokens)
 
 
-def parse_response(data: bytes, count: int, logprobs: bool = False, first_tokens: int = 0) -> ParsedResponse:
-    """Read 1 to ``count`` completions from the body of a response, with their log-probabilities if wanted and
-    up to ``first_tokens`` likely first tokens. Raises APIError if it holds none."""
+def parse_response(data: bytes, request: Request, first: int, count: int) -> ParsedResponse:
+    """Read 1 to ``count`` completions of a request, from its ``first`` on, from the body of a response.
+    Raises APIError if it holds none."""
     try:
         body = _decoded(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -244,19 +234,18 @@ def parse_response(data: bytes, count: int, logprobs: bool = False, first_tokens
     usage = body.usage if isinstance(body.usage, dict) else {}
     # A server counts the tokens of a call, not of each completion: they are shared out evenly.
     share, rest = divmod(_count(usage.get("completion_tokens")), len(choices))
-    completions = []
+    samples = []
     for index, choice in enumerate(choices):
         completion, closes_trace = _parse(choice, share + (index < rest))
-        if logprobs:
+        if request.logprobs:
             completion = msgspec.structs.replace(
                 completion, logprobs=_answer_tokens(completion.text, choice.logprobs)
             )
-        if first_tokens:
-            completion = msgspec.structs.replace(
-                completion, first_tokens=_first_tokens(completion.text, choice.logprobs)[:first_tokens]
-            )
-        completions.append(ParsedCompletion(completion, closes_trace))
-    return ParsedResponse(completions, _count(usage.get("prompt_tokens")))
+        if request.first_tokens:
+            likely = _first_tokens(completion.text, choice.logprobs)[: request.first_tokens]
+            completion = msgspec.structs.replace(completion, first_tokens=likely)
+        samples.append(Sample(index=first + index, completion=completion, closes_trace=closes_trace))
+    return ParsedResponse(samples, _count(usage.get("prompt_tokens")))
 
 
 def _decoded(data: bytes) -> _Body:

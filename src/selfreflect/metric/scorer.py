@@ -131,9 +131,9 @@ class SelfReflect:
     ) -> None:
         if not isinstance(guesses, int) or guesses < 0:
             raise ConfigError(f"the number of guesses to keep must be 0 or more, not {guesses!r:.60}")
-        if not isinstance(temperature, int | float) or not temperature > 0:
+        if isinstance(temperature, bool) or not isinstance(temperature, int | float) or not temperature > 0:
             raise ConfigError(
-                f"the judge's temperature must be a number above 0, not {excerpt(temperature)}; "
+                f"the judge's temperature must be above 0, not {temperature!r:.60}; "
                 f"the metric's is {JUDGE_TEMPERATURE}"
             )
         if not isinstance(limits, Limits | None):

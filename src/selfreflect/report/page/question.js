@@ -108,7 +108,7 @@ const SHOWS = {
     has: (summary) => summary.bits !== null,
     heading: "What each summary told, missed and got wrong",
     about: [
-      "The judge predicts fresh answers word by word, before and after it reads the summary. The stronger the colour, the more bits: each bit ",
+      "The judge predicts fresh answers word by word, after an empty summary and after this one. The stronger the colour, the more bits: each bit ",
       "doubles or halves the probability of a word.",
     ],
     legend: bitsLegend,

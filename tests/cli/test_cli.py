@@ -24,7 +24,16 @@ from selfreflect.records import AnswerSet, Question, Summary
 from selfreflect.store.run import Run
 
 FIELDS = {"id", "summary", "question", "summary_text", "score", "stderr", "token_tasks", "judge"}
-TOLD = {"bits", "bits_available", "recovered", "recovered_low", "recovered_high", "reader", "undefined"}
+TOLD = {
+    "bits",
+    "bits_available",
+    "recovered",
+    "recovered_low",
+    "recovered_high",
+    "reader",
+    "zero",
+    "undefined",
+}
 ANSWERS = ["Radishes, quickly.", "Lettuce.", "Radishes.", "Tomatoes and basil."]
 ITEM = {
     "id": "i1",

@@ -28,7 +28,7 @@ def test_a_summary_is_introduced_by_what_it_tells_and_its_place(capsys):
         "answers (0.0680)" in text
     )
     assert text.endswith(
-        "controls: empty -5 %, question repeated -10 %, nonsense -8 %, 1 answer pasted 40 %, "
+        "controls: empty 0 %, question repeated -10 %, nonsense -8 %, 1 answer pasted 40 %, "
         "2 answers pasted 60 %, 5 answers pasted 80 %, all answers pasted 100 %"
     )
 

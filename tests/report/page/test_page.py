@@ -647,7 +647,7 @@ def test_a_control_names_the_strategies_that_tell_less():
     rows = {control["name"]: control for control in shown["controls"]}
     assert rows["nonsense"]["beats"] == ["bad"]
     assert rows["nonsense"]["recovered"] == pytest.approx(0.1)
-    assert rows["empty"]["beats"] == []
+    assert rows["empty"]["beats"] == rows["1 answer pasted"]["beats"] == ["bad"]
     assert rows["all answers pasted"]["beats"] == ["good", "bad"]
     good, bad = shown["summaries"]
     assert good["place"].startswith("50 % of the way from the empty summary (0.0800)")

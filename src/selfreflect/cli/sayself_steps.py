@@ -143,26 +143,21 @@ _ORIGINS = {
 }
 
 
+@dataclasses.dataclass(frozen=True)
 class OpenModel:
-    """Opens models that are asked, each loaded when it is first asked; their replies are kept in the run.
+    """Opens models that are asked, each loaded when it is first asked; their replies are kept in the run."""
 
-    Args:
-        store: of replies; also of verdicts of the class rule ``nli:MODEL``.
-    """
-
-    def __init__(
-        self, out: Path, overrides: Overrides, yes: bool, store: Journal[ModelReplies] | None
-    ) -> None:
-        self._out = str(out)
-        self._overrides = overrides
-        self._yes = yes
-        self.store = store
+    _out: Path
+    _overrides: Overrides
+    _yes: bool
+    store: Journal[ModelReplies] | None
+    """Of replies; also of verdicts of the class rule ``nli:MODEL``."""
 
     def __call__(self, model: str | None) -> Asker:
         """Open a model; None is the one that drew the answers. Raises ConfigError if there is none."""
         overrides = self._overrides if model is None else self._flags_for(model)
         options = AskOptions(model=model, yes=self._yes)
-        asker = open_asker(self._out, options, overrides, ["sayself"], self.store)
+        asker = open_asker(str(self._out), options, overrides, ["sayself"], self.store)
         assert asker is not None  # something is asked
         return asker
 

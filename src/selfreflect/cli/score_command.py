@@ -89,21 +89,28 @@ def score_command(
         progress=ReadingProgress(items),
     )
     say_notes(file.notes)
+    _score(file.items, source_name(items), overrides, words=words, dry_run=dry_run, log=log, json=json)
+
+
+def _score(
+    items: Sequence[Item],
+    label: str,
+    overrides: Overrides,
+    *,
+    words: bool,
+    dry_run: bool,
+    log: str | None,
+    json: bool,
+) -> None:
+    """Score items as they come, or only count what that takes, and exit."""
+    config, options = overrides.config(), overrides.execution
+    watcher = Watcher()
     if dry_run:
         from selfreflect.cli.costs import show_costs
         from selfreflect.pipeline.dry_run import dry_run_items
 
-        show_costs(dry_run_items(file.items, overrides.config(), overrides.execution, Watcher()), json)
+        show_costs(dry_run_items(items, config, options, watcher), json)
         return
-    _score(file.items, source_name(items), overrides, words=words, log=log, json=json)
-
-
-def _score(
-    items: Sequence[Item], label: str, overrides: Overrides, *, words: bool, log: str | None, json: bool
-) -> None:
-    """Score items as they come, and exit."""
-    config, options = overrides.config(), overrides.execution
-    watcher = Watcher()
     judge = ConfiguredModels(config, options, watcher).judge()
     measures = load_measures(judge, config, options, watcher)
     results: list[Measured] = []

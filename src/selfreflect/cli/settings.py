@@ -172,9 +172,7 @@ class Overrides:
 
     def sets(self, section: str, key: str) -> bool:
         """Whether the command line or the file of ``--config`` sets a key."""
-        return key in self.section(section) or (
-            self.file is not None and key in read_config(self.file).get(section, {})
-        )
+        return key in self.given(section)
 
     @property
     def execution(self) -> ExecutionOptions:

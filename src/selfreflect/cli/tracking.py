@@ -27,23 +27,20 @@ def log_runs(tracker: str | None, runs: Sequence[RunRecords]) -> None:
         say(one_line(f"logged {run.label}: {log_run(tracker, run)}"))
 
 
-def check_tracker(tracker: str | None) -> None:
+def check_tracker(tracker: str) -> None:
     """Raise MissingExtraError before the work begins if the tracker's package is not installed."""
-    if tracker is not None:
-        from selfreflect.report.trackers import check_installed
+    from selfreflect.report.trackers import check_installed
 
-        check_installed(tracker)
+    check_installed(tracker)
 
 
-def log_result(tracker: str | None, records: RunRecords, out: Path | None = None) -> None:
+def log_result(tracker: str, records: RunRecords, out: Path | None = None) -> None:
     """Log what a command has just made; where that fails, only warn.
 
     Args:
         out: the run directory that holds it. If several judges scored it, the name says whose scores these
             are.
     """
-    if tracker is None:
-        return
     again = "" if out is None else " `selfreflect report --log` tries again."
     try:
         if out is not None and len(Run.load(out).scorings) > 1:

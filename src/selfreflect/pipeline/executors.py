@@ -7,6 +7,7 @@ it the outcome of each batch once.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from selfreflect.config import ExecutionOptions
@@ -100,12 +101,12 @@ def _can_be_copied(spec: StageSpec) -> bool:
     return spec.kind == "local" and spec.options.device_map is None and by_name
 
 
+@dataclass(frozen=True)
 class LocalExecutor:
     """Runs a stage in this process. The model is let go when the stage ends."""
 
-    def __init__(self, models: ModelProvider, progress: Progress) -> None:
-        self._models = models
-        self._progress = progress
+    _models: ModelProvider
+    _progress: Progress
 
     def outcomes(self, spec: StageSpec, tasks: Sequence[StageTask]) -> Generator[Outcome, None, None]:
         """See :class:`Executor`. The first outcome has no results yet, only the facts of the model.

@@ -9,6 +9,7 @@ import platform
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -87,30 +88,21 @@ def open_experiment(
         yield Experiment(run, config, prompts, options, progress, executors, new_folders)
 
 
+@dataclass(eq=False)
 class Experiment:
     """Fills a run directory stage by stage. Make one with :func:`open_experiment`.
 
     Every stage skips what is done and writes each result as it comes, so it can be interrupted anywhere.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        config: Config,
-        prompts: Prompts,
-        options: ExecutionOptions,
-        progress: Progress,
-        executors: Executors,
-        new_folders: Sequence[Path] = (),
-    ) -> None:
-        self.run = run
-        self._new_folders = new_folders
-        """Those that were made for this run, the innermost first."""
-        self._config = config
-        self._prompts = prompts
-        self._options = options
-        self._progress = progress
-        self._executors = executors
+    run: Run
+    _config: Config
+    _prompts: Prompts
+    _options: ExecutionOptions
+    _progress: Progress
+    _executors: Executors
+    _new_folders: Sequence[Path] = ()
+    """Those that were made for this run, the innermost first."""
 
     def questions(self, *, explicit: bool = True, add: bool = False) -> None:
         """Store the questions that the directory lacks.

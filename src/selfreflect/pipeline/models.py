@@ -135,13 +135,13 @@ def stage_model(
     return ModelSpec(name, revision=section.revision, base_url=section.base_url, **resources)
 
 
+@dataclass(frozen=True)
 class ConfiguredModels:
     """Loads the models that the settings name."""
 
-    def __init__(self, config: Config, options: ExecutionOptions, progress: Progress) -> None:
-        self._config = config
-        self._options = options
-        self._progress = progress
+    _config: Config
+    _options: ExecutionOptions
+    _progress: Progress
 
     def generator(self, stage: Literal["answers", "summaries"]) -> StageGenerator:
         """Load the stage's generator. Raises as :func:`~selfreflect.models.base.load_generator`."""
@@ -236,13 +236,13 @@ class WatchedGenerator(StreamingGenerator):
         self._progress.add(WorkDone(ended=ended, tokens=tokens))
 
 
+@dataclass
 class JudgeReading:
     """Reports the tokens that a judge reads of one question, and how many they will be."""
 
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._tokens = 0
-        self._planned = 0
+    _progress: Progress
+    _tokens: int = 0
+    _planned: int = 0
 
     def count(self, module: Any, inputs: tuple[Any, ...]) -> None:
         """A hook before a forward pass of the embeddings."""

@@ -20,7 +20,7 @@ from scripted import Scripted
 from selfreflect.config import Config, ExecutionOptions, load_config
 from selfreflect.errors import BackendError, StoreError
 from selfreflect.logprobs import AnswerTokens
-from selfreflect.models.local import loading
+from selfreflect.models.local import pretrained
 from selfreflect.pipeline.experiment import Experiment, open_experiment
 from selfreflect.pipeline.models import ConfiguredModels, Progress, Quiet
 from selfreflect.pipeline.records import run_records
@@ -492,7 +492,7 @@ def test_the_generator_is_let_go_before_a_judge_is_put_on_the_same_gpus(
         alive.append(sum(generator() is not None for generator in generators))
         return {}
 
-    monkeypatch.setattr(loading, "placement", placement)
+    monkeypatch.setattr(pretrained, "placement", placement)
     judge = tiny.save(tmp_path / "judge", "llama")
     config = load_config(
         None,

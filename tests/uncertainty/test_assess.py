@@ -1,0 +1,204 @@
+"""Estimators and labels of the same questions: what is joined, what is left out, and the baselines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from selfreflect.errors import ConfigError, DataError
+from selfreflect.uncertainty.assess import (
+    Assessment,
+    Method,
+    Prediction,
+    calibration_by_size,
+    predictions,
+    present,
+    subsample,
+)
+from selfreflect.uncertainty.classes import ClassRule
+from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
+from selfreflect.uncertainty.recalibrate import cross_fit
+
+EXACT = Method(ClassRule(), correctness=("exact",))
+NAMED = {"answers": ("Paris", "paris.", "Lyon"), "gold": ("Paris",)}
+
+
+def stated(
+    confidences: list[float], labels: list[bool | None], lengths: list[float | None] | None = None
+) -> Assessment:
+    questions = []
+    for number, (confidence, label) in enumerate(zip(confidences, labels, strict=True)):
+        length = None if lengths is None else lengths[number]
+        one = AnsweredQuestion(id=f"q{number}", confidence=confidence, correct=label, length=length)
+        questions.append(one)
+    return Assessment(questions, ["stated"], Method(ClassRule(), correctness=("human",)))
+
+
+def by_name(assessment: Assessment, correctness: str = "human", **options: Any) -> dict[str, Prediction]:
+    return {one.estimator: one for one in predictions(assessment, correctness, **options)}
+
+
+def test_scores_are_of_questions_with_a_value_and_a_label() -> None:
+    questions = [
+        AnsweredQuestion(id="a", **NAMED),
+        AnsweredQuestion(id="b", answers=("Paris",)),  # no right answer
+        AnsweredQuestion(id="c", gold=("Paris",), confidence=0.5),  # no answer
+        AnsweredQuestion(id="d", answers=("Nice", "Nice"), gold=("Paris",)),
+    ]
+    assessment = Assessment(questions, ["entropy", "modal_share"], EXACT)
+    assert assessment.answers == ["Paris", "Paris", None, "Nice"]
+    assert assessment.labels == {"exact": [True, None, None, False]}
+    indices, scores, labels = assessment.labelled_scores("modal_share", "exact")
+    assert (indices, scores.tolist(), labels.tolist()) == ([0, 3], [0.666666666667, 1.0], [1.0, 0.0])
+    assert assessment.labelled_scores("entropy", "exact")[1].tolist() == [-0.636514168295, 0.0]
+
+
+def test_lengths_are_given_or_the_words_of_the_judged_answer() -> None:
+    questions = [
+        AnsweredQuestion(id="a", answers=("a fine day",), length=40.0),
+        AnsweredQuestion(id="b", answers=("a fine day",)),
+        AnsweredQuestion(id="c", confidence=0.5),
+        AnsweredQuestion(id="d", confidence=0.5, length=7.0),
+    ]
+    assessment = Assessment(questions, ["modal_share"], EXACT)
+    assert assessment.lengths == [40.0, 3.0, None, 7.0]
+    assert assessment.lengths_of("modal_share", [1, 3]) == [3.0, 7.0]
+    assert present(assessment.lengths) == [0, 1, 3]
+
+
+def test_a_greedy_answer_has_a_length_of_its_own() -> None:
+    values: dict[str, float | NoValue] = {"greedy_distance": 0.2}
+    question = AnsweredQuestion(
+        id="a", answers=("a fine day",), greedy="rain", length=40.0, gold=("rain",), values=values
+    )
+    assessment = Assessment([question], ["greedy_distance", "modal_share"], EXACT)
+    assert assessment.lengths_of("greedy_distance") == [1.0]
+    assert assessment.lengths_of("modal_share") == [40.0]
+    assert assessment.answers_of("greedy_distance") == ["rain"]
+    assert assessment.answers_of("modal_share") == ["a fine day"]
+
+
+def test_stated_confidences_are_compared_with_the_share_of_the_modal_answer() -> None:
+    questions = [
+        AnsweredQuestion(id="a", answers=("x", "x"), confidence=0.75),
+        AnsweredQuestion(id="b", answers=("x", "y"), confidence=0.5),
+        AnsweredQuestion(id="c", answers=("x", "y")),
+        AnsweredQuestion(id="d", confidence=0.5),
+    ]
+    assert Assessment(questions, ["entropy"], EXACT).stated_faithfulness == ((0.75 + 1) / 2, 2)
+    assert Assessment(questions[2:], ["entropy"], EXACT).stated_faithfulness is None
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"no similarity 'cosine'. Known: jaccard, rouge, embedding"):
+        Method(ClassRule(), similarity="cosine")
+    with pytest.raises(ConfigError, match="no estimator 'entropi'"):
+        Assessment([], ["entropi"], EXACT)
+
+
+CONFIDENCES = [0.9, 0.8, 0.7, 0.6, 0.4, 0.3, 0.2, 0.1]
+LABELS: list[bool | None] = [True, True, False, True, True, False, False, False]
+
+
+def test_three_baselines_stand_beside_the_estimators() -> None:
+    lengths: list[float | None] = [1.0, 2, 3, 4, 5, 6, 7, 8]
+    rows = by_name(stated(CONFIDENCES, LABELS, lengths), measures=("auroc", "brier"))
+    assert list(rows) == ["stated", "constant", "isotonic", "length"]
+    assert [row.baseline for row in rows.values()] == [False, True, True, True]
+    assert {(row.n, row.total, row.correctness) for row in rows.values()} == {(8, 8, "human")}
+    assert rows["constant"].measures["brier"].value == pytest.approx(0.25)
+    assert rows["constant"].measures["auroc"].value == 0.5
+    assert rows["isotonic"].of == "stated"
+    scores, labels = np.array(CONFIDENCES), np.array(LABELS, dtype=float)
+    calibrated = ((cross_fit("isotonic", scores, labels) - labels) ** 2).mean()
+    assert rows["isotonic"].measures["brier"].value == pytest.approx(calibrated)
+    assert rows["stated"].isotonic["brier"].value == pytest.approx(calibrated)
+    assert rows["length"].measures["auroc"].value == rows["stated"].measures["auroc"].value == 14 / 16
+    assert "brier" not in rows["length"].measures  # which is no probability
+    by_length = ((cross_fit("isotonic", -np.arange(1.0, 9), labels) - labels) ** 2).mean()
+    assert rows["length"].isotonic["brier"].value == pytest.approx(by_length)
+    assert rows["constant"].isotonic == rows["isotonic"].isotonic == {}
+    audit = rows["stated"].audit
+    assert audit is not None
+    assert (audit.n, audit.score_with_length) == (8, -1.0)
+    assert rows["constant"].audit is None
+
+
+def test_baselines_are_of_labelled_questions_alone() -> None:
+    labels = [*LABELS[:6], None, None]
+    lengths: list[float | None] = [1.0, None, 3, 4, 5, 6, 7, 8]
+    rows = by_name(stated(CONFIDENCES, labels, lengths), measures=("brier",))
+    assert [(row.n, row.total) for row in rows.values()] == [(6, 8), (6, 8), (6, 8), (5, 8)]
+    assert rows["constant"].measures["brier"].value == pytest.approx(4 / 6 * 2 / 6)
+    audit = rows["stated"].audit
+    assert audit is not None
+    assert audit.n == 5
+
+
+def test_without_labels_nothing_is_measured() -> None:
+    rows = by_name(stated(CONFIDENCES, [None] * 8))
+    assert list(rows) == ["stated"]
+    assert (rows["stated"].n, rows["stated"].measures, rows["stated"].audit) == (0, {}, None)
+
+
+def test_four_answers_are_not_calibrated_and_that_is_said() -> None:
+    rows = by_name(stated(CONFIDENCES[:4], LABELS[:4]), measures=("brier",))
+    assert list(rows) == ["stated", "constant", "isotonic"]  # no answer has a length
+    assert rows["stated"].isotonic == {}
+    brier = rows["isotonic"].measures["brier"]
+    assert (brier.value, brier.undefined) == (
+        None,
+        "isotonic calibration needs 5 answers with a value and a label",
+    )
+    assert (rows["isotonic"].n, rows["isotonic"].of) == (0, "stated")
+
+
+def test_only_the_measures_that_are_named_are_computed() -> None:
+    rows = by_name(stated(CONFIDENCES, LABELS), measures=("auroc", "ece_exact"))
+    assert all(list(row.measures) == ["auroc", "ece_exact"] for row in rows.values())
+    with pytest.raises(ConfigError, match="no measure 'aurok'"):
+        predictions(stated(CONFIDENCES, LABELS), "human", ("aurok",))
+
+
+# --- fewer samples
+
+
+def test_a_subsample_keeps_order_and_what_belongs_to_each_answer() -> None:
+    full = AnsweredQuestion(
+        id="q",
+        answers=tuple("abcdefgh"),
+        logprobs=tuple((-float(number),) for number in range(8)),
+        tokens=tuple((letter,) for letter in "abcdefgh"),
+        self_certainty=tuple(map(float, range(8))),
+        gold=("a",),
+    )
+    some = subsample(full, 3)
+    assert len(some.answers) == 3
+    assert list(some.answers) == sorted(some.answers)
+    places = ["abcdefgh".index(letter) for letter in some.answers]
+    assert some.logprobs == tuple((-float(place),) for place in places)
+    assert some.tokens == tuple((letter,) for letter in some.answers)
+    assert some.self_certainty == tuple(map(float, places))
+    assert some.gold == ("a",)
+    assert subsample(full, 3) == some
+    assert {subsample(full, 3, seed).answers for seed in range(9)} != {some.answers}
+    assert subsample(full, 8) == full
+
+
+def test_calibration_is_repeated_for_each_number_of_samples() -> None:
+    questions = [
+        AnsweredQuestion(id=f"q{number}", answers=("a",) * 4 if number % 2 else ("a", "b"), gold=("a",))
+        for number in range(10)
+    ]
+    one, two, four = calibration_by_size(questions, [1, 2, 4], EXACT, "exact")
+    assert [(size.samples, size.n) for size in (one, two, four)] == [(1, 10), (2, 10), (4, 5)]
+    assert (one.share, one.split_half, one.split_half_ece) == (1.0, None, None)
+    assert (two.share, two.split_half) == (0.75, 0.5)
+    assert (four.share, four.split_half, four.accuracy) == (1.0, 1.0, 1.0)
+    assert two.measures["brier"].value == pytest.approx(0.25 / 2)
+    assert two.split_half_ece is not None
+    assert list(four.measures) == ["ece_10_left", "smooth_ece", "brier", "auroc"]
+    with pytest.raises(DataError, match="no question has 5 answers and a label"):
+        calibration_by_size(questions, [5], EXACT, "exact")

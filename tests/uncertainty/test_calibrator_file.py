@@ -1,0 +1,162 @@
+"""A calibrator on disk: what is kept, and what it must not be applied to."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from selfreflect.errors import ConfigError, DataError
+from selfreflect.uncertainty.assess import Assessment, Method
+from selfreflect.uncertainty.calibrator_file import (
+    CalibratorFile,
+    digests,
+    fit_file,
+    read_calibrator,
+    write_calibrator,
+)
+from selfreflect.uncertainty.classes import ClassRule
+from selfreflect.uncertainty.question import AnsweredQuestion
+
+SAVED = CalibratorFile(
+    estimator="modal_share",
+    classes="exact",
+    class_order="first",
+    similarity="jaccard",
+    correctness="exact",
+    method="isotonic",
+    x=(0.2, 0.6),
+    y=(0.1, 0.9),
+    n=2,
+    samples=(4,),
+    questions=(),
+)
+QUESTIONS = [
+    AnsweredQuestion(
+        id=f"q{number}",
+        text=f"City {number}?",
+        answers=("a", "a") if number % 3 else ("a", "b", "c"),
+        gold=("a",) if number % 2 else ("b",),
+    )
+    for number in range(9)
+]
+
+
+def assessed(questions: list[AnsweredQuestion]) -> Assessment:
+    return Assessment(questions, ["modal_share"], Method(ClassRule(), correctness=("exact",)))
+
+
+def test_a_fit_keeps_what_its_score_is_made_of(tmp_path: Path) -> None:
+    unlabelled = AnsweredQuestion(id="x", answers=("a",))
+    saved = fit_file(assessed([*QUESTIONS, unlabelled]), "modal_share", "exact", "isotonic", "exact", "first")
+    assert (saved.n, saved.samples, len(saved.questions)) == (9, (2, 3), 18)
+    assert (saved.estimator, saved.similarity, saved.correctness) == ("modal_share", "jaccard", "exact")
+    assert (saved.method, saved.model, saved.token_probability) == ("isotonic", "", False)
+    path = tmp_path / "cal.json"
+    path.write_text(write_calibrator(saved))
+    again = read_calibrator(path)
+    assert again == saved
+    assert again.calibrator([0.1, 0.5, 1.0]).tolist() == saved.calibrator([0.1, 0.5, 1.0]).tolist()
+    assert path.read_text().endswith("}\n")
+
+
+def test_the_map_between_two_points_is_a_line() -> None:
+    assert SAVED.calibrator([0.0, 0.4, 1.0]) == pytest.approx([0.1, 0.5, 0.9])
+
+
+def test_questions_are_known_by_their_id_and_by_their_text() -> None:
+    one = AnsweredQuestion(id="a", text="Who?")
+    expected = [hashlib.sha256(text).hexdigest()[:16] for text in (b"id\0a", b"text\0Who?")]
+    assert list(digests([one])) == expected
+    assert len(digests([AnsweredQuestion(id="a")])) == 1
+    assert len(digests([AnsweredQuestion(id="\ud800")])) == 1
+    assert digests([AnsweredQuestion(id="Who?")]) != digests([AnsweredQuestion(id="a", text="Who?")])[1:]
+
+
+def test_fitted_questions_are_counted_and_the_first_is_named() -> None:
+    saved = msgspec.structs.replace(SAVED, questions=digests(QUESTIONS[:3]))
+    other = AnsweredQuestion(id="z", text="New?")
+    saved.refuse_overlap([other, *QUESTIONS[3:]])
+    renamed = AnsweredQuestion(id="renamed", text="City 1?")
+    with pytest.raises(
+        DataError, match="2 of 4 questions were used to fit this calibrator, the first is 'renamed'"
+    ):
+        saved.refuse_overlap([other, renamed, QUESTIONS[4], QUESTIONS[2]])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"x": (0.2,), "y": (0.1,)},
+        {"x": (0.2, 0.2), "y": (0.1, 0.1)},
+        {"x": (0.2, 0.6), "y": (0.0, 1.0)},
+        {"method": "platt", "x": (3.0, -1.0), "y": ()},
+        {"method": "temperature", "x": (2.0,), "y": ()},
+        {
+            "method": "temperature",
+            "x": (2.0,),
+            "y": (),
+            "estimator": "no_such_one",
+        },  # refused by its name later
+    ],
+)
+def test_sound_maps_are_read(tmp_path: Path, change: dict[str, Any]) -> None:
+    saved = msgspec.structs.replace(SAVED, **change)
+    (tmp_path / "cal.json").write_text(write_calibrator(saved))
+    assert read_calibrator(tmp_path / "cal.json") == saved
+
+
+@pytest.mark.parametrize(
+    ("change", "method"),
+    [
+        ({"x": (0.6, 0.2)}, "isotonic"),
+        ({"y": (0.9, 0.1)}, "isotonic"),
+        ({"y": (-0.1, 0.9)}, "isotonic"),
+        ({"y": (0.1, 1.1)}, "isotonic"),
+        ({"y": (0.1,)}, "isotonic"),
+        ({"x": (), "y": ()}, "isotonic"),
+        ({"method": "platt", "y": ()}, None),
+        ({"method": "platt"}, "platt"),
+        ({"method": "platt", "x": (1.0,), "y": ()}, "platt"),
+        ({"method": "temperature", "x": (0.0,), "y": ()}, "temperature"),
+        ({"method": "temperature", "x": (-1.0,), "y": ()}, "temperature"),
+        ({"method": "temperature", "x": (1.0, 2.0), "y": ()}, "temperature"),
+        ({"method": "temperature", "x": (1.0,), "y": (1.0,)}, "temperature"),
+        ({"method": "temperature", "x": (1.0,), "y": (), "estimator": "entropy"}, "temperature"),
+    ],
+)
+def test_maps_that_are_none_are_refused(tmp_path: Path, change: dict[str, Any], method: str | None) -> None:
+    (tmp_path / "cal.json").write_text(write_calibrator(msgspec.structs.replace(SAVED, **change)))
+    if method is None:
+        assert read_calibrator(tmp_path / "cal.json").x == (0.2, 0.6)
+        return
+    with pytest.raises(
+        DataError, match=rf"cal\.json' is not a saved calibrator: its numbers are no {method} map"
+    ):
+        read_calibrator(tmp_path / "cal.json")
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"format": "other"}', '{"x": [1e999]}'])
+def test_files_that_are_no_calibrators_are_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "cal.json").write_text(text)
+    with pytest.raises(DataError, match=r"cal\.json' is not a saved calibrator"):
+        read_calibrator(tmp_path / "cal.json")
+    with pytest.raises(DataError, match="cannot be read: No such file"):
+        read_calibrator(tmp_path / "none.json")
+
+
+def test_a_token_s_probability_is_no_share_of_replies() -> None:
+    assessment = assessed(QUESTIONS)
+    SAVED.refuse_other_variant(assessment)
+    by_token = msgspec.structs.replace(SAVED, estimator="p_true", token_probability=True)
+    by_token.refuse_other_variant(assessment)
+    by_share = msgspec.structs.replace(by_token, token_probability=False)
+    with pytest.raises(ConfigError, match=r"another kind of p_true .*: probability of the token True"):
+        by_share.refuse_other_variant(assessment)
+    assessment.counted = frozenset(["p_true"])
+    by_share.refuse_other_variant(assessment)
+    with pytest.raises(ConfigError, match=r"another kind of p_true .*: share of True"):
+        by_token.refuse_other_variant(assessment)

@@ -1,0 +1,171 @@
+"""Tables of estimators: what stands in which cell, and the notes below."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from selfreflect.table import to_markdown
+from selfreflect.uncertainty.assess import Assessment, Method, calibration_by_size, predictions
+from selfreflect.uncertainty.classes import ClassRule
+from selfreflect.uncertainty.estimators import ESTIMATORS
+from selfreflect.uncertainty.page_tables import coverage_table, overview_table
+from selfreflect.uncertainty.question import AnsweredQuestion
+from selfreflect.uncertainty.tables import (
+    calibration_table,
+    length_notes,
+    prediction_table,
+    range_text,
+    size_table,
+    value_table,
+)
+
+EXACT = Method(ClassRule(), correctness=("exact",))
+QUESTIONS = [
+    AnsweredQuestion(
+        id=f"q{number}",
+        answers=("a b",) * 3 if number % 3 else ("a b", "c", "d"),
+        gold=("a b",) if number % 2 else ("c",),
+        confidence=0.9 if number % 2 else 0.4,
+    )
+    for number in range(12)
+]
+
+
+def assessed(*names: str, questions: list[AnsweredQuestion] = QUESTIONS) -> Assessment:
+    return Assessment(questions, names, EXACT)
+
+
+def test_values_have_their_mean_and_ends() -> None:
+    uneven = [*QUESTIONS[:2], AnsweredQuestion(id="x", confidence=0.2)]
+    table = value_table(assessed("stated", "entropy", "p_true", questions=uneven))
+    assert table.rows[0][:2] == ("stated", "confidence")
+    assert table.rows[0][2:7] == ("probability [0, 1]", 3, pytest.approx(0.5), 0.2, 0.9)
+    assert table.rows[1][1:4] == ("uncertainty", "nats [0, ∞)", 2)
+    assert table.rows[2][3:7] == (0, None, None, None)
+    notes = " ".join(table.notes)
+    assert "3 questions, 0 to 3 samples each. Classes: exact. Similarity of eigv" in notes
+    assert "entropy: no value for 1 question: 0 of at least 1 sample." in notes
+    assert "p_true: no value for 2 questions: no model was asked" in notes
+    assert "cMFG " in notes
+    assert "on 2 questions" in notes
+    assert "4 questions, 3 samples each" in value_table(assessed("entropy", questions=QUESTIONS[:4])).notes[0]
+
+
+def test_ranges_are_intervals() -> None:
+    shown = [range_text(ESTIMATORS[name]) for name in ("stated", "classes", "greedy_bits")]
+    assert shown == ["[0, 1]", "[1, ∞)", "(-∞, ∞)"]
+
+
+def test_predictions_stand_under_their_measures() -> None:
+    assessment = assessed("stated", "entropy")
+    rows = predictions(assessment, "exact", ("auroc", "brier"))
+    table = prediction_table(rows, 0.5, explain=True)
+    headings = [column.heading for column in table.columns]
+    expected = ["estimator", "n", "auroc", "95%", "brier", "95%", "brier isotonic", "rho length"]
+    assert headings == [*expected, "partial rho", "effect"]
+    by_name = {str(row[0]): dict(zip(headings, row, strict=True)) for row in table.rows}
+    assert list(by_name) == [
+        "stated",
+        "entropy",
+        "constant (base rate)",
+        "isotonic (stated)",
+        "length only",
+    ]
+    assert by_name["stated"]["brier"] == pytest.approx((0.1**2 + 0.4**2) / 2)
+    assert by_name["stated"]["auroc"] == 1.0
+    assert by_name["entropy"]["brier"] is None
+    assert by_name["entropy"]["brier isotonic"] == rows[1].isotonic["brier"].value
+    assert by_name["constant (base rate)"]["brier isotonic"] is None
+    assert table.title == "Predicting correctness (exact): accuracy 0.500"
+    explained = " ".join(table.notes)
+    assert "auroc: chance that a correct answer scores higher" in explained
+    assert "the named estimator" in explained
+    assert prediction_table(rows, 0.5, explain=False).notes == ()
+
+
+def test_undefined_measures_have_one_note() -> None:
+    questions = [replace(one, gold=("a b",)) for one in QUESTIONS]
+    rows = predictions(assessed("stated", questions=questions), "exact", ("auroc", "auprc"))
+    table = prediction_table(rows, 1.0, explain=False)
+    assert table.notes == ("Undefined (–): all answers are correct, or all are wrong.",)
+    assert "–" in to_markdown(table)
+
+
+def test_estimators_that_follow_the_length_are_named_together() -> None:
+    questions = []
+    for number in range(30):
+        confidence = 1 - number / 40
+        questions.append(
+            AnsweredQuestion(
+                id=f"q{number}", confidence=confidence, correct=number < 15, length=float(number)
+            )
+        )
+    assessment = Assessment(questions, ["stated"], Method(ClassRule(), correctness=("human",)))
+    rows = predictions(assessment, "human", ("auroc",))
+    [note] = length_notes(rows)
+    assert "(rank correlation -0.87), and so do stated, isotonic." in note
+    plain = [replace(row, audit=None) for row in rows]
+    assert length_notes(plain) == []
+
+
+def test_sizes_are_rows() -> None:
+    results = calibration_by_size(QUESTIONS, [1, 3], EXACT, "exact")
+    table = size_table(results, "exact")
+    one, three = table.rows
+    assert one[:5] == (1, 12, pytest.approx(results[0].accuracy), 1.0, None)
+    assert three[:4] == (3, 12, pytest.approx(results[1].accuracy), pytest.approx((8 + 4 / 3) / 12))
+    assert three[10] == pytest.approx(results[1].accuracy * (1 - results[1].accuracy))
+    assert len(one) == len(table.columns) == 13
+    assert table.title == "Samples and calibration (exact)"
+
+
+def test_calibration_before_and_after_is_of_labelled_questions() -> None:
+    unlabelled = AnsweredQuestion(id="x", answers=("a",), confidence=0.3)
+    assessment = assessed("stated", "entropy", questions=[*QUESTIONS[:4], unlabelled])
+    after = np.array([0.8, 0.2, 0.8, 0.2])
+    table = calibration_table(assessment, "stated", "exact", [1, 2, 3, 4], after, "fitted")
+    assert table.title == "Calibration (exact): accuracy 0.667"
+    assert [row[:3] for row in table.rows] == [
+        ("stated: before", 3, pytest.approx((0.9 + 0.4 + 0.9) / 3)),
+        ("stated: fitted", 3, pytest.approx(0.6)),
+        ("constant (base rate)", 3, pytest.approx(2 / 3)),
+    ]
+    headings = [column.heading for column in table.columns]
+    brier = headings.index("brier")
+    assert table.rows[1][brier] == pytest.approx((0.2**2 + 0.2**2 + 0.2**2) / 3)
+    entropy = calibration_table(assessment, "entropy", "exact", [1, 2], after[:2], "fitted")
+    assert [row[0] for row in entropy.rows] == ["entropy: fitted", "constant (base rate)"]
+    nothing = calibration_table(assessment, "stated", "exact", [4], np.array([0.3]), "fitted")
+    assert nothing.rows == (("stated: fitted", 1, pytest.approx(0.3)),)
+    assert "nothing to compare with" in nothing.notes[0]
+
+
+def test_coverage_is_shown_at_tenths_of_the_questions() -> None:
+    risks = np.arange(1, 21) / 100
+    table = coverage_table(risks, risks / 2, 0.75)
+    assert len(table.rows) == 10
+    assert table.rows[0] == (0.1, 2, 0.02, 0.25, 0.01)
+    assert table.rows[9] == (1.0, 20, 0.2, 0.25, 0.1)
+    few = coverage_table(np.array([0.0, 0.5, 0.4]), np.zeros(3), 0.6)
+    assert [row[1] for row in few.rows] == [1, 2, 3]  # no number of answers twice
+
+
+def test_the_overview_says_what_each_row_is_made_of() -> None:
+    rows = predictions(assessed("stated", "entropy"), "exact", ("auroc",))
+    table = overview_table(assessed("stated", "entropy"), rows)
+    headings = [column.heading for column in table.columns]
+    cells = {str(row[0]): dict(zip(headings, row, strict=True)) for row in table.rows}
+    assert cells["entropy"]["is a"] == "estimator"
+    assert cells["constant (base rate)"]["is a"] == "baseline"
+    assert (cells["entropy"]["samples"], cells["entropy"]["classes"]) == ("3", "exact")
+    assert (cells["stated"]["samples"], cells["stated"]["classes"]) == (None, None)
+    assert cells["entropy"]["higher is more"] == "uncertainty"
+    assert cells["stated"]["higher is more"] == "confidence"
+    assert cells["length only"]["range"] is None
+    assert cells["stated"]["auroc"] == 1.0
+    assert cells["stated"]["auroc 95%"] == "1.000 to 1.000"
+    assert cells["stated"]["brier isotonic"] == rows[0].isotonic["brier"].value
+    assert cells["constant (base rate)"]["brier isotonic"] is None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
 
@@ -547,13 +547,15 @@ def question_id(text: str, context: str = "") -> str:
     return "q-" + digest.hexdigest()[:12]
 
 
-def metadata_headings(questions: Iterable[Question], others: Iterable[str]) -> dict[str, str]:
-    """Name a table's columns of the questions' metadata: as it is called, or ``metadata.NAME`` if the table
-    has such a column."""
+def metadata_headings(
+    questions: Iterable[Question], others: Iterable[str], clean: Callable[[str], str] = str
+) -> dict[str, str]:
+    """Name a table's columns of the questions' metadata: as it is called once it is ``clean``, or
+    ``metadata.NAME`` if the table has such a column."""
     headings: dict[str, str] = {}
     names = set(others)
     for name in dict.fromkeys(chain.from_iterable(question.metadata for question in questions)):
-        heading = name
+        heading = clean(name)
         while heading in names:
             heading = f"metadata.{heading}"
         names.add(heading)

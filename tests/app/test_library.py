@@ -7,11 +7,13 @@ import io
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from app_server import Client, serving
 from finished_run import write_run
+from synthetic import informed_run, save
 
 from selfreflect.app import library
 from selfreflect.app.library import Library
@@ -53,6 +55,19 @@ def test_runs_are_found_below_the_root_latest_first(root: Path, client: Client) 
     assert answer["runs"][0]["question"] == "new"
     assert answer["more"] is False
     assert list(listed(client, offset=1, limit=1)) == ["deep/er/mine"]
+
+
+def test_the_best_strategy_of_a_run_comes_first_whatever_came_first_in_time(
+    root: Path, client: Client
+) -> None:
+    run = informed_run()
+    backwards = dict(reversed(run.summaries.items()))
+    save(replace(run, summaries=backwards), root / "mine")
+    id_ = listed(client)["mine"]
+    assert [name for _, name in Run.load(root / "mine").summaries][:2] == ["bad", "good"]
+    strategies = client.get(f"/api/runs/{id_}").json()["strategies"]
+    summaries = client.get(f"/api/runs/{id_}/questions/0").json()["summaries"]
+    assert [one["name"] for one in strategies] == [one["name"] for one in summaries] == ["good", "bad"]
 
 
 def test_a_run_is_shown_question_by_question(root: Path, client: Client) -> None:

@@ -20,6 +20,7 @@ from selfreflect.app.schemas import RunEntry
 from selfreflect.errors import SelfReflectError, StoreError
 from selfreflect.pipeline.records import run_records
 from selfreflect.pipeline.settings import scoring_label
+from selfreflect.report.results import sorted_strategies
 from selfreflect.report.run_records import RunRecords
 from selfreflect.store.journal import store_errors
 from selfreflect.store.layout import FILES, SCORED_FILES
@@ -82,7 +83,7 @@ class RunDirectory:
 
 class OpenRun(NamedTuple):
     records: RunRecords
-    """With the chosen scoring."""
+    """With the chosen scoring, and the best strategy first."""
     judges: dict[str, str]
     """The judge of each scoring, with settings that are not the defaults; empty where it is not known."""
 
@@ -221,7 +222,7 @@ def _read_records(path: Path, label: str, scoring: str, version: object) -> Open
     if scoring not in judges:
         raise UnknownRunError("this run has no scores by that judge; choose one from its list of judges")
     run.select_scoring(scoring)
-    return OpenRun(run_records(run, label), judges)
+    return OpenRun(sorted_strategies(run_records(run, label)), judges)
 
 
 def _first_and_count(directory: RunDirectory) -> tuple[str | None, int | None]:

@@ -8,7 +8,7 @@ from itertools import chain
 
 from selfreflect.errors import DataError, excerpt, nearest
 from selfreflect.records import Question, dump_line
-from selfreflect.report.comparison import Contender, columns, comparisons
+from selfreflect.report.comparison import Contender, comparisons
 from selfreflect.report.results import method_note, run_measures, strategy_results
 from selfreflect.report.run_records import RunRecords
 from selfreflect.stats import Estimate
@@ -98,10 +98,10 @@ def comparisons_by(base: Contender, others: Sequence[Contender], name: str) -> l
     rows: dict[str, list[tuple[Cell, ...]]] = {}
     tables: dict[str, Table] = {}
     for value, (part, sides) in divided_contenders(base, others, name).items():
-        for table, measure in comparisons(part, sides):
+        for table, _ in comparisons(part, sides):
             title = f"By {one_line(name, 40)}: {table.title}"
             rows.setdefault(title, []).extend((one_line(value, 60), *row) for row in table.rows)
-            headings = (Column(one_line(name, 40)), *columns(measure))
+            headings = (Column(one_line(name, 40)), *table.columns)
             note = f"{table.notes[-1].partition(', not adjusted')[0]}, not adjusted for multiple comparisons"
             tables[title] = Table(title, headings, (), (note,))
     return [replace(table, rows=tuple(rows[title])) for title, table in tables.items()]

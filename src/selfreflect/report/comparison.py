@@ -29,23 +29,6 @@ PASTE_COLUMNS = (
 )
 
 
-def columns(measure: Measure) -> tuple[Column, ...]:
-    """List the columns of a comparison."""
-    return (
-        Column("run"),
-        Column("strategy"),
-        Column("difference", measure.difference, measure.factor),
-        Column("95% low", measure.difference, measure.factor),
-        Column("95% high", measure.difference, measure.factor),
-        Column("n common", "d"),
-        Column("coverage", ".1%"),
-        Column("wins", "d"),
-        Column("ties", "d"),
-        Column("losses", "d"),
-        Column("p", ".2g"),
-    )
-
-
 @dataclass(frozen=True)
 class Contender:
     """One strategy of one run."""
@@ -175,16 +158,15 @@ def comparison(baseline: Contender, others: Sequence[Contender], measure: Measur
     """Tabulate the differences of ``others`` from ``baseline``; the notes put them in words and warn."""
     rows = []
     notes = []
-    scores = list(baseline.scores.values()) if measure is SELFREFLECT else []
+    own = list(baseline.scores.values()) if measure is SELFREFLECT else []
+    scores = [*own]
     for other in others:
         result = compare(baseline, other, measure)
         paired = result.paired
         difference = paired.difference
-        both: list[Score] = []
-        if measure is SELFREFLECT:
-            both = [*baseline.scores.values(), *other.scores.values()]
-            scores += other.scores.values()
-        mean = approximate(difference.mean, any(score.estimate for score in both))
+        theirs = list(other.scores.values()) if measure is SELFREFLECT else []
+        scores += theirs
+        mean = approximate(difference.mean, any(score.estimate for score in [*own, *theirs]))
         cells = (mean, difference.low, difference.high, difference.n, difference.coverage)
         counts = (paired.wins, paired.ties, paired.losses, paired.p_value)
         rows.append((other.label, other.strategy, *cells, *counts))
@@ -197,7 +179,20 @@ def comparison(baseline: Contender, others: Sequence[Contender], measure: Measur
     name = f"{baseline.strategy} ({baseline.label})" if baseline.label else baseline.strategy
     better = "above 0 is better" if measure.higher_is_better else "below 0 is better"
     title = f"Difference in {measure.quantity}, strategy − {name}: {better}"
-    return Table(title, columns(measure), tuple(rows), tuple(notes))
+    columns = (
+        Column("run"),
+        Column("strategy"),
+        Column("difference", measure.difference, measure.factor),
+        Column("95% low", measure.difference, measure.factor),
+        Column("95% high", measure.difference, measure.factor),
+        Column("n common", "d"),
+        Column("coverage", ".1%"),
+        Column("wins", "d"),
+        Column("ties", "d"),
+        Column("losses", "d"),
+        Column("p", ".2g"),
+    )
+    return Table(title, columns, tuple(rows), tuple(notes))
 
 
 def _warnings(baseline: Contender, other: Contender, measure: Measure) -> list[str]:

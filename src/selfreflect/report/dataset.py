@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import io
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,9 +77,7 @@ def dataset_files(scorings: Sequence[RunRecords], title: str) -> dict[str, bytes
     """
     require_datasets()
     run = scorings[0]
-    judges = run.judges
-    for scoring in scorings[1:]:
-        judges += [scoring.judge]
+    judges = [*run.judges, *(scoring.judge for scoring in scorings[1:])]
     counts = [counted(len(run.questions), "question"), counted(len(run.answers), "answer set")]
     counts.append(counted(len(run.summaries), "summary"))
     card = _CARD.format(
@@ -137,7 +135,7 @@ def _answers(run: RunRecords) -> Any:
     tokens = {key: stored_values(answers.logprobs)._asdict() for key, answers in run.answers.items()}
     of_tokens = {name: None for values in tokens.values() for name, value in values.items() if value}
     names = (*_ANSWER_COLUMNS, *of_tokens)
-    headings = _headings(run.questions.values(), names)
+    headings = metadata_headings(run.questions.values(), names, _clean_heading)
     rows = []
     for question in run.questions.values():
         answers = run.answers.get(question.id)
@@ -154,13 +152,12 @@ def _answers(run: RunRecords) -> Any:
 def _summaries(scorings: Sequence[RunRecords]) -> Any:
     columns = [*QUESTION_COLUMNS, Column("judge")]
     own_headings = [column.heading for column in columns]
-    headings = _headings(scorings[0].questions.values(), own_headings)
+    headings = metadata_headings(scorings[0].questions.values(), own_headings, _clean_heading)
     rows = []
     for scoring in scorings:
         for cells in question_table(scoring).rows:
-            row: dict[str, Any] = dict(
-                zip(own_headings, cells, strict=False)
-            )  # its metadata follow under our headings
+            # its metadata follow under our headings
+            row: dict[str, Any] = dict(zip(own_headings, cells, strict=False))
             row["judge"] = scoring.judge or _judge(scoring, row["question_id"], row["strategy"])
             rows.append(row | _values(scoring.questions[row["question_id"]], headings))
     return _table(columns, rows, list(headings.values()))
@@ -172,17 +169,9 @@ def _judge(scoring: RunRecords, question: str, strategy: str) -> str | None:
     return record.judge if record else None
 
 
-def _headings(questions: Iterable[Question], others: Sequence[str]) -> dict[str, str]:
-    """Columns of metadata by name, without what a parquet file or its readers cannot hold in a name."""
-    headings: dict[str, str] = {}
-    names = set(others)
-    for name, heading in metadata_headings(questions, others).items():
-        unique = one_line(heading, _LONGEST_NAME) or "metadata"
-        while unique in names:
-            unique = f"metadata.{unique}"
-        names.add(unique)
-        headings[name] = unique
-    return headings
+def _clean_heading(name: str) -> str:
+    """Leave out what a parquet file or its readers cannot hold in the name of a column."""
+    return one_line(name, _LONGEST_NAME) or "metadata"
 
 
 def _values(question: Question, headings: Mapping[str, str]) -> dict[str, Scalar | None]:

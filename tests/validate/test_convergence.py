@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from statistics import NormalDist, fmean
+from statistics import NormalDist, fmean, stdev
 
 import numpy as np
 import pytest
@@ -26,6 +26,7 @@ from selfreflect.validate.convergence import (
     draw_units,
     questions_needed,
     same_ranking,
+    spreads,
     stable_from,
     unit_sums,
 )
@@ -214,7 +215,6 @@ def test_questions_needed_are_those_of_the_closed_form(effect, expected):
 def test_no_number_of_questions_finds_a_difference_of_zero():
     assert questions_needed(0.0, 0.1) is None
     assert questions_needed(5e-324, 0.1) is None  # more than a float holds
-    assert questions_needed(0.1, None) is None  # of one question
     assert questions_needed(0.1, 0.0) == FEWEST_TESTED
 
 
@@ -223,6 +223,38 @@ def test_so_many_questions_do_separate_in_four_of_five_experiments():
     experiments = np.random.default_rng(4).normal(0.25, 1, (4000, needed))
     lower = experiments.mean(axis=1) - 1.959964 * experiments.std(axis=1, ddof=1) / math.sqrt(needed)
     assert np.mean(lower > 0) == pytest.approx(0.8, abs=0.02)
+
+
+def test_spreads_between_and_within_questions_are_told_apart():
+    rng = np.random.default_rng(11)
+    effects = 0.05 + rng.normal(0, 0.03, 1500)
+    tokens = effects[:, None] + rng.normal(0, 0.1, (1500, 8))
+    differences = tokens.mean(axis=1).tolist()
+    sd, between, within = spreads(differences, [[[one] for one in row] for row in tokens.tolist()])
+    assert between == pytest.approx(0.03, rel=0.08)
+    assert within == pytest.approx(0.1, rel=0.05)
+    assert sd == pytest.approx(math.hypot(0.03, 0.1 / math.sqrt(8)), rel=0.05)
+    for answers in (1, 3):  # what only so many answers would have shown
+        spread = stdev(tokens[:, :answers].mean(axis=1))
+        assert math.hypot(between, within / math.sqrt(answers)) == pytest.approx(spread, rel=0.08)
+
+
+def test_noise_of_answers_alone_leaves_no_spread_between_questions():
+    rows = [[[0.0], [1.0]], [[1.0], [0.0]], [[0.4], [0.6]]]
+    sd, between, within = spreads([fmean(one for [one] in row) for row in rows], rows)
+    assert (sd, between) == (0, 0)
+    assert within > 0
+
+
+def test_without_parts_the_spread_is_known_for_the_answers_at_hand_only():
+    sd, between, within = spreads([0.1, 0.3, 0.2], [])
+    assert (sd, between, within) == (pytest.approx(0.1), None, None)
+    assert spreads([0.1], []) == (None, None, None)
+    assert questions_needed(0.1, None) is None
+
+
+def test_a_single_answer_tells_nothing_of_the_noise_of_answers():
+    assert spreads([0.1, 0.3], [[[0.1]], [[0.3]]])[2] is None
 
 
 # --- the items
@@ -281,14 +313,15 @@ def test_the_advice_is_the_closed_form_of_the_table(clear):
     by_names = {(row["better"], row["worse"]): row for row in rows(pairs)}
     assert list(by_names) == [("good", "mid"), ("good", "bad"), ("mid", "bad")]
     row = by_names["good", "mid"]
-    sd = row["sd of a question"]
+    sd = math.hypot(row["between questions"], row["within, one answer"] / math.sqrt(10))
     needed = math.ceil(((1.959964 + 0.841621) * sd / row["difference"]) ** 2)
-    assert row["questions needed"] == needed
-    assert f"about {needed} questions x 6 answers separate 'good' from 'mid'" in clear.says[1]
+    assert row["needed x 10 answers"] == needed
+    assert f"about {needed} questions x 10 answers separate 'good' from 'mid'" in clear.says[1]
     assert clear.says[1].endswith("on 80 questions.")
     # what the scores were made with
     assert row["difference"] == pytest.approx(0.02, abs=0.012)
-    assert sd == pytest.approx(math.hypot(0.02, 0.05 / math.sqrt(6)), rel=0.2)
+    assert row["between questions"] == pytest.approx(0.02, rel=0.35)
+    assert row["within, one answer"] == pytest.approx(0.05, rel=0.2)
 
 
 def test_only_neighbours_in_the_ranking_get_advice(clear):
@@ -307,6 +340,8 @@ def test_each_axis_has_rows_and_a_sentence(clear):
         assert (said if stable < 6 else said.replace("from 6 on", "only with all 6")) in clear.says
     said = r"Ranking by number of questions \(80 questions\): stable from \d+ on."
     assert any(re.fullmatch(said, one) for one in clear.says)
+    [plot] = clear.plots
+    assert plot.name == "convergence_ranking"
 
 
 def test_what_the_data_cannot_separate_is_said_so():
@@ -316,7 +351,7 @@ def test_what_the_data_cannot_separate_is_said_so():
     assert re.match(
         r"These questions do not separate '(good|mid)' from '(good|mid)', which differ by", advice
     )
-    assert re.search(r"About \d+ questions x 6 answers would, if the difference is as large as", advice)
+    assert re.search(r"About \d+ questions x 10 answers would, if the difference is as large as", advice)
     assert "Ranking by number of questions (12 questions): not stable even with 12." in found.says
 
 
@@ -341,6 +376,7 @@ def test_a_metric_without_parts_takes_part_in_the_questions_axis_only():
     assert [row[0] for row in rows] == ["selfreflect", "rouge_l"]
     assert [row[-1] for row in rows] == ["good > mid > bad"] * 2  # one is better low, the other high
     assert rows[0][1:-1] == rows[1][1:-1]
+    assert {plot.name for plot in study.finding(values, [HIGHER]).plots} == {"convergence_ranking"}
     assert any(
         "There is no advice: selfreflect did not score" in said
         for said in study.finding(values, [HIGHER]).says
@@ -351,7 +387,7 @@ def test_values_without_parts_still_give_advice_on_questions():
     study = Convergence([made(number) for number in range(10)], rescored=0)
     values = [value(one.item, one.summary, one.value) for one in noisy(study.items, LEVELS, between=0.001)]
     found = study.finding(values, [LOWER])
-    assert re.search(r"about \d+ questions x 6 answers separate 'good' from 'mid'", found.says[1])
+    assert re.search(r"about \d+ questions separate 'good' from 'mid'", found.says[1])
     assert not any("masked words" in said for said in found.says)
 
 

@@ -42,12 +42,14 @@ def agreement(made: list[Item], **judges) -> Finding:
 
 
 def rows(found: Finding) -> list[dict[str, object]]:
-    """One for each two judges, of both tables on how they agree."""
+    """One for each two judges, of all three tables on how they agree."""
     made = []
-    for cells in zip(*(table.rows for table in found.tables), strict=True):
+    for cells in zip(*(table.rows for table in found.tables[:3]), strict=True):
         row: dict[str, object] = {"judge": cells[0][1], "other judge": cells[0][2]}
         assert {of[:3] for of in cells} == {cells[0][:3]}
-        for name, n, of in zip(("names", "same order"), ("n names", "items"), cells, strict=True):
+        for name, n, of in zip(
+            ("names", "summaries", "same order"), ("n names", "n summaries", "items"), cells, strict=True
+        ):
             row |= dict(zip((name, f"{name} low", f"{name} high", n), of[3:], strict=True))
         made.append(row)
     return made
@@ -60,14 +62,15 @@ def plain(number: int, place: int) -> float:
 def test_a_judge_agrees_with_a_rescaled_copy_of_itself():
     (row,) = rows(agreement(items(10), a=plain, b=lambda number, place: 3 * plain(number, place) + 1))
     assert (row["judge"], row["other judge"]) == ("a", "b")
-    assert (row["names"], row["n names"], row["items"]) == (pytest.approx(1), 4, 10)
+    assert (row["names"], row["n names"], row["n summaries"], row["items"]) == (pytest.approx(1), 4, 40, 10)
+    assert row["summaries"] == pytest.approx(1)
     assert row["same order"] == 1
     assert row["same order low"] == pytest.approx(0.025 ** (1 / 10))
 
 
 def test_a_judge_that_turns_everything_round_disagrees():
     (row,) = rows(agreement(items(10), a=plain, b=lambda number, place: -plain(number, place)))
-    assert (row["names"], row["same order"]) == (pytest.approx(-1), 0)
+    assert (row["names"], row["summaries"], row["same order"]) == (pytest.approx(-1), pytest.approx(-1), 0)
 
 
 def test_one_exchange_of_neighbours_among_four_names():
@@ -79,10 +82,11 @@ def test_one_exchange_of_neighbours_among_four_names():
     assert "in the same order in 83%" in found.says[0]
 
 
-def test_questions_that_are_hard_for_both_judges_are_no_agreement():
+def test_hard_questions_raise_the_correlation_of_summaries_but_not_the_order_within_items():
     (row,) = rows(
         agreement(items(20), a=lambda n, place: n + 0.1 * place, b=lambda n, place: n - 0.1 * place)
     )
+    assert row["summaries"] > 0.9
     assert row["same order"] == 0
     assert row["names"] == pytest.approx(-1)
 
@@ -93,6 +97,17 @@ def test_the_interval_of_the_names_is_over_items():
     assert "cannot be told" not in agreement(items(20), a=plain, b=plain).says[0]
     (row,) = rows(found)
     assert row["names low"] < row["names"] <= row["names high"] <= 1
+
+
+def test_summaries_of_one_item_are_not_counted_as_independent():
+    def rules(made: list[Item]) -> dict[str, object]:
+        (row,) = rows(agreement(made, a=lambda n, place: float(n), b=lambda n, place: float(n * 7 % 10)))
+        return row
+
+    four, one = rules(items(10)), rules(items(10, ("greedy",)))
+    assert (four["n summaries"], one["n summaries"]) == (40, 10)
+    assert four["summaries low"] == pytest.approx(one["summaries low"])
+    assert four["summaries high"] == pytest.approx(one["summaries high"])
 
 
 def test_each_two_judges_are_compared():
@@ -110,13 +125,22 @@ def test_only_what_both_judges_value_is_compared():
         )
     )
     # the first item has one summary left, which has no order
-    assert (row["n names"], row["items"]) == (4, 5)
+    assert (row["n summaries"], row["items"]) == (21, 5)
 
 
 def test_two_names_have_no_rank_correlation():
     found = agreement(items(8, ("good", "bad")), a=plain, b=plain)
     assert rows(found)[0]["names"] is None
     assert "the means of 2 strategies is undefined" in found.says[0]
+
+
+def test_each_summary_is_a_dot_with_its_values_by_both_judges():
+    found = agreement(items(6), a=plain, b=lambda number, place: 2 * plain(number, place))
+    (plot,) = found.plots
+    assert (plot.x_label, plot.y_label, [curve.label for curve in plot.curves]) == ("a", "b", list(NAMES))
+    for place, curve in enumerate(plot.curves):
+        assert curve.x == tuple(plain(number, place) for number in range(6))
+        assert curve.y == tuple(2 * x for x in curve.x)
 
 
 def test_metrics_by_one_judge_are_named_and_left_out():
@@ -143,7 +167,7 @@ def test_few_items_are_said_to_be_too_few(n):
 def test_a_judge_without_any_value_agrees_on_nothing():
     found = agreement(items(8), a=plain, b=lambda number, place: None)
     (row,) = rows(found)
-    assert (row["names"], row["same order"], row["items"]) == (None, None, 0)
+    assert (row["names"], row["summaries"], row["same order"], row["items"]) == (None, None, None, 0)
     assert "too small a number" in found.says[0]
 
 

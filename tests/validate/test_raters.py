@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import re
-from itertools import combinations, permutations
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,7 @@ from selfreflect.validate.agreement import (
     alpha_estimate,
     order_units,
     paired_units,
+    rating_units,
 )
 from selfreflect.validate.base import MetricInfo, Undefined, Value
 from selfreflect.validate.ratings import Ratings, read_ratings, summary_orders
@@ -81,6 +82,7 @@ def test_ratings_are_read_and_blank_cells_are_missing(tmp_path):
     assert read_ratings(path, ITEMS) == Ratings(
         raters=("ann", "bob", "cat"),
         orders={"ann": {("q1", "bad", "good"): -1}, "bob": {}},
+        rated={"ann": {("q1", "good"): 5.0, ("q1", "bad"): 1.5}, "bob": {("q1", "bad"): -2.0}},
         missing=2,
     )
 
@@ -100,6 +102,7 @@ def test_preferences_are_read_whichever_summary_comes_first(tmp_path, column):
         "bob": {("q1", "bad", "mid"): 1},
     }
     assert found.missing == 1
+    assert not found.rated
 
 
 RATING = "rater,item,summary,rating\n"
@@ -200,19 +203,27 @@ THREE_CODERS = (
 )
 
 
-def units(observers):
-    """What every unit was rated by those who did."""
-    by_unit = enumerate(zip(*observers, strict=True))
-    return [(f"q{unit}", [value for value in ratings if value is not None]) for unit, ratings in by_unit]
+def rated(observers):
+    return [
+        {(f"q{unit}", "s"): float(value) for unit, value in enumerate(one) if value is not None}
+        for one in observers
+    ]
 
 
-@pytest.mark.parametrize(("observers", "expected"), [(FOUR_OBSERVERS, 0.849), (THREE_CODERS, 0.811)])
-def test_alpha_of_worked_examples_with_missing_ratings(observers, expected):
-    assert alpha_estimate(units(observers)).mean == pytest.approx(expected, abs=5e-4)
+@pytest.mark.parametrize(
+    ("observers", "level", "expected"),
+    [
+        (FOUR_OBSERVERS, "ordinal", 0.815),
+        (FOUR_OBSERVERS, "interval", 0.849),
+        (THREE_CODERS, "interval", 0.811),
+    ],
+)
+def test_alpha_of_worked_examples_with_missing_ratings(observers, level, expected):
+    assert alpha_estimate(rating_units(rated(observers)), level).mean == pytest.approx(expected, abs=5e-4)
 
 
 def test_items_that_fewer_than_two_have_rated_do_not_count():
-    found = alpha_estimate(units(FOUR_OBSERVERS))
+    found = alpha_estimate(rating_units(rated(FOUR_OBSERVERS)), "interval")
     assert (found.n, found.total) == (11, 12)
     assert found.low < found.mean <= found.high <= 1
 
@@ -223,28 +234,28 @@ def test_items_that_fewer_than_two_have_rated_do_not_count():
     ids=["one rater", "all the same", "no unit in common", "one unit in common, the same"],
 )
 def test_alpha_is_undefined_where_nothing_tells_agreement_from_chance(observers):
-    found = alpha_estimate(units(observers))
+    found = alpha_estimate(rating_units(rated(observers)), "interval")
     assert (found.mean, found.low, found.high) == (None, None, None)
 
 
 def test_what_a_rater_said_alone_does_not_save_alpha_from_being_undefined():
-    assert alpha_estimate([("a", [1, 1]), ("b", [1, 1]), ("c", [2])]).mean is None
-    assert alpha_estimate([("a", [1, 1]), ("b", [2, 2]), ("c", [2])]).mean == 1
+    assert alpha_estimate([("a", [1, 1]), ("b", [1, 1]), ("c", [2])], "interval").mean is None
+    assert alpha_estimate([("a", [1, 1]), ("b", [2, 2]), ("c", [2])], "interval").mean == 1
 
 
 def test_no_rating_at_all_has_no_alpha():
-    assert alpha_estimate([]).mean is None
+    assert alpha_estimate([], "interval").mean is None
 
 
 def test_few_items_have_no_interval():
-    found = alpha_estimate(units(((1, 2, 3), (1, 2, 2))))
+    found = alpha_estimate(rating_units(rated(((1, 2, 3), (1, 2, 2)))), "interval")
     assert found.mean is not None
     assert (found.low, found.high) == (None, None)
 
 
 def test_a_scale_of_very_many_steps_has_alpha_and_interval():
     chance = np.random.default_rng(0)
-    found = alpha_estimate(units(chance.permutation(2000).reshape(2, 1000)))
+    found = alpha_estimate(rating_units(rated(chance.permutation(2000).reshape(2, 1000))), "ordinal")
     assert found.low < 0 < found.high
 
 
@@ -264,7 +275,7 @@ def test_alpha_of_two_raters_orders_is_kendalls_tau_but_for_small_samples(rankin
     one, other = zip(*rankings, strict=True)
     tau = np.mean([kendall(a, b) for a, b in rankings])
     units = 12 * len(rankings)
-    found = alpha_estimate(order_units(orders_of([one, other]))).mean
+    found = alpha_estimate(order_units(orders_of([one, other])), "interval").mean
     expected = 1 - (1 - tau) * (2 * units - 1) / (2 * units)
     assert found == pytest.approx(expected)
 
@@ -278,7 +289,7 @@ def test_alpha_does_not_depend_on_the_names_of_summaries(values, names):
     raters = [{("q", f"s{j}"): float(value) for j, value in enumerate(one)} for one in values]
     renamed = [{("q", f"s{names[j]}"): float(value) for j, value in enumerate(one)} for one in values]
     found = [
-        alpha_estimate(order_units([summary_orders(one) for one in given])).mean
+        alpha_estimate(order_units([summary_orders(one) for one in given]), "interval").mean
         for given in (raters, renamed)
     ]
     assert found[0] == (None if found[1] is None else pytest.approx(found[1]))
@@ -287,8 +298,8 @@ def test_alpha_does_not_depend_on_the_names_of_summaries(values, names):
 def test_agreement_with_raters_one_at_a_time_is_not_thinned_by_their_number():
     truth, wrong = [(3, 2, 1)] * 6, [(1, 2, 3)] * 6
     [metric, *raters] = orders_of([wrong, *[truth] * 9])
-    each = alpha_estimate(paired_units(metric, raters)).mean
-    joined = alpha_estimate(order_units([*raters, metric])).mean
+    each = alpha_estimate(paired_units(metric, raters), "interval").mean
+    joined = alpha_estimate(order_units([*raters, metric]), "interval").mean
     assert each == pytest.approx(-1, abs=0.01)
     assert joined > 0.5
 
@@ -307,7 +318,8 @@ def said_by(raters: dict[str, dict[str, tuple[float | None, ...]]]) -> Ratings:
         }
         for rater, items in raters.items()
     }
-    return Ratings(tuple(found), {rater: summary_orders(values) for rater, values in found.items()})
+    orders = {rater: summary_orders(values) for rater, values in found.items()}
+    return Ratings(tuple(found), orders, found)
 
 
 def scores(metric, numbers, items=ITEMS, by="judge"):
@@ -378,30 +390,34 @@ def test_pairs_without_a_majority_are_left_out_and_counted():
     assert "pairs on which the raters have no majority: 8." in found.says[0]
 
 
-def test_alpha_among_raters_is_that_of_their_orders():
+def test_alpha_among_raters_is_that_of_their_ratings_and_of_their_orders():
     chance = np.random.default_rng(2)
     raters = {
         rater: {one.id: tuple(chance.integers(1, 6, 3).tolist()) for one in ITEMS} for rater in ("ann", "bob")
     }
-    rows = table(HumanAgreement(ITEMS, said_by(raters)).finding([], [LOWER]), "Agreement among raters").rows
-    [[what, alpha, low, high, items]] = rows
-    assert (what, items) == ("order of two summaries", 8)
-    orders = [
-        tuple(np.sign(raters[rater][one.id][a] - raters[rater][one.id][b]) for rater in ("ann", "bob"))
-        for one in ITEMS
-        for a, b in permutations(range(3), 2)
+    ratings = said_by(raters)
+    rows = table(HumanAgreement(ITEMS, ratings).finding([], [LOWER]), "Agreement among raters").rows
+    assert [one[:2] for one in rows] == [
+        *(
+            ("ratings as given", "interval"),
+            ("ratings as given", "ordinal"),
+            ("order of two summaries", "interval"),
+        )
     ]
-    flat = [value for pair in orders for value in pair]
-    observed = sum((a - b) ** 2 for a, b in orders) / len(orders)
-    by_chance = sum((a - b) ** 2 for a, b in combinations(flat, 2)) / math.comb(len(flat), 2)
-    assert alpha == pytest.approx(1 - observed / by_chance)
-    assert low < alpha < high
+    pairs = [
+        (raters["ann"][one.id][place], raters["bob"][one.id][place]) for one in ITEMS for place in range(3)
+    ]
+    flat = [value for pair in pairs for value in pair]
+    observed = sum((a - b) ** 2 for a, b in pairs) / len(pairs)
+    expected = sum((a - b) ** 2 for a, b in combinations(flat, 2)) / math.comb(len(flat), 2)
+    assert rows[0][2] == pytest.approx(1 - observed / expected)
+    assert all(one[3] < one[2] < one[4] for one in rows)
 
 
 def test_a_rater_alone_has_no_alpha_but_a_metric_can_agree_with_them():
     ratings = said_by({"ann": {one.id: (5, 3, 1) for one in ITEMS}})
     found = HumanAgreement(ITEMS, ratings).finding(scores("selfreflect", (0.1, 0.2, 0.3)), [LOWER])
-    assert {one[1] for one in table(found, "Agreement among raters").rows} == {None}
+    assert {one[2] for one in table(found, "Agreement among raters").rows} == {None}
     assert "Agreement among raters is not defined: no two compared the same summaries" in found.says[1]
     assert row(found, "selfreflect")["each"][0] == 1
 
@@ -411,7 +427,9 @@ def test_preferences_need_no_scale():
     found = HumanAgreement(ITEMS, Ratings(("ann", "bob"), preferred)).finding(
         scores("selfreflect", (0.1, 0.2, 0.3)), [LOWER]
     )
-    assert [one[:2] for one in table(found, "Agreement among raters").rows] == [("order of two summaries", 1)]
+    assert [(one[0], one[2]) for one in table(found, "Agreement among raters").rows] == [
+        ("order of two summaries", 1)
+    ]
     assert row(found, "selfreflect")["pairs"] == (8, 8)
     assert row(found, "selfreflect")["majority"][0] == 1
 
@@ -422,7 +440,7 @@ def test_missing_ratings_leave_the_rest_in_place():
         for rater in ("ann", "bob")
     }
     found = HumanAgreement(ITEMS, said_by(raters)).finding(scores("selfreflect", (0.1, 0.2, 0.3)), [LOWER])
-    assert table(found, "Agreement among raters").rows[-1][1] == 1
+    assert table(found, "Agreement among raters").rows[-1][2] == 1
     assert row(found, "selfreflect")["pairs"] == (24, 24)  # ann has compared them all
 
 

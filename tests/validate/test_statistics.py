@@ -14,6 +14,7 @@ from selfreflect.validate.statistics import (
     bootstrap,
     bounded_mean,
     column_shuffle_p,
+    correlation_interval,
     detectable_difference,
     detectable_rate,
     holm,
@@ -149,14 +150,34 @@ def test_correlations_are_symmetric_bounded_and_turn_with_a_side(correlation, dr
     assert correlation(x, x) == pytest.approx(1)
 
 
+@pytest.mark.parametrize("kind", ["spearman", "pearson"])
+def test_the_interval_of_a_correlation(kind):
+    x = [float(i) for i in range(40)]
+    y = [i + 25 * ((i * 7919) % 11 - 5) / 5 for i in range(40)]
+    found = correlation_interval(x, y, kind)
+    assert found.low < found.mean < found.high
+    assert (found.n, found) == (40, correlation_interval(x, y, kind))
+
+
+def test_points_that_are_copies_of_each_other_tell_no_more_than_one():
+    x = [0.0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+    y = [1.0, 0, 3, 2, 9, 4, 5, 8, 6, 7]
+    once = correlation_interval(x, y)
+    copied = correlation_interval(x * 4, y * 4, groups=[*range(10)] * 4)
+    assert copied.mean == pytest.approx(once.mean)
+    assert copied.low == pytest.approx(once.low, abs=1e-9)
+    assert correlation_interval(x * 4, y * 4).low > once.low
+
+
 def test_no_interval_where_a_bootstrap_knows_nothing():
-    x = np.array([0.0] * 9 + [1])
-    y = np.array([*map(float, range(9)), 3.5])
-    rare = bootstrap(lambda drawn: pearson(x[drawn], y[drawn]), 10)
+    assert correlation_interval([1, 2, 3, 4], [1, 3, 2, 4]).mean is None  # too few
+    sure = correlation_interval(range(9), range(9))
+    assert (sure.mean, sure.low, sure.high) == (1, None, None)
+    undefined = correlation_interval([1, 1, 1], [1, 2, 3])
+    assert (undefined.mean, undefined.low) == (None, None)
+    rare = correlation_interval([0.0] * 9 + [1], [*map(float, range(9)), 3.5])
     assert rare.mean is not None
     assert rare.low is None  # a third of the resamples lack the one point that differs
-    assert bootstrap(lambda drawn: 1.0, 4).low is None  # too few
-    assert bootstrap(lambda drawn: None, 9).mean is None
 
 
 def test_a_bootstrap_of_a_mean_has_its_standard_error():

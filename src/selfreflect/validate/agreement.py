@@ -8,13 +8,15 @@ chance. 1 is perfect, 0 is chance, below 0 is systematic disagreement (Krippendo
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
+from typing import Literal
 
 import numpy as np
 
 from selfreflect.errors import ConfigError, DataError
+from selfreflect.plots import Curve, Plot
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate, Floats
 from selfreflect.text import counted
@@ -24,7 +26,9 @@ from selfreflect.validate.statistics import (
     FEWEST_RESAMPLED,
     Indices,
     bootstrap,
+    correlation_interval,
     kendall,
+    scipy_stats,
     share_by_item,
     side_of_chance,
 )
@@ -32,13 +36,14 @@ from selfreflect.validate.study import Draft, Finding, Layout, Row, each_metric,
 
 _PERCENTILE = "intervals: 95% percentile bootstrap over items"
 RATER_NOTES = (
-    "Krippendorff's alpha on the order of two summaries: which of the two a rater puts first, or neither, "
-    "whatever the rater's scale; 1 is perfect agreement, 0 chance",
+    "Krippendorff's alpha: 1 is perfect agreement, 0 chance; intervals: 95% percentile bootstrap over items",
+    f"there is no interval with fewer than {FEWEST_RESAMPLED} items",
+    "order of two summaries: which of the two a rater puts first, or neither, whatever the rater's scale; "
     "two opposite orders disagree four times as much as a tie and a preference",
-    f"{_PERCENTILE}; none with fewer than {FEWEST_RESAMPLED} items",
 )
 METRIC_NOTES = (
-    "alpha with a rater: metric and one rater at a time, comparable with the alpha among raters",
+    "alpha with a rater: metric and one rater at a time, on the order of two summaries; comparable with that "
+    "row among raters",
     _PERCENTILE,
 )
 MAJORITY_NOTES = (
@@ -56,7 +61,9 @@ _VERDICTS: dict[int | None, str] = {
     -1: "Agree with the majority of raters less often than a coin would",
     0: "Not shown, with this number of items, to agree more often than a coin",
 }
-Units = list[tuple[str, list[int]]]
+Level = Literal["interval", "ordinal"]
+"""How ratings are read: as numbers, or as an order only."""
+Units = list[tuple[str, list[float]]]
 """What is rated: the item it belongs to, and the values that raters gave it."""
 
 
@@ -86,7 +93,10 @@ class HumanAgreement:
         raters = list(map(self._comparable, self._ratings.orders.values()))
         majority = _majority(raters)
         among = alpha_estimate(order_units(raters), seed=self._seed)
-        cells = {"compared": "order of two summaries", **interval("alpha", among)}
+        for level, rating in self._ratings_as_given():
+            cells = {"compared": "ratings as given", "level": level, **interval("alpha", rating)}
+            draft.add(_RATERS, {**cells, "n items": rating.n})
+        cells = {"compared": "order of two summaries", "level": "interval", **interval("alpha", among)}
         draft.add(_RATERS, {**cells, "n items": among.n})
         self._tally(draft, raters, majority)
         draft.says.append(_among_raters(among))
@@ -105,6 +115,12 @@ class HumanAgreement:
         title = "Agreement with the majority of raters"
         draft.draw_dots("raters", title, "share of pairs (0.5: chance)", agreements, against=0.5)
         return draft.finding()
+
+    def _ratings_as_given(self) -> Iterator[tuple[Level, Estimate]]:
+        units = [unit for unit in rating_units(self._ratings.rated.values()) if unit[0] in self._texts]
+        levels: tuple[Level, ...] = ("interval", "ordinal")
+        for level in levels if self._ratings.rated else ():
+            yield level, alpha_estimate(units, level, seed=self._seed)
 
     def _comparable(self, orders: Orders) -> Orders:
         """Leave out pairs of other items and of the same text: no metric could order these."""
@@ -158,10 +174,10 @@ def _among_raters(orders: Estimate) -> str:
     return f"Among raters alpha is {alpha}.{hint}"
 
 
-def alpha_estimate(units: Units, *, seed: int = 0) -> Estimate:
-    """Krippendorff's alpha of numbers, with a percentile interval over items, whose units depend on each
-    other. ``n`` counts the items with a unit that two have rated; None if all ratings are equal."""
-    by_item: dict[str, list[list[int]]] = {}
+def alpha_estimate(units: Units, level: Level = "interval", *, seed: int = 0) -> Estimate:
+    """Krippendorff's alpha with a percentile interval over items, whose units depend on each other. ``n``
+    counts the items with a unit that two have rated; None if all ratings are equal."""
+    by_item: dict[str, list[list[float]]] = {}
     for item, ratings in units:
         if len(ratings) > 1:
             by_item.setdefault(item, []).append(ratings)
@@ -171,23 +187,34 @@ def alpha_estimate(units: Units, *, seed: int = 0) -> Estimate:
     def of_items(items: Indices) -> float | None:
         if not len(items):
             return None
-        return _alpha(np.concatenate([values[i] for i in items]), np.concatenate([sizes[i] for i in items]))
+        ratings = np.concatenate([values[item] for item in items])
+        return _alpha(ratings, np.concatenate([sizes[item] for item in items]), level)
 
     total = len({item for item, _ in units})
     return replace(bootstrap(of_items, len(by_item), seed=seed), total=total)
 
 
-def _alpha(ratings: Floats, sizes: Indices) -> float | None:
-    """Alpha from the ratings of one unit after the other, of which each has two or more. Squared differences
-    are compared, so that sums of squares suffice."""
+def _alpha(ratings: Floats, sizes: Indices, level: Level) -> float | None:
+    """Alpha from the ratings of one unit after the other, of which each has two or more. Both levels compare
+    squared differences, of ratings or of ranks, so that sums of squares suffice."""
     if ratings.min() == ratings.max():
         return None
-    ratings = ratings - ratings.mean()
+    scale = scipy_stats().rankdata(ratings) if level == "ordinal" else ratings
+    scale = scale - scale.mean()
     starts = np.cumsum(sizes) - sizes
-    sums, squares = np.add.reduceat(ratings, starts), np.add.reduceat(ratings**2, starts)
-    disagreement = float(((sizes * squares - sums**2) / (sizes - 1)).sum()) / len(ratings)
-    by_chance = float(squares.sum()) / (len(ratings) - 1)
+    sums, squares = np.add.reduceat(scale, starts), np.add.reduceat(scale**2, starts)
+    disagreement = float(((sizes * squares - sums**2) / (sizes - 1)).sum()) / len(scale)
+    by_chance = float(squares.sum()) / (len(scale) - 1)
     return 1 - disagreement / by_chance
+
+
+def rating_units(raters: Iterable[Mapping[tuple[str, str], float]]) -> Units:
+    """One unit for each summary."""
+    by_summary: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for ratings in raters:
+        for key, rating in ratings.items():
+            by_summary[key].append(rating)
+    return [(item, ratings) for (item, _), ratings in by_summary.items()]
 
 
 def order_units(raters: Iterable[Orders]) -> Units:
@@ -197,7 +224,7 @@ def order_units(raters: Iterable[Orders]) -> Units:
     of two raters without ties is Kendall's tau of their orders within items, but for the correction for small
     samples.
     """
-    by_pair: dict[Pair, list[int]] = defaultdict(list)
+    by_pair: dict[Pair, list[float]] = defaultdict(list)
     for orders in raters:
         for pair, order in orders.items():
             by_pair[pair].append(order)
@@ -223,15 +250,19 @@ _STRATEGY_NOTE = (
     "Kendall's tau-b between the two judges' means of the summaries of one name (a strategy), over those "
     f"that both have values for; n: strategies; {_PERCENTILE}"
 )
+_SUMMARY_NOTE = f"Spearman's rank correlation; n: summaries; {_PERCENTILE}"
 _ORDER_NOTE = (
     "mean over items of the share of two summaries that both judges put in the same order; if one sees a tie "
     "the other must too; n: items; intervals: 95% BCa bootstrap over items"
 )
 # a table for each way to agree: next to each other they are too wide for a terminal
 _STRATEGIES = Layout("Agreement on the ranking of strategies", "+z.2f", (_STRATEGY_NOTE,))
+_SUMMARIES = Layout("Agreement on single summaries", "+z.2f", (_SUMMARY_NOTE,))
 _ORDERS = Layout("Agreement on two summaries of one item", ".1%", (_ORDER_NOTE,))
 Key = tuple[str, str]
 """An item and a summary."""
+Points = Mapping[Key, tuple[float, float]]
+"""The values by two judges, of summaries that both have values for."""
 
 
 class JudgeAgreement:
@@ -241,6 +272,7 @@ class JudgeAgreement:
 
     def __init__(self, items: Sequence[Item]) -> None:
         self.items = items
+        self._keys = [(item.id, name) for item in items for name in item.summaries]
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
         """
@@ -253,28 +285,37 @@ class JudgeAgreement:
             raise ConfigError(
                 "agreement between judges needs two or more of them on the same metric; name another judge"
             )
-        draft = Draft(self.name, _STRATEGIES, _ORDERS)
+        draft = Draft(self.name, _STRATEGIES, _SUMMARIES, _ORDERS)
         for metric in several:
             for (judge, first), (other, second) in combinations(by_metric[metric].items(), 2):
-                both = [key for key in first if key in second]
-                tau = _strategy_agreement({key: (first[key], second[key]) for key in both})
+                both = [key for key in self._keys if key in first and key in second]
+                points = {key: (first[key], second[key]) for key in both}
+                tau = _strategy_agreement(points)
+                sides = [first[key] for key in both], [second[key] for key in both]
+                rho = correlation_interval(*sides, groups=[item for item, _ in both])
                 orders = [summary_orders({key: numbers[key] for key in both}) for numbers in (first, second)]
                 share = same_order(*orders)
                 names: Row = {"metric": metric, "judge": judge, "other judge": other}
                 draft.add(_STRATEGIES, {**names, **interval("tau", tau), "n": tau.n})
+                draft.add(_SUMMARIES, {**names, **interval("rho", rho), "n": rho.n})
                 draft.add(_ORDERS, {**names, **interval("same order", share), "n": share.n})
                 draft.says.append(f"{metric} by {judge} and by {other}: {_verdict(share, tau)}")
+                if points:
+                    title = f"{metric}: the same summaries by two judges"
+                    plot = Plot(f"judges-{metric}", title, judge, other, _curves(points), points=True)
+                    draft.plots.append(plot)
         alone = [metric.name for metric in metrics if metric.name not in several]
         draft.list_names("Left out, because fewer than two judges computed them:", alone)
         draft.says.append(
             f"{counted(len(self.items), 'item')}. Agreement is not truth: judges of one family may share "
-            "their errors."
+            "their errors. Correlations over single summaries also rise where some questions are harder for "
+            "every judge; the share of pairs in the same order does not."
         )
         return draft.finding()
 
     def _by_judge(self, values: Sequence[Value]) -> dict[str, dict[str, dict[Key, float]]]:
         """Metric -> judge -> (item, summary) -> value. A judge without any defined value is listed too."""
-        keys = {(item.id, name) for item in self.items for name in item.summaries}
+        keys = set(self._keys)
         by_metric: dict[str, dict[str, dict[Key, float]]] = defaultdict(lambda: defaultdict(dict))
         for value in values:
             if value.by and (value.item, value.summary) in keys:
@@ -284,7 +325,7 @@ class JudgeAgreement:
         return by_metric
 
 
-def _strategy_agreement(points: Mapping[Key, tuple[float, float]]) -> Estimate:
+def _strategy_agreement(points: Points) -> Estimate:
     """Tau of the two judges' means of each name. Both means are over the same items, and items are what is
     resampled."""
     items = list(dict.fromkeys(item for item, _ in points))
@@ -299,6 +340,14 @@ def _strategy_agreement(points: Mapping[Key, tuple[float, float]]) -> Estimate:
         return kendall(first / count, second / count) if count.all() else None
 
     return replace(bootstrap(tau, len(items)), n=len(names), total=len(names))
+
+
+def _curves(points: Points) -> tuple[Curve, ...]:
+    """One dot for each summary: its values by the two judges."""
+    by_name: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for (_, name), point in points.items():
+        by_name[name].append(point)
+    return tuple(Curve(name, *zip(*own, strict=True)) for name, own in by_name.items())
 
 
 def _verdict(share: Estimate, tau: Estimate) -> str:

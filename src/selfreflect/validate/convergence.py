@@ -14,17 +14,17 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations
-from statistics import NormalDist, stdev
+from statistics import NormalDist, fmean, variance
 
 import msgspec
 import numpy as np
 
 from selfreflect.errors import DataError, excerpt
+from selfreflect.plots import Curve, Plot
 from selfreflect.sources.files import listed
 from selfreflect.sources.items import Item
-from selfreflect.stats import FEWEST_TESTED, Floats, mean_interval
+from selfreflect.stats import FEWEST_TESTED, Floats, clustered_mean, mean_interval
 from selfreflect.table import Approximate
-from selfreflect.text import counted
 from selfreflect.validate.base import MetricInfo, Parts, Value
 from selfreflect.validate.study import Draft, Finding, Layout, Row, interval, summary_names, with_interval
 
@@ -34,6 +34,8 @@ CONDITIONING = (1, 2, 5, 10)
 """Numbers of conditioning answers to try, besides all."""
 RESCORED = 10
 """Items with variants: each variant costs as much as an item, the other axes cost nothing."""
+ANSWERS = 10
+"""Masked-out answers per question that the advice assumes: the published quick setting."""
 DRAWS = 500
 STABLE = 0.95
 """A ranking is stable if at least this share of draws gives it."""
@@ -46,6 +48,7 @@ Shares = Mapping[int, float | None]
 """By number of questions, answers or words, the share of draws that give the ranking by all of them; see
 :func:`same_ranking`."""
 
+_NEEDED = f"needed x {ANSWERS} answers"
 _RANKING_NOTES = (
     f"share of {DRAWS} draws of this many questions, with replacement, that rank all strategies as all "
     "questions do; strategies with the same mean are not ranked",
@@ -55,9 +58,10 @@ _RANKING_NOTES = (
 _PAIR_NOTES = (
     "difference: how much worse, paired over questions; intervals: 95% BCa bootstrap over questions",
     f"questions needed: ((1.96 + 0.84) sd / difference)^2, at least {FEWEST_TESTED}, for 80% power if the "
-    "difference is as large as observed; with as many masked-out answers as these have",
+    f"difference is as large as observed; with the masked-out answers a question has, and with {ANSWERS}",
+    "between questions: what more masked-out answers would leave of the sd of a question's difference",
 )
-_PAIR_FORMS = {"same order": ".0%", "questions needed": ".0f"}
+_PAIR_FORMS = {"same order": ".0%", "questions needed": ".0f", _NEEDED: ".0f"}
 _RANKING = Layout("Same ranking by number of questions", ".0%", _RANKING_NOTES, {"stable from": "d"})
 _PAIRS = Layout(f"What separates two strategies ({MAIN})", ".4f", _PAIR_NOTES, _PAIR_FORMS)
 _LESS_NOTES = (
@@ -91,7 +95,6 @@ class Convergence:
                 f"{listed(self._strategies) or 'none'}"
             )
         self._left_out = len(items) - len(self._complete)
-        self._answers = max(len(item.masked_out) for item in self._complete)
         self._shorter: list[tuple[Item, Item]] = []
         """Items, and each with fewer conditioning answers."""
         for item in self._complete[:rescored]:
@@ -114,6 +117,7 @@ class Convergence:
         draft.says.append(self._coverage(every))
         same = {ranking.metric.name: self._by_questions(ranking) for ranking in rankings}
         draft.add(_RANKING, *_ranking_rows(rankings, same))
+        draft.plots.append(_ranking_plot(same))
         main = next((ranking for ranking in rankings if ranking.metric.name == MAIN), None)
         if main is None:
             draft.says.append(
@@ -143,28 +147,36 @@ class Convergence:
         two = main.table[:, [better, worse]]
         differences = (two[:, 1] - two[:, 0]).tolist()
         difference = mean_interval(differences, len(differences), seed=self._seed)
-        sd = stdev(differences) if len(differences) > 1 else None
-        needed = questions_needed(difference.mean, sd)
+        sd, between, within = spreads(differences, answer_differences(main, better, worse))
+        needed = count = questions_needed(difference.mean, sd)
+        unit = "questions"
+        needed_with_answers = None
+        if between is not None and within is not None:
+            sd_with_answers = math.hypot(between, within / math.sqrt(ANSWERS))
+            needed_with_answers = count = questions_needed(difference.mean, sd_with_answers)
+            unit = f"questions x {ANSWERS} answers"
         row = {
             "better": main.strategies[better],
             "worse": main.strategies[worse],
             **interval("difference", difference),
             "sd of a question": sd,
+            "between questions": between,
+            "within, one answer": within,
             "same order": same_ranking(draw_questions(two, len(two), self._seed), two.mean(axis=0)),
             "questions needed": None if needed is None else Approximate(needed),
+            _NEEDED: None if needed_with_answers is None else Approximate(needed_with_answers),
             "n": len(differences),
         }
         names = [excerpt(main.strategies[index]) for index in (better, worse)]
-        if needed is None:
+        if count is None:
             return row, f"{names[0]} and {names[1]} have the same mean score, which no questions separate."
         size = f"which differ by {with_interval(difference, '.4f')} on {difference.n} questions"
-        count = f"{needed} questions x {counted(self._answers, 'answer')}"
         if difference.n < FEWEST_TESTED:
             return row, f"Too few questions for advice on {names[0]} and {names[1]}, {size}."
         if difference.side_of(0) < 1:
             start = f"These questions do not separate {names[0]} from {names[1]}, {size}."
-            return row, f"{start} About {count} would, if the difference is as large as observed."
-        return row, f"With this judge, about {count} separate {names[0]} from {names[1]}, {size}."
+            return row, f"{start} About {count} {unit} would, if the difference is as large as observed."
+        return row, f"With this judge, about {count} {unit} separate {names[0]} from {names[1]}, {size}."
 
     def _add_units(self, draft: Draft, main: Ranking) -> None:
         """Add what fewer masked-out answers and masked words would give, if the values have parts."""
@@ -224,6 +236,17 @@ def _ranking_rows(rankings: Sequence[Ranking], same: Mapping[str, Shares]) -> It
             "stable from": stable_from(shares) if len(ranking.values) >= FEWEST_TESTED else None,
             "ranking, best first": " > ".join(ranking.strategies[index] for index in ranking.order),
         }
+
+
+def _ranking_plot(same: Mapping[str, Shares]) -> Plot:
+    curves = []
+    for metric, shares in same.items():
+        points = [(float(count), share) for count, share in shares.items() if share is not None]
+        if points:
+            x, y = zip(*points, strict=True)
+            curves.append(Curve(metric, x, y))
+    title = "Same ranking of all strategies"
+    return Plot("convergence_ranking", title, "questions", "share of draws", tuple(curves))
 
 
 def _add_less(draft: Draft, of: str, same: Shares, questions: int) -> None:
@@ -389,3 +412,45 @@ def questions_needed(difference: float | None, sd: float | None) -> int | None:
     z = NormalDist().inv_cdf(0.975) + NormalDist().inv_cdf(0.8)
     count = (z * sd / difference) ** 2
     return max(FEWEST_TESTED, math.ceil(count)) if math.isfinite(count) else None
+
+
+def answer_differences(ranking: Ranking, better: int, worse: int) -> list[list[list[float]]]:
+    """For each question and masked-out answer the differences of its token tasks between two strategies."""
+    by_question = []
+    for parts in ranking.parts.values():
+        answers = []
+        for own, other in zip(parts[better], parts[worse], strict=True):
+            pairs = zip(chain.from_iterable(own), chain.from_iterable(other), strict=True)
+            gaps = [second - first for first, second in pairs]
+            if gaps:
+                answers.append(gaps)
+        by_question.append(answers)
+    return by_question
+
+
+def spreads(
+    differences: Sequence[float], by_answer: Sequence[Sequence[Sequence[float]]]
+) -> tuple[float | None, float | None, float | None]:
+    """Standard deviations of a question's difference: with the answers it has, with endlessly many masked-out
+    answers, and from one single answer. The first is None for one question, the others without token tasks.
+
+    The variance with endlessly many is the observed one less the mean squared standard error of a question's
+    difference (a ratio with answers as clusters, see :func:`selfreflect.stats.clustered_mean`), at least 0. A
+    question with one answer says nothing about that error and is left out of its mean.
+
+    Args:
+        by_answer: see :func:`answer_differences`.
+    """
+    if len(differences) < 2:
+        return None, None, None
+    observed = variance(differences)
+    noise = []
+    single = []
+    for answers in by_answer:
+        _, error = clustered_mean(answers)
+        if error is not None:
+            noise.append(error**2)
+            single.append(error**2 * len(answers))
+    if not noise:
+        return math.sqrt(observed), None, None
+    return math.sqrt(observed), math.sqrt(max(0.0, observed - fmean(noise))), math.sqrt(fmean(single))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 
@@ -31,6 +31,8 @@ class Ratings:
     """In the order of the file, those without a single rating too."""
     orders: Mapping[str, Orders]
     """By rater."""
+    rated: Mapping[str, Mapping[tuple[str, str], float]] = field(default_factory=dict)
+    """Rater -> (item, summary) -> rating, higher is more faithful; empty for preferences."""
     missing: int = 0
     """Rows whose rating is blank."""
 
@@ -91,7 +93,7 @@ def read_ratings(source: str | Path, items: Sequence[Item]) -> Ratings:
     if missing == len(rows):
         raise DataError(f"{content.name}: all ratings are blank")
     orders = {rater: summary_orders(values) for rater, values in rated.items()}
-    return Ratings(tuple(raters), {**orders, **preferred}, missing)
+    return Ratings(tuple(raters), {**orders, **preferred}, rated, missing)
 
 
 def _rating_column(row: Row) -> str:

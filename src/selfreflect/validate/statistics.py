@@ -4,17 +4,18 @@ pairs can show. What is undefined is None, never NaN."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from selfreflect.errors import MissingExtraError
 from selfreflect.stats import (
+    FEWEST_CORRELATED,
     Estimate,
     Floats,
     clear_sign,
@@ -23,6 +24,7 @@ from selfreflect.stats import (
     sign_flip_p,
 )
 
+Kind = Literal["spearman", "pearson"]
 Numbers = Sequence[float] | Floats
 Indices = NDArray[np.intp]
 
@@ -172,6 +174,38 @@ def _sides(x: Numbers, y: Numbers) -> tuple[Floats, Floats]:
     if len(x) != len(y):
         raise ValueError(f"{len(x)} and {len(y)} values are not pairs")
     return np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+
+
+def correlation_interval(
+    x: Numbers, y: Numbers, kind: Kind = "spearman", *, groups: Sequence[Hashable] | None = None
+) -> Estimate:
+    """A correlation with its 95% bootstrap interval, see :func:`bootstrap`.
+
+    Points of one group (such as the summaries of one item) depend on each other and are drawn together. Ranks
+    are those among all points: ranked again in each resample, points drawn twice would be ties that the data
+    do not have. At exactly 1 or -1 there is no interval, because every resample would agree. Fewer than
+    ``FEWEST_CORRELATED`` points have no correlation.
+    """
+    a, b = _sides(x, y)
+    if kind == "spearman":
+        ranks = scipy_stats().rankdata
+        a, b = ranks(a), ranks(b)
+    mean = pearson(a, b)
+    if mean is None or len(a) < FEWEST_CORRELATED:
+        return Estimate(None, None, None, len(a), len(a))
+    if math.isclose(abs(mean), 1, rel_tol=1e-12):
+        return Estimate(float(round(mean)), None, None, len(a), len(a))
+    positions: dict[Hashable, list[int]] = {}
+    for position, group in enumerate(range(len(a)) if groups is None else groups):
+        positions.setdefault(group, []).append(position)
+    members = [np.asarray(group, dtype=np.intp) for group in positions.values()]
+
+    def resampled(resample: Indices) -> float | None:
+        points = np.concatenate([members[group] for group in resample])
+        return pearson(a[points], b[points])
+
+    interval = bootstrap(resampled, len(members))
+    return Estimate(mean, interval.low, interval.high, len(a), len(a))
 
 
 def bootstrap(statistic: Callable[[Indices], float | None], n: int, *, seed: int = 0) -> Estimate:

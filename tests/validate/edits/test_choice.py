@@ -5,18 +5,17 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from studies import HIGHER, LOWER, measured, rows
+from studies import HIGHER, LOWER, measured
 
 from selfreflect.errors import ConfigError
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.edits.percentages import QUESTIONS, MultipleChoice, shapes
-from selfreflect.validate.study import Finding
+from selfreflect.validate.statistics import correlation_interval, interaction
 
 
 def distances_of(study: MultipleChoice) -> dict[tuple[str, str], float]:
@@ -35,11 +34,6 @@ def values(
     """``score`` is of the item, the summary and the distance."""
     distances = distances_of(study)
     return measured(study, metric, lambda item, name: score(item.id, name, distances[item.id, name]))
-
-
-def row(finding: Finding) -> dict[str, Any]:
-    """The first row net of form."""
-    return rows(finding.tables[0])[0]
 
 
 def test_two_distributions_word_by_word():
@@ -135,20 +129,24 @@ def test_the_true_distance_correlates_fully_and_a_constant_not_at_all():
         *values(study, HIGHER, lambda item, name, distance: 1.0),
     ]
     finding = study.finding(found, [LOWER, HIGHER])
-    net, within = finding.tables
-    own = row(finding)
-    assert (own["Spearman"], own["Pearson"]) == (pytest.approx(1), pytest.approx(1))
-    assert (own["metric"], own["n"], own["of"]) == ("distance", 128, 128)
-    assert own["p"] < 0.001
-    assert 0 < own["form"] < 0.3
-    assert net.rows[1] == ("agreement", None, None, None, None, 128, 128)
+    net, overall, within = finding.tables
+    for table in (net, overall):
+        name, rho, _, _, r, _, _, n, total, *_ = table.rows[0]
+        assert (name, rho, r, n, total) == ("distance", pytest.approx(1), pytest.approx(1), 128, 128)
+        assert table.rows[1][:9] == ("agreement", None, None, None, None, None, None, 128, 128)
+    assert net.rows[0][9] < 0.001
+    assert 0 < net.rows[0][10] < 0.3
+    assert net.rows[1][9:] == (None, None)
     assert within.rows[0][1] == pytest.approx(1)
-    assert within.rows[0][4:] == (16, 16)
-    assert within.rows[1] == ("agreement", None, None, None, 0, 16)
+    assert within.rows[0][7:] == (16, 16)
+    assert within.rows[1] == ("agreement", None, None, None, None, None, None, 0, 16)
     assert "rank correlation +1.00" in finding.says[1]
     assert finding.says[2].startswith(
         "agreement shows no clear response to the distance: rank correlation undefined"
     )
+    plot = finding.plots[0]
+    assert (plot.name, plot.points) == ("choice-distance", True)
+    assert plot.curves[0].x == plot.curves[0].y
 
 
 def test_a_metric_that_reads_only_the_form_seems_to_have_a_relation_and_has_none_net_of_form():
@@ -158,10 +156,11 @@ def test_a_metric_that_reads_only_the_form_seems_to_have_a_relation_and_has_none
     finding = study.finding(
         values(study, LOWER, lambda item, name, _: len(item) - name.count(" 0%")), [LOWER]
     )
-    net, within = finding.tables
+    net, _, within = finding.tables
     assert within.rows[0][1] == pytest.approx(-0.38, abs=0.01)
     assert within.rows[0][3] < 0
-    assert net.rows == (("distance", None, None, None, pytest.approx(1), 128, 128),)
+    assert net.rows[0][1:10] == (None,) * 6 + (128, 128, None)
+    assert net.rows[0][10] == pytest.approx(1)
     assert "no clear response to the distance: rank correlation undefined" in finding.says[1]
 
 
@@ -173,14 +172,14 @@ def test_a_metric_without_exception_says_which_way(turn: int, verdict: str):
     study = MultipleChoice()
     finding = study.finding(values(study, LOWER, lambda item, name, distance: turn * distance), [LOWER])
     assert finding.says[1].startswith(f"distance {verdict}: rank correlation {turn:+}.00 over 128 statements")
-    assert row(finding)["p"] == pytest.approx(0.0005, abs=1e-4)
+    assert finding.tables[0].rows[0][9] == pytest.approx(0.0005, abs=1e-4)
 
 
 @pytest.mark.parametrize("turn", [1, -1])
 def test_few_statements_show_no_clear_relation_however_well_they_agree(turn: int):
     study = MultipleChoice(grid=2)
     finding = study.finding(values(study, LOWER, lambda item, name, distance: turn * distance), [LOWER])
-    assert row(finding)["p"] > 0.05
+    assert finding.tables[0].rows[0][9] > 0.05
     assert finding.says[1].startswith("distance shows no clear response to the distance: rank correlation")
 
 
@@ -189,13 +188,13 @@ def test_form_does_not_hide_a_relation():
     finding = study.finding(
         values(study, LOWER, lambda _, name, distance: distance / 10 - name.count(" 0%")), [LOWER]
     )
-    assert finding.tables[1].rows[0][1] < 0
-    own = row(finding)
-    assert (own["Spearman"], own["Pearson"]) == (pytest.approx(1, abs=1e-3), pytest.approx(1))
-    assert own["form"] > 0.9
+    net, _, within = finding.tables
+    assert within.rows[0][1] < 0
+    assert (net.rows[0][1], net.rows[0][4]) == (pytest.approx(1, abs=1e-3), pytest.approx(1))
+    assert net.rows[0][10] > 0.9
 
 
-def test_the_better_side_decides_the_sign_of_a_noisy_metric():
+def test_a_noisy_metric_has_an_interval_and_the_better_side_decides_the_sign():
     study = MultipleChoice()
     rng = random.Random(0)
     noise = {key: rng.gauss(0, 0.2) for key in distances_of(study)}
@@ -203,12 +202,29 @@ def test_the_better_side_decides_the_sign_of_a_noisy_metric():
     right = study.finding(noisy, [HIGHER])
     noisy = values(study, LOWER, lambda item, name, distance: noise[item, name] - distance)
     wrong = study.finding(noisy, [LOWER])
-    assert 0.4 < row(right)["Spearman"] < 1
-    assert row(right)["p"] < 0.001
+    _, rho, low, high, *_ = right.tables[0].rows[0]
+    assert isinstance(rho, float)
+    assert isinstance(low, float)
+    assert isinstance(high, float)
+    assert 0.4 < low < rho < high < 1
     assert right.says[1].startswith(
         "agreement gets worse with the distance, as it must: rank correlation +0."
     )
     assert wrong.says[1].startswith("distance gets BETTER with the distance: rank correlation -0.")
+    assert right.plots[0].y_label == "agreement (negative), net of form"
+
+
+def test_the_interval_draws_whole_items():
+    study = MultipleChoice()
+    rng = random.Random(1)
+    score = {key: rng.gauss(0, 0.3) + distance for key, distance in distances_of(study).items()}
+    measures = values(study, LOWER, lambda item, name, _: score[item, name])
+    _, _, low, high, *_ = study.finding(measures, [LOWER]).tables[0].rows[0]
+    bad = np.array(list(score.values())).reshape(study.distances.shape)
+    x, y = (np.ravel([interaction(table) for table in side]) for side in (study.distances, bad))
+    whole = correlation_interval(x, y, groups=np.repeat(range(16), 8).tolist())
+    assert (low, high) == (whole.low, whole.high)
+    assert (low, high) != (correlation_interval(x, y).low, correlation_interval(x, y).high)
 
 
 def test_noise_has_no_clear_relation():
@@ -221,22 +237,27 @@ def test_noise_has_no_clear_relation():
 
 
 def test_a_quirk_of_one_statement_with_some_truths_is_no_reading():
-    """A bootstrap over true distributions would hold it for certain, since it is in all of them."""
+    """A bootstrap over true distributions holds it for certain, since it is in all of them."""
     study = MultipleChoice()
     odd = list(study.items[0].summaries)[1]
     turn = {item.id: 1 if place % 2 else -1 for place, item in enumerate(study.items)}
-    found = values(study, LOWER, lambda item, name, _: float(turn[item] * (name == odd)))
-    assert row(study.finding(found, [LOWER]))["p"] > 0.05
+    net = study.finding(
+        values(study, LOWER, lambda item, name, _: float(turn[item] * (name == odd))), [LOWER]
+    ).tables[0]
+    assert net.rows[0][9] > 0.05
 
 
 def test_levels_of_true_distributions_do_not_count():
-    """Each true distribution may have a level of its own, such as that of a hard question."""
+    """Each true distribution has a level of its own, which hides the relation from the correlation as
+    measured."""
     study = MultipleChoice()
     levels = {item.id: 100.0 * place for place, item in enumerate(study.items)}
-    net, within = study.finding(
+    net, overall, within = study.finding(
         values(study, LOWER, lambda item, _, distance: levels[item] + distance), [LOWER]
     ).tables
-    assert rows(net)[0]["Pearson"] == pytest.approx(1)
+    assert isinstance(overall.rows[0][1], float)
+    assert overall.rows[0][1] < 0.3
+    assert net.rows[0][4] == pytest.approx(1)
     assert within.rows[0][1] == pytest.approx(1)
 
 
@@ -245,10 +266,11 @@ def test_missing_values_show_in_n_and_a_metric_without_any_says_so():
     found = values(study, LOWER, lambda item, name, distance: distance or None)
     stray = Value(metric="agreement", item="elsewhere", summary="A 100%", digest="", value=1.0)
     finding = study.finding([*found, stray], [LOWER, HIGHER])
-    assert (row(finding)["n"], row(finding)["of"]) == (112, 128)
-    assert row(finding)["Pearson"] == pytest.approx(1)
-    assert finding.tables[0].rows[1] == ("agreement", None, None, None, None, 0, 128)
+    assert finding.tables[0].rows[0][7:9] == (112, 128)
+    assert finding.tables[0].rows[0][4] == pytest.approx(1)
+    assert finding.tables[0].rows[1] == ("agreement", None, None, None, None, None, None, 0, 128, None, None)
     assert "agreement has no value for any statement." in finding.says
+    assert [plot.name for plot in finding.plots] == ["choice-distance"]
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,8 @@ def test_a_summary_stands_above_the_paste_curve_by_what_its_words_do_not_explain
     result = finding(study, BITS, SCORE)
     good, bad = rows(result.tables[2])  # of information alone
     # three words of pasted answers stand halfway between one and two of them
-    assert (good["bits"], good["above the curve"]) == (pytest.approx(12.035), pytest.approx(-0.5))
+    assert good["curve"] == pytest.approx(12.5 + 0.035)
+    assert (good["above the curve"], good["items above"]) == (pytest.approx(-0.5), 0)
     assert good["as answers"] == pytest.approx(1.4)
     assert good["as words"] == pytest.approx(2.8)
     assert (bad["as answers"], bad["as words"]) == (None, None)

@@ -46,6 +46,7 @@ def test_above_zero_means_that_longer_is_judged_better(metric, sign):
     found = audit(items(8, 2, 5, 9), metric, lambda number, words: sign * words)
     assert (row(found)["within items"], row(found)["items"], row(found)["summaries"]) == (1, 8, 24)
     assert row(found)["95% low"] == pytest.approx(1 - 2 * (1 - 0.025 ** (1 / 8)))
+    assert row(found)["over all"] == pytest.approx(1)
     assert f"Judge the longer of two summaries of one item to be better: {metric.name}" in "\n".join(
         found.says
     )
@@ -57,6 +58,8 @@ def test_above_zero_means_that_longer_is_judged_better(metric, sign):
 def test_hard_questions_do_not_hide_what_happens_within_items():
     found = audit(items(10, 3, 4), HIGHER, lambda number, words: 10 * (number * 7 % 10) + words)
     assert row(found)["within items"] == 1
+    assert row(found)["over all"] < 0.5
+    assert row(found)["over all low"] < row(found)["over all"] < row(found)["over all high"]
 
 
 def test_two_summaries_suffice_and_ties_count_as_no_preference():
@@ -76,7 +79,7 @@ def test_undefined_values_are_counted_and_a_metric_without_any_is_named():
     assert (row(found)["undefined"], row(found)["items"], row(found)["summaries"]) == (1, 7, 15)
     values = measured(LengthStudy(made), HIGHER, lambda item, name: float(len(item.summaries[name])))
     both = LengthStudy(made).finding(values, [HIGHER, LOWER])
-    assert both.tables[0].rows[1][1:] == (None, None, None, 0, 0, 16)
+    assert both.tables[0].rows[1][1:] == (None, None, None, 0, None, None, None, 0, 16)
     assert "Without values to compare with length: distance." in both.says
     assert [(curve.label, curve.x, curve.y) for curve in both.plots[0].curves] == [("length", (1.0,), (1.0,))]
 

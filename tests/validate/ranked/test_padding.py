@@ -131,7 +131,7 @@ def test_padding_takes_the_wins_of_length_away_and_leaves_those_of_content():
         ("long", 0, 20),
     ]
     (own,) = rows(table(found, "How often the better summary wins"), metric="long", worse="bad")
-    assert (own["win rate"], own["n equal"]) == (0.5, 0)
+    assert (own["win rate"], own["n equal"], own["padded"], own["n padded"]) == (0.5, 0, 0, 20)
     filled = "All pairs, padded to equal length with neutral filler: prefer the"
     assert f"{filled} better summary more often than a coin would: distance." in found.says
     assert f"{filled} worse summary, or neither, more often than not: long." in found.says
@@ -180,8 +180,7 @@ def test_a_padded_text_without_a_value_leaves_its_pair_out():
     ]
     found = study.finding(values, [LOWER])
     (row,) = rows(table(found, "How often the better summary wins"), worse="bad")
-    (padded,) = rows(table(found, "After matching for length: padded"), worse="bad")
-    assert (row["n"], padded["n"]) == (10, 9)
+    assert (row["n"], row["n padded"]) == (10, 9)
     (change,) = rows(table(found, "What filler alone changes"))
     assert (change["items"], change["of"]) == (9, 10)
 
@@ -215,3 +214,41 @@ def test_usable_information_is_tested_against_all_others():
     assert least["p (Holm)"] == pytest.approx(2 / 2**10)
     assert any("Usable information that show no clear difference" in said for said in finding.says)
     assert not any(made.title.startswith("SelfReflect against") for made in finding.tables)
+
+
+def test_every_two_metrics_are_compared_and_clear_differences_shown():
+    study = RankedSets(items(20))
+    by_place = {f"i{place}": place for place in range(20)}
+
+    def right_in(first: int) -> Callable[[Item, str], float]:
+        return lambda one, name: float((name == "bad") == (by_place[one.id] < first))
+
+    infos = [metric("all"), metric("half"), metric("none"), metric("same")]
+    rules = dict(zip(("all", "half", "none", "same"), map(right_in, (20, 10, 0, 20)), strict=True))
+    values = [
+        Value(metric=name, item=one.id, summary=summary, digest="", value=rule(one, summary))
+        for name, rule in rules.items()
+        for one in study.items
+        for summary in ("good", "bad")
+    ]
+    found = table(study.finding(values, infos), "All metrics against each other on the same pairs")
+    pairs = {(row["metric"], row["other"]): row for row in rows(found)}
+    assert set(pairs) == {
+        ("all", "half"),
+        ("all", "none"),
+        ("half", "none"),
+        ("same", "half"),
+        ("same", "none"),
+    }
+    most, least = pairs["all", "none"], pairs["half", "none"]
+    assert (most["difference"], most["n"], most["only metric"], most["only other"]) == (1, 20, 20, 0)
+    assert most["p"] == pytest.approx(2 / 2**20)
+    # of six pairs one wins the same, which is no test
+    assert most["p (Holm)"] == pytest.approx(5 * 2 / 2**20)
+    assert least["p (Holm)"] == pytest.approx(3 * 2 / 2**10)
+    assert "of the 6 pairs of metrics" in found.notes[0]
+    # its own tests say as much of two metrics
+    with_selfreflect = study.finding(values, [metric("all", "selfreflect"), metric("none")])
+    nothing_clear = study.finding(values, [metric("all"), metric("same")])
+    for one in (with_selfreflect, nothing_clear):
+        assert not any(made.title.startswith("All metrics against") for made in one.tables)

@@ -6,11 +6,10 @@ user's own answers.
 
 from __future__ import annotations
 
-import math
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, pairwise
 from statistics import fmean
 
 import numpy as np
@@ -20,8 +19,9 @@ from selfreflect.errors import ConfigError, DataError
 from selfreflect.grouping import group_indices
 from selfreflect.metric.prompts import masked_words
 from selfreflect.models.base import seed_for
+from selfreflect.plots import Curve, Plot
 from selfreflect.sources.items import Item
-from selfreflect.stats import FEWEST_TESTED, Floats, defined, mean_interval
+from selfreflect.stats import FEWEST_TESTED, Estimate, Floats, defined, mean_interval
 from selfreflect.text import counted
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.edits.statements import (
@@ -40,6 +40,7 @@ from selfreflect.validate.statistics import (
     ALPHA,
     bounded_mean,
     column_shuffle_p,
+    correlation_interval,
     direction,
     interaction,
     pearson,
@@ -51,6 +52,7 @@ from selfreflect.validate.study import (
     Finding,
     Layout,
     Numbers,
+    Row,
     each_metric,
     interval,
     with_interval,
@@ -75,7 +77,7 @@ _NET_NOTES = (
     "is subtracted from both: a judge may like some numbers better, and that is no reading",
     "p: share of random exchanges of statements within a question that give a correlation as far from 0",
     "form: share of the differences between statements about one true distribution that is the same whatever "
-    "is true; n: statements with a value",
+    "is true; n: statements with a value; intervals: 95% percentile bootstrap over true distributions",
 )
 _WITHIN_NOTES = (
     "mean over true distributions of the correlation among what is stated of each; it still holds what a "
@@ -89,7 +91,8 @@ _CHOICE_LIMITS = (
 _NET = Layout(
     "Stated against true distributions, net of form", CORRELATION, _NET_NOTES, {"p": ".2g", "form": ".0%"}
 )
-_WITHIN = Layout("The same as measured, within one true distribution", CORRELATION, _WITHIN_NOTES)
+_MEASURED = Layout("The same as measured", CORRELATION)
+_WITHIN = Layout(f"{_MEASURED.title}, within one true distribution", CORRELATION, _WITHIN_NOTES)
 
 
 class MultipleChoice:
@@ -160,14 +163,19 @@ class MultipleChoice:
         return distances
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
-        draft = Draft(self.name, _NET, _WITHIN)
+        draft = Draft(self.name, _NET, _MEASURED, _WITHIN)
         truths = f"{len(self.items)} true distributions"
         draft.says.append(f"{self.distances.size} statements about {truths}, without sampling error.")
         for metric, numbers in each_metric(values, metrics):
             bad = self._badness(metric, numbers)
             distances = np.where(np.isnan(bad), np.nan, self.distances)
             self._add_net(draft, metric, distances, bad)
-            self._add_within(draft, metric, distances, bad)
+            draft.add(_MEASURED, self._row(metric, distances, bad)[1])
+            of_truths = distances.reshape(len(self.items), -1), bad.reshape(len(self.items), -1)
+            sides = [(_cells(x), _cells(y)) for x, y in zip(*of_truths, strict=True)]
+            rank = bounded_mean(defined([spearman(*both) for both in sides]), -1, 1)
+            linear = bounded_mean(defined([pearson(*both) for both in sides]), -1, 1)
+            draft.add(_WITHIN, _correlation_row(metric, rank, linear, rank.n, len(self.items)))
         form = _form(self.distances) or 0
         draft.says.append(f"{_CHOICE_LIMITS} Of the true distance itself {form:.0%} is form.")
         return draft.finding()
@@ -182,35 +190,48 @@ class MultipleChoice:
         return np.array(bad, dtype=np.float64).reshape(self.distances.shape)
 
     def _add_net(self, draft: Draft, metric: MetricInfo, distances: Floats, bad: Floats) -> None:
+        """Add the first table's row, its sentence and its plot."""
         net_distances, net_bad = _net(distances), _net(bad)
-        sides = _cells(net_distances), _cells(net_bad)
-        rho = spearman(*sides)
+        rho, row = self._row(metric, net_distances, net_bad)
         p = column_shuffle_p(_ranks(net_distances), _ranks(net_bad))
-        row = {
-            "metric": metric.name,
-            "Spearman": rho,
-            "Pearson": pearson(*sides),
-            "p": p,
-            "form": _form(bad),
-            "n": len(sides[0]),
-            "of": bad.size,
-        }
-        draft.add(_NET, row)
-        sentence = f"{metric.name} has no value for any statement."
-        if sides[0]:
-            sign = 0 if rho is None or p is None or p > ALPHA else round(math.copysign(1, rho))
-            size = "undefined" if rho is None else f"{rho:{CORRELATION}}"
-            of = f"{len(sides[0])} statements, net of form"
-            sentence = f"{metric.name} {RESPONSES[sign]}: rank correlation {size} over {of}."
-        draft.says.append(sentence)
+        draft.add(_NET, {**row, "p": p, "form": _form(bad)})
+        x, y = _cells(net_distances), _cells(net_bad)
+        if not x:
+            draft.says.append(f"{metric.name} has no value for any statement.")
+            return
+        size = f"rank correlation {with_interval(rho, CORRELATION)}"
+        of = f"{len(x)} statements, net of form"
+        draft.says.append(f"{metric.name} {RESPONSES[_direction(rho, p)]}: {size} over {of}.")
+        sign = "" if metric.better == "lower" else " (negative)"
+        labels = "total variation, net of form", f"{metric.name}{sign}, net of form"
+        curve = Curve(metric.name, tuple(x), tuple(y))
+        title = f"{metric.name}: stated against true distributions, net of form"
+        draft.plots.append(Plot(f"choice-{metric.name}", title, *labels, (curve,), points=True))
 
-    def _add_within(self, draft: Draft, metric: MetricInfo, distances: Floats, bad: Floats) -> None:
-        """Add mean correlations among the statements about one true distribution."""
-        of_truths = distances.reshape(len(self.items), -1), bad.reshape(len(self.items), -1)
-        sides = [(_cells(x), _cells(y)) for x, y in zip(*of_truths, strict=True)]
-        rank = bounded_mean(defined([spearman(*both) for both in sides]), -1, 1)
-        cells = {"metric": metric.name, **interval("Spearman", rank, "Spearman low", "Spearman high")}
-        draft.add(_WITHIN, {**cells, "n": rank.n, "of": len(self.items)})
+    def _row(self, metric: MetricInfo, distances: Floats, bad: Floats) -> tuple[Estimate, Row]:
+        """The rank correlation over all statements, and a row with both correlations."""
+        truths = np.nonzero(~np.isnan(bad).reshape(len(self.items), -1))[0].tolist()
+        sides = _cells(distances), _cells(bad)
+        rank = correlation_interval(*sides, groups=truths)
+        linear = correlation_interval(*sides, "pearson", groups=truths)
+        return rank, _correlation_row(metric, rank, linear, len(truths), bad.size)
+
+
+def _correlation_row(metric: MetricInfo, rank: Estimate, linear: Estimate, n: int, of: int) -> Row:
+    return {
+        "metric": metric.name,
+        **interval("Spearman", rank, "Spearman low", "Spearman high"),
+        **interval("Pearson", linear, "Pearson low", "Pearson high"),
+        "n": n,
+        "of": of,
+    }
+
+
+def _direction(rho: Estimate, p: float | None) -> int:
+    """The clear sign of a correlation. One of 1 or -1 has no interval, because every resample would agree."""
+    if rho.mean is None or p is None or p > ALPHA:
+        return 0
+    return int(rho.mean) if abs(rho.mean) == 1 else rho.side_of(0)
 
 
 def shapes(answers: int) -> list[tuple[int, ...]]:
@@ -250,6 +271,7 @@ SHIFTS = (10, 20, 30, 40, 50)
 _RESPONSE_NOTES = (
     "rank correlation: mean over items of Spearman's correlation of the shift with the value, its sign "
     "turned where higher is better: 1 if every larger shift is worse; n: items that have one",
+    "rises at every step: share of items in which each larger shift is worse than the one before",
     "open items: the mean among items with a masked word that only the two percentages can tell; in the "
     "others the rest of the answer gives it away, so even a perfect reader of masked words need not respond",
     "intervals: 95% BCa bootstrap over items; exact where all items agree",
@@ -258,7 +280,8 @@ _CHANGE_NOTES = (
     "mean change against the unshifted statement, above 0 if worse, of the mean of two statements, one with "
     "each of the two possibilities in front; of: items whose most frequent possibility has as many points",
 )
-_RESPONSE = Layout("Response to shifted percentages", CORRELATION, _RESPONSE_NOTES)
+_SHARES = dict.fromkeys(("rises at every step", "rises low", "rises high"), ".0%")
+_RESPONSE = Layout("Response to shifted percentages", CORRELATION, _RESPONSE_NOTES, _SHARES)
 _CHANGE = Layout("Change by shift", "+z.4f", _CHANGE_NOTES)
 _DOSE_LIMITS = (
     "No clear response may also come from a judge that is too weak to read percentages, or too few items. A "
@@ -374,10 +397,13 @@ class ShiftedPercentages:
     def _add_response(self, draft: Draft, metric: MetricInfo, bad: Mapping[str, Mapping[int, float]]) -> None:
         """Add a row of the first table and its sentence, over the items with at least two shifts."""
         by_item: dict[str, float] = {}
+        rises = []
         several = [item for item, shifts in self.shifts.items() if len(shifts) > 2]
         for item in several:
             if len(bad[item]) == len(self.shifts[item]):
-                correlation_of_item = spearman(list(bad[item]), list(bad[item].values()))
+                curve = list(bad[item].values())
+                rises.append(float(all(a < b for a, b in pairwise(curve))))
+                correlation_of_item = spearman(list(bad[item]), curve)
                 if correlation_of_item is not None:
                     by_item[item] = correlation_of_item
         correlation = bounded_mean(list(by_item.values()), -1, 1)
@@ -387,6 +413,7 @@ class ShiftedPercentages:
             **interval("rank correlation", correlation),
             "n": correlation.n,
             "of": len(several),
+            **interval("rises at every step", bounded_mean(rises, 0, 1), "rises low", "rises high"),
             "open items": fmean(of_open) if of_open else None,
             "n open": len(of_open),
         }

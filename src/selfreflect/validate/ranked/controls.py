@@ -57,8 +57,9 @@ _WIN_NOTES = (
     "n: items with a value of the summary; a dash without a value of the control",
 )
 _CURVE_NOTES = (
-    "above the curve: by how much the summary tells more than raw answers in as many words, on the straight "
-    f"line between none, {', '.join(map(str, PASTED.values()))} and all of them pasted, and no more than all",
+    "curve: what raw answers tell in as many words, on the straight line between none, "
+    f"{', '.join(map(str, PASTED.values()))} and all of them pasted, and no more than all",
+    "above the curve: by how much the summary tells more, and the share of items where it does",
     "as answers, as words: how much has to be pasted to tell as much, by the means over items; a dash where "
     "it tells nothing, or more than all",
     "intervals: 95% bootstrap over items, BCa",
@@ -66,7 +67,7 @@ _CURVE_NOTES = (
 _SHARES = dict.fromkeys(("of all pasted", "share low", "share high"), _SHARE)
 _VALUES = Layout("Summaries and controls", ".4g", _VALUE_NOTES, {**_SHARES, "words": ".0f"})
 _WINS = Layout("How often a summary beats a control", _SHARE, _WIN_NOTES)
-_CURVE_FORMS = {"words": ".0f", "as answers": ".1f", "as words": ".0f"}
+_CURVE_FORMS = {"words": ".0f", "items above": _SHARE, "as answers": ".1f", "as words": ".0f"}
 _CURVE = Layout("Against the paste curve", "+z.1f", _CURVE_NOTES, _CURVE_FORMS)
 
 ByName = Mapping[str, Mapping[str, float]]
@@ -216,7 +217,9 @@ class AgainstControls:
                 "summary": name,
                 "words": words,
                 "bits": height,
+                "curve": height - fmean(gains),
                 **interval("above the curve", gain, "low", "high"),
+                "items above": fmean(one > 0 for one in gains),
                 "as answers": answers,
                 "as words": equal_words,
                 "n": gain.n,

@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from selfreflect.errors import DataError
 from selfreflect.models.base import seed_for
 from selfreflect.sources.items import Item
-from selfreflect.stats import Estimate, defined, mean_interval
+from selfreflect.stats import Estimate, mean_interval
 from selfreflect.text import counted
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.ranked.pairs import Pair, Relation
-from selfreflect.validate.statistics import FEWEST_RESAMPLED, bounded_mean, somers
+from selfreflect.validate.statistics import FEWEST_RESAMPLED, bounded_mean, correlation_interval, somers
 from selfreflect.validate.study import Draft, Finding, Layout, Numbers, Row, each_metric, interval, worsenings
 
 _PREFERENCES = Layout(
@@ -25,6 +25,8 @@ _PREFERENCES = Layout(
         "above 0 where longer summaries are judged better; length in words",
         "within items: mean over items of Somers' D, how much more often the longer of two summaries is "
         "judged better than worse; interval: 95% BCa bootstrap over items",
+        "over all: Spearman's rank correlation over all summaries; interval: 95% percentile bootstrap over "
+        "items; it mixes the length of summaries with the difficulty of questions",
     ),
 )
 _VERDICTS = {
@@ -36,8 +38,7 @@ _VERDICTS = {
 
 
 class LengthStudy:
-    """Summaries against their lengths, within items: over all summaries length would be mixed with the
-    difficulty of questions.
+    """Summaries against their lengths.
 
     Raises:
         DataError: no item has two summaries of different length.
@@ -47,9 +48,9 @@ class LengthStudy:
 
     def __init__(self, items: Sequence[Item]) -> None:
         self.items = items
-        self._words: dict[str, dict[str, float]] = {}
+        self._words: dict[str, dict[str, int]] = {}
         for item in items:
-            self._words[item.id] = {name: float(len(text.split())) for name, text in item.summaries.items()}
+            self._words[item.id] = {name: len(text.split()) for name, text in item.summaries.items()}
         if all(len(set(words.values())) < 2 for words in self._words.values()):
             raise DataError("no item has two summaries of different length, so there is nothing to audit")
 
@@ -59,13 +60,20 @@ class LengthStudy:
         preferences: list[tuple[str, Estimate]] = []
         sides: dict[str, int | None] = {}
         for metric, numbers in each_metric(values, metrics):
-            within, count = self._preference(metric, numbers)
+            within, overall = self._preference(metric, numbers)
             preferences.append((metric.name, within))
             sides[metric.name] = 0 if within.n else None
             if within.n >= FEWEST_RESAMPLED:
                 sides[metric.name] = within.side_of(0)
-            cells = {"metric": metric.name, **interval("within items", within), "items": within.n}
-            draft.add(_PREFERENCES, {**cells, "summaries": count, "undefined": total - count})
+            row = {
+                "metric": metric.name,
+                **interval("within items", within),
+                "items": within.n,
+                **interval("over all", overall, "over all low", "over all high"),
+                "summaries": overall.n,
+                "undefined": total - overall.n,
+            }
+            draft.add(_PREFERENCES, row)
         title = "Longer summaries judged better within items"
         draft.draw_dots("length", title, "Somers' D (0: no preference)", preferences, against=0)
         draft.tally({"Summaries": total, "items": len(self.items)})
@@ -81,17 +89,24 @@ class LengthStudy:
             )
         return draft.finding()
 
-    def _preference(self, metric: MetricInfo, numbers: Numbers) -> tuple[Estimate, int]:
-        """How one metric's values go with length, above 0 if longer is judged better, and how many there are.
-        By Somers' D, because it is defined for two summaries too."""
+    def _preference(self, metric: MetricInfo, numbers: Numbers) -> tuple[Estimate, Estimate]:
+        """How one metric's values go with length, within items and over all summaries; above 0 if longer is
+        judged better. Within an item Somers' D, because it is defined for two summaries too."""
+        all_words: list[float] = []
+        all_goodness: list[float] = []
+        items: list[str] = []
         within = []
-        count = 0
-        for item, words in self._words.items():
-            names = [name for name in words if (item, name) in numbers]
+        for item, words_by_name in self._words.items():
+            names = [name for name in words_by_name if (item, name) in numbers]
+            words = [float(words_by_name[name]) for name in names]
             goodness = [-metric.badness(numbers[item, name]) for name in names]
-            within.append(somers([words[name] for name in names], goodness))
-            count += len(names)
-        return bounded_mean(defined(within), -1, 1), count
+            preference = somers(words, goodness)
+            if preference is not None:
+                within.append(preference)
+            all_words += words
+            all_goodness += goodness
+            items += [item] * len(names)
+        return bounded_mean(within, -1, 1), correlation_interval(all_words, all_goodness, groups=items)
 
 
 FILLERS = (

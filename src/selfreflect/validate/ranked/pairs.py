@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from itertools import combinations
+from statistics import fmean
 from typing import NamedTuple
 
 from selfreflect.errors import ConfigError, DataError, SelfReflectError, excerpt, nearest
@@ -234,29 +235,34 @@ def decide_pairs(metric: MetricInfo, values: Numbers, names: Mapping[Pair, Relat
     return MetricResult(metric, wins)
 
 
-def paired_tests(own: MetricResult, others: Iterable[MetricResult], kind: Relation) -> list[dict[str, Cell]]:
-    """McNemar's test of a metric against each other one, on the pairs of one kind that both have values for.
-    Each is one row, with p adjusted for all of them."""
+def paired_tests(
+    sides: Iterable[tuple[MetricResult, MetricResult]], kind: Relation, *, winner_first: bool = False
+) -> list[dict[str, Cell]]:
+    """McNemar's test of each two metrics on the pairs of one kind that both have values for. Each is one row,
+    with p adjusted for all of them.
+
+    Args:
+        winner_first: of two metrics name the one that wins more often first, without an interval.
+    """
     rows: list[dict[str, Cell]] = []
     p_values = []
-    for other in others:
+    for one, other in sides:
         differences = []
-        for pair, win in own.of_kind(kind).decided.items():
-            if pair in other.decided:
+        for pair, win in one.decided.items():
+            if pair.kind == kind and pair in other.decided:
                 differences.append(win - other.decided[pair])
-        only_own, only_other = differences.count(1), differences.count(-1)
-        p_values.append(mcnemar(only_own, only_other))
-        row: dict[str, Cell] = {
-            "metric": own.metric.name,
-            "other": other.metric.name,
-            "better": kind[0],
-            "worse": kind[1],
-            **interval("difference", bounded_mean(differences, -1, 1)),
-            "n": len(differences),
-            "only metric": only_own,
-            "only other": only_other,
-        }
-        rows.append(row)
+        names = [one.metric.name, other.metric.name]
+        if winner_first and sum(differences) < 0:
+            names.reverse()
+            differences = [-difference for difference in differences]
+        only_one, only_other = differences.count(1), differences.count(-1)
+        p_values.append(mcnemar(only_one, only_other))
+        row: dict[str, Cell] = {"metric": names[0], "other": names[1], "better": kind[0], "worse": kind[1]}
+        if winner_first:
+            row["difference"] = fmean(differences) if differences else None
+        else:
+            row |= interval("difference", bounded_mean(differences, -1, 1))
+        rows.append({**row, "n": len(differences), "only metric": only_one, "only other": only_other})
     for row, p, adjusted_p in zip(rows, p_values, holm(p_values), strict=True):
         row |= {"p": p, ADJUSTED_P: adjusted_p}
     return rows

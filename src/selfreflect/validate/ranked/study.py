@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations
 
 from msgspec.structs import replace
 
@@ -53,15 +54,16 @@ _RANKING_NOTES = (
 )
 _RANKING = Layout("Metrics by win rate", _RATE, _RANKING_NOTES)
 _PAIRS = Layout("How often the better summary wins", _RATE, _RANKING_NOTES[1:])
+_PAIRS_WITH_FILLER = Layout(_PAIRS.title, _RATE, (*_RANKING_NOTES[1:3], f"padded: {PADDED}", INTERVALS))
 _TEST_NOTES = (
     "difference in win rate on the pairs that both have values for; p: exact McNemar test, a dash where both "
     "win the same pairs",
-    "p (Holm): adjusted for all tests of this table on pairs of the same kind",
+    "p (Holm): adjusted for all tests of the metric on pairs of the same kind",
     INTERVALS,
 )
 _PADDED = "padded to equal length"
 _REFERENCES = {"selfreflect": "SelfReflect", "information": "Usable information"}
-"""The metrics that are tested against all others."""
+"""The groups whose metrics are tested against all others."""
 _AGAINST_CHANCE: dict[int | None, str] = {
     1: "prefer the better summary more often than a coin would",
     -1: "prefer the worse summary, or neither, more often than not",
@@ -124,11 +126,13 @@ class RankedSets:
             padded = [decide_pairs(one, numbers.get(one.name, {}), self.padded) for one in best_first]
         draft = Draft(self.name)
         draft.add(_RANKING, *_ranking_rows(results, lengths))
-        draft.add(_PAIRS, *_pair_rows(with_controls, lengths))
+        draft.add(_PAIRS_WITH_FILLER if padded else _PAIRS, *_pair_rows(with_controls, lengths, padded))
         self._add_matched(draft, results, lengths, padded)
         if self.padded:
             draft.add(FILLER, *filler_rows(self.padded, best_first, numbers))
         tests = [self._add_tests(draft, reference, results) for reference in _REFERENCES]
+        if len(results) > 2 or not any(tests):
+            self._add_all_tests(draft, results)
         rates = [(result.metric.name, result.rate) for result in results]
         self._say_data(draft)
         _say_against_chance(draft, "All pairs", rates)
@@ -170,17 +174,32 @@ class RankedSets:
                     draft.add(layout, {**names, **interval("win rate", rate), "n": rate.n})
 
     def _add_tests(self, draft: Draft, reference: str, results: Sequence[MetricResult]) -> list[Row]:
-        """Test one metric against all others, and return the rows."""
+        """Test the metrics of one group against all others, and return the rows."""
         title = f"{_REFERENCES[reference]} against the other metrics on the same pairs"
         layout = Layout(title, _DIFFERENCE, _TEST_NOTES, _P_FORMS)
         tests: list[Row] = []
         for own in results:
-            if own.metric.name == reference and len(results) > 1:
-                others = [result for result in results if result is not own]
+            if own.metric.group == reference and len(results) > 1:
+                against = [(own, result) for result in results if result is not own]
                 for kind in self.order.kinds:
-                    tests += paired_tests(own, others, kind)
+                    tests += paired_tests(against, kind)
                 draft.add(layout, *tests)
         return tests
+
+    def _add_all_tests(self, draft: Draft, results: Sequence[MetricResult]) -> None:
+        """Test all metrics against each other, and show only clear differences: of 14 metrics there would be
+        91 rows for each kind of pair."""
+        sides = list(combinations(results, 2))
+        notes = (
+            f"of the {len(sides)} pairs of metrics on each kind of pair, those with a clear difference, the "
+            "one that wins more often first; all others show none, which is no proof of equality",
+            "p: exact McNemar test; p (Holm): adjusted for all tests on pairs of the same kind, that is for "
+            f"up to {len(sides)}",
+        )
+        layout = Layout("All metrics against each other on the same pairs", _DIFFERENCE, notes, _P_FORMS)
+        for kind in self.order.kinds:
+            for row in filter(is_clear, paired_tests(sides, kind, winner_first=True)):
+                draft.add(layout, row)
 
     def _say_data(self, draft: Draft) -> None:
         counts = {
@@ -249,13 +268,17 @@ def _ranking_rows(results: Sequence[MetricResult], lengths: Lengths) -> Iterator
         }
 
 
-def _pair_rows(results: Sequence[MetricResult], lengths: Lengths) -> Iterator[Row]:
-    """A row for each metric and kind of pair, those with controls too."""
+def _pair_rows(
+    results: Sequence[MetricResult], lengths: Lengths, padded: Sequence[MetricResult]
+) -> Iterator[Row]:
+    """A row for each metric and kind of pair, those with controls too. ``padded`` is empty without
+    padding."""
+    with_filler = {result.metric.name: result for result in padded}
     for of_metric in results:
         for kind in dict.fromkeys(pair.kind for pair in of_metric.wins):
             result = of_metric.of_kind(kind)
             alike = result.matched_rate(lengths.alike)
-            yield {
+            row: Row = {
                 "metric": result.metric.name,
                 "better": kind[0],
                 "worse": kind[1],
@@ -266,6 +289,11 @@ def _pair_rows(results: Sequence[MetricResult], lengths: Lengths) -> Iterator[Ro
                 "at equal length": alike.mean,
                 "n equal": alike.n,
             }
+            if padded:
+                filled = with_filler[result.metric.name].of_kind(kind)
+                rate = filled.matched_rate(filled.wins)
+                row = {**row, "padded": rate.mean, "n padded": rate.n}
+            yield row
 
 
 def _say_against_chance(draft: Draft, pairs: str, rates: Sequence[tuple[str, Estimate]]) -> None:

@@ -1,4 +1,4 @@
-"""What a judge predicts after the conditioning answers: in memory for the next summaries, on disk for later.
+"""Keep on disk what a judge predicts after the conditioning answers, for summaries of later runs.
 
 One file holds the states of one reference tree. It begins with a checksum, since safetensors has none.
 """

@@ -241,10 +241,9 @@ def _ranking_rows(rankings: Sequence[Ranking], same: Mapping[str, Shares]) -> It
 def _ranking_plot(same: Mapping[str, Shares]) -> Plot:
     curves = []
     for metric, shares in same.items():
-        points = [(float(count), share) for count, share in shares.items() if share is not None]
+        points = {float(count): share for count, share in shares.items() if share is not None}
         if points:
-            x, y = zip(*points, strict=True)
-            curves.append(Curve(metric, x, y))
+            curves.append(Curve(metric, tuple(points), tuple(points.values())))
     title = "Same ranking of all strategies"
     return Plot("convergence_ranking", title, "questions", "share of draws", tuple(curves))
 
@@ -368,18 +367,19 @@ def unit_sums(parts: Sequence[Parts]) -> tuple[Units, Units]:
     Args:
         parts: of each strategy, for the same words.
     """
-    sums: tuple[list[Floats], list[Floats]] = ([], [])
-    sizes: tuple[list[int], list[int]] = ([], [])
+    answers: list[tuple[Floats, int]] = []
+    words: list[tuple[Floats, int]] = []
     for of_answer in zip(*parts, strict=True):
-        words = [np.array(of_word).sum(axis=1) for of_word in zip(*of_answer, strict=True)]
-        if words:
-            counts = list(map(len, of_answer[0]))
-            sums[0].append(np.sum(words, axis=0))
-            sizes[0].append(sum(counts))
-            sums[1].extend(words)
-            sizes[1].extend(counts)
-    answers, masked_words = zip(map(np.array, sums), map(np.array, sizes), strict=True)
-    return answers, masked_words
+        own = [(np.array(of_word).sum(axis=1), len(of_word[0])) for of_word in zip(*of_answer, strict=True)]
+        if own:
+            sums, sizes = zip(*own, strict=True)
+            answers.append((np.sum(sums, axis=0), sum(sizes)))
+            words += own
+    return _stacked(answers), _stacked(words)
+
+
+def _stacked(units: Sequence[tuple[Floats, int]]) -> Units:
+    return np.array([sums for sums, _ in units]), np.array([size for _, size in units], dtype=np.float64)
 
 
 def draw_units(questions: Sequence[Units], counts: Sequence[int], seed: int) -> Floats:

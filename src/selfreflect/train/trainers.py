@@ -269,6 +269,8 @@ class AdapterTraining:
         try:
             config = json.loads(file.read_text(encoding="utf-8"))
             config |= {"base_model_name_or_path": self.base}
+            if isinstance(config["target_modules"], list):  # of a set, so in another order each time
+                config["target_modules"].sort()
             if self.source.name == self.base and self.base != "smollm2":
                 config |= {"revision": self.source.revision or None}
             write_bytes(file, json.dumps(config, indent=2, sort_keys=True).encode())

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from selfreflect.serve.clarify import CANDIDATES, OPTIONS, PREDICTIONS
-from selfreflect.serve.gain import corrected_gain
+from selfreflect.serve.clarify import CANDIDATES, OPTIONS, PREDICTIONS, corrected_gain
 
 TRIALS = 4000
 BITS = (0.3, 0.4, 0.5, 0.6)

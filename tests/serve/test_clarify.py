@@ -22,11 +22,13 @@ from selfreflect.serve.clarify import (
     Clarification,
     NoClarification,
     clarify,
+    corrected_gain,
+    entropy_bits,
+    expected_information_gain,
     parse_candidates,
     parse_prediction,
     reply_probabilities,
 )
-from selfreflect.serve.gain import corrected_gain, entropy_bits, expected_information_gain
 from selfreflect.serve.reply import AnswerShare
 from selfreflect.uncertainty.question import AnsweredQuestion
 

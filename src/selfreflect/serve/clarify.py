@@ -9,20 +9,21 @@ sampled predictions, and the gain is corrected for that.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from selfreflect.errors import excerpt
 from selfreflect.grouping import normal_form
 from selfreflect.logprobs import LikelyToken
 from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling, seed_for
-from selfreflect.serve.gain import corrected_gain, entropy_bits, expected_information_gain
+from selfreflect.prompts import bundled_texts
 from selfreflect.serve.reply import AnswerShare
-from selfreflect.serve.texts import texts
 from selfreflect.stats import Floats, defined
 from selfreflect.text import fill, numbered, one_line, quoted
 from selfreflect.uncertainty.asking.parsing import parse_numbered
@@ -102,6 +103,11 @@ class _Case:
         content = fill(texts()[step]["user"], {**own, **values}).strip()
         seed = seed_for(self.seed, step, content)
         return Request(messages=(Message(role="user", content=content),), seed=seed, **options)
+
+
+def texts() -> Mapping[str, Mapping[str, str]]:
+    """Prompts and sentences of ``data/serve_prompts.toml``, by table and name."""
+    return bundled_texts("serve_prompts.toml")
 
 
 def clarify(
@@ -284,3 +290,41 @@ def parse_prediction(text: str, hypotheses: int, options: int) -> Floats | None:
 
 def _values(candidate: _Candidate) -> dict[str, str]:
     return {"asked": quoted(candidate.question), "options": numbered(candidate.options)}
+
+
+def entropy_bits(shares: ArrayLike) -> Floats:
+    """Compute the entropy, in bits, of distributions in the last axis; shape (..., K) to (...)."""
+    p = np.asarray(shares, dtype=np.float64)
+    positive = np.where(p > 0, p, 1)
+    bits: Floats = -(p * np.log2(positive)).sum(-1)
+    return bits
+
+
+def expected_information_gain(shares: ArrayLike, replies: ArrayLike) -> float:
+    """Compute H(reply) - E_h H(reply | h), in bits.
+
+    It is the mutual information of reply and hypothesis, which Bayesian experimental design maximises
+    (Lindley 1956, Ann. Math. Stat. 27, 986-1005).
+
+    Args:
+        shares: of the hypotheses, not all 0; they need not add up to 1. Shape (H,).
+        replies: how likely each reply is if a hypothesis is right; rows add up to 1. Shape (H, K).
+    """
+    weights = np.asarray(shares, dtype=np.float64)
+    weights = weights / weights.sum()
+    table = np.asarray(replies, dtype=np.float64)
+    gain = entropy_bits(weights @ table) - weights @ entropy_bits(table)
+    return max(0.0, float(gain))
+
+
+def corrected_gain(shares: ArrayLike, replies: ArrayLike, predictions: int) -> float:
+    """Compute the expected information gain where each row of ``replies`` is the shares of a few predictions.
+
+    The entropy of ``n`` samples with ``m`` different values comes out too low by about (m - 1) / 2n nats
+    (Miller 1955). That of a reply whose answer is known is raised by so much, which lowers the gain, to below
+    0 for random predictions. The entropy of the reply stays as it is: too low, if anything.
+    """
+    weights = np.asarray(shares, dtype=np.float64)
+    values = (np.asarray(replies) > 0).sum(-1)
+    bias = weights @ (values - 1) / weights.sum() / (2 * predictions * math.log(2))
+    return expected_information_gain(shares, replies) - float(bias)

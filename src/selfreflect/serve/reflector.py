@@ -20,10 +20,9 @@ from selfreflect.records import AnswerSet, Failure, Information, Question, Score
 from selfreflect.serve.belief import BeliefReader, Classes, ConfidenceReading
 from selfreflect.serve.chat import ChatRequest
 from selfreflect.serve.clarify import clarify
-from selfreflect.serve.conversation import ConversationTask
 from selfreflect.serve.faults import ChatError
 from selfreflect.serve.reply import Belief, ChatChoice
-from selfreflect.serve.session import ServedModel, Session, TokenPrice, held_out
+from selfreflect.serve.session import ConversationTask, ServedModel, Session, TokenPrice, held_out
 from selfreflect.serve.stopping import StoppingRule
 from selfreflect.serve.unsure import AGREEMENTS, Confidence, UnsurePolicy, Wording
 from selfreflect.strategies import STRATEGIES, StrategyFunction, load_strategy

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -84,21 +84,13 @@ class RemoteServer:
         )
         self._connection: Connection | None = None
         self._http: httpx2.AsyncClient | None = None
-        self._models: OrderedDict[str, RemoteModel] = OrderedDict()
+        self.model = lru_cache(MODELS_REMEMBERED)(partial(RemoteModel, server=self))
+        """A model by the server's name of it, which is not checked: the server answers for that."""
         self._names: list[str] = []
         self._names_until = 0.0
 
     def generator(self, name: str) -> OpenAIGenerator:
         return OpenAIGenerator(name, self.endpoint, retries=RETRIES, **self._options)  # type: ignore[arg-type]
-
-    def model(self, name: str) -> RemoteModel:
-        """A model by the server's name of it, which is not checked: the server answers for that."""
-        if name not in self._models:
-            self._models[name] = RemoteModel(name, self)
-        self._models.move_to_end(name)
-        while len(self._models) > MODELS_REMEMBERED:
-            self._models.popitem(last=False)
-        return self._models[name]
 
     def connection(self) -> Connection:
         if self._connection is None:

@@ -5,18 +5,34 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from msgspec.structs import replace
 
-from selfreflect.models.base import Generator, Refusal, Reply, Request, Sample, seed_for
+from selfreflect.models.base import Generator, Message, Refusal, Reply, Request, Sample, seed_for
 from selfreflect.records import Failure, Summary
 from selfreflect.serve.clarify import Clarification, Conversation, NoClarification
-from selfreflect.serve.conversation import ConversationTask
 from selfreflect.serve.faults import failed
 from selfreflect.serve.reply import Spending
 from selfreflect.strategies.driver import UNUSABLE, StrategyRun
-from selfreflect.strategies.task import StrategyFunction
+from selfreflect.strategies.task import StrategyFunction, Task
+from selfreflect.text import fill
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConversationTask(Task):
+    """A strategy's task within a conversation, whose last message is the question. Answers are drawn from the
+    conversation as it is, so that the distribution is what the client's model would have said."""
+
+    conversation: tuple[Message, ...]
+
+    def messages(self, template: str | None = None, **values: str) -> tuple[Message, ...]:
+        """The conversation, with its last message replaced by ``template`` if there is one."""
+        if template is None:
+            return self.conversation
+        content = fill(template, {"question": self.conversation[-1].content, **values})
+        return (*self.conversation[:-1], Message(role="user", content=content))
 
 
 class ServedModel(Protocol):

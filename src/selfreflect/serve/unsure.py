@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
 from selfreflect.errors import ConfigError, nearest
-from selfreflect.serve.clarify import CANDIDATES, HYPOTHESES, Clarification, NoClarification
-from selfreflect.serve.texts import texts
+from selfreflect.serve.clarify import CANDIDATES, HYPOTHESES, Clarification, NoClarification, texts
 from selfreflect.text import counted, fill
 from selfreflect.uncertainty.hedges import PHRASES
 

@@ -1,8 +1,10 @@
 """Times rewards of a judge in one call of several questions, as trainers make it, and one by one.
 
-    python benchmarks/reward_batches.py [--judge NAME] [--answers N] [--repeat N | --count]
+    python benchmarks/reward_batches.py [--judge NAME] [--answers N] [--held-out N] [--question-words N]
+        [--repeat N | --count]
 
 Four bundled questions with N + N answers and eight completions each: three summaries and five answers.
+Questions can be made longer, by words that all of them begin with.
 Prints a line of JSON for each reward: the tokens that the judge reads, and seconds of processor time, which
 other programs disturb least. "bound" is the ratio of tokens if only the completions' own had to be read.
 """
@@ -14,7 +16,7 @@ import json
 import time
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import Any, NamedTuple
 
 import selfreflect
 from selfreflect.metric.engine.tree import build_tree
@@ -29,22 +31,32 @@ ITEMS = Path(selfreflect.__file__).parent / "data" / "bench_items.json"
 COMPLETIONS = 8
 
 
-def batch(count: int) -> tuple[list[str], dict[str, list[Any]]]:
-    """Completions and the columns of a data set with ``count`` answers in each half."""
+class Shape(NamedTuple):
+    """How much there is to read."""
+
+    conditioning: int
+    held_out: int
+    question_words: int
+    """Before each question."""
+
+
+def batch(shape: Shape) -> tuple[list[str], dict[str, list[Any]]]:
+    """Completions and the columns of a data set."""
+    before = "word " * shape.question_words
     completions: list[str] = []
     columns: dict[str, list[Any]] = {"question": [], "answers": [], "masked_answers": []}
     for item in read_items(ITEMS):
         texts = [*item.summaries.values(), *item.conditioning][:COMPLETIONS]
         completions += texts
-        columns["question"] += [item.question] * len(texts)
-        columns["answers"] += [item.conditioning[:count]] * len(texts)
-        columns["masked_answers"] += [item.masked_out[:count]] * len(texts)
+        columns["question"] += [before + item.question] * len(texts)
+        columns["answers"] += [item.conditioning[: shape.conditioning]] * len(texts)
+        columns["masked_answers"] += [item.masked_out[: shape.held_out]] * len(texts)
     return completions, columns
 
 
-def seconds(reward: JudgeReward, count: int, size: int) -> float:
+def seconds(reward: JudgeReward, shape: Shape, size: int) -> float:
     """Processor time for all completions, in calls of ``size``."""
-    completions, columns = batch(count)
+    completions, columns = batch(shape)
     started = time.process_time()
     for start in range(0, len(completions), size):
         part = slice(start, start + size)
@@ -52,18 +64,18 @@ def seconds(reward: JudgeReward, count: int, size: int) -> float:
     return round(time.process_time() - started, 2)
 
 
-def timed(reward: JudgeReward, count: int, repeat: int) -> dict[str, Any]:
+def timed(reward: JudgeReward, shape: Shape, repeat: int) -> dict[str, Any]:
     """Times of one call and of calls of one completion, with the ratio of their means."""
     together, singly = [], []
     for _ in range(repeat):
-        together.append(seconds(reward, count, 4 * COMPLETIONS))
-        singly.append(seconds(reward, count, 1))
+        together.append(seconds(reward, shape, 4 * COMPLETIONS))
+        singly.append(seconds(reward, shape, 1))
     return {"one call": together, "singly": singly, "ratio": round(mean(singly) / mean(together), 2)}
 
 
-def tokens(reward: JudgeReward, count: int) -> dict[str, float]:
+def tokens(reward: JudgeReward, shape: Shape) -> dict[str, float]:
     """The judge's tokens in one call, in calls of one completion, and those of the completions alone."""
-    completions, columns = batch(count)
+    completions, columns = batch(shape)
     together = singly = own = 0
     for start in range(0, len(completions), COMPLETIONS):
         item = {name: values[start] for name, values in columns.items()}
@@ -95,15 +107,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--judge", default="smollm2")
     parser.add_argument("--answers", type=int, default=10, help="in each half")
+    parser.add_argument("--held-out", type=int, help="of these (default: as many)")
+    parser.add_argument("--question-words", type=int, default=0, help="more in each question")
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--count", action="store_true", help="count tokens, and time nothing")
     arguments = parser.parse_args()
+    held_out = arguments.held_out or arguments.answers
+    shape = Shape(arguments.answers, held_out, arguments.question_words)
     rewards = [InformationReward(arguments.judge, reader="informed"), SelfReflectReward(arguments.judge)]
     for reward in rewards:
         reward.prepare()
-        result = {"reward": reward.__name__, "tokens": tokens(reward, arguments.answers)}
+        result = {"reward": reward.__name__, "tokens": tokens(reward, shape)}
         if not arguments.count:
-            result["seconds"] = timed(reward, arguments.answers, arguments.repeat)
+            result["seconds"] = timed(reward, shape, arguments.repeat)
         print(json.dumps(result), flush=True)
 
 

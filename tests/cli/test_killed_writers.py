@@ -34,6 +34,7 @@ WRITERS = {
     "training": "dataset grpo RUN --output OUT/files",
     "calibrate": "calibrate FILE --estimator stated --method platt --save OUT/saved.json",
     "convert": "convert FILE --output OUT/items.jsonl",
+    "report": "report RUN --output OUT/table.md",
     "uncertainty": "uncertainty FILE --estimators modal_share --output OUT/table.md",
 }
 

@@ -133,24 +133,36 @@ def test_errors_are_sentences(
 
 
 @pytest.mark.slow  # test_trainers.py proves by default that the last whole checkpoint is taken
-def test_a_killed_recipe_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", ["sft", "dpo", "grpo"])
+def test_a_killed_recipe_ends_as_if_it_had_not_been_killed(name: str, tmp_path: Path) -> None:
     base = tiny.save(tmp_path / "base", "llama", attention_bias=False, mlp_bias=False)
-    data, out = tmp_path / "rows.jsonl", tmp_path / "out"
-    data.write_text((json.dumps(ROW) + "\n") * 4)
-    few = ("batch=1", "epochs=100", "save_steps=1", "lora_rank=2")
-    command = [sys.executable, RECIPES / "sft.py", "--data", data, "--out", out, "--model", base]
-    for setting in few:
+    rows = [{**ROW, "prompt": [{"role": "user", "content": f"What is thing {place}?"}]} for place in range(5)]
+    data = tmp_path / "rows.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    steps = "batch=1 epochs=4 steps=20 questions=1 completions=2 max_new_tokens=4 max_clipped=1 save_steps=1"
+    rates = "lora_rank=2 preference_rate=0.01 reinforcement_rate=0.01"
+    command = [sys.executable, RECIPES / f"{name}.py", "--data", data, "--model", base]
+    for setting in f"{steps} {rates}".split():
         command += ["--set", setting]
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as training:
-        while not list(out.glob("checkpoint-*/trainer_state.json")):
+    if name == "grpo":
+        command += ["--reward", "selfreflect", "--judge", base]
+
+    def finish(out: Path, *more: str) -> tuple[bytes, bytes, list[int]]:
+        done = subprocess.run([*command, "--out", out, *more], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        record = json.loads((out / "training.json").read_text())
+        files = (out / "adapter_model.safetensors", out / "adapter_config.json")
+        weights, config = (file.read_bytes() for file in files)
+        return weights, config, [entry["step"] for entry in record["log"]]
+
+    out = tmp_path / "out"
+    with subprocess.Popen([*command, "--out", out], stderr=subprocess.DEVNULL) as training:
+        while not any(out.glob("checkpoint-[2-9]/trainer_state.json")):
             assert training.poll() is None
-            time.sleep(0.05)
+            time.sleep(0.02)
         training.kill()
-    reached = max(int(file.parent.name[11:]) for file in out.glob("checkpoint-*/trainer_state.json"))
     assert not (out / "training.json").exists()
-    shorter = ["--set", f"epochs={(reached + 3) / 4}"]  # three more steps
-    done = subprocess.run([*command, *shorter, "--resume"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    record = json.loads((out / "training.json").read_text())
-    assert [entry["step"] for entry in record["log"]] == [*range(1, reached + 4)]
-    assert (out / "adapter_model.safetensors").exists()
+    result = finish(out, "--resume")
+    assert result[2] == [*range(1, 21)]
+    assert result == finish(tmp_path / "calm")

@@ -619,6 +619,8 @@ def test_the_list_is_sorted_by_what_summaries_tell(opened):
     assert [text.split("\n")[0] for text in shown[:5]] == [f"{100 * share:.0f} %" for share in best[:5]]
     values = {f"{score.value:.4f}" for score in run.strategy_scores("basic").values()}
     assert {text.split("\n")[1] for text in shown} <= values
+    differences = page.locator(".list tbody td:last-child").all_inner_texts()
+    assert all(re.fullmatch(r"[+−]\d+ points", text) for text in differences)
 
 
 def test_a_long_context_is_closed_at_first(opened):

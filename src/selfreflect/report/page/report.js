@@ -210,10 +210,11 @@ function listRow(state, row, several) {
     const content = state.informed ? [shown(row.shares[place], shareText), below] : score;
     cells.push(number(cut(name, 24), content, values[place] !== null && values[place] === best));
   });
-  if (several) cells.push(number(differenceName(state), shown(difference(state, row), (value) => signed(value, state.informed ? shareText : scoreText))));
+  if (several) cells.push(number(differenceName(state), shown(difference(state, row), (value) => signed(value, state.informed ? pointsText : scoreText))));
   return element("tr", { role: "row" }, cells);
 }
 
+const pointsText = (share) => `${Math.round(100 * share)} points`; // of a difference of shares
 const signed = (value, text) => `${value < 0 ? "−" : "+"}${text(Math.abs(value))}`;
 
 function pager(state, count, redraw) {

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scripted import Scripted
 
 from selfreflect.errors import ConfigError, DataError
+from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.assess import (
     Assessment,
     Method,
@@ -155,6 +157,28 @@ def test_four_answers_are_not_calibrated_and_that_is_said() -> None:
     assert (rows["isotonic"].n, rows["isotonic"].of) == (0, "stated")
 
 
+def test_the_first_estimator_with_enough_values_is_calibrated() -> None:
+    questions = []
+    for number in range(5):
+        confidence = 0.5 if number < 4 else None
+        answers = ("a",) * (number + 1) + ("b",)
+        gold = ("a",) if number % 2 else ("c",)
+        questions.append(AnsweredQuestion(id=f"q{number}", answers=answers, confidence=confidence, gold=gold))
+    assessment = Assessment(questions, ["stated", "modal_share", "entropy"], EXACT)
+    row = by_name(assessment, "exact", measures=("brier",))["isotonic"]
+    assert (row.of, row.n) == ("modal_share", 5)  # five are enough, of the second estimator
+    assert row.measures["brier"].value is not None
+
+
+def test_what_an_asked_model_is_called_is_kept() -> None:
+    asker = Asker("scripted", lambda: Scripted("70%"))
+    question = AnsweredQuestion(id="a", text="Who?", answers=("x",))
+    assessment = Assessment([question], ["self_evaluation"], Method(ClassRule(), asker=asker))
+    assert (assessment.model, assessment.values["self_evaluation"]) == ("scripted", [0.7])
+    assert Assessment([question], ["entropy"], Method(ClassRule())).model is None
+    assert assessment.variant("self_evaluation") == "the answer is shown, percent, temperature 0"
+
+
 def test_only_the_measures_that_are_named_are_computed() -> None:
     rows = by_name(stated(CONFIDENCES, LABELS), measures=("auroc", "ece_exact"))
     assert all(list(row.measures) == ["auroc", "ece_exact"] for row in rows.values())
@@ -192,7 +216,8 @@ def test_calibration_is_repeated_for_each_number_of_samples() -> None:
         AnsweredQuestion(id=f"q{number}", answers=("a",) * 4 if number % 2 else ("a", "b"), gold=("a",))
         for number in range(10)
     ]
-    one, two, four = calibration_by_size(questions, [1, 2, 4], EXACT, "exact")
+    human = Method(ClassRule(), correctness=("human",))  # of which there are no labels
+    one, two, four = calibration_by_size(questions, [1, 2, 4], human, "exact")
     assert [(size.samples, size.n) for size in (one, two, four)] == [(1, 10), (2, 10), (4, 5)]
     assert (one.share, one.split_half, one.split_half_ece) == (1.0, None, None)
     assert (two.share, two.split_half) == (0.75, 0.5)

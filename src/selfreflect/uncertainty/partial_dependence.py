@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from selfreflect.stats import Floats, ranks
+from selfreflect.uncertainty.recalibrate import sigmoid
 
 GRID = tuple(tenths / 10 for tenths in range(1, 10))
 """Quantiles of the score, or of the length, at which the dependence is computed."""
@@ -50,7 +51,7 @@ def _fit(design: Floats, correct: Floats) -> Floats:
     penalty = RIDGE * np.array([0.0, 1.0, 1.0])
     weights = np.zeros(3)
     for _ in range(50):
-        chance = _sigmoid(weights @ design)
+        chance = sigmoid(weights @ design)
         gradient = design @ (chance - correct) + penalty * weights
         curvature = (design * (chance * (1 - chance) + 1e-12)) @ design.T + np.diag(penalty)
         step = np.linalg.solve(curvature, gradient)
@@ -65,14 +66,7 @@ def _averaged(weights: Floats, places: Floats, column: int) -> tuple[float, ...]
     intercept, slopes = weights[0], weights[1:]
     other = 1 - column
     chances: Sequence[float] = [
-        float(
-            _sigmoid(intercept + slopes[column] * (2 * quantile - 1) + slopes[other] * places[other]).mean()
-        )
+        float(sigmoid(intercept + slopes[column] * (2 * quantile - 1) + slopes[other] * places[other]).mean())
         for quantile in GRID
     ]
     return tuple(chances)
-
-
-def _sigmoid(logits: Floats) -> Floats:
-    result: Floats = 0.5 * (1 + np.tanh(logits / 2))
-    return result

@@ -35,8 +35,8 @@ class Calibrator:
             return np.interp(values, self.x, self.y)
         if self.method == "platt":
             slope, intercept = self.x
-            return _sigmoid(slope * values + intercept)
-        return _sigmoid(_logits(values) / self.x[0])
+            return sigmoid(slope * values + intercept)
+        return sigmoid(_logits(values) / self.x[0])
 
 
 def fit(
@@ -128,7 +128,7 @@ def _best_inverse_temperature(logits: Floats, labels: Floats) -> float:
         return 1.0  # all confidences are 0.5, which any temperature keeps
     for _ in range(60):
         middle = (low * high) ** 0.5
-        if (logits * (_sigmoid(middle * logits) - labels)).sum() > 0:
+        if (logits * (sigmoid(middle * logits) - labels)).sum() > 0:
             high = middle
         else:
             low = middle
@@ -141,6 +141,7 @@ def _logits(confidences: Floats) -> Floats:
     return logits
 
 
-def _sigmoid(logits: Floats) -> Floats:
+def sigmoid(logits: Floats) -> Floats:
+    """The logistic curve, of logits of any size."""
     result: Floats = 1 / (1 + np.exp(-np.clip(logits, -700, 700)))
     return result

@@ -1,0 +1,96 @@
+"""Lines of JSON, Markdown and CSV of an assessment, read back."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+
+from selfreflect.uncertainty.assess import Assessment, Method, calibration_by_size, predictions
+from selfreflect.uncertainty.classes import ClassRule
+from selfreflect.uncertainty.output import csv_texts, json_lines, markdown
+from selfreflect.uncertainty.question import AnsweredQuestion
+
+QUESTIONS = [
+    AnsweredQuestion(
+        id=f"q{number}",
+        answers=("likely a", "likely a") if number % 2 else ("likely a", "b"),
+        gold=("likely a",) if number % 3 else ("c",),
+        confidence=number / 10 if number else None,
+    )
+    for number in range(8)
+]
+METHOD = Method(ClassRule(), correctness=("exact",))
+
+
+@pytest.fixture(scope="module")
+def assessment() -> Assessment:
+    return Assessment(QUESTIONS, ["stated", "semantic_entropy_mc", "entropy"], METHOD)
+
+
+def test_a_line_of_each_question_has_values_or_reasons(assessment: Assessment) -> None:
+    sizes = calibration_by_size(QUESTIONS, [2], METHOD, "exact")
+    lines = list(json_lines(assessment, {}, {"exact": sizes}))
+    json.dumps(lines, allow_nan=False)
+    first, last = lines[0], lines[7]
+    assert {name: first[name] for name in ("id", "answer", "samples", "classes")} == {
+        "id": "q0",
+        "answer": "b",
+        "samples": 2,
+        "classes": "exact",
+    }
+    assert first["values"]["stated"] is None
+    assert first["undefined"]["stated"] == {
+        "reason": "no_confidence",
+        "message": "the record has no confidence",
+    }
+    assert (last["values"]["stated"], last["values"]["entropy"]) == (0.7, 0.0)
+    assert list(last["undefined"]) == ["semantic_entropy_mc"]
+    assert (first["correct"], last["correct"]) == ({"exact": False}, {"exact": True})
+    assert "hedge" not in first
+    assert last["hedge"] == {"phrase": "likely", "low": 0.65, "middle": 0.7, "high": 0.75}
+    cmfg, size = lines[8:]
+    assert (set(cmfg), cmfg["n"]) == ({"cmfg", "n"}, 7)
+    assert (size["correctness"], size["classes"], size["samples"], size["n"]) == ("exact", "exact", 2, 8)
+
+
+def test_a_line_of_each_estimator_says_what_it_is(assessment: Assessment) -> None:
+    rows = predictions(assessment, "exact", ("auroc",))
+    lines = list(json_lines(assessment, {"exact": rows}, {}))[9:]
+    by_name = {line["estimator"]: line for line in lines}
+    assert list(by_name) == [
+        "stated",
+        "semantic_entropy_mc",
+        "entropy",
+        "constant",
+        "isotonic",
+        "length",
+    ]
+    entropy = by_name["entropy"]
+    assert (entropy["direction"], entropy["unit"], entropy["range"]) == ("uncertainty", "nats", [0.0, None])
+    assert (entropy["needs"], entropy["variant"], entropy["samples"]) == ("samples", "plug-in", [2])
+    assert by_name["semantic_entropy_mc"]["range"] == [None, None]
+    assert by_name["stated"]["direction"] == "confidence"
+    assert by_name["stated"]["audit"]["warning"] == ""
+    assert "direction" not in by_name["constant"]
+    assert "model" not in entropy
+    json.dumps(lines, allow_nan=False)
+
+
+def test_tables_are_written_with_all_they_hold(assessment: Assessment) -> None:
+    rows = predictions(assessment, "exact", ("auroc",))
+    texts = csv_texts(assessment, {"exact": rows})
+    assert list(texts) == ["", "-reliability", "-coverage"]
+    tables = {name: list(csv.DictReader(io.StringIO(text))) for name, text in texts.items()}
+    assert [row["estimator"] for row in tables[""]][:3] == ["stated", "semantic_entropy_mc", "entropy"]
+    assert {row["labels"] for row in tables[""]} == {"exact"}
+    stated = [row for row in tables["-reliability"] if row["estimator"] == "stated"]
+    assert sum(int(row["n"]) for row in stated if row["confidence"] == "as it is") == 7
+    assert {row["estimator"] for row in tables["-coverage"]} == {"stated", "entropy"}
+    answered = [int(row["answered"]) for row in tables["-coverage"] if row["estimator"] == "entropy"]
+    assert answered[-1] == 8
+    written = markdown(assessment, {"exact": rows})
+    assert "62.5% of the judged answers to 8 questions are correct" in written
+    assert "| stated |" in written

@@ -13,7 +13,7 @@ from selfreflect.report.page.uncertainty_part import UncertaintyPart
 from selfreflect.uncertainty.assess import Assessment, Method, predictions
 from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.discrimination import auroc
-from selfreflect.uncertainty.headline import Headline
+from selfreflect.uncertainty.headline import Headline, best_first
 from selfreflect.uncertainty.page import uncertainty_part
 from selfreflect.uncertainty.paired import auroc_difference
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
@@ -149,3 +149,19 @@ def test_baselines_are_marked_and_every_table_has_a_file() -> None:
     counts = shown.panels[0].figures[0].table
     assert counts is not None
     assert sum(int(row[2] or 0) for row in counts.rows if row[0] == "as it is") == 30
+
+
+@pytest.mark.parametrize("sure", [0, 1])
+def test_an_estimator_without_values_is_never_the_best_one(sure: int) -> None:
+    """Log-probabilities are missing, so what needs them cannot lead, however badly the others do."""
+    questions = [
+        AnsweredQuestion(id=str(n), answers=("a", "a") if n % 2 else ("a", "b"), correct=n % 2 == sure)
+        for n in range(8)
+    ]
+    names = ["semantic_entropy", "entropy", "modal_share"]
+    assessment = Assessment(questions, names, Method(ClassRule(), correctness=("human",)))
+    rows = predictions(assessment, "human", ("auroc",))
+    assert [row.estimator for row in best_first(rows)] == ["entropy", "modal_share", "semantic_entropy"]
+    lead = Headline(assessment, "human", rows).lead()
+    assert "entropy tells correct from wrong answers best of 3 estimators" in lead
+    assert f"AUROC {sure}.000" in lead

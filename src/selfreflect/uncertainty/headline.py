@@ -20,7 +20,8 @@ _CHANCE = 0.5
 def best_first(rows: Sequence[Prediction]) -> list[Prediction]:
     """Sort estimators by AUROC; those without one come last, and baselines are left out."""
     methods = [row for row in rows if not row.baseline]
-    return sorted(methods, key=lambda row: -1.0 if (area := _value(row.measures, "auroc")) is None else -area)
+    areas = {row.estimator: _value(row.measures, "auroc") for row in methods}
+    return sorted(methods, key=lambda row: (areas[row.estimator] is None, -(areas[row.estimator] or 0)))
 
 
 class Headline:

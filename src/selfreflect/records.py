@@ -446,23 +446,13 @@ class Controls(Record, frozen=True, kw_only=True):
     def completed_by(self, earlier: Controls) -> Controls:
         """Take over the measure that only ``earlier`` has. Scores are of the same texts; bits may be means
         over other subsets, so their numbers come along."""
-        changes: dict[str, Any] = {}
-        fields = []
-        if self.reader is None:
-            fields += ["bits", "subsets", "words"]
-            changes |= {
-                "reader": earlier.reader,
-                "zero": earlier.zero,
-                "bits_available": earlier.bits_available,
-            }
-        if self.temperature is None:
-            fields.append("score")
-            changes["temperature"] = earlier.temperature
+        of_bits = self if self.reader is not None else earlier
+        of_scores = self if self.temperature is not None else earlier
         controls = []
-        for own in self.controls:
-            other = earlier.find(own.name, own.answers) or own
-            controls.append(msgspec.structs.replace(own, **{name: getattr(other, name) for name in fields}))
-        return msgspec.structs.replace(self, controls=tuple(controls), **changes)
+        for control in of_bits.controls:
+            scored = of_scores.find(control.name, control.answers) or control
+            controls.append(msgspec.structs.replace(control, score=scored.score))
+        return msgspec.structs.replace(of_bits, controls=tuple(controls), temperature=of_scores.temperature)
 
 
 class Score(_Shown, frozen=True, kw_only=True):

@@ -17,7 +17,9 @@ from __future__ import annotations
 
 import math
 import random
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from itertools import chain, cycle
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
@@ -161,19 +163,21 @@ def measure(
     """
     prompts = AnswerPrompts(judge, question, answers, reader)
     contexts, errors = prompts.contexts(summaries)
-    results = {text: unmeasured(judge, question, reader, error) for text, error in errors.items()}
     logs: list[list[Bits]] = []
     for tree in prompts.trees(contexts):
         [states] = engine.states([tree])
         logs += prompts.bits(engine, tree, states)
     bits = dict(zip(contexts, logs, strict=True))
     nothing, available = bits[""], bits[prompts.pasted]
-    for text in contexts.keys() & set(summaries):
-        if all(np.isfinite(values).all() for values in (*nothing, *available, *bits[text])):
+    not_finite = CannotScoreError(
+        "backend", f"the predictions of judge {judge.name!r} are not finite numbers"
+    )
+    results = {}
+    for text in dict.fromkeys(summaries):
+        if text in bits and all(np.isfinite(values).all() for values in (*nothing, *available, *bits[text])):
             results[text] = prompts.information(nothing, bits[text], available)
         else:
-            why = f"the predictions of judge {judge.name!r} are not finite numbers"
-            results[text] = unmeasured(judge, question, reader, CannotScoreError("backend", why))
+            results[text] = unmeasured(judge, question, reader, errors.get(text, not_finite))
     return results
 
 
@@ -230,17 +234,14 @@ def within_budget(
     """
     order = _with_words(answers)
     random.Random(question.id).shuffle(order)
-    low, high = 0, len(order) if most is None else min(most, len(order))  # that fit, and that may fit
-    spent = 0
-    while low < high:
-        count = (low + high + 1) // 2
-        cost = nodes(judge, question, _keep(answers, order[:count]), summaries, reader)
-        if cost <= tokens:
-            low = count
-            spent = cost
-        else:
-            high = count - 1
-    return _keep(answers, order[:low]), spent
+    order = order[:most]
+
+    @cache
+    def cost(count: int) -> int:
+        return nodes(judge, question, _keep(answers, order[:count]), summaries, reader) if count else 0
+
+    count = bisect_right(range(1, len(order) + 1), tokens, key=cost)
+    return _keep(answers, order[:count]), cost(count)
 
 
 def _with_words(answers: AnswerSet) -> list[int]:

@@ -212,8 +212,11 @@ def _information_notes(run: RunRecords, results: Sequence[StrategyResult]) -> li
     """Explain the share, its reader, and the questions without one."""
     answers = answers_text(conditioning_count(run))
     readers = set(chain.from_iterable(result.readers for result in results))
+    zero = "an empty summary"
+    if any(one.zero != "empty" for one in run.information.values()):
+        zero = "the question alone, as in earlier versions (`selfreflect score` measures anew)"
     notes = [
-        "tells: how far a summary helps the judge to predict fresh answers; 0% is an empty summary, "
+        f"tells: how far a summary helps the judge to predict fresh answers; 0% is {zero}, "
         f"100% is what {answers} would"
     ]
     if any((result.recovered.mean or 0) > 1 for result in results):
@@ -227,12 +230,6 @@ def _information_notes(run: RunRecords, results: Sequence[StrategyResult]) -> li
         notes.append(f"no share on {count} of {len(run.questions)} questions: {_UNDEFINED[reason]}")
         if reason == "known":
             notes[-1] += f"; use {OTHER_JUDGE if readers == {'blind'} else OTHER_READER}"
-    earlier = sum(one.zero != "empty" for one in run.information.values())
-    if earlier:
-        notes.append(
-            f"what {counted(earlier, 'summary')} tell was measured by an earlier version, whose "
-            "0% is the question alone, not an empty summary: run `selfreflect score` to measure it anew"
-        )
     unmeasured = len(run.scores.keys() - run.information.keys())
     if unmeasured:
         notes.append(

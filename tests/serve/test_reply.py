@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from selfreflect.serve.reply import AnswerShare, Belief, ChatChoice, Spending, chunks, completion
+from selfreflect.serve.reply import AnswerShare, Belief, ChatChoice, ChatResponse, Spending
 
 COST = Spending(completions=4, prompt_tokens=30, completion_tokens=12, seconds=0.5)
 BELIEF = Belief(
@@ -31,7 +31,9 @@ def events(data: bytes) -> list[Any]:
 
 
 def test_a_completion_has_the_text_and_the_belief_beside_it() -> None:
-    body = json.loads(completion("chatcmpl-1", 5, "selfreflect/m", [ChatChoice(text="Ann.")], COST, BELIEF))
+    body = json.loads(
+        ChatResponse("chatcmpl-1", 5, (ChatChoice(text="Ann."),), COST, BELIEF).body("selfreflect/m")
+    )
     assert body["choices"][0]["message"]["content"] == "Ann."
     assert body["usage"] == {"prompt_tokens": 30, "completion_tokens": 12, "total_tokens": 42}
     assert body["selfreflect"]["confidence"] is None
@@ -40,8 +42,8 @@ def test_a_completion_has_the_text_and_the_belief_beside_it() -> None:
 
 @pytest.mark.parametrize("include_usage", [False, True])
 def test_a_stream_spells_the_text_and_ends_with_the_belief(include_usage: bool) -> None:
-    choices = [ChatChoice(text=TEXT), ChatChoice(text="", finish="length")]
-    stream = events(b"".join(chunks("c-1", 5, "m", choices, COST, BELIEF, include_usage)))
+    choices = (ChatChoice(text=TEXT), ChatChoice(text="", finish="length"))
+    stream = events(b"".join(ChatResponse("c-1", 5, choices, COST, BELIEF).events("m", include_usage)))
     assert {(one["id"], one["object"], one["created"], one["model"]) for one in stream} == {
         ("c-1", "chat.completion.chunk", 5, "m")
     }

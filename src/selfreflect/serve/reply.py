@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
@@ -101,71 +102,64 @@ def usage(spending: Spending) -> dict[str, int]:
     }
 
 
-def completion(
-    id_: str,
-    created: int,
-    model: str,
-    choices: Sequence[ChatChoice],
-    spending: Spending,
-    belief: Belief | None,
-) -> bytes:
-    """A whole response."""
-    body: dict[str, Any] = {
-        "id": id_,
-        "object": "chat.completion",
-        "created": created,
-        "model": model,
-        "choices": [
+@dataclass(frozen=True)
+class ChatResponse:
+    """A completion before it is written."""
+
+    id: str
+    created: int
+    choices: tuple[ChatChoice, ...]
+    spending: Spending
+    belief: Belief | None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        if self.belief is None or self.belief.confidence is None:
+            return {}
+        return {"x-selfreflect-confidence": f"{self.belief.confidence:.4f}"}
+
+    def body(self, model: str) -> bytes:
+        """The whole response."""
+        choices = [
             {
                 "index": index,
                 "message": {"role": "assistant", "content": choice.text, "refusal": None},
                 "logprobs": None,
                 "finish_reason": choice.finish,
             }
-            for index, choice in enumerate(choices)
-        ],
-        "usage": usage(spending),
-        "system_fingerprint": None if belief is None else id_,
-    }
-    if belief is not None:
-        body["selfreflect"] = belief
-    return to_json(body)
+            for index, choice in enumerate(self.choices)
+        ]
+        body = {"id": self.id, "object": "chat.completion", "created": self.created, "model": model}
+        body |= {"choices": choices, "usage": usage(self.spending)}
+        body |= {"system_fingerprint": None if self.belief is None else self.id}
+        return to_json(body if self.belief is None else {**body, "selfreflect": self.belief})
 
+    def events(self, model: str, include_usage: bool) -> Iterator[bytes]:
+        """The events of a stream up to ``[DONE]``. The last one has the belief, as gateways do it that add a
+        score to a stream. Every one has the id in ``system_fingerprint`` too: LangChain puts an id of its own
+        in the place of a stream's."""
+        head = {"id": self.id, "object": "chat.completion.chunk", "created": self.created, "model": model}
+        last: dict[str, Any] = {}
+        if self.belief is not None:
+            head["system_fingerprint"] = self.id
+            last["selfreflect"] = self.belief
 
-def chunks(
-    id_: str,
-    created: int,
-    model: str,
-    choices: Sequence[ChatChoice],
-    spending: Spending,
-    belief: Belief | None,
-    include_usage: bool,
-) -> Iterator[bytes]:
-    """The events of a stream up to ``[DONE]``. The last one has the belief, as gateways do it that add a
-    score to a stream. Every one has the id in ``system_fingerprint`` too: LangChain puts an id of its own in
-    the place of a stream's."""
-    head = {"id": id_, "object": "chat.completion.chunk", "created": created, "model": model}
-    last: dict[str, Any] = {}
-    if belief is not None:
-        head["system_fingerprint"] = id_
-        last["selfreflect"] = belief
+        def event(choices: list[dict[str, Any]], **fields: Any) -> bytes:
+            return b"data: " + to_json({**head, "choices": choices, **fields}) + b"\n\n"
 
-    def event(choices: list[dict[str, Any]], **fields: Any) -> bytes:
-        return b"data: " + to_json({**head, "choices": choices, **fields}) + b"\n\n"
+        def part(index: int, delta: dict[str, str], finish: str | None = None) -> list[dict[str, Any]]:
+            return [{"index": index, "delta": delta, "logprobs": None, "finish_reason": finish}]
 
-    def part(index: int, delta: dict[str, str], finish: str | None = None) -> list[dict[str, Any]]:
-        return [{"index": index, "delta": delta, "logprobs": None, "finish_reason": finish}]
-
-    final = len(choices) - 1
-    for index, choice in enumerate(choices):
-        yield event(part(index, {"role": "assistant", "content": ""}))
-        for piece in _PIECE.findall(choice.text):
-            yield event(part(index, {"content": piece}))
-        is_last = index == final and not include_usage
-        yield event(part(index, {}, choice.finish), **(last if is_last else {}))
-    if include_usage:
-        yield event([], usage=usage(spending), **last)
-    yield DONE
+        final = len(self.choices) - 1
+        for index, choice in enumerate(self.choices):
+            yield event(part(index, {"role": "assistant", "content": ""}))
+            for piece in _PIECE.findall(choice.text):
+                yield event(part(index, {"content": piece}))
+            is_last = index == final and not include_usage
+            yield event(part(index, {}, choice.finish), **(last if is_last else {}))
+        if include_usage:
+            yield event([], usage=usage(self.spending), **last)
+        yield DONE
 
 
 def error_event(body: dict[str, Any]) -> bytes:

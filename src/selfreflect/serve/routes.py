@@ -26,16 +26,7 @@ from selfreflect.serve.models import ModelTable
 from selfreflect.serve.reflector import Reflector, cut_at
 from selfreflect.serve.relay import CLIENT_CLOSED, relay, watch
 from selfreflect.serve.remote import RemoteModel
-from selfreflect.serve.reply import (
-    KEEP_ALIVE,
-    Belief,
-    ChatChoice,
-    Ending,
-    Spending,
-    chunks,
-    completion,
-    error_event,
-)
+from selfreflect.serve.reply import KEEP_ALIVE, ChatChoice, ChatResponse, Ending, error_event
 from selfreflect.serve.schema import CHAT_BODY, ERRORS, STREAM, TEXT
 from selfreflect.serve.session import ServedModel, Session
 
@@ -61,31 +52,6 @@ class ServeServices:
         await self.models.close()
         if self.archive is not None:
             await asyncio.to_thread(self.archive.close)
-
-
-@dataclass(frozen=True)
-class _Response:
-    """A completion before it is written."""
-
-    id: str
-    created: int
-    choices: tuple[ChatChoice, ...]
-    spending: Spending
-    belief: Belief | None
-
-    def body(self, model: str) -> bytes:
-        return completion(self.id, self.created, model, self.choices, self.spending, self.belief)
-
-    def events(self, model: str, include_usage: bool) -> bytes:
-        parts = chunks(self.id, self.created, model, self.choices, self.spending, self.belief, include_usage)
-        return b"".join(parts)
-
-    @property
-    def headers(self) -> dict[str, str]:
-        headers = {}
-        if self.belief is not None and self.belief.confidence is not None:
-            headers["x-selfreflect-confidence"] = f"{self.belief.confidence:.4f}"
-        return headers
 
 
 @routes.post("/v1/chat/completions", openapi_extra=CHAT_BODY, responses=STREAM)
@@ -134,7 +100,7 @@ async def _answer(
     id_: str,
     client: str,
     first_word: asyncio.Event,
-) -> _Response:
+) -> ChatResponse:
     async with services.admission.place(client):
         if not chat.reflects:
             return await _plain(services.reflector, chat, model, id_, first_word)
@@ -143,12 +109,12 @@ async def _answer(
             await services.archive.add(exchange)
     services.history.add(exchange)
     services.metrics.count(exchange.belief)
-    return _Response(id_, exchange.created, exchange.choices, exchange.belief.cost, exchange.belief)
+    return ChatResponse(id_, exchange.created, exchange.choices, exchange.belief.cost, exchange.belief)
 
 
 async def _plain(
     reflector: Reflector, chat: ChatRequest, model: ServedModel, id_: str, first_word: asyncio.Event
-) -> _Response:
+) -> ChatResponse:
     """Let a model of this process answer by itself."""
     session = Session(model, first_word.set)
     reply = await session.ask(reflector.plain_request(chat))
@@ -158,10 +124,10 @@ async def _plain(
     for completion_ in reply.completions:
         finish: Ending = "length" if completion_.finish in ("length", "unclosed_reasoning") else "stop"
         choices.append(ChatChoice(text=cut_at(completion_.text, chat.stop), finish=finish))
-    return _Response(id_, int(time.time()), tuple(choices), session.spending, None)
+    return ChatResponse(id_, int(time.time()), tuple(choices), session.spending, None)
 
 
-async def _counted(services: ServeServices, work: Coroutine[Any, Any, _Response]) -> _Response:
+async def _counted(services: ServeServices, work: Coroutine[Any, Any, ChatResponse]) -> ChatResponse:
     """Count how a request ended, and how long it took."""
     began = time.perf_counter()
     outcome = "failed"
@@ -182,7 +148,7 @@ async def _counted(services: ServeServices, work: Coroutine[Any, Any, _Response]
 
 async def _stream(
     chat: ChatRequest,
-    work: asyncio.Task[_Response],
+    work: asyncio.Task[ChatResponse],
     departure: asyncio.Task[None],
     first_word: asyncio.Event,
     headers: dict[str, str],
@@ -204,7 +170,7 @@ async def _stream(
                 if not work.done():
                     yield KEEP_ALIVE
             if work.done():
-                yield work.result().events(chat.requested_model, chat.include_usage)
+                yield b"".join(work.result().events(chat.requested_model, chat.include_usage))
         except SelfReflectError as error:
             yield error_event(as_chat_error(error).body)
         finally:

@@ -620,7 +620,7 @@ def test_the_list_is_sorted_by_what_summaries_tell(opened):
     values = {f"{score.value:.4f}" for score in run.strategy_scores("basic").values()}
     assert {text.split("\n")[1] for text in shown} <= values
     differences = page.locator(".list tbody td:last-child").all_inner_texts()
-    assert all(re.fullmatch(r"[+−]\d+ points", text) for text in differences)
+    assert all(re.fullmatch(r"[+−](1 point|\d+ points)", text) for text in differences)
 
 
 def test_a_long_context_is_closed_at_first(opened):

@@ -1,4 +1,4 @@
-/** Write tables as CSV that is safe to open in a spreadsheet, by the rules of `render/text.py`. */
+/** Write tables as CSV that is safe to open in a spreadsheet, by the rules of `text.py`. */
 
 import { element, visible } from "./dom.js";
 

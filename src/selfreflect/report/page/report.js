@@ -214,7 +214,12 @@ function listRow(state, row, several) {
   return element("tr", { role: "row" }, cells);
 }
 
-const pointsText = (share) => `${Math.round(100 * share)} points`; // of a difference of shares
+/** Write the size of a difference of shares. */
+function pointsText(share) {
+  const points = Math.round(100 * share);
+  return `${points} ${points === 1 ? "point" : "points"}`;
+}
+
 const signed = (value, text) => `${value < 0 ? "−" : "+"}${text(Math.abs(value))}`;
 
 function pager(state, count, redraw) {

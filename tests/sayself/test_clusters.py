@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
+from scripted import Scripted
 
 from selfreflect.errors import ConfigError
 from selfreflect.sayself.clusters import cluster_answers, tenths
+from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.classes import ClassRule, Labels
 from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.question import AnsweredQuestion
@@ -114,3 +116,19 @@ def test_rules_that_need_a_model_see_all_answers_before_the_first_is_sorted() ->
         AnsweredQuestion(id="r", answers=("Nice",)),
     ]
     assert len(cluster_answers(questions, Noting(), Correctness("exact"))) == 2
+
+
+def test_a_judge_decides_which_clusters_are_right() -> None:
+    model = Scripted({'"The city of light"': "Yes", '"Lyon"': "No"})
+    judge = Correctness("judge", Asker("scripted", lambda: model))
+    answers = ("Lyon", "By the Seine. Answer: The city of light.", "Paris", "lyon.")
+    asked = AnsweredQuestion(id="q", text="Capital of France?", answers=answers, gold=("Paris",))
+    other = replace(asked, id="r", answers=("Lyon",))
+    first, second = cluster_answers([asked, other], ClassRule("exact"), judge)
+    assert [(one.answer, one.size, one.correct) for one in first.clusters] == [
+        ("Lyon", 2, False),
+        ("The city of light", 1, True),
+        ("Paris", 1, True),  # spelled like the right answer, so nobody is asked
+    ]
+    assert [one.correct for one in second.clusters] == [False]
+    assert len(model.batches) == 1

@@ -414,3 +414,14 @@ def test_without_a_baseline_that_states_a_confidence_there_is_no_best_one() -> N
     mine = Evaluation("m", (StatedBelief("x", 0.9),), (True,))
     assert difference_table([mine], [silent]) is None
     assert difference_table([mine], []) is None
+
+
+def test_what_has_no_reply_no_label_or_no_right_answer_is_left_out_of_the_second_stage() -> None:
+    [known] = questions(1)
+    unknown = replace(known, id="u", gold=())
+    reply = "Answer: Seine. Confidence: 3"
+    refusal = Refusal(kind="refused", message=reply)
+    assert reinforcement_rows([known], asker(lambda request: refusal), Correctness("exact")) == []
+    rows = reinforcement_rows([unknown, known], asker(reply), Correctness("exact"))
+    assert [row["question_id"] for row in rows] == ["0"]
+    assert [row["question_id"] for row in question_rows([unknown, known])] == ["0"]

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from selfreflect.records import PositiveCount, Record
 from selfreflect.sayself.statement import parse_statement
-from selfreflect.uncertainty.classes import ClassRule
+from selfreflect.uncertainty.classes import ClassRule, Labels
 from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.question import AnsweredQuestion
 
@@ -79,19 +79,21 @@ def cluster_answers(
     """
     plain = list(map(answer_parts, questions))
     rule.prepare(plain)
-    correctness.prepare(plain, [None] * len(plain))
+    groups = [_members(rule(parts)) for parts in plain]
+    leaders = []
+    for parts, members in zip(plain, groups, strict=True):
+        leaders += [(parts, parts.answers[group[0]]) for group in members]
+    correctness.prepare([parts for parts, _ in leaders], [answer for _, answer in leaders])
     clustered = []
-    for question, parts in zip(questions, plain, strict=True):
-        labels = rule(parts)
+    for question, parts, members in zip(questions, plain, groups, strict=True):
         clusters = []
-        for label in range(int(labels.max(initial=-1)) + 1):
-            members = np.flatnonzero(labels == label)
-            first = int(members[0])
+        for group in members:
+            answer = parts.answers[group[0]]
             cluster = Cluster(
-                answer=parts.answers[first],
-                reasoning=parse_statement(question.answers[first]).reasoning,
-                size=len(members),
-                correct=correctness(parts, parts.answers[first]),
+                answer=answer,
+                reasoning=parse_statement(question.answers[group[0]]).reasoning,
+                size=len(group),
+                correct=correctness(parts, answer),
             )
             clusters.append(cluster)
         clusters.sort(key=lambda cluster: -cluster.size)  # stable: of equal ones the first
@@ -105,3 +107,8 @@ def cluster_answers(
             )
         )
     return clustered
+
+
+def _members(labels: Labels) -> list[list[int]]:
+    """The places of the answers in each class."""
+    return [np.flatnonzero(labels == label).tolist() for label in range(int(labels.max(initial=-1)) + 1)]

@@ -141,4 +141,5 @@ def _outcome(adapter: Adapter) -> str:
     change = record["metrics"]["change"]
     if change == 0:
         raise DataError(f"{adapter.folder}: training changed no weight, so nothing was learned")
-    return f"{adapter.folder}: {counted(record['rows'], 'row')}; the weights moved by {change:.3g}."
+    rows = f"{counted(record['rows'], 'row')}; " if "rows" in record else ""  # earlier versions did not count
+    return f"{adapter.folder}: {rows}the weights moved by {change:.3g}."

@@ -17,9 +17,9 @@ from selfreflect.config.sections import (
     Placement,
     Price,
     ScoresConfig,
+    ServeConfig,
     sampling_of,
 )
-from selfreflect.config.serving import ServeConfig
 
 __all__ = [
     "SAMPLED_ALIKE",

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from selfreflect.config.sections import SAMPLED_ALIKE, Config, ExecutionConfig, Placement, Price
-from selfreflect.config.serving import ServeConfig
+from selfreflect.config.sections import SAMPLED_ALIKE, Config, ExecutionConfig, Placement, Price, ServeConfig
 from selfreflect.flags import Flag, fields_of, notes_of
 from selfreflect.records import STAGES, Record
 

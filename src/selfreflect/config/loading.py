@@ -22,7 +22,6 @@ from selfreflect.config.sections import (
 )
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.flags import check_values, fields_of, flags_of
-from selfreflect.metric.limits import Limits
 from selfreflect.models.base import JUDGES, LOCAL_NAMES, kind_of
 from selfreflect.records import STAGES, Record
 
@@ -253,7 +252,8 @@ def _check_judge(scores: ScoresConfig) -> None:
 
 def _check_limits(scores: ScoresConfig) -> None:
     for field in ("budget", "standard_error", "race"):
+        alone = ScoresConfig(**{field: getattr(scores, field)})
         try:
-            Limits.parse(**{field: getattr(scores, field)})
+            _ = alone.limits
         except ConfigError as error:
             raise ConfigError(f"{flags_of(ScoresConfig)[field].name} (scores.{field}): {error}") from None

@@ -24,7 +24,6 @@ from selfreflect.metric.information import (
     unmeasured,
     with_information,
 )
-from selfreflect.metric.limits import Limits
 from selfreflect.metric.prompts import (
     JUDGE_TEMPERATURE,
     CannotScoreError,
@@ -51,6 +50,7 @@ from selfreflect.stats import clustered_mean
 if TYPE_CHECKING:
     from selfreflect.metric.engine.logits import Guesses
     from selfreflect.metric.engine.reference import ReferenceCache
+    from selfreflect.metric.limits import Limits
 
 MAX_IDS = 500_000
 """Token ids in the prompts of a group of summaries, unless one has more. Each takes some 30 bytes."""
@@ -136,8 +136,8 @@ class SelfReflect:
                 f"the judge's temperature must be above 0, not {temperature!r:.60}; "
                 f"the metric's is {JUDGE_TEMPERATURE}"
             )
-        if not isinstance(limits, Limits | None):
-            raise ConfigError(f"limits must be made like Limits.parse('30s'), not {excerpt(limits)}")
+        if limits is not None:
+            _check_limits(limits)
         if reader is not None and reader not in READERS:
             raise ConfigError(f"reader must be {', '.join(READERS)} or None, not {excerpt(reader)}")
         if not isinstance(cache, Path | str | None):
@@ -395,3 +395,10 @@ class SelfReflect:
             warnings=prompts.warnings,
             estimate=outcome.estimate,
         )
+
+
+def _check_limits(limits: object) -> None:
+    from selfreflect.metric.limits import Limits
+
+    if not isinstance(limits, Limits):
+        raise ConfigError(f"limits must be made like Limits.parse('30s'), not {excerpt(limits)}")

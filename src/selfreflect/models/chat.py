@@ -7,17 +7,22 @@ second tokenizer, whose markers have unguessable names.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import re
+import resource
 import secrets
-from collections.abc import Iterable, Sequence
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache, cached_property
 from itertools import accumulate, chain
 from typing import Any
 
 from selfreflect.errors import JudgeError, excerpt
 from selfreflect.models.base import Message
-from selfreflect.models.watchdog import limited
 from selfreflect.text import common_prefix
 
 TRACE = r"(?i:<(?:[\w:]*think(?:ing)?|reasoning|thought)>|\[THINK\]|<\|START_THINKING\|>)"
@@ -27,6 +32,16 @@ _MAX_CHARACTERS_PER_TOKEN = 256
 """More than any token of a meaningful text has."""
 
 _OPEN_TRACE = re.compile(rf"({TRACE})\s*\Z")
+
+SECONDS = 10.0
+"""A chat template may take so long for a call, besides ``SECONDS_EACH`` for every conversation. Templates in
+use need 0.1 ms for one."""
+SECONDS_EACH = 0.01
+MEMORY = 2 * 2**30
+"""Bytes by which the process may grow meanwhile."""
+_LOOK = 0.05
+_SHORT = 0.5
+"""Seconds in which memory is not looked at: another thread may be loading a model."""
 
 
 class ChatTokenizer:
@@ -163,6 +178,56 @@ class ChatTokenizer:
         """The BOS with which this tokenizer starts a text; empty for others."""
         bos = [self.tokenizer.bos_token_id]
         return bos if self.tokenizer("x", add_special_tokens=True).input_ids[:1] == bos else []
+
+
+class TemplateLimitError(Exception):
+    """A template was ended."""
+
+    def __str__(self) -> str:
+        return f"it takes longer than {SECONDS:g} s or more than {MEMORY / 2**30:g} GB"
+
+
+@contextmanager
+def limited(conversations: int) -> Iterator[None]:
+    """Raise TemplateLimitError in this thread when rendering so many conversations passes a limit.
+
+    A single operation, such as a power of large numbers, is not interrupted.
+    """
+    thread = threading.get_ident()
+    ended = threading.Event()
+    lock = threading.Lock()
+    most = SECONDS + SECONDS_EACH * conversations
+
+    def watch() -> None:
+        start, before = time.monotonic(), _peak_memory()
+        seconds = 0.0
+        while seconds < most and (seconds < _SHORT or _peak_memory() - before < MEMORY):
+            if ended.wait(_LOOK):
+                return
+            seconds = time.monotonic() - start
+        with lock:
+            if not ended.is_set():
+                _raise_in(thread, TemplateLimitError)
+
+    threading.Thread(target=watch, name="template-limits", daemon=True).start()
+    try:
+        yield
+    finally:
+        with lock:
+            ended.set()
+            _raise_in(thread, None)
+
+
+def _raise_in(thread: int, error: type[Exception] | None) -> None:
+    """Raise an error in a thread before its next instruction of Python; None takes it back."""
+    kind = None if error is None else ctypes.py_object(error)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), kind)
+
+
+def _peak_memory() -> int:
+    """The most bytes that this process has had in memory."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def fewest_tokens(texts: Iterable[str]) -> int:

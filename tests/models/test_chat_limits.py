@@ -6,7 +6,7 @@ import pytest
 from tiny_chat import CHATML, chatml
 
 from selfreflect.errors import JudgeError
-from selfreflect.models import watchdog
+from selfreflect.models import chat as chats
 from selfreflect.models.base import Message
 from selfreflect.models.chat import ChatTokenizer
 
@@ -21,15 +21,15 @@ ASKED = [Message(role="user", content="Why?")]
 
 @pytest.mark.parametrize("endless", [LOOPS, CALLS], ids=["loops", "calls"])
 def test_a_template_without_an_end_is_ended(endless: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watchdog, "SECONDS", 0.1)
+    monkeypatch.setattr(chats, "SECONDS", 0.1)
     chat = ChatTokenizer(chatml(endless + CHATML))
     with pytest.raises(JudgeError, match=r"cannot render these turns: 'it takes longer than 0\.1 s or more"):
         chat.render(ASKED)
 
 
 def test_a_template_that_fills_the_memory_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watchdog, "MEMORY", 2**26)
-    monkeypatch.setattr(watchdog, "_SHORT", 0.0)
+    monkeypatch.setattr(chats, "MEMORY", 2**26)
+    monkeypatch.setattr(chats, "_SHORT", 0.0)
     chat = ChatTokenizer(chatml(DOUBLES + CHATML))
     with pytest.raises(JudgeError, match=r"or more than 0\.0625 GB"):
         chat.render(ASKED)
@@ -37,21 +37,21 @@ def test_a_template_that_fills_the_memory_is_ended(monkeypatch: pytest.MonkeyPat
 
 def test_what_comes_after_a_limit_is_not_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether the work ends before its time, after it, or at the same moment."""
-    monkeypatch.setattr(watchdog, "_LOOK", 0.0001)
-    monkeypatch.setattr(watchdog, "SECONDS_EACH", 0.0)
+    monkeypatch.setattr(chats, "_LOOK", 0.0001)
+    monkeypatch.setattr(chats, "SECONDS_EACH", 0.0)
     outcomes = set()
     for most in (0.0, 1e-4, 2e-4, 10.0) * 20:
-        monkeypatch.setattr(watchdog, "SECONDS", most)
+        monkeypatch.setattr(chats, "SECONDS", most)
         try:
-            with watchdog.limited(1):
+            with chats.limited(1):
                 outcomes.add(sum(number >= 0 for number in range(3000)))
-        except watchdog.TemplateLimitError:
+        except chats.TemplateLimitError:
             outcomes.add(0)
         assert sum(number >= 0 for number in range(3000)) == 3000  # here nothing is raised
     assert outcomes == {0, 3000}
 
 
 def test_many_conversations_may_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watchdog, "SECONDS", 0.0)
+    monkeypatch.setattr(chats, "SECONDS", 0.0)
     texts = ChatTokenizer(chatml()).render_all([ASKED] * 50)
     assert len(texts) == 50

@@ -35,7 +35,8 @@ from selfreflect.metric.prompts import (
 )
 from selfreflect.models.base import Message
 from selfreflect.models.judge import Judge
-from selfreflect.records import Information, NothingToTell, Reader
+from selfreflect.records import Information, Reader
+from selfreflect.report.sentences import information_sentence
 from selfreflect.sources.items import Item
 from selfreflect.stats import Floats
 from selfreflect.text import common_prefix, normalise_question
@@ -195,12 +196,6 @@ def _parts(task: QuestionPrompts, words: Words) -> Parts:
 
 READERS: dict[str, Reader] = {"information": "informed", "information_blind": "blind"}
 """The reader of each metric."""
-_WHY: dict[NothingToTell, str] = {
-    "known": "the judge already knows these answers: the conditioning answers do not help it to expect the "
-    "masked-out ones",
-    "unclear": "too few answers to say whether the conditioning answers help the judge to expect the "
-    "masked-out ones",
-}
 
 
 class UsableInformation(JudgeMetrics):
@@ -219,8 +214,8 @@ class UsableInformation(JudgeMetrics):
 
     def _result(self, information: Information) -> Result:
         if information.bits is None or information.undefined is not None:
-            reason = information.undefined or "unmeasured"
-            return Undefined(reason=reason, message=_WHY.get(reason, information.why))
+            message = information_sentence(information, None)
+            return Undefined(reason=information.undefined or "unmeasured", message=message)
         return finite(self.judge, information.bits)
 
 

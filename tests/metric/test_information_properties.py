@@ -215,6 +215,24 @@ def test_bits_of_the_embedded_judge(embedded: Judge, name: str, reader: Reader) 
     assert_equal_to_oracle(embedded, lm, ITEMS[name], reader)
 
 
+@pytest.mark.slow
+def test_the_embedded_judge_knows_its_own_answers_unless_they_come_from_a_context(embedded: Judge) -> None:
+    root = DATA.parents[1]
+    demo = json.loads((root / "src/selfreflect/data/demo_items.json").read_text("utf-8"))
+    everyday = json.loads((root / "benchmarks/everyday_items.json").read_text("utf-8"))
+    with_context = [row for row in demo if row.get("context")]
+    everyday += [row for row in demo if not row.get("context")]
+    assert (len(with_context), len(everyday)) == (8, 5)
+    for rows, verdict in ((everyday, "known"), (with_context, None)):
+        for row in rows:
+            held_out, told = row["masked_out_task_answers"], row["conditioning_answers"]
+            question = Question(id=row["id"], text=row["question"])
+            answers = AnswerSet(question_id=row["id"], masked_out=tuple(held_out), conditioning=tuple(told))
+            results = measure(embedded, engine_for(embedded), question, answers, ["", pasted(told)])
+            assert {result.undefined for result in results.values()} == {verdict}, row["id"]
+            assert results[""].bits == 0
+
+
 @pytest.mark.parametrize("reader", ["informed", "blind"])
 @pytest.mark.parametrize("architecture", ["llama", "gemma2", "granite"])
 def test_bits_of_a_judge_behind_a_pooling_server(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from tiny_chat import CHATML, chatml
 
@@ -33,6 +36,22 @@ def test_a_template_that_fills_the_memory_is_ended(monkeypatch: pytest.MonkeyPat
     chat = ChatTokenizer(chatml(DOUBLES + CHATML))
     with pytest.raises(JudgeError, match=r"or more than 0\.0625 GB"):
         chat.render(ASKED)
+
+
+def test_only_time_is_limited_where_memory_is_not_counted() -> None:
+    code = """
+import sys
+sys.modules["resource"] = None  # as on Windows
+from selfreflect.models import chat
+chat.SECONDS = 0.1
+with chat.limited(1):
+    while True:
+        pass
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stderr.splitlines()[-1].endswith(
+        "TemplateLimitError: it takes longer than 0.1 s or more than 2 GB"
+    )
 
 
 def test_what_comes_after_a_limit_is_not_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:

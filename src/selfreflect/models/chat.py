@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import json
 import re
-import resource
 import secrets
 import sys
 import threading
@@ -225,7 +224,11 @@ def _raise_in(thread: int, error: type[Exception] | None) -> None:
 
 
 def _peak_memory() -> int:
-    """The most bytes that this process has had in memory."""
+    """The most bytes that this process has had in memory; 0 on Windows, which has no such count."""
+    try:
+        import resource
+    except ImportError:
+        return 0
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 

@@ -245,9 +245,14 @@ def _marked_words(information: Information | None) -> str:
     """The held-out answer of which the summary told, missed or got wrong the most, its words in colour."""
     if information is None or information.recovered is None:
         return ""
-    spans = []
     places = telling_answers([information], 1)
-    for word in information.answers[places[0]][:_SHOWN_WORDS] if places else ():
+    if not places:
+        return ""
+    words = information.answers[places[0]]
+    if all(mark(word).kind == "plain" for word in words):
+        return ""
+    spans = []
+    for word in words[:_SHOWN_WORDS]:
         look = mark(word)
         text = _html(word.text)
         if look.kind != "plain":
@@ -255,7 +260,7 @@ def _marked_words(information: Information | None) -> str:
             title = f"{look.kind}: {look.bits:.1f} bits"
             text = f'<span style="{style}" title="{title}">{text}</span>'
         spans.append(text)
-    return f"<br>{' '.join(spans)}" if spans else ""
+    return f"<br>{' '.join(spans)}"
 
 
 def _html(text: str) -> str:

@@ -443,6 +443,12 @@ class Controls(Record, frozen=True, kw_only=True):
                 return control
         return None
 
+    def without_bits(self) -> Controls:
+        """Keep the controls that have scores, and these alone."""
+        scored = [control for control in self.controls if control.score is not None]
+        controls = tuple(msgspec.structs.replace(control, bits=None) for control in scored)
+        return msgspec.structs.replace(self, controls=controls, reader=None, bits_available=None)
+
     def completed_by(self, earlier: Controls) -> Controls:
         """Take over the measure that only ``earlier`` has. Scores are of the same texts; bits may be means
         over other subsets, so their numbers come along."""

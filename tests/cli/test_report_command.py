@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -71,3 +72,23 @@ def test_enough_questions_are_testable_even_if_all_are_equal(
     done = run("compare", path, "--fail-if", "worse > 0", "--fail-if", "untestable > 0", "--json")
     assert (done.code, done.json[0]["testable"]) == (code, True)
     assert "cannot be told" not in done.said
+
+
+def test_bits_of_an_earlier_version_stand_beside_no_others(tmp_path: Path) -> None:
+    new = write_run(tmp_path / "new", count=6, informed=True)
+    old = write_run(tmp_path / "old", count=6, informed=True)
+    for name in ("information.jsonl", "controls.jsonl"):  # as before records named their zero
+        records = [json.loads(line) for line in (old / name).read_text().splitlines()]
+        for record in records:
+            del record["zero"]
+        (old / name).write_text("".join(json.dumps(record) + "\n" for record in records))
+    page = tmp_path / "old.html"
+    done = run("report", old, "--json", "--output", page)
+    assert (done.json[0]["zero"], done.json[0]["recovered"]) == ("question", 0.6)
+    assert "0&nbsp;% is the question alone, as in earlier versions" in page.read_text()
+    assert run("report", new, "--json").json[0]["zero"] == "empty"
+    done = run("compare", old, new, "--json")
+    assert "recovered" not in done.json[0]
+    assert f"to measure it anew: selfreflect score --out {old}" in done.said
+    done = run("compare", old, new, "--fail-if", "recovered.worse > 0")
+    assert (done.code, "was not measured in all of these runs" in done.said) == (2, True)

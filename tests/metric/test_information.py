@@ -61,6 +61,15 @@ def test_the_empty_summary_is_zero_and_pasted_answers_recover_everything(tiny_ju
 
 
 @pytest.mark.parametrize("reader", ["informed", "blind"])
+def test_a_blank_summary_is_an_empty_one(tiny_judge, reader) -> None:
+    empty, *blank = measured(tiny_judge("llama"), ["", " ", " \n\t"], reader=reader)
+    assert blank == [empty, empty]
+    answers = AnswerSet(question_id=QUESTION.id, masked_out=HELD_OUT, conditioning=TOLD)
+    costs = [nodes(tiny_judge("llama"), QUESTION, answers, texts, reader) for texts in ([], [" ", "\n"])]
+    assert costs[0] == costs[1]
+
+
+@pytest.mark.parametrize("reader", ["informed", "blind"])
 def test_both_ends_cost_no_prompt_of_their_own(tiny_judge, reader) -> None:
     answers = AnswerSet(question_id=QUESTION.id, masked_out=HELD_OUT, conditioning=TOLD)
     without = nodes(tiny_judge("llama"), QUESTION, answers, [], reader)

@@ -170,6 +170,9 @@ def test_bits_with_different_zeros_never_stand_in_one_table() -> None:
     mixed = run_records(run)
     assert [key for key, _ in mixed.information] == ["q1"]
     assert not mixed.controls
+    run.add_in_memory([controls("q0", zero="question", temperature=5.0)])
+    [empty, pasted] = run_records(run).controls["q0"].controls  # the anchors of SelfReflect scores stay
+    assert (empty.score, empty.bits, pasted.score, pasted.bits) == (0.086, None, 0.068, None)
     run = Run.in_memory("r")
     run.add_in_memory([old, controls("q0", zero="question")])
     assert run_records(run).information == {("q0", "greedy"): old}

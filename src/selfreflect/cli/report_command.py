@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
@@ -174,7 +175,21 @@ def _load_records(paths: Sequence[Path], *, detail: bool) -> list[list[RunRecord
         label = str(path) if names[path.name] > 1 else None
         # tables need no detail: with it, a dozen large runs would not fit into memory
         records.append(records_by_judge(Run.load(path, detail=detail), label))
-    return records
+    return _of_one_zero(paths, records)
+
+
+def _of_one_zero(paths: Sequence[Path], by_run: Sequence[Sequence[RunRecords]]) -> list[list[RunRecords]]:
+    """Leave out the bits of earlier versions if any are relative to today's zero: they cannot be compared."""
+    if not any(one.information and one.zero == "empty" for one in chain.from_iterable(by_run)):
+        return [list(of_run) for of_run in by_run]
+    for path, of_run in zip(paths, by_run, strict=True):
+        if any(one.zero != "empty" for one in of_run):
+            say(
+                f"{path}: what its summaries tell is left out. An earlier version measured it against the "
+                "question alone, not against an empty summary; to measure it anew: "
+                f"selfreflect score --out {shlex.quote(str(path))}"
+            )
+    return [[one.with_zero("empty") for one in of_run] for of_run in by_run]
 
 
 def _chosen(

@@ -174,8 +174,9 @@ def measure(
     )
     results = {}
     for text in dict.fromkeys(summaries):
-        if text in bits and all(np.isfinite(values).all() for values in (*nothing, *available, *bits[text])):
-            results[text] = prompts.information(nothing, bits[text], available)
+        told = bits.get(text) if text.strip() else nothing  # a blank summary is an empty one
+        if told and all(np.isfinite(values).all() for values in (*nothing, *available, *told)):
+            results[text] = prompts.information(nothing, told, available)
         else:
             results[text] = unmeasured(judge, question, reader, errors.get(text, not_finite))
     return results
@@ -298,12 +299,13 @@ class AnswerPrompts:
     def contexts(
         self, summaries: Sequence[str]
     ) -> tuple[dict[str, list[Prompt]], dict[str, CannotScoreError]]:
-        """Encode the answers after nothing, after the conditioning answers, and after each summary.
+        """Encode the answers after nothing, after the conditioning answers, and after each summary that is
+        not blank.
 
         Returns:
             By text, and why a summary is left out: it does not fit the judge's window.
         """
-        others = [text for text in summaries if text not in self._ends]
+        others = [text for text in summaries if text.strip() and text not in self._ends]
         encoded, errors = encode_each(others, lambda text: self._encode(text, "the summary"))
         return self._ends | encoded, errors
 

@@ -26,14 +26,12 @@ def run_records(run: Run, label: str | None = None) -> RunRecords:
     """
     zeros = {one.zero for one in run.information.values()}
     zero: Zero = "question" if zeros == {"question"} else "empty"
-    information = {key: one for key, one in run.information.items() if one.zero == zero}
-    controls = {id_: one for id_, one in run.controls.items() if one.zero == zero or one.reader is None}
     names = dict.fromkeys(name for _, name in (*run.summaries, *run.scores, *run.information))
     names |= dict.fromkeys(failure.name for failure in run.failures if failure.name)
     manifest = to_builtins(run.manifest)
     bundled = load_prompts()  # older runs kept only the hash of their prompts
     manifest["prompt_texts"] = {bundled.hash: to_builtins(bundled), **manifest["prompt_texts"]}
-    return RunRecords(
+    records = RunRecords(
         label=label or run.path.name or str(run.path),
         strategies=list(names),
         questions=run.questions,
@@ -41,12 +39,13 @@ def run_records(run: Run, label: str | None = None) -> RunRecords:
         summaries=run.summaries,
         scores=run.scores,
         failures=run.failures,
-        information=information,
-        controls=controls,
+        information=run.information,
+        controls=run.controls,
         sampling=sampling_checks(run.manifest),
         judge=scoring_label(run.manifest.config["scores"]) if "scores" in run.manifest.config else "",
         manifest=manifest,
     )
+    return records.with_zero(zero)
 
 
 def records_by_judge(run: Run, label: str | None = None) -> list[RunRecords]:

@@ -73,6 +73,7 @@ def result_lines(records: RunRecords) -> Iterator[dict[str, Any]]:
                 **_ends(result.recovered, "recovered_"),
                 "recovered_no_interval": no_interval(result.recovered),
                 "reader": ", ".join(result.readers) or None,
+                "zero": records.zero,
                 "undefined": dict(result.undefined),
             }
         if result.estimated:

@@ -208,15 +208,19 @@ def _settings_note(run: RunRecords, measure: Measure) -> list[str]:
     return [f"NOT DIRECTLY COMPARABLE: {what} with different judges or settings ({'; '.join(settings)})"]
 
 
+def zero_text(run: RunRecords) -> str:
+    """Say what 0 % is."""
+    if run.zero == "empty":
+        return "an empty summary"
+    return "the question alone, as in earlier versions (`selfreflect score` measures anew)"
+
+
 def _information_notes(run: RunRecords, results: Sequence[StrategyResult]) -> list[str]:
     """Explain the share, its reader, and the questions without one."""
     answers = answers_text(conditioning_count(run))
     readers = set(chain.from_iterable(result.readers for result in results))
-    zero = "an empty summary"
-    if any(one.zero != "empty" for one in run.information.values()):
-        zero = "the question alone, as in earlier versions (`selfreflect score` measures anew)"
     notes = [
-        f"tells: how far a summary helps the judge to predict fresh answers; 0% is {zero}, "
+        f"tells: how far a summary helps the judge to predict fresh answers; 0% is {zero_text(run)}, "
         f"100% is what {answers} would"
     ]
     if any((result.recovered.mean or 0) > 1 for result in results):

@@ -19,6 +19,7 @@ from selfreflect.records import (
     SamplingCheck,
     Score,
     Summary,
+    Zero,
 )
 
 T = TypeVar("T")
@@ -61,6 +62,22 @@ class RunRecords:
     """The judge whose scores these are, with settings that are not the defaults; empty if unknown."""
     manifest: Mapping[str, Any] = field(default_factory=dict)
     """What the run was made with, as plain values."""
+
+    @property
+    def zero(self) -> Zero:
+        """What usable information is relative to; it is the same in all records."""
+        return next((one.zero for one in self.information.values()), "empty")
+
+    def with_zero(self, zero: Zero) -> RunRecords:
+        """Leave out bits that are relative to another zero. The scores of controls stay."""
+        information = {key: one for key, one in self.information.items() if one.zero == zero}
+        controls = {}
+        for id_, one in self.controls.items():
+            if one.zero == zero or one.reader is None:
+                controls[id_] = one
+            elif one.temperature is not None:
+                controls[id_] = one.without_bits()
+        return replace(self, information=information, controls=controls)
 
     @property
     def awaits_scores(self) -> bool:

@@ -9,7 +9,9 @@ from selfreflect.metric.engine.engines import engine_for
 from selfreflect.metric.information import measure
 from selfreflect.sources.items import Item
 from selfreflect.validate.catalogue import INFORMATION
-from selfreflect.validate.metrics.judged import UsableInformation
+from selfreflect.validate.measure import measure as measure_items
+from selfreflect.validate.measure import open_values
+from selfreflect.validate.metrics.judged import UsableInformation, judge_name
 
 ITEM = Item(
     id="q7",
@@ -45,6 +47,15 @@ def test_values_are_the_bits_of_the_measure_for_each_reader(family, tiny_judge, 
         for name, text in ITEM.summaries.items():
             assert values[metric, name] == truth[text].bits
     assert values["information", "short"] != values["information_blind", "short"]
+
+
+def test_values_stored_with_another_zero_are_measured_anew(family, tiny_judge, monkeypatch, tmp_path):
+    with_verdict(monkeypatch, undefined=None)
+    values = measure_items([ITEM], [family])
+    with open_values(tmp_path) as store:
+        before = judge_name(tiny_judge("llama"))
+        store.append_all([msgspec.structs.replace(value, value=99.0, by=before) for value in values])
+        assert measure_items([ITEM], [family], store) == values
 
 
 @pytest.mark.parametrize("reason", ["known", "unclear"])

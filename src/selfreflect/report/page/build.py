@@ -15,7 +15,7 @@ from selfreflect.report.comparison import Contender, comparison, contenders, pas
 from selfreflect.report.figures import differences_figure, length_figure, means_figure, paste_figure
 from selfreflect.report.judges import judge_tables, page_judges, plain_label
 from selfreflect.report.length import length_audit, length_table, point_table
-from selfreflect.report.overview import failure_table, overview
+from selfreflect.report.overview import failure_table, overview, zero_text
 from selfreflect.report.page.frame import render_page
 from selfreflect.report.page.uncertainty_part import UncertaintyPart
 from selfreflect.report.page.view import Grouping, packed, run_data
@@ -76,6 +76,8 @@ class JudgePart:
     means: Markup
     tells: Markup
     """Empty if usable information was not measured."""
+    zero: str
+    """What 0 % of usable information is."""
     overviews: list[Table]
     differences: list[Panel]
     baselines: int
@@ -111,6 +113,7 @@ def judge_part(runs: Sequence[RunRecords], prefix: str, baseline: str | None, ju
         scored=not has_information or any(run.scores for run in runs),
         means=_markup(means_figure(overviews, "page", prefix=prefix)),
         tells=_markup(tells),
+        zero=zero_text(next((run for run in runs if run.information), runs[0])),
         overviews=list(overviews.values()),
         differences=differences,
         baselines=baselines,

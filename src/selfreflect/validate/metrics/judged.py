@@ -202,6 +202,10 @@ class UsableInformation(JudgeMetrics):
     """Bits per masked-out answer, see :mod:`selfreflect.metric.information`. Undefined where the conditioning
     answers tell the judge nothing, since no summary could tell it anything either."""
 
+    def __init__(self, judge: Judge, metrics: Sequence[MetricInfo]) -> None:
+        super().__init__(judge, metrics)
+        self.by += ", against an empty summary"  # stored values of earlier versions have another zero
+
     def measure(self, item: Item) -> dict[str, Results]:
         texts = list(dict.fromkeys(item.summaries.values()))
         results: dict[str, dict[str, Result]] = {text: {} for text in texts}

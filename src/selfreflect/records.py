@@ -334,7 +334,7 @@ Zero = Literal[
 """What usable information is relative to. Bits with different zeros are not comparable."""
 
 NothingToTell = Literal[
-    "known",  # the conditioning answers do not help the judge: it knows the answers already
+    "known",  # the conditioning answers hardly help the judge: it knows the answers already
     "unclear",  # they seem to help, but with so few answers that may be chance
     "unmeasured",  # it could not be measured, for example since a text does not fit the judge's window
 ]

@@ -73,7 +73,14 @@ def test_the_card_says_how_the_rows_were_made(directory: Path, tmp_path: Path) -
     assert outcome.code == 0, outcome.stderr
     record = json.loads((out / "splits.json").read_text("utf-8"))
     assert record["percentages"] == [70, 10, 20]
-    stated = {"measure": "recovered", "judge": "tiny", "reader": "informed", "margin": 0.5, "max_words": 4}
+    stated = {
+        "measure": "recovered",
+        "judge": "tiny",
+        "reader": "informed",
+        "zero": "empty",
+        "margin": 0.5,
+        "max_words": 4,
+    }
     assert stated.items() <= record.items()
     card = (out / "README.md").read_text("utf-8")
     for line in ("judge: tiny", "length ratio: 5.0", "longer than 4 words", "on average", "| train |"):

@@ -208,8 +208,9 @@ def test_where_the_judge_knows_the_answers_no_number_is_given_but_ways_out():
         for reader in ("informed", "blind")
     )
     assert informed == (
-        "The judge already knows these answers: it learns nothing from eight sampled answers, so no summary "
-        "can tell it anything. Use another judge, a context that only the model reads, or the blind reader."
+        "The judge already knows these answers: it learns hardly anything from eight sampled answers, so no "
+        "summary can tell it much. Use another judge, a context that only the model reads, or the blind "
+        "reader."
     )
     assert blind.endswith("Use another judge, or a context that only the model reads.")
 

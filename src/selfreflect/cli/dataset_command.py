@@ -160,6 +160,7 @@ def _origin(run: RunRecords, path: Path, instruction: str) -> Origin:
         model=", ".join(sorted(run.models)),
         judge=run.judge or ", ".join(run.judges),
         reader=", ".join(readers),
+        zero=run.zero if run.information else "",
         instruction=instruction,
     )
 

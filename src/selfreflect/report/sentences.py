@@ -246,8 +246,8 @@ def information_sentence(information: Information, answers: int | None) -> str:
     if information.undefined == "known":
         way_out = OTHER_READER if information.reader == "informed" else OTHER_JUDGE
         return (
-            f"The judge already knows these answers: it learns nothing from {sampled}, so no summary can "
-            f"tell it anything. Use {way_out}."
+            f"The judge already knows these answers: it learns hardly anything from {sampled}, so no "
+            f"summary can tell it much. Use {way_out}."
         )
     if information.undefined == "unclear":
         return (

@@ -66,6 +66,8 @@ class Origin:
     """What drew the answers."""
     judge: str = ""
     reader: str = ""
+    zero: str = ""
+    """What the shares are relative to."""
     instruction: str = ""
     """What the student is asked."""
 
@@ -116,7 +118,8 @@ def _facts(kind: Kind, options: RowOptions, origin: Origin) -> dict[str, Any]:
     facts: dict[str, Any] = {"run": origin.run, "model": origin.model, "instruction": origin.instruction}
     if kind in ("sft", "dpo"):
         facts |= {"measure": options.measure, "judge": origin.judge}
-        facts |= {"reader": origin.reader} if options.measure == "recovered" else {}
+        if options.measure == "recovered":
+            facts |= {"reader": origin.reader, "zero": origin.zero}
         facts |= {"strategies": list(options.strategies)} if options.strategies else {}
     if kind == "grpo":
         facts |= {"judge": origin.judge} if origin.judge else {}

@@ -24,15 +24,15 @@ ASKED = [Message(role="user", content="Why?")]
 
 @pytest.mark.parametrize("endless", [LOOPS, CALLS], ids=["loops", "calls"])
 def test_a_template_without_an_end_is_ended(endless: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chats, "SECONDS", 0.1)
+    monkeypatch.setattr(chats, "TEMPLATE_SECONDS", 0.1)
     chat = ChatTokenizer(chatml(endless + CHATML))
     with pytest.raises(JudgeError, match=r"cannot render these turns: 'it takes longer than 0\.1 s or more"):
         chat.render(ASKED)
 
 
 def test_a_template_that_fills_the_memory_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chats, "MEMORY", 2**26)
-    monkeypatch.setattr(chats, "_SHORT", 0.0)
+    monkeypatch.setattr(chats, "TEMPLATE_MEMORY", 2**26)
+    monkeypatch.setattr(chats, "_SECONDS_BEFORE_MEMORY", 0.0)
     chat = ChatTokenizer(chatml(DOUBLES + CHATML))
     with pytest.raises(JudgeError, match=r"or more than 0\.0625 GB"):
         chat.render(ASKED)
@@ -43,8 +43,8 @@ def test_only_time_is_limited_where_memory_is_not_counted() -> None:
 import sys
 sys.modules["resource"] = None  # as on Windows
 from selfreflect.models import chat
-chat.SECONDS = 0.1
-with chat.limited(1):
+chat.TEMPLATE_SECONDS = 0.1
+with chat.template_limits(1):
     while True:
         pass
 """
@@ -56,13 +56,13 @@ with chat.limited(1):
 
 def test_what_comes_after_a_limit_is_not_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether the work ends before its time, after it, or at the same moment."""
-    monkeypatch.setattr(chats, "_LOOK", 0.0001)
-    monkeypatch.setattr(chats, "SECONDS_EACH", 0.0)
+    monkeypatch.setattr(chats, "_SECONDS_BETWEEN_LOOKS", 0.0001)
+    monkeypatch.setattr(chats, "SECONDS_PER_CONVERSATION", 0.0)
     outcomes = set()
     for most in (0.0, 1e-4, 2e-4, 10.0) * 20:
-        monkeypatch.setattr(chats, "SECONDS", most)
+        monkeypatch.setattr(chats, "TEMPLATE_SECONDS", most)
         try:
-            with chats.limited(1):
+            with chats.template_limits(1):
                 outcomes.add(sum(number >= 0 for number in range(3000)))
         except chats.TemplateLimitError:
             outcomes.add(0)
@@ -71,6 +71,6 @@ def test_what_comes_after_a_limit_is_not_interrupted(monkeypatch: pytest.MonkeyP
 
 
 def test_many_conversations_may_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chats, "SECONDS", 0.0)
+    monkeypatch.setattr(chats, "TEMPLATE_SECONDS", 0.0)
     texts = ChatTokenizer(chatml()).render_all([ASKED] * 50)
     assert len(texts) == 50

@@ -1,4 +1,4 @@
-"""Times the schedules on the same items with the same judge, in one process."""
+"""Times the schedules on the same items with the same judge, and drawing against that of transformers."""
 
 from __future__ import annotations
 

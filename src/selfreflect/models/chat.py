@@ -3,6 +3,9 @@
 Before the chat template runs, markers such as ``<|im_end|>`` inside untrusted text are swapped for stand-ins,
 so the markers left in the rendered string are the template's own. Only a text with stand-ins pays for the
 second tokenizer, whose markers have unguessable names.
+
+A template is code of the model's author. Its sandbox bounds neither time nor memory, so one that takes too
+much of either is ended.
 """
 
 from __future__ import annotations
@@ -32,15 +35,14 @@ _MAX_CHARACTERS_PER_TOKEN = 256
 
 _OPEN_TRACE = re.compile(rf"({TRACE})\s*\Z")
 
-SECONDS = 10.0
-"""A chat template may take so long for a call, besides ``SECONDS_EACH`` for every conversation. Templates in
-use need 0.1 ms for one."""
-SECONDS_EACH = 0.01
-MEMORY = 2 * 2**30
+TEMPLATE_SECONDS = 10.0
+"""For a call, besides ``SECONDS_PER_CONVERSATION``. Templates in use need 0.1 ms for a conversation."""
+SECONDS_PER_CONVERSATION = 0.01
+TEMPLATE_MEMORY = 2 * 2**30
 """Bytes by which the process may grow meanwhile."""
-_LOOK = 0.05
-_SHORT = 0.5
-"""Seconds in which memory is not looked at: another thread may be loading a model."""
+_SECONDS_BETWEEN_LOOKS = 0.05
+_SECONDS_BEFORE_MEMORY = 0.5
+"""Until then memory is not looked at: another thread may be loading a model."""
 
 
 class ChatTokenizer:
@@ -153,7 +155,7 @@ class ChatTokenizer:
         if not conversations:
             return []
         try:
-            with limited(len(conversations)):
+            with template_limits(len(conversations)):
                 texts = self.tokenizer.apply_chat_template(
                     conversations, tokenize=False, add_generation_prompt=True, enable_thinking=thinking
                 )
@@ -183,11 +185,11 @@ class TemplateLimitError(Exception):
     """A template was ended."""
 
     def __str__(self) -> str:
-        return f"it takes longer than {SECONDS:g} s or more than {MEMORY / 2**30:g} GB"
+        return f"it takes longer than {TEMPLATE_SECONDS:g} s or more than {TEMPLATE_MEMORY / 2**30:g} GB"
 
 
 @contextmanager
-def limited(conversations: int) -> Iterator[None]:
+def template_limits(conversations: int) -> Iterator[None]:
     """Raise TemplateLimitError in this thread when rendering so many conversations passes a limit.
 
     A single operation, such as a power of large numbers, is not interrupted.
@@ -195,13 +197,15 @@ def limited(conversations: int) -> Iterator[None]:
     thread = threading.get_ident()
     ended = threading.Event()
     lock = threading.Lock()
-    most = SECONDS + SECONDS_EACH * conversations
+    most = TEMPLATE_SECONDS + SECONDS_PER_CONVERSATION * conversations
 
     def watch() -> None:
         start, before = time.monotonic(), _peak_memory()
         seconds = 0.0
-        while seconds < most and (seconds < _SHORT or _peak_memory() - before < MEMORY):
-            if ended.wait(_LOOK):
+        while seconds < most and (
+            seconds < _SECONDS_BEFORE_MEMORY or _peak_memory() - before < TEMPLATE_MEMORY
+        ):
+            if ended.wait(_SECONDS_BETWEEN_LOOKS):
                 return
             seconds = time.monotonic() - start
         with lock:

@@ -1,4 +1,4 @@
-"""What the columns of a user's file hold, judged by their names."""
+"""What the columns of a user's file hold: judged by their names, or as ``--column`` and ``--split`` say."""
 
 from __future__ import annotations
 

@@ -240,8 +240,8 @@ class AgainstControls:
 def _share(
     metric: MetricInfo, own: Mapping[str, float], every: Mapping[str, float], nothing: Mapping[str, float]
 ) -> Estimate:
-    """How far from nothing said (0) to all answers (1): a ratio of sums over the items that have all values,
-    with a percentile interval."""
+    """How far from an empty summary (0) to all answers (1): a ratio of sums over the items that have all
+    values, with a percentile interval."""
     pairs = []
     for item, value in own.items():
         if item in every and item in nothing:

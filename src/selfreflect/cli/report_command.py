@@ -189,7 +189,10 @@ def _of_one_zero(paths: Sequence[Path], by_run: Sequence[Sequence[RunRecords]]) 
                 "question alone, not against an empty summary; to measure it anew: "
                 f"selfreflect score --out {shlex.quote(str(path))}"
             )
-    return [[one.with_zero("empty") for one in of_run] for of_run in by_run]
+    comparable = []
+    for of_run in by_run:
+        comparable.append([one.with_zero("empty") for one in of_run])
+    return comparable
 
 
 def _chosen(

@@ -338,7 +338,9 @@ class SelfReflect:
     ) -> dict[str, Words]:
         if not contexts:
             return {}
-        trees = [build_tree([context[word] for word in words]) for context in contexts.values()]
+        trees = []
+        for context in contexts.values():
+            trees.append(build_tree([context[word] for word in words]))
         if self.limits is None:
             to_read = reference.to_compute + sum(tree.computed_tokens for tree in trees)
             self.on_begin(to_read)

@@ -68,10 +68,12 @@ def _by_question(columns: dict[str, Any]) -> list[dict[str, Any]]:
     for name, values in columns.items():
         if values is not None and (not isinstance(values, list | tuple) or len(values) != count):
             raise DataError(f"for a list of {count} questions, {name} must be a list with one entry for each")
-    return [
-        {name: None if values is None else values[number] for name, values in columns.items()}
-        for number in range(count)
-    ]
+    given = {name: values for name, values in columns.items() if values is not None}
+    rows = []
+    for number in range(count):
+        own = {name: values[number] for name, values in given.items()}
+        rows.append(dict.fromkeys(columns) | own)
+    return rows
 
 
 def _cell(value: Any) -> Any:

@@ -109,6 +109,9 @@ def _generate(
             )
         else:
             base = THINKING if summarising.thinking else GREEDY
+            skip = set()
+            for task in batch:
+                skip |= {(task.question.id, name) for name in names if name not in task.strategies}
             results = summarize(
                 questions,
                 spec.strategies,
@@ -119,7 +122,7 @@ def _generate(
                 num_samples=summarising.num_samples,
                 seed=summarising.seed,
                 thinking=summarising.thinking,
-                skip={(task.question.id, name) for task in batch for name in {*names} - {*task.strategies}},
+                skip=skip,
             )
         for result in results:
             yield [result]

@@ -199,8 +199,11 @@ def _table(columns: Sequence[Column], rows: Sequence[dict[str, Any]], untyped: S
             types[name] = pa.int64() if kinds == {int} else pa.float64()
         else:
             types[name] = pa.string()
-    plain = [{name: _plain(row[name], types[name] == pa.string()) for name in types} for row in rows]
-    return pa.Table.from_pylist(plain, schema=pa.schema(list(types.items())))
+    columns = []
+    for name, kind in types.items():
+        cells = [_plain(row[name], kind == pa.string()) for row in rows]
+        columns.append(pa.array(cells, kind))
+    return pa.Table.from_arrays(columns, names=list(types))
 
 
 def _plain(cell: Cell | Sequence[Any], as_text: bool) -> Any:

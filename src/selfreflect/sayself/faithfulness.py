@@ -29,10 +29,11 @@ class BitsAndDistances:
     def means(self) -> dict[str, dict[str, float | None]]:
         """Mean bits and distances of each text; None where nothing is defined."""
         both = {"bits": self.bits, "distance": self.distances}
-        return {
-            text: {name: mean_interval(values[text], len(values[text])).mean for name, values in both.items()}
-            for text in TEXTS
-        }
+        means: dict[str, dict[str, float | None]] = {}
+        for text in TEXTS:
+            of_text = {name: values[text] for name, values in both.items()}
+            means[text] = {name: mean_interval(own, len(own)).mean for name, own in of_text.items()}
+        return means
 
 
 def own_clusters(

@@ -300,13 +300,16 @@ class AdapterTraining:
 def _without_markers(rows: Rows, tokenizer: Any) -> list[dict[str, Any]]:
     """Leave out rows whose texts hold a marker of the chat template, such as ``<|im_end|>``: a trainer would
     take it for the end of a turn."""
-    markers = set(map(str, tokenizer.added_tokens_decoder.values()))
-    markers |= {*tokenizer.all_special_tokens}
+    markers = {*map(str, tokenizer.added_tokens_decoder.values()), *tokenizer.all_special_tokens}
+    markers = set(filter(str.strip, markers))
     clean = []
     for row in rows:
-        turns = [turn for name in _TEXTS for turn in row.get(name, [])]
-        texts = [turn["content"] if isinstance(turn, dict) else turn for turn in turns]
-        if not any(marker in text for marker in markers if marker.strip() for text in texts):
+        texts: list[str] = []
+        for name in _TEXTS:
+            for turn in row.get(name, []):
+                texts.append(turn["content"] if isinstance(turn, dict) else turn)
+        joined = "\0".join(texts)
+        if not any(marker in joined for marker in markers):
             clean.append(row)
     return clean
 

@@ -89,9 +89,9 @@ class Assessment:
         """The model that was asked; None without any."""
         self.counted = counted
         """Estimators whose values are shares of a model's replies, because it does not tell probabilities."""
-        self.values = {
-            name: [estimate(estimator, one) for one in self.samples] for name, estimator in table.items()
-        }
+        self.values = {}
+        for name, estimator in table.items():
+            self.values[name] = [estimate(estimator, one) for one in self.samples]
         self.labels: dict[str, list[bool | None]] = {}
         """Of the judged answers, by kind of correctness."""
         self._greedy_labels: dict[str, list[bool | None]] = {}

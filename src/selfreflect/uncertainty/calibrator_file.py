@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -137,7 +136,7 @@ def _is_sound(saved: CalibratorFile) -> bool:
     if not all(map(math.isfinite, (*saved.x, *saved.y))):
         return False
     if saved.method == "isotonic":
-        rising = all(low <= high for column in (saved.x, saved.y) for low, high in pairwise(column))
+        rising = list(saved.x) == sorted(saved.x) and list(saved.y) == sorted(saved.y)
         return rising and len(saved.x) == len(saved.y) > 0 and saved.y[0] >= 0 and saved.y[-1] <= 1
     if saved.method == "platt":
         return len(saved.x) == 2 and not saved.y

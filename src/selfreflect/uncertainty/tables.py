@@ -158,12 +158,18 @@ def length_notes(predictions: Sequence[Prediction]) -> list[str]:
 
 def measured_columns(names: Iterable[str]) -> list[Column]:
     """A column for each measure, and one for its interval."""
-    return [column for name in names for column in (Column(name, ".3f"), Column("95%"))]
+    columns = []
+    for name in names:
+        columns += [Column(name, ".3f"), Column("95%")]
+    return columns
 
 
 def measured_cells(measurements: Mapping[str, Measurement], names: Iterable[str]) -> list[Cell]:
     """The cells of :func:`measured_columns`; empty where there is no measurement."""
-    return [cell for name in names for cell in _cells(measurements.get(name))]
+    cells: list[Cell] = []
+    for name in names:
+        cells += _cells(measurements.get(name))
+    return cells
 
 
 def _cells(measurement: Measurement | None) -> tuple[Cell, Cell]:

@@ -293,8 +293,8 @@ class JudgeAgreement:
                 tau = _strategy_agreement(points)
                 sides = [first[key] for key in both], [second[key] for key in both]
                 rho = correlation_interval(*sides, groups=[item for item, _ in both])
-                orders = [summary_orders({key: numbers[key] for key in both}) for numbers in (first, second)]
-                share = same_order(*orders)
+                orders = summary_orders({key: first[key] for key in both})
+                share = same_order(orders, summary_orders({key: second[key] for key in both}))
                 names: Row = {"metric": metric, "judge": judge, "other judge": other}
                 draft.add(_STRATEGIES, {**names, **interval("tau", tau), "n": tau.n})
                 draft.add(_SUMMARIES, {**names, **interval("rho", rho), "n": rho.n})

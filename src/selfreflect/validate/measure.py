@@ -200,7 +200,10 @@ def _to_plain(finding: Finding) -> dict[str, Any]:
 
 def _plain_rows(table: Table) -> list[list[Cell]]:
     """Rows as JSON can hold them: without subclasses of float, such as Approximate."""
-    return [[float(cell) if isinstance(cell, float) else cell for cell in row] for row in table.rows]
+    rows = []
+    for row in table.rows:
+        rows.append([float(cell) if isinstance(cell, float) else cell for cell in row])
+    return rows
 
 
 def _to_page(finding: Finding, made_with: Mapping[str, Any]) -> str:

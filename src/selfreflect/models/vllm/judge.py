@@ -74,10 +74,11 @@ class PooledJudge(Judge):
             JudgeError: they are equal, scaled to length 1, which loses what the projection needs, or means.
         """
         longest = min(LONG, (self.lm.window or LONG + 1) - 1)
-        starts = [[PROBE[place % len(PROBE)] for place in range(length)] for length in (SHORT, longest)]
-        states = self._last_states(
-            [[*start, end] for start in starts for end in (PROBE[0], PROBE[-1])]
-        ).float()
+        prompts = []
+        for length in (SHORT, longest):
+            start = [PROBE[place % len(PROBE)] for place in range(length)]
+            prompts += [[*start, PROBE[0]], [*start, PROBE[-1]]]
+        states = self._last_states(prompts).float()
         if torch.equal(states[0], states[1]):
             raise JudgeError(
                 f"judge {self.name!r}: its hidden states are the same whatever it reads, so every summary "

@@ -290,11 +290,12 @@ def bits_view(information: Information | None, masked: Sequence[Sequence[str]]) 
     for words, texts in zip(information.answers, masked, strict=True):
         if words and len(words) != len(texts):
             return None
-    return {
-        "marks": [list(map(_mark_code, answer)) for answer in information.answers],
-        "told": [[_tenths(word.told) for word in answer] for answer in information.answers],
-        "available": [[_tenths(word.available) for word in answer] for answer in information.answers],
-    }
+    marks, told, available = [], [], []
+    for answer in information.answers:
+        marks.append(list(map(_mark_code, answer)))
+        told.append([_tenths(word.told) for word in answer])
+        available.append([_tenths(word.available) for word in answer])
+    return {"marks": marks, "told": told, "available": available}
 
 
 def _mark_code(word: WordBits) -> int:

@@ -149,7 +149,9 @@ class Interventions:
             dots = []
             for edit in (edit for edit in _ORDER if edit in self._pairs):
                 changes = worsenings(metric, numbers, self._pairs[edit])
-                shares = [fmean(change > 0 for change in of_item) for of_item in changes.values()]
+                shares = []
+                for of_item in changes.values():
+                    shares.append(fmean(change > 0 for change in of_item))
                 worse = bounded_mean(shares, 0, 1)
                 means = list(map(fmean, changes.values()))
                 change = mean_interval(means, self._item_count(edit))

@@ -189,7 +189,9 @@ class Material:
         return None
 
     def _name(self, old: set[str]) -> str | None:
-        sources = [[match["name"] for match in _details(text) if match["name"]] for text in self._shuffled()]
+        sources: list[Sequence[str]] = []
+        for text in self._shuffled():
+            sources.append([match["name"] for match in _details(text) if match["name"]])
         for names in (*sources, _NAMES):
             new = [name for name in names if name.casefold() not in old]
             if new:

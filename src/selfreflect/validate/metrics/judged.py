@@ -281,7 +281,9 @@ class Likelihood(JudgeMetrics):
 
 def _log_probabilities(engine: Engine, contexts: Sequence[Sequence[Query]]) -> list[list[list[float]]]:
     """For each context, query and event the natural logarithm of its probability."""
-    trees = [build_tree([query.prompt for query in queries]) for queries in contexts]
+    trees = []
+    for queries in contexts:
+        trees.append(build_tree([query.prompt for query in queries]))
     by_context = []
     for states, tree, queries in zip(engine.states(trees), trees, contexts, strict=True):
         pairs: list[tuple[int, int]] = []
@@ -317,7 +319,9 @@ def _belief_queries(judge: Judge, item: Item, answers: Sequence[str], summary: s
     else:
         raise CannotScoreError("no_answers", "there are no conditioning answers")
     spellings = YES + NO
-    conversations = [belief(context, answer) for answer in answers for _ in spellings]
+    conversations = []
+    for answer in answers:
+        conversations += [belief(context, answer)] * len(spellings)
     prompts = encode(judge, conversations, spellings * len(answers), f"{what} with a masked-out answer")
     queries = []
     for start in range(0, len(prompts), len(spellings)):

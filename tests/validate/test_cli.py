@@ -485,6 +485,13 @@ def test_a_blank_control_is_no_failure_and_a_blank_summary_is_one(model: Path, t
     assert "rouge_l (blank)" in outcome.said
 
 
+def test_answers_that_tell_nothing_are_no_failure(model: Path, tmp_path: Path) -> None:
+    alike = {**item(9), "answers": ["Sow."] * 4}
+    outcome = validate(model, [*ITEMS, alike], tmp_path, "--metrics", "information", "--no-controls")
+    assert outcome.code == 0
+    assert "x information (" in outcome.said
+
+
 def test_what_is_left_out_is_named(model: Path, tmp_path: Path) -> None:
     said = validate(model, ITEMS, tmp_path, "--metrics", "competitors", "--limit", 1).said
     assert (

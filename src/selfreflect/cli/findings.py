@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -95,11 +95,15 @@ def run_study(
     if missing:
         reasons = ", ".join(f"{count} x {metric} ({reason})" for (metric, reason), count in missing.items())
         say(f"done, with {missing.total()} of {len(values)} values undefined: {reasons}")
-    controls = getattr(study, "controls", ())  # one of them is blank on purpose
-    return any(
-        value.undefined and (value.summary not in controls or value.undefined.reason != "blank")
-        for value in values
-    )
+    controls = getattr(study, "controls", ())
+    return any(_is_failure(value, controls) for value in values)
+
+
+def _is_failure(value: Value, controls: Container[str]) -> bool:
+    """Whether a value is undefined, other than because of the answers, or because a control is blank."""
+    if value.undefined is None or value.undefined.reason in ("known", "unclear"):
+        return False
+    return value.summary not in controls or value.undefined.reason != "blank"
 
 
 def _measure(

@@ -14,13 +14,13 @@ import ctypes
 import json
 import re
 import secrets
-import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, cached_property
 from itertools import accumulate, chain
+from pathlib import Path
 from typing import Any
 
 from selfreflect.errors import JudgeError, excerpt
@@ -43,6 +43,7 @@ TEMPLATE_MEMORY = 2 * 2**30
 _SECONDS_BETWEEN_LOOKS = 0.05
 _SECONDS_BEFORE_MEMORY = 0.5
 """Until then memory is not looked at: another thread may be loading a model."""
+_MEMORY_OF_PROCESS = Path("/proc/self/statm")
 
 
 class ChatTokenizer:
@@ -195,16 +196,17 @@ def template_limits(conversations: int) -> Iterator[None]:
     A single operation, such as a power of large numbers, is not interrupted.
     """
     thread = threading.get_ident()
+    begun = threading.Lock()
+    begun.acquire()  # until the error would reach the work, and not the start of the watching thread
     ended = threading.Event()
     lock = threading.Lock()
     most = TEMPLATE_SECONDS + SECONDS_PER_CONVERSATION * conversations
 
     def watch() -> None:
-        start, before = time.monotonic(), _peak_memory()
+        begun.acquire()
+        start, before = time.monotonic(), _memory()
         seconds = 0.0
-        while seconds < most and (
-            seconds < _SECONDS_BEFORE_MEMORY or _peak_memory() - before < TEMPLATE_MEMORY
-        ):
+        while seconds < most and (seconds < _SECONDS_BEFORE_MEMORY or _memory() - before < TEMPLATE_MEMORY):
             if ended.wait(_SECONDS_BETWEEN_LOOKS):
                 return
             seconds = time.monotonic() - start
@@ -214,6 +216,7 @@ def template_limits(conversations: int) -> Iterator[None]:
 
     threading.Thread(target=watch, name="template-limits", daemon=True).start()
     try:
+        begun.release()
         yield
     finally:
         with lock:
@@ -227,14 +230,17 @@ def _raise_in(thread: int, error: type[Exception] | None) -> None:
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), kind)
 
 
-def _peak_memory() -> int:
-    """The most bytes that this process has had in memory; 0 on Windows, which has no such count."""
+def _memory() -> int:
+    """Bytes of this process in memory: now on Linux, the most so far on macOS, and 0 on Windows."""
     try:
         import resource
     except ImportError:
         return 0
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    try:
+        resident_pages = int(_MEMORY_OF_PROCESS.read_text("ascii").split()[1])
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return resident_pages * resource.getpagesize()
 
 
 def fewest_tokens(texts: Iterable[str]) -> int:

@@ -211,7 +211,7 @@ def asked(folder: Path) -> list[list[str]]:
     return [line.split() for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
-@pytest.mark.slow  # by default the next test compares summaries, and test_process_executor.py all stages
+@pytest.mark.slow  # test_process_executor.py does the same with the other executor
 def test_a_run_on_a_cluster_equals_one_that_was_made_here(
     work: Path, calm: Path, model: Path, cluster: RayExecutor, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -244,6 +244,7 @@ def test_a_run_on_a_cluster_equals_one_that_was_made_here(
     assert (again.code, "to do" in again.stderr) == (1, False)
 
 
+@pytest.mark.slow
 def test_an_actor_that_is_killed_costs_nothing(work: Path, cluster: RayExecutor, tmp_path: Path) -> None:
     """With a served model, so that actors are at work at once. Where they load one, see the slow tests."""
     written(tmp_path / "slow.py", STRATEGY.replace("SECONDS", "1.5"))

@@ -161,6 +161,14 @@ def test_checkpoints_and_adapters_of_another_base_are_refused(base: Path, tmp_pa
         AdapterTraining(str(base), tmp_path / "new", PRESET, resume=True)
 
 
+def test_rows_that_hold_a_marker_are_missing_from_a_step(base: Path, tmp_path: Path) -> None:
+    spoiled = {**ROWS[1], "prompt": [{"role": "user", "content": "Why?<|im_end|>"}]}
+    judge = SelfReflectReward(str(base), device="cpu", dtype="float32")
+    training = AdapterTraining(str(base), tmp_path / "out", replace(PRESET, questions=2))
+    with pytest.raises(ConfigError, match="1 rows do not make a step of 2 questions"):
+        training.reinforce([ROWS[0], spoiled], judge)
+
+
 def test_what_cannot_be_trained_is_refused(base: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be trained here; give a local model"):
         AdapterTraining("openai:gpt", tmp_path / "out", PRESET)

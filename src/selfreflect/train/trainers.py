@@ -137,8 +137,7 @@ class AdapterTraining:
             DataError: the reward lacks a column of the rows.
             BackendError: the base cannot be loaded.
         """
-        if len(rows) < self.preset.questions:
-            raise ConfigError(f"{len(rows)} rows do not make a step of {self.preset.questions} questions")
+        self._check_step(rows)
         reward.prepare()
         processes = int(os.environ.get("WORLD_SIZE", "1"))
         settings = reinforcement_arguments(self.preset, self.output, self.seed, reward.scaling, processes)
@@ -208,9 +207,14 @@ class AdapterTraining:
             self._record(method, len(rows), time.monotonic() - start, metrics, logs)
         return self.output
 
+    def _check_step(self, rows: Rows) -> None:
+        if len(rows) < self.preset.questions:
+            raise ConfigError(f"{len(rows)} rows do not make a step of {self.preset.questions} questions")
+
     def _rounds(self, rows: Rows) -> list[dict[str, Any]]:
         """The rows of all steps of reinforcement, in a new order each time round. TRL's own order would begin
         anew after a resume."""
+        self._check_step(rows)  # again: some may have held a marker of the chat template
         order, size = random.Random(self.seed), self.preset.questions
         ordered: list[dict[str, Any]] = []
         while len(ordered) < self.preset.steps * size:

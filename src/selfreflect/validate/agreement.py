@@ -328,12 +328,15 @@ class JudgeAgreement:
 def _strategy_agreement(points: Points) -> Estimate:
     """Tau of the two judges' means of each name. Both means are over the same items, and items are what is
     resampled."""
-    items = list(dict.fromkeys(item for item, _ in points))
-    names = list(dict.fromkeys(name for _, name in points))
+    items: dict[str, int] = {}
+    names: dict[str, int] = {}
+    for item, name in points:
+        items.setdefault(item, len(items))
+        names.setdefault(name, len(names))
     # present or not, and the values by both judges: (items, names, 3), 0 without a value
     cells = np.zeros((len(items), len(names), 3))
     for (item, name), (x, y) in points.items():
-        cells[items.index(item), names.index(name)] = 1, x, y
+        cells[items[item], names[name]] = 1, x, y
 
     def tau(resample: Indices) -> float | None:
         count, first, second = cells[resample].sum(axis=0).T

@@ -63,6 +63,17 @@ def test_it_says_what_holds_and_where(worse: Path) -> None:
     assert "worse > 0 holds: worse is 1" in said
 
 
+def test_a_share_is_shown_in_percent_too() -> None:
+    line = {"strategy": "basic", "run": "r", "difference": 0.028, "sentence": "", "verdict": "worse"}
+    line["recovered"] = {"difference": -0.0701, "low": -0.1, "verdict": "worse"}
+    [said] = parse_threshold("difference > 2.5%").breaches([line])
+    assert said == "difference > 2.5% holds: difference is 0.028 (2.8%) for basic of r"
+    [said] = parse_threshold("recovered.difference < -0.05").breaches([line])
+    assert "recovered.difference is -0.0701 (-7.01%) for" in said
+    [said] = parse_threshold("recovered.low < difference").breaches([line])
+    assert "recovered.low is -0.1 (-10%), difference is 0.028 (2.8%) for" in said
+
+
 def test_a_number_that_is_not_defined_is_an_error_not_a_pass(worse: Path, tmp_path: Path) -> None:
     refused = run("compare", worse, "--fail-if", "difference > 100%")
     assert refused.code == 2
@@ -90,6 +101,11 @@ def test_a_number_that_is_not_defined_is_an_error_not_a_pass(worse: Path, tmp_pa
         ("__import__('os').getcwd() > 0", "is not understood"),
         ("worse > 0 or better > 0", "is not understood"),
         ("x" * 5000 + " > 1", "there is no"),
+        ("worse > 5%", "worse counts strategies and is no share of them. Write a whole number"),
+        ("recovered.losses > 50%", "recovered.losses counts questions"),
+        ("recovered.difference < -5", "'-5' of it would be -500%. Write '-5%' if you mean percent"),
+        ("p_value < 5", "p_value is a share of 1"),
+        ("high >= " + "9" * 5000, "high is a share of 1"),
     ],
 )
 def test_anything_else_is_refused_before_a_run_is_read(text: str, said: str) -> None:
@@ -108,8 +124,14 @@ def test_any_text_is_a_condition_or_is_refused(text: str) -> None:
     assert threshold.left in text
 
 
-@given(st.floats(-1e6, 1e6, allow_nan=False), st.sampled_from(["<", "<=", ">", ">=", "==", "!="]))
+@given(st.floats(-0.9999, 0.9999), st.sampled_from(["<", "<=", ">", ">=", "==", "!="]))
 def test_numbers_are_compared_as_python_does(number: float, sign: str) -> None:
     line = {"strategy": "basic", "run": "r", "difference": 0.5, "sentence": "", "verdict": "unclear"}
     holds = bool(parse_threshold(f"difference {sign} {number!r}").breaches([line]))
     assert holds == eval(f"0.5 {sign} {number!r}")
+
+
+@given(st.integers(-1000, 1000), st.sampled_from(["wins", "n"]))
+def test_counts_are_compared_with_any_number_of_questions(number: int, name: str) -> None:
+    line = {"strategy": "basic", "run": "r", "n": 7, "wins": 7, "sentence": "", "verdict": "unclear"}
+    assert bool(parse_threshold(f"{name} > {number}").breaches([line])) == (number < 7)

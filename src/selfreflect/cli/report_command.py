@@ -267,7 +267,10 @@ def compare_command(
     judge: str | None = JUDGE,
     by: str | None = BY,
     fail_if: list[str] = option(
-        "--fail-if CONDITION", "Exit with 3 if this holds, such as 'worse > 0'. Can be repeated.", []
+        "--fail-if CONDITION",
+        "Exit with 3 if this holds, such as 'worse > 0' or 'difference > 0.02' (or 2%; see above). Can be "
+        "repeated.",
+        [],
     ),
     json: o.Json = False,
 ) -> None:
@@ -286,10 +289,11 @@ def compare_command(
 
     'untestable > 0': there are too few questions to tell.
 
-    Names: better, worse, unclear and untestable count strategies; difference, low, high, n, wins, ties,
-    losses and p_value are each strategy's. They are about SelfReflect scores, and after "recovered." about
-    what summaries tell. Exit codes: 0 no condition holds, 3 one does, 2 an error, such as a number that is
-    not defined.
+    Names: better, worse, unclear and untestable count strategies. Each strategy has n, wins, ties and losses,
+    which count questions, and difference, low, high and p_value, which are shares of 1: 0.05 and 5% are the
+    same, and 5 is refused. They are about SelfReflect scores (0 to 1, lower is better), and after
+    "recovered." about what summaries tell (1 is what the answers themselves tell). Exit codes: 0 no condition
+    holds, 3 one does, 2 an error, such as a number that is not defined.
     """
     from selfreflect.report.breakdown import comparisons_by
     from selfreflect.report.comparison import comparisons, contenders

@@ -13,8 +13,11 @@ from selfreflect.errors import ConfigError, DataError, excerpt, nearest
 COUNTS = ("better", "worse", "unclear", "untestable")
 """How many strategies differ clearly from the baseline, or do not; and those with too few questions to tell,
 which are unclear, too."""
-NUMBERS = ("difference", "low", "high", "n", "wins", "ties", "losses", "p_value")
-"""Numbers of each strategy's comparison with the baseline."""
+QUESTIONS = ("n", "wins", "ties", "losses")
+"""How many questions each strategy's comparison with the baseline is about."""
+SHARES = ("difference", "low", "high", "p_value")
+"""Numbers of the same comparison that may be written as shares of 1, or in percent."""
+NAMES = (*COUNTS, *SHARES, *QUESTIONS)
 RECOVERED = "recovered."
 """In front of a name: what summaries tell, in place of SelfReflect scores."""
 
@@ -55,10 +58,12 @@ class Threshold:
             left, right = self._value(self.left, line, lines), self._value(self.right, line, lines)
             if not _OPERATORS[self.operator](left, right):
                 continue
-            sentence = f"{self.text} holds: {self.left} is {left:g}"
+            sentence = f"{self.text} holds: {_value_text(self.left, left)}"
             if _is_name(self.right):
-                sentence += f", {self.right} is {right:g}"
-            if not any(side.removeprefix(RECOVERED) in NUMBERS for side in (self.left, self.right)):
+                sentence += f", {_value_text(self.right, right)}"
+            if not any(
+                side.removeprefix(RECOVERED) in (*QUESTIONS, *SHARES) for side in (self.left, self.right)
+            ):
                 return [sentence]  # a count is of all strategies
             breaches.append(f"{sentence} for {line['strategy']} of {line['run']}")
         return breaches
@@ -87,7 +92,7 @@ class Threshold:
 
     def _value(self, side: str, line: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> float:
         if not _is_name(side):
-            return float(side.removesuffix("%")) / (100 if side.endswith("%") else 1)
+            return _number(side)
         name = side.removeprefix(RECOVERED)
         if name == "untestable":
             return sum(not self._measured(side, one)["testable"] for one in lines)
@@ -126,16 +131,44 @@ def parse_threshold(text: str) -> Threshold:
             "a number, such as 'worse > 0'."
         )
     left, sign, right = match.groups()
-    names = [*COUNTS, *NUMBERS]
-    names += [RECOVERED + name for name in names]
+    names = [*NAMES, *(RECOVERED + name for name in NAMES)]
     for side in (left, right):
         if side not in names and (side == left or _NUMBER.fullmatch(side) is None):
             raise ConfigError(
                 f"--fail-if {excerpt(text)}: there is no {excerpt(side)}.{nearest(side, names)} Names are "
-                f"{', '.join((*COUNTS, *NUMBERS))}; and these after {RECOVERED!r}, for what summaries tell."
+                f"{', '.join(NAMES)}; and these after {RECOVERED!r}, for what summaries tell."
             )
+    if not _is_name(right):
+        _check_unit(text, left, right)
     return Threshold(text.strip(), left, sign, right)
 
 
 def _is_name(side: str) -> bool:
-    return side.removeprefix(RECOVERED) in (*COUNTS, *NUMBERS)
+    return side.removeprefix(RECOVERED) in NAMES
+
+
+def _number(side: str) -> float:
+    """A number as it is compared: ``5%`` is 0.05."""
+    return float(side.removesuffix("%")) / (100 if side.endswith("%") else 1)
+
+
+def _check_unit(text: str, name: str, number: str) -> None:
+    """Refuse a percentage where something is counted, and a share that must be meant in percent."""
+    if name.removeprefix(RECOVERED) not in SHARES:
+        if number.endswith("%"):
+            what = "strategies" if name.removeprefix(RECOVERED) in COUNTS else "questions"
+            raise ConfigError(
+                f"--fail-if {excerpt(text)}: {name} counts {what} and is no share of them. Write a whole "
+                f"number, such as '{name} > 0'."
+            )
+    elif abs(_number(number)) >= 1 and not number.endswith("%"):
+        raise ConfigError(
+            f"--fail-if {excerpt(text)}: {name} is a share of 1, and {excerpt(number)} of it would be "
+            f"{100 * _number(number):g}%. Write {excerpt(number + '%')} if you mean percent."
+        )
+
+
+def _value_text(name: str, value: float) -> str:
+    """What a name stands for, in both units in which a share can be written."""
+    percent = f" ({100 * value:g}%)" if name.removeprefix(RECOVERED) in SHARES else ""
+    return f"{name} is {value:g}{percent}"

@@ -71,6 +71,29 @@ def test_repeats_of_a_document_are_its_answers_once_for_all_filters() -> None:
     assert file.items[0].metadata == {"gold": "Paprika", "topic": "spices", "target": "Paprika", "doc_id": 0}
 
 
+@pytest.mark.parametrize("suffix", ["jsonl", "json"])
+def test_a_first_record_of_megabytes_hides_no_samples(tmp_path: Path, suffix: str) -> None:
+    lines = (LOGS / "samples_kitchen.jsonl").read_text(encoding="utf-8").splitlines()
+    records = [{"doc": {}, **json.loads(line)} for line in lines]
+    records[0]["doc"] = {"prompt": "x" * 3_000_000, **records[0]["doc"]}
+    assert list(records[0]).index("doc") < list(records[0]).index("resps")
+    path = tmp_path / f"samples.{suffix}"
+    text = json.dumps(records) if suffix == "json" else "".join(json.dumps(one) + "\n" for one in records)
+    path.write_text(text, encoding="utf-8")
+    file = read_item_file(path)
+    assert (file.layout, len(file.items)) == ("samples of lm-eval", 2)
+
+
+def test_the_progress_of_samples_is_shown_while_they_are_read(tmp_path: Path) -> None:
+    lines = (LOGS / "samples_kitchen.jsonl").read_text(encoding="utf-8").splitlines()
+    path = tmp_path / "samples.jsonl"
+    path.write_text("".join(line + "\n" for line in lines * 4000), encoding="utf-8")
+    shares: list[float] = []
+    read_item_file(path, progress=shares.append)
+    assert shares
+    assert shares == sorted(shares)
+
+
 def test_likelihoods_are_no_answers() -> None:
     with pytest.raises(DataError, match="line 1: its 'resps' are not generated answers"):
         read_item_file(LOGS / "samples_choice.jsonl")
@@ -147,7 +170,7 @@ EVAL = (LOGS / "kitchen.eval").read_bytes()
 def test_a_damaged_archive_is_an_error_or_the_same_log(at: int, change: bytes) -> None:
     data = EVAL[:at] + change + EVAL[at + len(change) :]
     try:
-        log = logs.read_log(Content("it", ".eval", data))
+        log = logs.inspect_log(Content("it", ".eval", data))
     except (DataError, MissingExtraError):
         return
     assert log is not None
@@ -161,7 +184,7 @@ def test_a_damaged_archive_is_an_error_or_the_same_log(at: int, change: bytes) -
 @given(st.binary(max_size=300))
 def test_any_bytes_are_no_log_or_an_error(data: bytes) -> None:
     with pytest.raises(DataError):
-        logs.read_log(Content("it", ".eval", data))
+        logs.inspect_log(Content("it", ".eval", data))
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
@@ -173,4 +196,4 @@ def test_a_damaged_sample_is_an_error_with_every_compression(method: int) -> Non
     start = 30 + len("samples/1_epoch_1.json") + 12
     data[start : start + 30] = bytes(byte ^ 0x5A for byte in data[start : start + 30])
     with pytest.raises(DataError, match=r"damaged|unpacked"):
-        logs.read_log(Content("it", ".eval", bytes(data)))
+        logs.inspect_log(Content("it", ".eval", bytes(data)))

@@ -8,7 +8,7 @@ import io
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
@@ -68,6 +68,22 @@ class Row(NamedTuple):
         if isinstance(value, str):
             return value if value.strip() else ""
         raise self.error(f"the field {excerpt(name)} must be a text, not {type_name(value)}")
+
+
+class RowFile(NamedTuple):
+    """The rows of a file, before their columns are understood."""
+
+    name: str
+    """The file, as messages name it."""
+    layout: str
+    """Its format in words."""
+    rows: list[Row]
+    notes: Sequence[str] = ()
+    """What a user should know, one sentence each."""
+    cells: bool = False
+    """Whether every value is text, as in CSV, so that a list stands in a cell."""
+    is_log: bool = False
+    """Whether an evaluation wrote it."""
 
 
 class RowIds:

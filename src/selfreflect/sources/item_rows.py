@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -29,6 +29,7 @@ from selfreflect.sources.files import (
     PARSERS,
     ROWS_BETWEEN_PROGRESS,
     Row,
+    RowFile,
     field_names,
     listed,
     parse_rows,
@@ -40,23 +41,8 @@ Texts = tuple[str, ...]
 
 SUFFIXES = tuple(suffix for suffix in (*PARSERS, ".eval") if suffix != ".txt")
 
-_LOG_MARKS = (b'"resps"', b'"status"')
-"""Keys of which every log in JSON has one near its beginning."""
-
-
-class RowFile(NamedTuple):
-    """The rows of a file, before their columns are understood."""
-
-    name: str
-    """The file, as messages name it."""
-    layout: str
-    """Its format in words."""
-    rows: list[Row]
-    notes: tuple[str, ...]
-    """What a user should know, one sentence each."""
-    cells: bool
-    """Whether every value is text, as in CSV, so that a list stands in a cell."""
-    is_log: bool
+_LM_EVAL_FIELDS = {"doc_id", "doc", "resps"}
+"""What every record of lm-eval's samples has."""
 
 
 def read_row_file(source: str | Path, progress: Callable[[float], None] | None = None) -> RowFile:
@@ -72,15 +58,19 @@ def read_row_file(source: str | Path, progress: Callable[[float], None] | None =
     content = read_content(source, SUFFIXES)
     if content.suffix == ".txt":
         content = content._replace(suffix=".csv")  # from standard input, where CSV has no mark
-    if content.suffix == ".eval" or any(mark in content.data[:1_000_000] for mark in _LOG_MARKS):
-        from selfreflect.sources.logs import read_log
+    if content.suffix == ".eval" or b'"status"' in content.data[:1000]:
+        from selfreflect.sources.logs import inspect_log
 
-        log = read_log(content)
+        log = inspect_log(content)
         if log is not None:
-            return RowFile(content.name, log.layout, log.rows, tuple(log.notes), cells=False, is_log=True)
+            return log
     rows = parse_rows(content, progress)
+    if content.suffix in (".json", ".jsonl") and all(row.fields.keys() >= _LM_EVAL_FIELDS for row in rows):
+        from selfreflect.sources.logs import lm_eval_log
+
+        return lm_eval_log(content.name, rows)
     layout = content.suffix.removeprefix(".").upper()
-    return RowFile(content.name, layout, rows, (), cells=content.suffix in (".csv", ".tsv"), is_log=False)
+    return RowFile(content.name, layout, rows, cells=content.suffix in (".csv", ".tsv"))
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from selfreflect.errors import DataError, MissingExtraError, excerpt
 from selfreflect.sources.columns import QUESTION_COLUMNS, metadata
-from selfreflect.sources.files import Content, Row, is_text_list, parse_rows
+from selfreflect.sources.files import Content, Row, RowFile, is_text_list
 from selfreflect.text import counted
 
 MAX_MEMBERS = 200_000
@@ -44,15 +44,6 @@ _ZSTANDARD = 93
 """The compression method, which Python's zipfile may not know."""
 _INSPECT_JSON = re.compile(rb'\s*\{\s*"version"\s*:\s*\d+\s*,\s*"status"\s*:')
 _ATTACHMENT = "attachment://"
-
-
-class Log(NamedTuple):
-    """The samples of a log: one row per question, with its answers."""
-
-    layout: str
-    """What wrote it, for messages."""
-    rows: list[Row]
-    notes: list[str]
 
 
 class _LoggedMessage(msgspec.Struct):
@@ -81,23 +72,19 @@ class _Sample(msgspec.Struct):
     error: Any = None
 
 
-def read_log(content: Content) -> Log | None:
-    """Read a log; None if the content is none.
+def inspect_log(content: Content) -> RowFile | None:
+    """Read a log of inspect_ai; None if the content is none.
 
     Raises:
-        DataError: it is damaged, too large, or holds no generated answers.
+        DataError: it is damaged, too large, or holds no answers.
         MissingExtraError: an archive is compressed with Zstandard, and pyarrow is not installed.
     """
     if content.suffix == ".eval":
-        return _inspect_log(content.name, _archived_samples(content))
+        return _joined_epochs(content.name, _archived_samples(content))
     if content.suffix == ".json" and _INSPECT_JSON.match(content.data[:1000]):
         log = _load(content.data, content.name)
         if isinstance(log, dict) and "eval" in log:
-            return _inspect_log(content.name, _numbered_samples(log.get("samples")))
-    if content.suffix in (".json", ".jsonl") and b'"resps"' in content.data[:1_000_000]:
-        rows = parse_rows(content)
-        if all({"doc_id", "doc", "resps"} <= row.fields.keys() for row in rows):
-            return _lm_eval_log(content.name, rows)
+            return _joined_epochs(content.name, _numbered_samples(log.get("samples")))
     return None
 
 
@@ -180,7 +167,7 @@ def _load(data: bytes, where: str) -> Any:
         raise DataError(f"{where} is not JSON: {excerpt(str(error), 200)}") from None
 
 
-def _inspect_log(name: str, samples: Iterable[tuple[str, Any]]) -> Log:
+def _joined_epochs(name: str, samples: Iterable[tuple[str, Any]]) -> RowFile:
     """Join the epochs of each sample to a row."""
     rows: dict[str | int, Row] = {}
     failures = cut_off = 0
@@ -206,7 +193,7 @@ def _inspect_log(name: str, samples: Iterable[tuple[str, Any]]) -> Log:
         notes.append(f"{counted(failures, 'sample')} without an answer left out")
     if cut_off:
         notes.append(f"{counted(cut_off, 'answer')} cut off at the token limit")
-    return Log("log of inspect_ai", list(rows.values()), notes)
+    return RowFile(name, "log of inspect_ai", list(rows.values()), notes, is_log=True)
 
 
 def _inspect_fields(sample: _Sample) -> dict[str, Any]:
@@ -239,14 +226,19 @@ def _text(message: _LoggedMessage, sample: _Sample) -> str:
     return "\n".join(texts)
 
 
-def _lm_eval_log(name: str, samples: Iterable[Row]) -> Log:
-    """Take the repeats of each document as its answers; every filter repeats the same documents."""
+def lm_eval_log(name: str, samples: Iterable[Row]) -> RowFile:
+    """Take the repeats of each document of lm-eval's samples as its answers; every filter repeats the same
+    documents.
+
+    Raises:
+        DataError: they are no generated answers.
+    """
     rows: dict[str, Row] = {}
     for sample in samples:
         key = str(sample.fields["doc_id"])
         if key not in rows:
             rows[key] = sample._replace(fields=_lm_eval_fields(sample))
-    return Log("samples of lm-eval", list(rows.values()), [])
+    return RowFile(name, "samples of lm-eval", list(rows.values()), is_log=True)
 
 
 def _lm_eval_fields(sample: Row) -> dict[str, Any]:

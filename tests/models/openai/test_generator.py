@@ -631,6 +631,60 @@ def test_a_server_without_likely_tokens_gives_none(value: Any) -> None:
     assert (result.text, result.completions[0].first_tokens) == ("a", ())
 
 
+@pytest.mark.parametrize(
+    "refusal_text",
+    [
+        "Invalid value for 'top_logprobs': must be less than or equal to 5.",
+        "Requested sample logprobs of 20, which is greater than max allowed: 5",
+        {"detail": [{"loc": ["body", "top_logprobs"], "msg": "Input should be at most 5", "input": 20}]},
+        "Invalid top_logprobs value, the valid range of top_logprobs is [0, 5]",
+    ],
+)
+def test_a_server_with_fewer_likely_tokens_refuses_once(refusal_text: Any) -> None:
+    likely = [token(text, -1) for text in ("True", "False", "Yes", "No", "Maybe")]
+    given_ = with_tokens("True", token("True", -1, top_logprobs=likely))
+
+    def script(call: fault.Call) -> fault.Action:
+        return status(400, refusal_text) if call.body["top_logprobs"] > 5 else chat(given_)
+
+    with FaultServer(script) as server:
+        model = generator(server.url)
+        results = model.generate([ask(str(number), first_tokens=20) for number in range(40)])
+        results += model.generate([ask(str(number), first_tokens=20) for number in range(40)])
+    assert {len(result.completions[0].first_tokens) for result in results} == {5}
+    assert [call.body["top_logprobs"] for call in server.calls] == [20, *[5] * 80]
+
+
+def test_a_server_that_names_another_number_is_asked_without_likely_tokens() -> None:
+    refuses = status(400, "logprobs are not supported by model 4 of this server")
+    result, _, server = told(
+        lambda call: refuses if "logprobs" in call.body else answers(), ask(first_tokens=20)
+    )
+    assert (result.text, result.completions[0].first_tokens) == ("answer 5", ())
+    assert [call.body.get("top_logprobs") for call in server.calls] == [20, 4, None]
+
+
+def test_a_field_that_a_server_refuses_costs_a_call_for_each_connection_and_not_for_each_request() -> None:
+    def picky(call: fault.Call) -> fault.Action:
+        return status(400, "Unknown argument: top_k") if "top_k" in call.body else answers()
+
+    with FaultServer(picky) as server:
+        model = generator(server.url, max_connections=4)
+        assert all(isinstance(one, Reply) for one in model.generate([ask(str(n)) for n in range(60)]))
+    assert 61 <= len(server.calls) <= 64
+
+
+def test_a_request_that_is_refused_however_it_is_said_changes_nothing_for_others() -> None:
+    with FaultServer(
+        lambda call: status(400, "min_p of 'bad' is no number") if "bad" in str(call.body) else answers()
+    ) as server:
+        model = generator(server.url)
+        [refused] = model.generate([ask("bad")])
+        assert isinstance(refused, Refusal)
+        assert isinstance(model.generate([ask("good")])[0], Reply)
+    assert ["min_p" in call.body for call in server.calls] == [True, False, True]
+
+
 def test_nobody_asks_for_log_probabilities_by_default() -> None:
     result, _, server = told(lambda call: chat(with_tokens("a", token("a", -1))), ask())
     assert "logprobs" not in server.calls[0].body

@@ -8,7 +8,7 @@ import random
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from urllib.request import getproxies
@@ -42,6 +42,8 @@ class Connection:
     http: httpx2.AsyncClient
     slots: asyncio.Semaphore
     """Limits the calls under way, waits between tries included."""
+    alone: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by a call that shows what the server takes, which others wait for."""
     report: Callable[[Any], None] = lambda event: None
     """Yields something from the stream of results before the task's result."""
 

@@ -57,7 +57,9 @@ class OpenAIGenerator(StreamingGenerator):
         )
         self._model = name
         self._retries = retries or RetryPolicy()
-        self._dialect = Dialect()
+        self._dialect = self._accepted = Dialect()
+        """What is tried next, and the last one with which a call succeeded."""
+        self._gave_likely_tokens = False
         self._opens_trace: dict[bool, bool] = {}
         """For requests with and without thinking: whether the chat template begins a reasoning trace."""
         self._failures = 0
@@ -150,10 +152,25 @@ class OpenAIGenerator(StreamingGenerator):
         return response
 
     async def _call(self, connection: Connection, request: Request, first: int, count: int) -> ParsedResponse:
-        """One call in the dialect that the server takes."""
+        """One call in the dialect that the server takes. The first one that wants likely tokens goes alone,
+        because servers differ in how many they give: otherwise each of those at once would be refused."""
+        if request.first_tokens and not self._gave_likely_tokens:
+            async with connection.alone:
+                if not self._gave_likely_tokens:
+                    response = await self._negotiated(connection, request, first, count)
+                    self._gave_likely_tokens = True
+                    return response
+        return await self._negotiated(connection, request, first, count)
+
+    async def _negotiated(
+        self, connection: Connection, request: Request, first: int, count: int
+    ) -> ParsedResponse:
+        """The response to one call, said in another way as long as the server's refusals point to one."""
         dialect = self._dialect
 
         async def send(http: httpx2.AsyncClient) -> ParsedResponse:
+            nonlocal dialect
+            dialect = self._dialect  # of now, since this call may have waited for others
             body = dialect.body(self._model, request, first, count)
             data = await self.client.send(http, "POST", "/chat/completions", body)
             return parse_response(data, request, first, count)
@@ -165,19 +182,22 @@ class OpenAIGenerator(StreamingGenerator):
             except APIError as error:
                 if not error.rejected:
                     raise
-                other = dialect.without(error.server_text)
+                if self._dialect != dialect:
+                    continue  # another call has learned meanwhile what the server takes
+                other = dialect.without(error.server_text, request)
                 if other is not None:
-                    dialect = other
+                    self._dialect = other
                 elif count > 1:  # servers that give one completion at a time say so in many ways
                     count = 1
                 else:
+                    self._dialect = self._accepted  # it was not the fields that the server refused
                     raise
         self._failures = 0
-        url = self.client.server.url
-        if lacks := sorted(dialect.left_out - self._dialect.left_out - {"logprobs"}):
+        if lacks := sorted(dialect.left_out - self._accepted.left_out - {"logprobs"}):
+            url = self.client.server.url
             self.client.note(f"{url} does not take {', '.join(lacks)}; its own defaults hold there")
+        self._accepted = dialect
         self._note_missing_logprobs(response)
-        self._dialect = dialect
         return response
 
     def _note_missing_logprobs(self, response: ParsedResponse) -> None:

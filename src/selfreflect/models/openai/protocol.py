@@ -45,6 +45,7 @@ _TOO_LONG = re.compile(
     r"|`inputs` (?:tokens \+ `max_new_tokens` )?must (?:be <=|have less than)",  # text-generation-inference
     re.IGNORECASE,
 )
+_NUMBER = re.compile(r"(?<![\w.-])[0-9]{1,3}(?![\w-])")
 _FILTERED = re.compile(r"content[_ ](?:filter|policy)|responsible ?ai", re.IGNORECASE)
 
 
@@ -136,6 +137,8 @@ class Dialect:
     left_out: frozenset[str] = frozenset()
     limit: str = "max_tokens"
     """What it calls the largest number of new tokens."""
+    most_likely: int = 1000
+    """How many likely tokens it gives at most."""
 
     def body(self, model: str, request: Request, first: int, count: int) -> dict[str, Any]:
         """The call for completions ``first`` to ``first + count`` of a request; a server may give fewer.
@@ -168,13 +171,18 @@ class Dialect:
         if (request.logprobs or request.first_tokens) and "logprobs" not in self.left_out:
             body["logprobs"] = True
             if request.first_tokens:
-                body["top_logprobs"] = request.first_tokens
+                body["top_logprobs"] = min(request.first_tokens, self.most_likely)
         if count > 1:
             body["n"] = count
         return body
 
-    def without(self, server_text: str) -> Dialect | None:
+    def without(self, server_text: str, request: Request) -> Dialect | None:
         """Another way to say the same to a server that rejected it with these words, if they point to one."""
+        if request.first_tokens and "logprobs" in server_text and "logprobs" not in self.left_out:
+            asked = min(request.first_tokens, self.most_likely)
+            allowed = [int(number) for number in _NUMBER.findall(server_text) if 0 < int(number) < asked]
+            if allowed:
+                return replace(self, most_likely=max(allowed))
         names = (*_NEUTRAL, "chat_template_kwargs", "logprobs")
         fields = {name for name in names if name in server_text} - self.left_out
         if fields:

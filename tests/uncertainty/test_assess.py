@@ -50,9 +50,9 @@ def test_scores_are_of_questions_with_a_value_and_a_label() -> None:
         AnsweredQuestion(id="d", answers=("Nice", "Nice"), gold=("Paris",)),
     ]
     assessment = Assessment(questions, ["entropy", "modal_share"], EXACT)
-    assert assessment.answers == ["Paris", "Paris", None, "Nice"]
-    assert assessment.labels == {"exact": [True, None, None, False]}
-    indices, scores, labels = assessment.labelled_scores("modal_share", "exact")
+    assert assessment.judged.texts == ["Paris", "Paris", None, "Nice"]
+    assert assessment.judged.labels == {"exact": [True, None, None, False]}
+    indices, scores, labels, _ = assessment.labelled_scores("modal_share", "exact")
     assert (indices, scores.tolist(), labels.tolist()) == ([0, 3], [0.666666666667, 1.0], [1.0, 0.0])
     assert assessment.labelled_scores("entropy", "exact")[1].tolist() == [-0.636514168295, 0.0]
 
@@ -65,9 +65,8 @@ def test_lengths_are_given_or_the_words_of_the_judged_answer() -> None:
         AnsweredQuestion(id="d", confidence=0.5, length=7.0),
     ]
     assessment = Assessment(questions, ["modal_share"], EXACT)
-    assert assessment.lengths == [40.0, 3.0, None, 7.0]
-    assert assessment.lengths_of("modal_share", [1, 3]) == [3.0, 7.0]
-    assert present(assessment.lengths) == [0, 1, 3]
+    assert assessment.judged.lengths == [40.0, 3.0, None, 7.0]
+    assert present(assessment.judged.lengths) == [0, 1, 3]
 
 
 def test_a_greedy_answer_has_a_length_of_its_own() -> None:
@@ -76,10 +75,10 @@ def test_a_greedy_answer_has_a_length_of_its_own() -> None:
         id="a", answers=("a fine day",), greedy="rain", length=40.0, gold=("rain",), values=values
     )
     assessment = Assessment([question], ["greedy_distance", "modal_share"], EXACT)
-    assert assessment.lengths_of("greedy_distance") == [1.0]
-    assert assessment.lengths_of("modal_share") == [40.0]
-    assert assessment.answers_of("greedy_distance") == ["rain"]
-    assert assessment.answers_of("modal_share") == ["a fine day"]
+    assert assessment.answers_of("greedy_distance").lengths == [1.0]
+    assert assessment.answers_of("modal_share").lengths == [40.0]
+    assert assessment.answers_of("greedy_distance").texts == ["rain"]
+    assert assessment.answers_of("modal_share").texts == ["a fine day"]
 
 
 def test_stated_confidences_are_compared_with_the_share_of_the_modal_answer() -> None:

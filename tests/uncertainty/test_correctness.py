@@ -137,13 +137,13 @@ def test_what_speaks_of_the_greedy_answer_is_compared_with_its_correctness() -> 
         rows.append(AnsweredQuestion(id=str(number), values=values, **fields))
     method = Method(ClassRule(), correctness=("exact", "human"))
     assessment = Assessment(rows, ["modal_share", "greedy_distance"], method)
-    assert assessment.labels_of("modal_share", "exact") == [False, False, True]
-    assert assessment.labels_of("greedy_distance", "exact") == [True, False, True]
-    assert assessment.labels_of("greedy_distance", "human") == [None, True, True]
-    assert assessment.lengths_of("greedy_distance") == [2, 1, 1]
+    assert assessment.answers_of("modal_share").labels["exact"] == [False, False, True]
+    assert assessment.answers_of("greedy_distance").labels["exact"] == [True, False, True]
+    assert assessment.answers_of("greedy_distance").labels["human"] == [None, True, True]
+    assert assessment.answers_of("greedy_distance").lengths == [2, 1, 1]
     assert isinstance(missing := assessment.values["greedy_distance"][2], NoValue)
     assert missing.reason == "no_greedy"
-    indices, scores, labels = assessment.labelled_scores("greedy_distance", "exact")
+    indices, scores, labels, _ = assessment.labelled_scores("greedy_distance", "exact")
     assert (indices, scores.tolist(), labels.tolist()) == ([0, 1], [0.0, -0.1], [1.0, 0.0])
 
 

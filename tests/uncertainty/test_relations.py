@@ -69,7 +69,7 @@ def test_a_judge_of_correctness_is_asked_about_other_spellings_only() -> None:
     ]
     questions.append(AnsweredQuestion(id="x", answers=("Paris",)))
     method = Method(ClassRule(), correctness=("judge",), asker=asker(model))
-    assert Assessment(questions, [], method).labels["judge"] == [True, False, True, None, None]
+    assert Assessment(questions, [], method).judged.labels["judge"] == [True, False, True, None, None]
     assert len(model.requests) == 3
 
 

@@ -145,14 +145,14 @@ def make_method(
 def labelled(assessment: Assessment) -> list[str]:
     """The correctness functions that have labels. Says which lack them."""
     names = []
-    for name, labels in assessment.labels.items():
+    for name, labels in assessment.judged.labels.items():
         count = sum(label is not None for label in labels)
         if count:
             names.append(name)
         if count < len(labels):
             what = {"human": "label", "judge": "right answer or no clear verdict"}.get(name, "right answer")
             say(f"{name}: {len(labels) - count} of {len(labels)} questions have no {what} and are left out.")
-    if not assessment.labels:
+    if not assessment.judged.labels:
         say(
             "No right answers and no labels of correctness, so there is nothing to predict. If the right "
             "answers are in another field, name it with --gold."

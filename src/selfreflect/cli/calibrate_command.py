@@ -77,7 +77,7 @@ def calibrate_command(
     with open_method(source, questions, [name], comparison, asking, overrides) as made_with:
         assessment = Assessment(questions, [name], made_with)
     label = _only_label(assessment)
-    indices, scores, labels = assessment.labelled_scores(name, label)
+    indices, scores, labels, _ = assessment.labelled_scores(name, label)
     _say_missing(assessment, name)
     _require_both_labels(labels, name)
     by = method or "isotonic"
@@ -203,17 +203,18 @@ def _show(
     from selfreflect.uncertainty.tables import calibration_table
 
     if json:
+        answers = assessment.answers_of(name)
         for index, confidence in zip(indices, confidences.tolist(), strict=True):
             emit(
                 {
                     "id": assessment.questions[index].id,
-                    "answer": assessment.answers_of(name)[index],
+                    "answer": answers.texts[index],
                     "estimator": name,
                     "value": assessment.values[name][index],
                     "confidence": confidence,
                     "method": how,
                     "correctness": label,
-                    "correct": assessment.labels_of(name, label)[index],
+                    "correct": answers.labels[label][index],
                 }
             )
         return

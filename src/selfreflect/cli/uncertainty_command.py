@@ -19,6 +19,7 @@ from selfreflect.cli.uncertainty_output import check_output, refuse_sources, wri
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.flags import Flag
 from selfreflect.pipeline.answered import GOLD
+from selfreflect.stats import defined
 from selfreflect.table import Table
 from selfreflect.text import counted, name_list
 from selfreflect.uncertainty.question import AnsweredQuestion
@@ -159,7 +160,7 @@ def _print(
 
     all_tables = [tables.value_table(assessment)]
     for name, rows in results.items():
-        labels = [label for label in assessment.labels[name] if label is not None]
+        labels = defined(assessment.judged.labels[name])
         all_tables.append(tables.prediction_table(rows, sum(labels) / len(labels), explain=explain))
     for name, sizes in by_size.items():
         all_tables.append(tables.size_table(sizes, name))

@@ -83,7 +83,7 @@ def _report_part(run: RunRecords, name: str) -> UncertaintyPart | None:
         return None  # right answers, but no sampled ones yet
     names = {name: None for question in questions for name in question.values}
     assessment = Assessment(questions, [*_IN_REPORT, *names], make_method(questions, ComparisonOptions()))
-    (correctness,) = assessment.labels
+    (correctness,) = assessment.judged.labels
     part = uncertainty_part(
         assessment, correctness, predictions(assessment, correctness), name=name, label=run.label
     )

@@ -5,16 +5,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import Any
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from selfreflect.errors import ConfigError, DataError, MissingExtraError
-from selfreflect.stats import Floats
+from selfreflect.stats import Floats, defined
 from selfreflect.uncertainty.asking.asker import Asker
-from selfreflect.uncertainty.asking.estimates import ask_estimates
+from selfreflect.uncertainty.asking.estimates import AskedEstimates, ask_estimates
 from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.estimators import ESTIMATORS, choose_estimators, estimate
@@ -32,10 +32,6 @@ CALIBRATED = ("brier", "ece_10_left")
 """What is measured of confidences after isotonic calibration."""
 
 
-Columns = tuple[Floats, Floats, Sequence[float | None]]
-"""Scores, labels and lengths of the same answers."""
-
-
 @dataclass(frozen=True)
 class Method:
     """What classes, similarities and labels are made with."""
@@ -50,6 +46,34 @@ class Method:
     def __post_init__(self) -> None:
         if self.similarity not in SIMILARITIES:
             raise ConfigError(f"no similarity {self.similarity!r}. Known: {', '.join(SIMILARITIES)}")
+
+
+@dataclass(frozen=True)
+class JudgedAnswers:
+    """An answer to each question, its length, and whether it is correct."""
+
+    texts: list[str | None]
+    lengths: list[float | None]
+    """The record's for the answer that it judges, else the number of words."""
+    labels: dict[str, list[bool | None]] = field(default_factory=dict)
+    """By kind of correctness. A person's label is of the answer that the record judges, and holds for others
+    with the same spelling."""
+
+
+class ScoredAnswers(NamedTuple):
+    """The answers that have a value of one estimator and a label."""
+
+    indices: list[int]
+    """Of their questions."""
+    scores: Floats
+    """A higher one means more confidence; shape (n,), like ``labels``."""
+    labels: Floats
+    lengths: list[float | None]
+
+    def with_lengths(self) -> tuple[Floats, Floats, Floats]:
+        """Scores, labels and lengths of the answers whose length is known."""
+        places = present(self.lengths)
+        return self.scores[places], self.labels[places], np.array(defined(self.lengths), dtype=np.float64)
 
 
 class Assessment:
@@ -74,80 +98,42 @@ class Assessment:
         method.rule.prepare(questions)
         if any(name in ("eigv", "deg", "ecc", "sentence_sar", "sar") for name in table):
             prepare(similarity, (text for question in questions for text in question.answers))
-        sample = partial(Samples, rule=method.rule, similarity=similarity, relevance=relevance)
-        samples = list(map(sample, questions))
-        counted: frozenset[str] = frozenset()
-        names = [name for name, estimator in table.items() if estimator.needs == "model"]
-        if names:
-            judged = [one.judged_answer for one in samples]
-            questions, counted = ask_estimates(names, questions, judged, method.rule, method.asker)
-            samples = list(map(sample, questions))
         self.questions = questions
         self.method = method
-        self.samples = samples
-        self.model = None if method.asker is None else method.asker.model
+        self.samples = [Samples(question, method.rule, similarity, relevance) for question in questions]
+        texts = [one.judged_answer for one in self.samples]
+        self.model: str | None = None
         """The model that was asked; None without any."""
-        self.counted = counted
+        asked = AskedEstimates({})
+        if method.asker is not None:
+            self.model = method.asker.model
+            names = [name for name, estimator in table.items() if estimator.needs == "model"]
+            asked = ask_estimates(names, questions, texts, method.rule, method.asker)
+        self.by_replies = asked.by_replies
         """Estimators whose values are shares of a model's replies, because it does not tell probabilities."""
-        self.values = {}
+        self.values: dict[str, list[float | NoValue]] = {}
         for name, estimator in table.items():
-            self.values[name] = [estimate(estimator, one) for one in self.samples]
-        self.labels: dict[str, list[bool | None]] = {}
-        """Of the judged answers, by kind of correctness."""
-        self._greedy_labels: dict[str, list[bool | None]] = {}
-        has_greedy = any(estimator.of_greedy for estimator in table.values())
+            self.values[name] = asked.values.get(name) or [estimate(estimator, one) for one in self.samples]
+        self.judged = JudgedAnswers(texts, _lengths(questions, texts, texts))
+        """The answers that the records judge: each question's response, else its modal answer."""
+        self.greedy = self.judged
+        """The greedy answers, where they are stored and an estimator speaks of them, else the judged ones."""
+        versions = [self.judged]
+        if any(estimator.of_greedy for estimator in table.values()):
+            pairs = zip(questions, texts, strict=True)
+            greedy = [text if question.greedy is None else question.greedy for question, text in pairs]
+            self.greedy = JudgedAnswers(greedy, _lengths(questions, greedy, texts))
+            versions.append(self.greedy)
         for function in functions:
-            if has_greedy:
-                function.prepare([*questions, *questions], [*self.answers, *self._greedy])
-                self._greedy_labels[function.name] = self._labelled(function, self._greedy)
-            else:
-                function.prepare(questions, self.answers)
-            self.labels[function.name] = self._labelled(function, self.answers)
+            every = [text for version in versions for text in version.texts]
+            function.prepare([*questions] * len(versions), every)
+            for version in versions:
+                triples = zip(questions, version.texts, texts, strict=True)
+                version.labels[function.name] = [function(*triple) for triple in triples]
 
-    def _labelled(self, function: Correctness, answers: Sequence[str | None]) -> list[bool | None]:
-        labels = []
-        for question, judged, answer in zip(self.questions, self.answers, answers, strict=True):
-            labels.append(function(question, answer, judged))
-        return labels
-
-    @cached_property
-    def answers(self) -> list[str | None]:
-        """The answer of each question that is judged: its response, else its modal answer."""
-        return [one.judged_answer for one in self.samples]
-
-    @property
-    def _greedy(self) -> list[str | None]:
-        """The greedy answer of each question, where it is stored, else the judged one."""
-        pairs = zip(self.questions, self.answers, strict=True)
-        return [answer if question.greedy is None else question.greedy for question, answer in pairs]
-
-    def answers_of(self, estimator: str) -> list[str | None]:
-        """The answer of each question that an estimator speaks of."""
-        return self._greedy if ESTIMATORS[estimator].of_greedy else self.answers
-
-    def labels_of(self, estimator: str, correctness: str) -> list[bool | None]:
-        """Whether the answers that an estimator speaks of are correct. A person's label is of the judged
-        answer alone, and holds for a greedy one with the same spelling."""
-        labels = self._greedy_labels if ESTIMATORS[estimator].of_greedy else self.labels
-        return labels[correctness]
-
-    @cached_property
-    def lengths(self) -> list[float | None]:
-        """The length of each judged answer: the record's, else its number of words."""
-        return self._lengths(self.answers)
-
-    def lengths_of(self, estimator: str, indices: Sequence[int] | None = None) -> list[float | None]:
-        """The length of each answer that an estimator speaks of, or of some of them."""
-        lengths = self._lengths(self._greedy) if ESTIMATORS[estimator].of_greedy else self.lengths
-        return lengths if indices is None else [lengths[index] for index in indices]
-
-    def _lengths(self, answers: Sequence[str | None]) -> list[float | None]:
-        lengths: list[float | None] = []
-        for question, answer, judged in zip(self.questions, answers, self.answers, strict=True):
-            word_count = None if answer is None else float(len(words(answer)))
-            is_known = question.length is not None and answer == judged
-            lengths.append(question.length if is_known else word_count)
-        return lengths
+    def answers_of(self, estimator: str) -> JudgedAnswers:
+        """The answers that an estimator speaks of."""
+        return self.greedy if ESTIMATORS[estimator].of_greedy else self.judged
 
     @cached_property
     def stated_faithfulness(self) -> tuple[float, int] | None:
@@ -166,7 +152,7 @@ class Assessment:
     def variant(self, estimator: str) -> str:
         """How the estimator's values were computed."""
         info = ESTIMATORS[estimator]
-        return info.counted if estimator in self.counted else info.variant
+        return info.replies_variant if estimator in self.by_replies else info.variant
 
     def missing(self, estimator: str) -> dict[str, int]:
         """How many questions lack a value, by reason. Where messages of one kind differ, as those that quote
@@ -181,16 +167,31 @@ class Assessment:
             counts[first if len(messages) == 1 else f"for example, {first}"] = messages.total()
         return counts
 
-    def labelled_scores(self, estimator: str, correctness: str) -> tuple[list[int], Floats, Floats]:
-        """The questions with a value and a label: their indices, scores and labels."""
+    def labelled_scores(self, estimator: str, correctness: str) -> ScoredAnswers:
+        """The answers with a value and a label."""
+        answers = self.answers_of(estimator)
         indices, scores, labels = [], [], []
-        pairs = zip(self.values[estimator], self.labels_of(estimator, correctness), strict=True)
+        pairs = zip(self.values[estimator], answers.labels[correctness], strict=True)
         for index, (value, label) in enumerate(pairs):
             if label is not None and not isinstance(value, NoValue):
                 indices.append(index)
                 scores.append(ESTIMATORS[estimator].score(value))
                 labels.append(float(label))
-        return indices, np.array(scores), np.array(labels)
+        lengths = [answers.lengths[index] for index in indices]
+        return ScoredAnswers(indices, np.array(scores), np.array(labels), lengths)
+
+
+def _lengths(
+    questions: Sequence[AnsweredQuestion], texts: Sequence[str | None], judged: Sequence[str | None]
+) -> list[float | None]:
+    """The length of each answer: the record's, if it is the judged one, else its number of words."""
+    lengths: list[float | None] = []
+    for question, text, judged_text in zip(questions, texts, judged, strict=True):
+        if question.length is not None and text == judged_text:
+            lengths.append(question.length)
+        else:
+            lengths.append(None if text is None else float(len(words(text))))
+    return lengths
 
 
 def present(values: Sequence[object]) -> list[int]:
@@ -223,49 +224,44 @@ def predictions(
     cross-fitted isotonic calibration, and length alone (shorter is surer)."""
     results = []
     for name in assessment.values:
-        indices, scores, labels = assessment.labelled_scores(name, correctness)
-        lengths = assessment.lengths_of(name, indices)
-        results.append(_prediction(assessment, name, correctness, measures, (scores, labels, lengths)))
-    indices = present(assessment.labels[correctness])
+        answers = assessment.labelled_scores(name, correctness)
+        results.append(_prediction(assessment, name, correctness, measures, answers))
+    judged = assessment.judged
+    indices = present(judged.labels[correctness])
     if not indices:
         return results
-    labels = np.array([float(bool(assessment.labels[correctness][i])) for i in indices])
-    constant = np.full(len(labels), labels.mean())
-    columns: Columns = (constant, labels, [None] * len(labels))
-    results.append(_prediction(assessment, "constant", correctness, measures, columns))
+    labels = np.array(defined(judged.labels[correctness]), dtype=np.float64)
+    unknown: list[float | None] = [None] * len(labels)
+    constant = ScoredAnswers(indices, np.full(len(labels), labels.mean()), labels, unknown)
+    results.append(_prediction(assessment, "constant", correctness, measures, constant))
     results.append(_isotonic_baseline(assessment, correctness, measures))
-    lengths = [assessment.lengths[index] for index in indices]
-    places = present(lengths)
-    if places:
-        shorter = -np.array([lengths[place] for place in places], dtype=np.float64)
-        columns = (shorter, labels[places], [None] * len(places))
-        results.append(_prediction(assessment, "length", correctness, measures, columns))
+    base = constant._replace(lengths=[judged.lengths[index] for index in indices])
+    _, labels, lengths = base.with_lengths()
+    if len(lengths):
+        shorter = ScoredAnswers(present(base.lengths), -lengths, labels, [None] * len(lengths))
+        results.append(_prediction(assessment, "length", correctness, measures, shorter))
     return results
 
 
 def _isotonic_baseline(assessment: Assessment, correctness: str, measures: Sequence[str]) -> Prediction:
     """Measure the first estimator that has enough values, calibrated on the other folds; undefined where that
     is impossible."""
+    of = next(iter(assessment.values), "")
+    why = f"isotonic calibration needs {FOLDS} answers with a value and a label"
     for name in assessment.values:
-        indices, scores, labels = assessment.labelled_scores(name, correctness)
-        if len(labels) < FOLDS:
+        answers = assessment.labelled_scores(name, correctness)
+        if len(answers.labels) < FOLDS:
             continue
         try:
-            calibrated = cross_fit("isotonic", scores, labels)
+            calibrated = cross_fit("isotonic", answers.scores, answers.labels)
         except MissingExtraError as error:
-            return _without_isotonic(assessment, name, correctness, measures, str(error))
-        columns = (calibrated, labels, assessment.lengths_of(name, indices))
-        return replace(_prediction(assessment, "isotonic", correctness, measures, columns), of=name)
-    why = f"isotonic calibration needs {FOLDS} answers with a value and a label"
-    return _without_isotonic(assessment, next(iter(assessment.values), ""), correctness, measures, why)
-
-
-def _without_isotonic(
-    assessment: Assessment, name: str, correctness: str, measures: Sequence[str], why: str
-) -> Prediction:
+            of, why = name, str(error)
+            break
+        answers = answers._replace(scores=calibrated)
+        return replace(_prediction(assessment, "isotonic", correctness, measures, answers), of=name)
     nothing = {measure: Measurement(None, None, None, 0, 0, why) for measure in measures}
     total = len(assessment.questions)
-    return Prediction("isotonic", correctness, 0, total, nothing, {}, None, baseline=True, of=name)
+    return Prediction("isotonic", correctness, 0, total, nothing, {}, None, baseline=True, of=of)
 
 
 PROBABILITIES = ("constant", "isotonic")
@@ -277,9 +273,9 @@ def _prediction(
     name: str,
     correctness: str,
     measures: Sequence[str],
-    columns: Columns,
+    answers: ScoredAnswers,
 ) -> Prediction:
-    scores, labels, lengths = columns
+    _, scores, labels, _ = answers
     baseline = name not in ESTIMATORS
     probability = name in PROBABILITIES or (not baseline and ESTIMATORS[name].is_probability)
     measurements: dict[str, Measurement] = {}
@@ -292,10 +288,8 @@ def _prediction(
             isotonic = measure_all(CALIBRATED, Tally.of(cross_fit("isotonic", scores, labels), labels))
         except MissingExtraError:
             isotonic = {}
-    audit = None
-    places = present(lengths)
-    if len(places) > 2:
-        audit = audit_length(scores[places], labels[places], [lengths[place] or 0.0 for place in places])
+    columns = answers.with_lengths()
+    audit = audit_length(*columns) if len(columns[0]) > 2 else None
     total = len(assessment.questions)
     return Prediction(name, correctness, len(scores), total, measurements, isotonic, audit, baseline)
 
@@ -330,11 +324,11 @@ def calibration_by_size(
         samples = [subsample(question, size) for question in questions if len(question.answers) >= size]
         own_method = replace(method, correctness=(correctness,))
         assessment = Assessment(samples, ["modal_share", "split_half"], own_method)
-        (name,) = assessment.labels
-        _, shares, labels = assessment.labelled_scores("modal_share", name)
+        (name,) = assessment.judged.labels
+        _, shares, labels, _ = assessment.labelled_scores("modal_share", name)
         if not len(labels):
             raise DataError(f"no question has {size} answers and a label of correctness")
-        _, split, _ = assessment.labelled_scores("split_half", name)
+        split = assessment.labelled_scores("split_half", name).scores
         measurements = measure_all(("ece_10_left", "smooth_ece", "brier", "auroc"), Tally.of(shares, labels))
         result = SizedCalibration(
             samples=size,

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from selfreflect.errors import ConfigError, DataError, excerpt
-from selfreflect.uncertainty.asking.estimates import COUNTED
+from selfreflect.uncertainty.asking.estimates import BY_REPLIES
 from selfreflect.uncertainty.assess import Assessment
 from selfreflect.uncertainty.classes import Order
 from selfreflect.uncertainty.estimators import ESTIMATORS
@@ -63,8 +63,8 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def refuse_other_variant(self, assessment: Assessment) -> None:
         """Raise ConfigError if the assessment has another kind of the estimator: a probability of a token and
         a share of replies are not the same score."""
-        is_token = self.estimator not in assessment.counted
-        if self.estimator in COUNTED and self.token_probability != is_token:
+        is_token = self.estimator not in assessment.by_replies
+        if self.estimator in BY_REPLIES and self.token_probability != is_token:
             raise ConfigError(
                 f"the calibrator was fitted on another kind of {self.estimator} than the model gives now, "
                 f"which is: {assessment.variant(self.estimator)}. Fit it again"
@@ -84,15 +84,15 @@ def fit_file(
     Args:
         classes, class_order: the rule that the classes of the assessment were made by.
     """
-    indices, scores, labels = assessment.labelled_scores(estimator, correctness)
-    curve = fit(method, scores, labels)
-    questions = [assessment.questions[index] for index in indices]
+    answers = assessment.labelled_scores(estimator, correctness)
+    curve = fit(method, answers.scores, answers.labels)
+    questions = [assessment.questions[index] for index in answers.indices]
     return CalibratorFile(
         estimator=estimator,
         classes=classes,
         class_order=class_order,
         model=assessment.model or "",
-        token_probability=estimator in COUNTED and estimator not in assessment.counted,
+        token_probability=estimator in BY_REPLIES and estimator not in assessment.by_replies,
         similarity=assessment.method.similarity,
         correctness=correctness,
         method=method,

@@ -48,9 +48,8 @@ class Estimator:
     needs: Need = "samples"
     fewest: int = 1
     """Samples that it needs."""
-    counted: str = ""
-    """The variant of a model that does not tell the probabilities of its tokens: replies are counted."""
-
+    replies_variant: str = ""
+    """The variant for a model that does not tell the probabilities of its tokens."""
     of_greedy: bool = False
     """Whether it speaks of the greedy answer, where that is stored, and not of the judged one."""
 
@@ -64,8 +63,9 @@ class Estimator:
         return value if self.confidence else -value
 
 
-def _stated(one: Samples) -> float:
-    assert one.question.confidence is not None
+def _stated(one: Samples) -> float | NoValue:
+    if one.question.confidence is None:
+        return NoValue("no_confidence", "the record has no confidence")
     return one.question.confidence
 
 
@@ -82,12 +82,16 @@ _NO_SELF_CERTAINTY = NoValue(
     "no_self_certainty",
     "self-certainty needs predictions of the whole vocabulary, which local models store with --logprobs",
 )
-_NOT_ASKED = NoValue("no_model", "no model was asked: name one with --model NAME")
 
 
-def _stored(name: str, missing: NoValue = _NOT_MEASURED) -> Callable[[Samples], float | NoValue]:
-    """Read a value that was measured before, or asked of a model."""
-    return lambda one: one.question.values.get(name, missing)
+def _of_greedy(name: str) -> Callable[[Samples], float | NoValue]:
+    """Read what the judge of a run measured of its greedy answer."""
+
+    def compute(one: Samples) -> float | NoValue:
+        value = one.question.values.get(name, _NOT_MEASURED)
+        return _NO_GREEDY if one.question.greedy is None and not isinstance(value, NoValue) else value
+
+    return compute
 
 
 def _probability(
@@ -97,9 +101,14 @@ def _probability(
     return Estimator(compute, meaning, variant, source, True, "probability", high=1, **fields)
 
 
-def _asked_of_model(name: str, meaning: str, variant: str, source: str, counted: str = "") -> Estimator:
-    compute = _stored(name, _NOT_ASKED)
-    return _probability(compute, meaning, variant, source, needs="model", counted=counted)
+def _not_asked(one: Samples) -> NoValue:
+    """Values of a model that is asked are made for all questions together."""
+    return NoValue("no_model", "no model was asked: name one with --model NAME")
+
+
+def _asked_of_model(meaning: str, variant: str, source: str, replies_variant: str = "") -> Estimator:
+    fields: dict[str, Any] = {"needs": "model", "replies_variant": replies_variant}
+    return _probability(_not_asked, meaning, variant, source, **fields)
 
 
 _GRAPH = "symmetric similarities, normalised Laplacian"
@@ -245,7 +254,7 @@ ESTIMATORS = {
         needs="confidence",
     ),
     "greedy_distance": Estimator(
-        _stored("greedy_distance"),
+        _of_greedy("greedy_distance"),
         "SelfReflect score of the greedy answer: how badly it stands for the samples",
         "total variation at the judge's temperature, the run's first judge",
         "arXiv 2505.20295",
@@ -255,7 +264,7 @@ ESTIMATORS = {
         of_greedy=True,
     ),
     "greedy_bits": Estimator(
-        _stored("greedy_bits"),
+        _of_greedy("greedy_bits"),
         "usable information of the greedy answer about held-out samples",
         "bits per sample, the run's first judge",
         "this project; arXiv 2002.10689",
@@ -266,7 +275,7 @@ ESTIMATORS = {
         of_greedy=True,
     ),
     "greedy_recovered": Estimator(
-        _stored("greedy_recovered"),
+        _of_greedy("greedy_recovered"),
         "part of the available information that the greedy answer tells",
         "bits of the greedy answer / bits of the conditioning answers, the run's first judge",
         "this project; arXiv 2002.10689",
@@ -285,39 +294,33 @@ ESTIMATORS = {
         of_greedy=True,
     ),
     "p_true": _asked_of_model(
-        "p_true",
         "how likely the model calls the judged answer true",
         "probability of the token True among True and False, no samples shown",
         "arXiv 2207.05221",
         "share of True in the clear ones of 10 replies at temperature 1, no samples shown",
     ),
     "p_true_samples": _asked_of_model(
-        "p_true_samples",
         "how likely the model calls the judged answer true, when it sees its own samples",
         "probability of the token True among True and False, the first 10 samples shown",
         "arXiv 2207.05221",
         "share of True in the clear ones of 10 replies at temperature 1, the first 10 samples shown",
     ),
     "self_evaluation": _asked_of_model(
-        "self_evaluation",
         "probability that the model states for the judged answer",
         "the answer is shown, percent, temperature 0",
         "arXiv 2306.13063, self-probing",
     ),
     "verbalized": _asked_of_model(
-        "verbalized",
         "probability that the model states with its own answer, if that is the judged one",
         "1S top-1, percent, temperature 0",
         "arXiv 2305.14975",
     ),
     "verbalized_top4": _asked_of_model(
-        "verbalized_top4",
         "probability that the model states for the judged answer among its 4 best guesses",
         "1S top-4, percent, as stated (the sum may be above 1), temperature 0",
         "arXiv 2305.14975",
     ),
     "verbalized_2s": _asked_of_model(
-        "verbalized_2s",
         "probability that the model states for the judged answer, after it named its 4 best guesses",
         "2S top-4, percent, as stated (the sum may be above 1), temperature 0",
         "arXiv 2305.14975",
@@ -347,14 +350,7 @@ def estimate(estimator: Estimator, one: Samples) -> float | NoValue:
     be broken at random.
     """
     question = one.question
-    if estimator.needs == "confidence":
-        if question.confidence is None:
-            return NoValue("no_confidence", "the record has no confidence")
-        return question.confidence
-    if estimator.needs in ("score", "information") and question.greedy is None:
-        value = estimator.compute(one)
-        return value if isinstance(value, NoValue) else _NO_GREEDY
-    if estimator.needs in ("score", "information", "model", "hedge"):
+    if estimator.needs in ("confidence", "score", "information", "model", "hedge"):
         return estimator.compute(one)
     if estimator.needs in ("logprobs", "tokens") and question.logprobs is None:
         return NoValue("no_logprobs", question.missing_logprobs or "the record has no log-probabilities")

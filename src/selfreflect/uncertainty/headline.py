@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-import numpy as np
-
 from selfreflect.stats import defined
 from selfreflect.text import counted
-from selfreflect.uncertainty.assess import Assessment, Prediction, present
+from selfreflect.uncertainty.assess import Assessment, Prediction
 from selfreflect.uncertainty.estimators import ESTIMATORS
 from selfreflect.uncertainty.measures import Measurement
 from selfreflect.uncertainty.paired import Difference, auroc_difference
@@ -58,7 +56,7 @@ class Headline:
 
     def about(self) -> list[str]:
         """What the lead rests on."""
-        labels = defined(self._assessment.labels[self._correctness])
+        labels = defined(self._assessment.judged.labels[self._correctness])
         share = sum(labels) / len(labels)
         sentences = [
             f"{share:.1%} of the judged answers to {counted(len(labels), 'question')} are correct "
@@ -83,14 +81,9 @@ class Headline:
         """AUROC of the best estimator minus that of length, on the questions with both."""
         if not self._ranked:
             return None
-        name = self._ranked[0].estimator
-        indices, scores, labels = self._assessment.labelled_scores(name, self._correctness)
-        lengths = self._assessment.lengths_of(name, indices)
-        places = present(lengths)
-        if not places:
-            return None
-        shorter = -np.array([lengths[place] for place in places], dtype=np.float64)
-        return auroc_difference(scores[places], shorter, labels[places])
+        answers = self._assessment.labelled_scores(self._ranked[0].estimator, self._correctness)
+        scores, labels, lengths = answers.with_lengths()
+        return auroc_difference(scores, -lengths, labels) if len(lengths) else None
 
     def _length_clause(self) -> str:
         if "length" not in self._rows or self._beyond_length is None:

@@ -13,7 +13,7 @@ from selfreflect.table import Table, to_csv, to_markdown
 from selfreflect.text import markdown_text
 from selfreflect.uncertainty.assess import Assessment, Prediction, SizedCalibration
 from selfreflect.uncertainty.estimators import ESTIMATORS
-from selfreflect.uncertainty.page import all_curves, joined_tables, uncertainty_part
+from selfreflect.uncertainty.page import all_curves, joined_tables, part_without_figures, uncertainty_part
 from selfreflect.uncertainty.page_tables import overview_table, sample_numbers
 from selfreflect.uncertainty.question import NoValue, sample_sizes
 
@@ -37,7 +37,7 @@ def json_lines(
 
 def _question_lines(assessment: Assessment) -> Iterator[dict[str, Any]]:
     """A JSON line for each question: its values, or why there are none, and what is correct."""
-    of_greedy = next((name for name in assessment.values if ESTIMATORS[name].of_greedy), None)
+    has_greedy = any(ESTIMATORS[name].of_greedy for name in assessment.values)
     for index, question in enumerate(assessment.questions):
         values: dict[str, float | None] = {}
         reasons = {}
@@ -50,16 +50,16 @@ def _question_lines(assessment: Assessment) -> Iterator[dict[str, Any]]:
                 values[name] = value
         line: dict[str, Any] = {
             "id": question.id,
-            "answer": assessment.answers[index],
+            "answer": assessment.judged.texts[index],
             "samples": len(question.answers),
             "classes": assessment.method.rule.name,
             "values": values,
             "undefined": reasons,
-            "correct": {name: labels[index] for name, labels in assessment.labels.items()},
+            "correct": {name: labels[index] for name, labels in assessment.judged.labels.items()},
         }
-        if question.greedy is not None and of_greedy is not None:
-            labels_of = {kind: assessment.labels_of(of_greedy, kind)[index] for kind in assessment.labels}
-            line["greedy"] = {"answer": question.greedy, "correct": labels_of}
+        if question.greedy is not None and has_greedy:
+            correct = {name: labels[index] for name, labels in assessment.greedy.labels.items()}
+            line["greedy"] = {"answer": question.greedy, "correct": correct}
         hedge = assessment.samples[index].hedge
         if not isinstance(hedge, NoValue):
             line["hedge"] = {"phrase": hedge.phrase, **hedge.band._asdict()}
@@ -110,7 +110,7 @@ def markdown(assessment: Assessment, results: Results) -> str:
     """The tables and notes of the page."""
     texts = []
     for correctness, rows in results.items():
-        part = uncertainty_part(assessment, correctness, rows, panels=0)
+        part = part_without_figures(assessment, correctness, rows)
         texts += [f"{markdown_text(sentence)}\n" for sentence in (part.lead, *part.about)]
         texts.append(to_markdown(part.table))
         if every := all_curves(assessment, correctness, rows):

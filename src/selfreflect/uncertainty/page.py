@@ -13,7 +13,7 @@ from selfreflect.report.page.uncertainty_part import EstimatorPanel, Uncertainty
 from selfreflect.report.question_table import joined
 from selfreflect.stats import Floats
 from selfreflect.table import Table, to_csv
-from selfreflect.uncertainty.assess import Assessment, Prediction, present
+from selfreflect.uncertainty.assess import Assessment, Prediction
 from selfreflect.uncertainty.estimators import ESTIMATORS
 from selfreflect.uncertainty.figures import coverage_figure, dots_step, length_figure, reliability_figure
 from selfreflect.uncertainty.headline import Headline, best_first
@@ -76,9 +76,9 @@ def all_curves(assessment: Assessment, correctness: str, rows: Sequence[Predicti
     """The curves of every estimator with values, the best first."""
     result = {}
     for row in best_first(rows):
-        _, scores, labels = assessment.labelled_scores(row.estimator, correctness)
-        if len(scores):
-            result[row.estimator] = curves(row.estimator, scores, labels)
+        answers = assessment.labelled_scores(row.estimator, correctness)
+        if len(answers.scores):
+            result[row.estimator] = curves(row.estimator, answers.scores, answers.labels)
     return result
 
 
@@ -89,27 +89,24 @@ def joined_tables(every: Mapping[str, Curves]) -> tuple[Table, Table]:
     return bins, coverages
 
 
-def uncertainty_part(
+def part_without_figures(
     assessment: Assessment,
     correctness: str,
     rows: Sequence[Prediction],
     *,
     name: str = "uncertainty",
     label: str = "",
-    panels: int = PANELS,
 ) -> UncertaintyPart:
-    """Make the part of one set of questions and one kind of correctness.
+    """Make the sentences and the table on one set of questions and one kind of correctness.
 
     Args:
         rows: from :func:`~selfreflect.uncertainty.assess.predictions`.
         name: identifies it on its page.
         label: tells it from others; may be untrusted.
-        panels: the number of estimators, best first, that get figures.
     """
     headline = Headline(assessment, correctness, rows)
-    every = all_curves(assessment, correctness, rows)
     table = overview_table(assessment, rows)
-    part = UncertaintyPart(
+    return UncertaintyPart(
         name=name,
         label=label or f"Correctness: {correctness}",
         lead=headline.lead(),
@@ -120,9 +117,17 @@ def uncertainty_part(
         notes=[*length_notes(rows), *assessment_notes(assessment)],
         csv={f"{name}-estimators": to_csv(table)},
     )
+
+
+def uncertainty_part(
+    assessment: Assessment, correctness: str, rows: Sequence[Prediction], **names: str
+) -> UncertaintyPart:
+    """Make the same with figures; arguments as of :func:`part_without_figures`."""
+    part = part_without_figures(assessment, correctness, rows, **names)
+    every = all_curves(assessment, correctness, rows)
     row_of = {row.estimator: row for row in rows}
-    for estimator, one in list(every.items())[:panels]:
-        panel = EstimatorPanel(estimator, f"{name}-{estimator}", [])
+    for estimator, one in list(every.items())[:PANELS]:
+        panel = EstimatorPanel(estimator, f"{part.name}-{estimator}", [])
         panel.figures.append(_reliability(panel.name, one))
         panel.figures.append(_coverage(panel.name, one))
         panel.figures.append(_length(panel.name, assessment, row_of[estimator]))
@@ -130,9 +135,9 @@ def uncertainty_part(
         for figure in panel.figures:
             if figure.table is not None:
                 part.csv[figure.name] = to_csv(figure.table)
-    if len(every) > panels > 0:
+    if len(every) > PANELS:
         part.notes.append(
-            f"Figures of the {panels} estimators with the highest AUROC; choose with --estimators."
+            f"Figures of the {PANELS} estimators with the highest AUROC; choose with --estimators."
         )
     return part
 
@@ -164,17 +169,15 @@ def _coverage(panel: str, one: Curves) -> UncertaintyFigure:
 
 def _length(panel: str, assessment: Assessment, row: Prediction) -> UncertaintyFigure:
     title = "Does it follow the length?"
-    indices, scores, labels = assessment.labelled_scores(row.estimator, row.correctness)
-    own_lengths = assessment.lengths_of(row.estimator, indices)
-    places = present(own_lengths)
-    if not places:
+    answers = assessment.labelled_scores(row.estimator, row.correctness)
+    scores, labels, lengths = answers.with_lengths()
+    if not len(lengths):
         return UncertaintyFigure(title, "", Markup(), undefined="no judged answer has a length")
     info = ESTIMATORS[row.estimator]
-    values = [info.score(float(scores[place])) for place in places]
-    lengths = [float(own_lengths[place] or 0) for place in places]
+    values = list(map(info.score, scores.tolist()))
     name = f"{panel}-length"
     axis = f"{row.estimator} ({info.unit})"
-    figure = Markup(length_figure(name, values, labels[places].tolist(), lengths, axis))
+    figure = Markup(length_figure(name, values, labels.tolist(), lengths.tolist(), axis))
     table = None if row.audit is None else length_table(row.audit)
     direction = "confidence" if info.confidence else "uncertainty"
     step = dots_step(len(values))

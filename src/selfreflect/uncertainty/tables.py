@@ -225,7 +225,7 @@ def calibration_table(
     Args:
         indices: the questions that ``confidences`` belong to.
     """
-    own_labels = assessment.labels_of(estimator, correctness)
+    own_labels = assessment.answers_of(estimator).labels[correctness]
     places = present([own_labels[index] for index in indices])
     labels = np.array([float(bool(own_labels[indices[place]])) for place in places])
     columns = [Column("confidence"), Column("n", "d"), Column("mean", ".3f")]

@@ -123,9 +123,10 @@ def test_replies_that_say_nothing_are_no_values() -> None:
 
 
 def test_without_a_model_or_an_answer_that_is_said() -> None:
-    assessment = Assessment([CAPITAL], ["p_true"], Method(ClassRule()))
-    assert isinstance(missing := assessment.values["p_true"][0], NoValue)
-    assert (missing.reason, "--model" in missing.message) == ("no_model", True)
+    questions = [CAPITAL, AnsweredQuestion(id="without an answer")]
+    for missing in Assessment(questions, ["p_true"], Method(ClassRule())).values["p_true"]:
+        assert isinstance(missing, NoValue)
+        assert (missing.reason, "--model" in missing.message) == ("no_model", True)
     stated = values(Scripted(reply), AnsweredQuestion(id="q", confidence=0.4))["p_true"]
     assert isinstance(stated, NoValue)
     assert stated.reason == "no_answer"

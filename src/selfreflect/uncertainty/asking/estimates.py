@@ -35,6 +35,8 @@ GUESSES = 4
 
 Guesses = tuple[StatedGuess, ...]
 Outcome = float | Guesses | NoValue
+Place = tuple[int, str]
+"""Index of a question and name of an estimator."""
 
 
 class Subject(NamedTuple):
@@ -141,17 +143,17 @@ INTERVIEWS = {
     "verbalized_2s": Interview((_GUESSES_FIRST, _then_probabilities), partial(_parsed, join_guesses)),
 }
 """By name of the estimator."""
-COUNTED = {name: _by_replies(name) for name in ("p_true", "p_true_samples")}
+BY_REPLIES = {name: _by_replies(name) for name in ("p_true", "p_true_samples")}
 """What is asked instead of a model that does not tell the probabilities of its tokens."""
 
 
 class AskedEstimates(NamedTuple):
     """What a model said of questions."""
 
-    questions: list[AnsweredQuestion]
-    """With the values of the estimators."""
-    counted: frozenset[str]
-    """Estimators of ``COUNTED`` whose values are shares of replies, for all questions alike."""
+    values: Mapping[str, list[float | NoValue]]
+    """By name of the estimator, one for each question."""
+    by_replies: frozenset[str] = frozenset()
+    """Estimators of ``BY_REPLIES`` whose values are shares of replies, for all questions alike."""
 
 
 def ask_estimates(
@@ -159,9 +161,9 @@ def ask_estimates(
     questions: Sequence[AnsweredQuestion],
     judged: Sequence[str | None],
     rule: ClassRule,
-    asker: Asker | None,
+    asker: Asker,
 ) -> AskedEstimates:
-    """Ask for the estimators ``names``, and add their values to the questions.
+    """Ask for the values of the estimators ``names``.
 
     All requests of a step are one batch, over all questions and estimators. Verbalised confidence is that of
     the judged answer: the highest probability of the guesses in its class. Where a model does not tell the
@@ -170,36 +172,31 @@ def ask_estimates(
 
     Args:
         judged: the answer of each question that is judged; None where there is none.
-        asker: None where no model is named; then every value says so.
 
     Raises:
         BackendError: the model has stopped working. What it replied before is kept.
     """
-    outcomes: list[dict[str, Outcome]] = [{} for _ in questions]
     subjects: dict[int, Subject] = {}
     for index, (question, answer) in enumerate(zip(questions, judged, strict=True)):
-        if answer is None or asker is None:
-            why = NoValue("no_model", "no model was asked: name one with --model NAME")
-            if answer is None:
-                why = NoValue("no_answer", "the record has no answer to ask about")
-            outcomes[index] = dict.fromkeys(names, why)
-            continue
-        subjects[index] = Subject(question, answer)
-    counted: frozenset[str] = frozenset()
-    if asker is not None and asker.samples_p_true:
-        counted = frozenset(COUNTED.keys() & names)
-    interviews = {name: (COUNTED if name in counted else INTERVIEWS)[name] for name in names}
-    replies = {} if asker is None else _interview(interviews, subjects, asker)
-    by_token = COUNTED.keys() - counted
+        if answer is not None:
+            subjects[index] = Subject(question, answer)
+    by_replies = frozenset(BY_REPLIES.keys() & names) if asker.samples_p_true else frozenset()
+    interviews = {name: (BY_REPLIES if name in by_replies else INTERVIEWS)[name] for name in names}
+    replies = _interview(interviews, subjects, asker)
+    by_token = BY_REPLIES.keys() - by_replies
     untold = frozenset(name for (_, name), given in replies.items() if name in by_token and _is_untold(given))
-    if untold and asker is not None:
-        again = {name: COUNTED[name] for name in sorted(untold)}
+    if untold:
+        again = {name: BY_REPLIES[name] for name in sorted(untold)}
         interviews |= again
         replies |= _interview(again, subjects, asker)
-        counted |= untold
-    for (index, name), given in replies.items():
-        outcomes[index][name] = interviews[name].read(given)
-    return AskedEstimates(_with_values(questions, outcomes, subjects, rule), counted)
+        by_replies |= untold
+    outcomes = {place: interviews[place[1]].read(of_place) for place, of_place in replies.items()}
+    confidences = _in_judged_answers(outcomes, subjects, rule)
+    no_answer = NoValue("no_answer", "the record has no answer to ask about")
+    values = {
+        name: [confidences.get((index, name), no_answer) for index in range(len(questions))] for name in names
+    }
+    return AskedEstimates(values, by_replies)
 
 
 def _is_untold(replies: Sequence[ModelReplies]) -> bool:
@@ -210,9 +207,9 @@ def _is_untold(replies: Sequence[ModelReplies]) -> bool:
 
 def _interview(
     interviews: Mapping[str, Interview], subjects: Mapping[int, Subject], asker: Asker
-) -> dict[tuple[int, str], list[ModelReplies]]:
-    """Ask everything about every subject: the replies, by index of the question and name of the estimator."""
-    pending: dict[tuple[int, str], list[ModelReplies]] = {
+) -> dict[Place, list[ModelReplies]]:
+    """Ask everything about every subject."""
+    pending: dict[Place, list[ModelReplies]] = {
         (index, name): [] for index in subjects for name in interviews
     }
     for step in range(max((len(one.steps) for one in interviews.values()), default=0)):
@@ -223,7 +220,7 @@ def _interview(
 def _take_step(
     step: int,
     interviews: Mapping[str, Interview],
-    pending: Mapping[tuple[int, str], list[ModelReplies]],
+    pending: Mapping[Place, list[ModelReplies]],
     subjects: Mapping[int, Subject],
     asker: Asker,
 ) -> None:
@@ -240,30 +237,24 @@ def _take_step(
         pending[place].append(reply)
 
 
-def _with_values(
-    questions: Sequence[AnsweredQuestion],
-    outcomes: Sequence[Mapping[str, Outcome]],
-    subjects: Mapping[int, Subject],
-    rule: ClassRule,
-) -> list[AnsweredQuestion]:
-    """The questions with values, where guesses became the confidence in the judged answer."""
-    listed: dict[tuple[int, str], AnsweredQuestion] = {}
-    for index, of_question in enumerate(outcomes):
-        for name, outcome in of_question.items():
-            if isinstance(outcome, tuple):
-                texts = (subjects[index].answer, *(guess.text for guess in outcome))
-                listed[index, name] = replace(questions[index], answers=texts)
+def _in_judged_answers(
+    outcomes: Mapping[Place, Outcome], subjects: Mapping[int, Subject], rule: ClassRule
+) -> dict[Place, float | NoValue]:
+    """Turn guesses into the confidence in the judged answer."""
+    values: dict[Place, float | NoValue] = {}
+    guesses: dict[Place, Guesses] = {}
+    listed: dict[Place, AnsweredQuestion] = {}
+    for place, outcome in outcomes.items():
+        if isinstance(outcome, tuple):
+            question, answer = subjects[place[0]]
+            guesses[place] = outcome
+            listed[place] = replace(question, answers=(answer, *(guess.text for guess in outcome)))
+        else:
+            values[place] = outcome
     rule.prepare(list(listed.values()))
-    results = []
-    for index, (question, of_question) in enumerate(zip(questions, outcomes, strict=True)):
-        values = dict(question.values)
-        for name, outcome in of_question.items():
-            if isinstance(outcome, tuple):
-                values[name] = _of_judged(outcome, rule(listed[index, name]).tolist())
-            else:
-                values[name] = outcome
-        results.append(replace(question, values=values))
-    return results
+    for place, question in listed.items():
+        values[place] = _of_judged(guesses[place], rule(question).tolist())
+    return values
 
 
 def _of_judged(guesses: Guesses, classes: Sequence[int]) -> float | NoValue:

@@ -4,6 +4,7 @@ ones."""
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -334,12 +335,17 @@ def test_schema_that_changed_is_reported(tmp_path):
 
 
 @pytest.mark.parametrize("source", ["hf:nobody/nothing", "cais/mmlu"])
-def test_unreachable_hub_says_what_to_check(source):
-    with pytest.raises(
-        DataError,
-        match=r"could not be loaded: .*Check these names, the network, and whether HF_HUB_OFFLINE is set",
-    ):
+@pytest.mark.parametrize("is_offline", [True, False])
+def test_unreachable_hub_says_at_once_what_to_do(source, is_offline, monkeypatch):
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr(datasets.config, "HF_ENDPOINT", "http://127.0.0.1:9")
+    for module in (huggingface_hub.constants, datasets.config):
+        monkeypatch.setattr(module, "HF_HUB_OFFLINE", is_offline)
+    started = time.monotonic()
+    with pytest.raises(DataError, match=r"could not be loaded: the hub cannot be reached.* as hf:PATH, or a"):
         load_questions(source, split="test")
+    assert time.monotonic() - started < 10, "nothing is tried again and again"
+    assert datasets.config.HF_HUB_OFFLINE is huggingface_hub.constants.HF_HUB_OFFLINE is is_offline
 
 
 def test_split_that_is_not_there(published):

@@ -47,9 +47,7 @@ class EntailmentModel:
             model, report = transformers.AutoModelForSequenceClassification.from_pretrained(
                 source.path,
                 dtype=torch.float32,
-                use_safetensors=True,
-                output_loading_info=True,
-                **source.options,
+                **source.weight_options,
             )
             if missing := sorted(report["missing_keys"]):
                 raise ValueError(f"it has no trained classifier: its weights lack {missing[0]}")

@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from selfreflect.errors import DataError, MissingExtraError, excerpt
+from selfreflect.models.hub import datasets_offline, hub_answers
 from selfreflect.sources.files import Row
 
 
@@ -94,19 +97,28 @@ def load_hub(name: str, subset: str | None, split: str | None) -> Any:
         from huggingface_hub.errors import HTTPError
     except ImportError:
         raise MissingExtraError("loading questions from the Hugging Face hub", "datasets") from None
+    is_reachable = Path(name).is_dir() or hub_answers()
     try:
-        if split is None:
-            splits = datasets.get_dataset_split_names(name, subset)
-            if len(splits) != 1:
-                names = ", ".join(map(excerpt, splits))
-                raise DataError(f"the data set {excerpt(name)} has the splits {names}; choose one with split")
-            [split] = splits
-        return datasets.load_dataset(name, subset, split=split)
+        with nullcontext() if is_reachable else datasets_offline():
+            if split is None:
+                splits = datasets.get_dataset_split_names(name, subset)
+                if len(splits) != 1:
+                    names = ", ".join(map(excerpt, splits))
+                    raise DataError(
+                        f"the data set {excerpt(name)} has the splits {names}; choose one with split"
+                    )
+                [split] = splits
+            return datasets.load_dataset(name, subset, split=split)
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError, HTTPError) as error:
+        reason = f"{excerpt(str(error), 200)}. Check these names"
+        if not is_reachable:
+            reason = (
+                "the hub cannot be reached, or HF_HUB_OFFLINE is set, and it is not in the cache. Check the "
+                "network, or name a copy on this disk: the directory as hf:PATH, or a file of questions"
+            )
         raise DataError(
             f"the data set {excerpt(name)} (subset {excerpt(subset or 'default')}, split "
-            f"{excerpt(split or 'the only one')}) could not be loaded: {excerpt(str(error), 200)}. Check "
-            "these names, the network, and whether HF_HUB_OFFLINE is set although it is not cached yet."
+            f"{excerpt(split or 'the only one')}) could not be loaded: {reason}."
         ) from None
 
 

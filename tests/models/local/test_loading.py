@@ -330,9 +330,9 @@ from selfreflect.errors import BackendError
 from selfreflect.models.local.loading import load_causal_lm
 from selfreflect.models.base import ModelSpec
 
+started = time.monotonic()
 for revision in (None, "main"):
     print(load_causal_lm(ModelSpec("someone/tiny", revision=revision)).revision)
-started = time.monotonic()
 for name in ("smollm", "gpt-9-mini", "someone/missing", "someone/pickled"):
     try:
         load_causal_lm(ModelSpec(name))
@@ -352,9 +352,6 @@ def without_network(path: str, home: Path, **settings: str) -> subprocess.Popen[
         shutil.copytree(path, cached / "snapshots" / COMMIT)
         (cached / "refs").mkdir()
         (cached / "refs" / "main").write_text(COMMIT, encoding="utf-8")
-        lacks = cached / ".no_exist" / COMMIT  # as a download leaves it; else each load tries for 23 s
-        lacks.mkdir(parents=True)
-        (lacks / "adapter_config.json").touch()
     weights = cached / "snapshots" / COMMIT / "model.safetensors"
     torch.save(load_file(weights), weights.with_name("pytorch_model.bin"))
     weights.unlink()
@@ -391,4 +388,4 @@ def test_hub_names_without_a_network(path: str, tmp_path: Path, settings: dict[s
     assert "could not load the model 'someone/missing'" in missing
     assert "on a server" not in missing
     assert "could not load the model 'someone/pickled'" in pickled
-    assert float(seconds) < 120, "nothing is tried again and again"
+    assert float(seconds) < 60, "nothing is tried again and again"

@@ -49,11 +49,25 @@ class ModelSource:
             return options
         from transformers.utils import cached_file
 
-        offline = not _hub_answers()
+        from selfreflect.models.hub import hub_answers
+
+        offline = not hub_answers()
         config = cached_file(
             self.path, "config.json", revision=self.requested_revision, local_files_only=offline
         )
         return {**options, "revision": Path(str(config)).parent.name, "local_files_only": offline}
+
+    @property
+    def weight_options(self) -> dict[str, Any]:
+        """The same for a model class, which then reports on its weights, and looks for an adapter only where
+        the model is."""
+        adapter_options = {"local_files_only": self.options.get("local_files_only", False)}
+        return {
+            **self.options,
+            "use_safetensors": True,
+            "output_loading_info": True,
+            "adapter_kwargs": adapter_options,
+        }
 
     @property
     def revision(self) -> str:
@@ -267,18 +281,6 @@ def _window(model: Any, tokenizer: Any) -> int | None:
     return min(limits, default=None)
 
 
-def _hub_answers() -> bool:
-    """Whether the hub can be reached. If not, transformers would try for half a minute with each file."""
-    from huggingface_hub import constants, get_session
-    from huggingface_hub.errors import HTTPError, OfflineModeIsEnabled
-
-    try:
-        get_session().head(constants.ENDPOINT, timeout=10)
-    except (HTTPError, OfflineModeIsEnabled):
-        return False
-    return True
-
-
 def _resolve(name: str, progress: Callable[[str], None] | None) -> str:
     """The directory or hub name to load from."""
     if name == EMBEDDED:
@@ -346,7 +348,8 @@ def _explanation(name: str, path: str, error: Exception) -> str:
         suggestion = f" If it is a model on a server, name it {excerpt('openai:' + name)}."
     return (
         f"could not load the model {excerpt(name)}: {reason[:300]} Known names: {LOCAL_NAMES}."
-        f"{suggestion} Without a network, only models that are on this disk can be used."
+        f"{suggestion} Without a network, name the directory of a model, or a hub name whose files are in "
+        "the cache (with HF_HUB_OFFLINE=1 no hub is asked)."
     )
 
 

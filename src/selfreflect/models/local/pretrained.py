@@ -40,9 +40,7 @@ def read_model(source: ModelSource, parts: Mapping[str, Any]) -> tuple[Any, Any]
         model, report = source.architecture().from_pretrained(
             source.path,
             dtype=source.dtype,
-            use_safetensors=True,
-            output_loading_info=True,
-            **source.options,
+            **source.weight_options,
             **parts,
         )
         # transformers would go on with random numbers in their place

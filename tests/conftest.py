@@ -7,7 +7,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,6 +93,27 @@ def small_heap() -> None:
     that was there before. In each test anew, because the first of a file imports what models need."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module")
+def quick_figures() -> Iterator[None]:
+    """Figures without the layout that keeps labels apart, most of the time of drawing them. For files
+    that make many pages and look at what is in them; ``test_plots.py`` looks at where things are."""
+    from matplotlib.figure import Figure
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "set_layout_engine", lambda *args, **options: None)
+        yield
+
+
+@pytest.fixture(scope="module")
+def one_embedder() -> Iterator[None]:
+    """The embedding model itself is loaded once for all tests of a file: it is the same for all."""
+    from selfreflect.models import embedder
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(embedder, "SentenceEmbedder", cache(embedder.SentenceEmbedder))
+        yield
 
 
 @pytest.fixture(scope="session")

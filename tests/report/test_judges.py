@@ -13,6 +13,8 @@ from selfreflect.records import Score, Summary
 from selfreflect.report.judges import same_order
 from selfreflect.store.run import Run
 
+pytestmark = pytest.mark.usefixtures("quick_figures", "one_embedder")
+
 
 def test_agreement_counts_pairs_of_summaries_of_one_question() -> None:
     first = {"a": {"q1": 1.0, "q2": 5.0, "q3": 1.0}, "b": {"q1": 2.0, "q2": 4.0, "q3": 1.0}}

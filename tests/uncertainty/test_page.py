@@ -21,6 +21,8 @@ from selfreflect.uncertainty.reliability import reliability, wilson
 from selfreflect.uncertainty.selective import aurc, expected_risks
 from selfreflect.uncertainty.tally import Tally
 
+pytestmark = pytest.mark.usefixtures("quick_figures")
+
 
 def stated(count: int, correct: Any, confidence: Any, length: Any = lambda number: 1) -> Assessment:
     questions = [

@@ -5,16 +5,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from functools import cache
 
 import pytest
 from scripted import Scripted
 
 from selfreflect.errors import ConfigError
-from selfreflect.models import embedder
 from selfreflect.sources.items import Item
 from selfreflect.validate import catalogue
 from selfreflect.validate.catalogue import METRICS, families, metric
+
+pytestmark = pytest.mark.usefixtures("one_embedder")
 
 JUDGED = [
     "selfreflect",
@@ -47,14 +47,6 @@ class Loader:
     def __call__(self):
         self.calls += 1
         return self.model
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_embedder():
-    """The embedding model itself is loaded once: it is the same for all."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(embedder, "SentenceEmbedder", cache(embedder.SentenceEmbedder))
-        yield
 
 
 @pytest.fixture

@@ -51,6 +51,8 @@ from selfreflect.report.page.view import packed, question_view
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
 from selfreflect.store.run import Run
 
+pytestmark = pytest.mark.usefixtures("quick_figures")
+
 
 def unpacked(text):
     return json.loads(gzip.decompress(base64.b64decode(text)))

@@ -34,6 +34,8 @@ from selfreflect.report.question_table import QUESTION_COLUMNS
 from selfreflect.report.run_records import RunRecords
 from selfreflect.text import printable
 
+pytestmark = pytest.mark.usefixtures("quick_figures")
+
 GUESSES = ((Guess(" Lyon", 0.75, 0.0001, 0.25, 0.0002), Guess(" Nice", 0.000001, 0.0001, 0.5, 0.0002)),)
 
 

@@ -17,6 +17,8 @@ from hostile import PAYLOADS
 from selfreflect.records import AnswerSet, Question
 from selfreflect.store.run import Run
 
+pytestmark = pytest.mark.usefixtures("quick_figures")
+
 CITIES = ["Paris", "Rome", "Oslo"]
 
 

@@ -4,6 +4,7 @@ secret, and it quotes text from files or models with :func:`excerpt`."""
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, requires
 
 
@@ -81,6 +82,12 @@ def nearest(name: str, names: list[str]) -> str:
 
     close = difflib.get_close_matches(name, names, n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def unknown_name(what: str, name: str, known: Iterable[str]) -> ConfigError:
+    """Make the error for a name that is not among those that are known."""
+    names = list(known)
+    return ConfigError(f"no {what} {name!r}.{nearest(name, names)} Known: {', '.join(names)}")
 
 
 def rebuild_error(name: str, message: str) -> SelfReflectError:

@@ -7,12 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from selfreflect.errors import ConfigError
+from selfreflect.serve.belief import Confidence
 from selfreflect.serve.clarify import Clarification, NoClarification
-from selfreflect.serve.unsure import Confidence, UnsureAction, UnsurePolicy, certainty
+from selfreflect.serve.unsure import UnsureAction, UnsurePolicy, certainty
 from selfreflect.uncertainty.hedges import PHRASES, Hedge, read_hedge
 
 SUMMARY = "Paris, {certainty} 60%"
-LOW = Confidence(0.25, "modal_share", calibrated=False, num_answers=20)
+LOW = Confidence(0.25, "modal_share", num_answers=20)
 QUESTION = Clarification("Which one, {summary}?", ("the first", "the second"), 1.0, 1.5)
 
 
@@ -22,7 +23,7 @@ def said(action: UnsureAction, question: Clarification | None = None) -> str:
 
 @pytest.mark.parametrize("action", ["abstain", "hedge", "ask"])
 def test_a_summary_that_is_sure_enough_stays(action: UnsureAction) -> None:
-    sure = Confidence(0.4, "modal_share", calibrated=False, num_answers=20)
+    sure = Confidence(0.4, "modal_share", num_answers=20)
     assert UnsurePolicy(action, 0.4).word(sure, SUMMARY, QUESTION) == (SUMMARY, None, "")
 
 
@@ -52,18 +53,18 @@ def test_without_a_question_it_hedges_and_says_why() -> None:
 
 def test_only_a_calibrated_confidence_speaks_of_known_answers_and_only_shares_of_samples() -> None:
     texts = [
-        certainty(Confidence(0.2, kind, calibrated, 20))
-        for kind, calibrated in [("modal_share", False), ("modal_share", True), ("verbalized", False)]
+        certainty(Confidence(0.2, kind, 20, calibrator_id))
+        for kind, calibrator_id in [("modal_share", None), ("modal_share", "c"), ("verbalized", None)]
     ]
     assert ["asked again" in text for text in texts] == [True, False, False]
     assert ["answers are known" in text for text in texts] == [False, True, False]
     assert ["my own estimate" in text for text in texts] == [False, False, True]
 
 
-@given(st.floats(0, 1), st.sampled_from(["modal_share", "p_true"]), st.booleans())
-def test_the_word_fits_the_number(value: float, kind: str, calibrated: bool) -> None:
+@given(st.floats(0, 1), st.sampled_from(["modal_share", "p_true"]), st.sampled_from([None, "c"]))
+def test_the_word_fits_the_number(value: float, kind: str, calibrator_id: str | None) -> None:
     """Who reads the sentence as the study's people do gets a band that holds the number."""
-    text = certainty(Confidence(value, kind, calibrated, 20))
+    text = certainty(Confidence(value, kind, 20, calibrator_id))
     assert "{" not in text
     hedge = read_hedge(text)
     if isinstance(hedge, Hedge):
@@ -77,7 +78,7 @@ def test_the_word_fits_the_number(value: float, kind: str, calibrated: bool) -> 
     ("value", "percent"), [(0, " 0%"), (0.001, "under 1%"), (0.45, "45%"), (0.999, "over 99%"), (1, "100%")]
 )
 def test_no_doubt_is_rounded_away(value: float, percent: str) -> None:
-    assert percent in certainty(Confidence(value, "modal_share", False, 20))
+    assert percent in certainty(Confidence(value, "modal_share", 20))
 
 
 @pytest.mark.parametrize(("action", "below"), [("shrug", 0.4), ("hedge", 0), ("hedge", 1.1), ("ask", -1)])

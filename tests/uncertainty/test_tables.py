@@ -48,7 +48,7 @@ def test_values_have_their_mean_and_ends() -> None:
     notes = " ".join(table.notes)
     assert "3 questions, 0 to 3 samples each. Classes: exact. Similarity of eigv" in notes
     assert "entropy: no value for 1 question: 0 of at least 1 sample." in notes
-    assert "p_true: no value for 2 questions: no model was asked" in notes
+    assert "p_true: no value for 3 questions: no model was asked" in notes
     assert "cMFG " in notes
     assert "on 2 questions" in notes
     assert "4 questions, 3 samples each" in value_table(assessed("entropy", questions=QUESTIONS[:4])).notes[0]

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
 
-import numpy as np
 from msgspec import Meta
 
 from selfreflect.records import PositiveCount, Record
 from selfreflect.sayself.statement import parse_statement
-from selfreflect.uncertainty.classes import ClassRule, Labels
+from selfreflect.uncertainty.classes import ClassRule, members_of
 from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.question import AnsweredQuestion
 
@@ -79,7 +78,7 @@ def cluster_answers(
     """
     plain = list(map(answer_parts, questions))
     rule.prepare(plain)
-    groups = [_members(rule(parts)) for parts in plain]
+    groups = [members_of(rule(parts)) for parts in plain]
     leaders = []
     for parts, members in zip(plain, groups, strict=True):
         leaders += [(parts, parts.answers[group[0]]) for group in members]
@@ -107,8 +106,3 @@ def cluster_answers(
             )
         )
     return clustered
-
-
-def _members(labels: Labels) -> list[list[int]]:
-    """The places of the answers in each class."""
-    return [np.flatnonzero(labels == label).tolist() for label in range(int(labels.max(initial=-1)) + 1)]

@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-import numpy as np
-
 from selfreflect.errors import ConfigError
 from selfreflect.grouping import ordered_groups
 from selfreflect.serve.reply import AnswerShare
 from selfreflect.uncertainty.calibrator_file import CalibratorFile, digests, read_calibrator
-from selfreflect.uncertainty.classes import ClassRule
+from selfreflect.uncertainty.classes import ClassRule, Labels, members_of
 from selfreflect.uncertainty.estimators import ESTIMATORS, estimate
 from selfreflect.uncertainty.features import Samples
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
@@ -49,10 +47,16 @@ class LoadedCalibrator:
     saved: CalibratorFile
 
 
-class ConfidenceReading(NamedTuple):
+class Confidence(NamedTuple):
+    """How sure a model is, and by which measure."""
+
     value: float | None
+    """In [0, 1]; None if it is not known."""
     kind: str | None
+    """The estimator."""
+    num_answers: int
     calibrator_id: str | None = None
+    """Of the calibrator that made the value, if one did, so that it is the share of right answers."""
     notes: tuple[str, ...] = ()
 
 
@@ -110,17 +114,16 @@ class BeliefReader:
         async with self._is_free:
             return await asyncio.to_thread(work)
 
-    def labels(self, question: str, answers: Sequence[str]) -> list[int]:
+    def labels(self, question: str, answers: Sequence[str]) -> Labels:
         """The class of each answer, numbered in the order of first answers."""
-        labels: list[int] = self.rule(AnsweredQuestion(id="", text=question, answers=tuple(answers))).tolist()
+        labels = self.rule(AnsweredQuestion(id="", text=question, answers=tuple(answers)))
         self.rule.forget(VERDICTS)
         return labels
 
     def classes(self, question: str, answers: tuple[str, ...]) -> Classes:
         """Sort the answers; the largest class first."""
-        labels = np.array(self.labels(question, answers))
-        members = [np.flatnonzero(labels == label).tolist() for label in range(int(labels.max()) + 1)]
-        groups = ordered_groups(answers, members)
+        labels = self.labels(question, answers)
+        groups = ordered_groups(answers, members_of(labels))
         shares, places = [], [0] * len(answers)
         for place, group in enumerate(groups):
             shares.append(AnswerShare(text=answers[group[0]], share=len(group) / len(answers)))
@@ -128,24 +131,25 @@ class BeliefReader:
                 places[index] = place
         return Classes(tuple(shares), tuple(places), round(entropy(labels), 12))
 
-    def confidence(self, kind: str, question: str, answers: tuple[str, ...]) -> ConfidenceReading:
+    def confidence(self, kind: str, question: str, answers: tuple[str, ...]) -> Confidence:
         """The value of an estimator, calibrated if there is a calibrator for it."""
         if kind == NO_CONFIDENCE:
-            return ConfidenceReading(None, None)
+            return Confidence(None, None, len(answers))
         answered = AnsweredQuestion(id="", text=question, answers=answers)
         value = estimate(ESTIMATORS[kind], Samples(answered, self.rule, self._similarity))
         if isinstance(value, NoValue):
-            return ConfidenceReading(None, None, notes=(f"no confidence: {value.message}",))
+            return Confidence(None, None, len(answers), notes=(f"no confidence: {value.message}",))
         if self.calibrator is None or self.calibrator.saved.estimator != kind:
-            return ConfidenceReading(value, kind)
+            return Confidence(value, kind, len(answers))
         saved = self.calibrator.saved
         score = ESTIMATORS[kind].score(value)
         if not set(saved.questions).isdisjoint(digests([answered])):
             note = "not calibrated: the calibrator was fitted on this very question"
             own = value if ESTIMATORS[kind].is_probability else None
-            return ConfidenceReading(own, None if own is None else kind, notes=(note,))
+            return Confidence(own, None if own is None else kind, len(answers), notes=(note,))
         notes: tuple[str, ...] = ()
         if len(answers) not in saved.samples:
             sizes = ", ".join(map(str, saved.samples))
             notes = (f"the calibrator was fitted on questions with {sizes} answers, not {len(answers)}",)
-        return ConfidenceReading(float(saved.calibrator([score])[0]), kind, self.calibrator.id, notes)
+        calibrated = float(saved.calibrator([score])[0])
+        return Confidence(calibrated, kind, len(answers), self.calibrator.id, notes)

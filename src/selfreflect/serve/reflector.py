@@ -17,14 +17,14 @@ from selfreflect.models.base import Reply, Request, Sampling
 from selfreflect.models.openai.client import together
 from selfreflect.prompts import Prompts
 from selfreflect.records import AnswerSet, Failure, Information, Question, Score, Summary, question_id
-from selfreflect.serve.belief import BeliefReader, Classes, ConfidenceReading
+from selfreflect.serve.belief import BeliefReader, Classes, Confidence
 from selfreflect.serve.chat import ChatRequest
 from selfreflect.serve.clarify import clarify
 from selfreflect.serve.faults import ChatError
 from selfreflect.serve.reply import Belief, ChatChoice
 from selfreflect.serve.session import ConversationTask, ServedModel, Session, TokenPrice, held_out
 from selfreflect.serve.stopping import StoppingRule
-from selfreflect.serve.unsure import AGREEMENTS, Confidence, UnsurePolicy, Wording
+from selfreflect.serve.unsure import AGREEMENTS, UnsurePolicy, Wording
 from selfreflect.strategies import STRATEGIES, StrategyFunction, load_strategy
 from selfreflect.strategies.task import FRESH, GREEDY
 from selfreflect.text import counted
@@ -168,17 +168,12 @@ class Reflector:
 
     def plain_request(self, chat: ChatRequest) -> Request:
         """What a model is asked that answers by itself."""
-        limit = self.settings.summary.max_new_tokens
-        own = self.settings.sampling
-        sampling = replace(
-            own,
-            temperature=own.temperature if chat.temperature is None else chat.temperature,
-            top_p=own.top_p if chat.top_p is None else chat.top_p,
-            max_new_tokens=min(chat.max_tokens or limit, limit),
-        )
+        settings = self.settings
+        sampling = _requested(settings.sampling, chat, settings.summary.max_new_tokens)
         seed = secrets.randbits(48) if chat.seed is None else chat.seed % 2**48
-        thinking = self.settings.thinking
-        return Request(messages=chat.messages, sampling=sampling, n=chat.n, seed=seed, thinking=thinking)
+        return Request(
+            messages=chat.messages, sampling=sampling, n=chat.n, seed=seed, thinking=settings.thinking
+        )
 
     def _plan(self, chat: ChatRequest) -> _Plan:
         settings, options = self.settings, chat.options
@@ -214,22 +209,16 @@ class Reflector:
         """The task of one choice. Without a seed every request draws anew."""
         settings = self.settings
         seed = secrets.randbits(48) if chat.seed is None else chat.seed
-        limit = chat.max_tokens or 2**31
-        summary = replace(
-            settings.summary,
-            temperature=settings.summary.temperature if chat.temperature is None else chat.temperature,
-            top_p=settings.summary.top_p if chat.top_p is None else chat.top_p,
-            max_new_tokens=min(settings.summary.max_new_tokens, limit),
-        )
         answers = settings.sampling
+        limit = min(answers.max_new_tokens, chat.max_tokens or answers.max_new_tokens)
         return ConversationTask(
             question=Question(
                 id=question_id(chat.question, chat.context), text=chat.question, context=chat.context
             ),
             prompts=settings.prompts,
             name=strategy,
-            sampling=summary,
-            sample_sampling=replace(answers, max_new_tokens=min(answers.max_new_tokens, limit)),
+            sampling=_requested(settings.summary, chat, settings.summary.max_new_tokens),
+            sample_sampling=replace(answers, max_new_tokens=limit),
             num_samples=number,
             seed=seed + place,
             thinking=settings.thinking,
@@ -263,9 +252,7 @@ class Reflector:
 
         return more
 
-    async def _read(
-        self, plan: _Plan, question: str, texts: tuple[str, ...]
-    ) -> tuple[Classes, ConfidenceReading]:
+    async def _read(self, plan: _Plan, question: str, texts: tuple[str, ...]) -> tuple[Classes, Confidence]:
         """Classes of the answers, and the confidence that is wanted."""
         reader = self._reader
         return await reader.run(
@@ -301,7 +288,7 @@ class Reflector:
         self,
         session: Session,
         question: Question,
-        confidence: ConfidenceReading,
+        confidence: Confidence,
         classes: Classes,
         texts: Sequence[str],
     ) -> list[Wording]:
@@ -309,20 +296,24 @@ class Reflector:
         policy = self.settings.unsure
         if policy is None:
             return [Wording(text, None) for text in texts]
-        if confidence.value is None or confidence.kind is None:
-            note = f"whether to {policy.action} is not known without a confidence"
-            return [Wording(text, None, note) for text in texts]
-        certainty = Confidence(
-            confidence.value, confidence.kind, confidence.calibrator_id is not None, len(classes.labels)
-        )
         clarification = None
-        if policy.action == "ask" and policy.is_unsure(certainty):
+        if policy.action == "ask" and policy.is_unsure(confidence):
             answered = AnsweredQuestion(id=question.id, text=question.text, context=question.context)
             conversation = clarify(
                 answered, classes.shares, candidates=policy.candidates, hypotheses=policy.hypotheses
             )
             clarification = await session.converse(conversation)
-        return [policy.word(certainty, text, clarification) for text in texts]
+        return [policy.word(confidence, text, clarification) for text in texts]
+
+
+def _requested(sampling: Sampling, chat: ChatRequest, limit: int) -> Sampling:
+    """The sampling that a request wants, with at most ``limit`` tokens."""
+    return replace(
+        sampling,
+        temperature=sampling.temperature if chat.temperature is None else chat.temperature,
+        top_p=sampling.top_p if chat.top_p is None else chat.top_p,
+        max_new_tokens=min(limit, chat.max_tokens or limit),
+    )
 
 
 def _cut_off(reply: Reply) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
-from selfreflect.errors import ConfigError, nearest
+from selfreflect.errors import ConfigError, unknown_name
+from selfreflect.serve.belief import Confidence
 from selfreflect.serve.clarify import CANDIDATES, HYPOTHESES, Clarification, NoClarification, texts
 from selfreflect.text import counted, fill
 from selfreflect.uncertainty.hedges import PHRASES
@@ -31,18 +32,6 @@ _WORDS = {
     "almost no chance": "There is almost no chance",
 }
 """Beginnings of a sentence with a phrase of ``hedges.PHRASES``."""
-
-
-class Confidence(NamedTuple):
-    """How sure a model is, and by which measure."""
-
-    value: float
-    """In [0, 1]."""
-    kind: str
-    """The estimator."""
-    calibrated: bool
-    """Whether a calibrator made the value, so that it is the share of right answers."""
-    num_answers: int
 
 
 class Wording(NamedTuple):
@@ -73,16 +62,15 @@ class UnsurePolicy:
     def __post_init__(self) -> None:
         actions = list(get_args(UnsureAction))
         if self.action not in actions:
-            hint = nearest(self.action, actions)
-            raise ConfigError(f"no action {self.action!r} when unsure.{hint} Known: {', '.join(actions)}")
+            raise unknown_name("action", self.action, actions)
         if not 0 < self.below <= 1:
             raise ConfigError(
                 f"the confidence below which to {self.action} must lie in (0, 1], not {self.below}"
             )
 
     def is_unsure(self, confidence: Confidence) -> bool:
-        """Compare a confidence with the threshold."""
-        return confidence.value < self.below
+        """Compare a confidence with the threshold. One that is not known is no reason to act."""
+        return confidence.value is not None and confidence.value < self.below
 
     def word(
         self,
@@ -96,6 +84,8 @@ class UnsurePolicy:
             clarification: for ``ask``, where the lack of a question makes a hedge with a note; None for other
                 actions.
         """
+        if confidence.value is None:
+            return Wording(summary, None, f"whether to {self.action} is not known without a confidence")
         if not self.is_unsure(confidence):
             return Wording(summary, None)
         if self.action == "abstain":
@@ -110,18 +100,20 @@ class UnsurePolicy:
 
 
 def certainty(confidence: Confidence) -> str:
-    """Say in a sentence how sure a model is, and of what.
+    """Say in a sentence how sure a model is, and of what, where that is known.
 
     A calibrated confidence speaks of being right, a share of samples of saying the same again. The sentence
     has a word of probability only if the number is in the band that people give to it.
     """
+    value = confidence.value
+    assert value is not None  # the caller has looked
     name = "stated"
-    if confidence.calibrated:
+    if confidence.calibrator_id is not None:
         name = "calibrated"
     elif confidence.kind in AGREEMENTS:
         name = "again"
-    words = _words_for(confidence.value)
-    values = {"percent": _percent(confidence.value), "samples": counted(confidence.num_answers, "sample")}
+    words = _words_for(value)
+    values = {"percent": _percent(value), "samples": counted(confidence.num_answers, "sample")}
     template = texts()["certainty"][name if words else f"{name}_number"]
     return fill(template, {**values, "words": words or ""})
 

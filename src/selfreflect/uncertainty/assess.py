@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from selfreflect.errors import ConfigError, DataError, MissingExtraError
+from selfreflect.errors import DataError, MissingExtraError, unknown_name
 from selfreflect.stats import Floats, defined
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.asking.estimates import AskedEstimates, ask_estimates
@@ -45,7 +45,7 @@ class Method:
 
     def __post_init__(self) -> None:
         if self.similarity not in SIMILARITIES:
-            raise ConfigError(f"no similarity {self.similarity!r}. Known: {', '.join(SIMILARITIES)}")
+            raise unknown_name("similarity", self.similarity, SIMILARITIES)
 
 
 @dataclass(frozen=True)

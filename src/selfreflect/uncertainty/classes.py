@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from selfreflect.errors import ConfigError, nearest
+from selfreflect.errors import ConfigError, unknown_name
 from selfreflect.grouping import normal_form
 from selfreflect.store.journal import Journal
 from selfreflect.store.replies import ModelReplies
@@ -73,8 +73,7 @@ class ClassRule:
     ) -> None:
         self._kind, _, argument = name.partition(":")
         if self._kind not in RULES:
-            names = ", ".join(RULES)
-            raise ConfigError(f"no class rule {name!r}.{nearest(self._kind, list(RULES))} Known: {names}")
+            raise unknown_name("class rule", self._kind, RULES)
         self._order = order
         self.name = self._kind
         self._relation: Relation | None = None
@@ -110,12 +109,12 @@ class ClassRule:
             groups = [(question, _spellings(question, self._by_key(question))) for question in questions]
             self._relation.prepare(groups)
 
-    def forget(self, kept: int) -> None:
+    def forget(self, most: int) -> None:
         """Forget all but the latest verdicts of a model on pairs of answers, and texts that are many more."""
-        if normalised.cache_info().currsize > kept:
+        if normalised.cache_info().currsize > most:
             normalised.cache_clear()
         if self._relation is not None:
-            self._relation.forget(kept)
+            self._relation.forget(most)
 
     def __call__(self, question: AnsweredQuestion) -> Labels:
         """Sort the answers of a question."""
@@ -135,10 +134,17 @@ class ClassRule:
         return _numbered(keys)
 
 
+def members_of(labels: Labels) -> list[list[int]]:
+    """The places of the answers in each class."""
+    members: list[list[int]] = [[] for _ in range(int(labels.max(initial=-1)) + 1)]
+    for place, label in enumerate(labels.tolist()):
+        members[label].append(place)
+    return members
+
+
 def _spellings(question: AnsweredQuestion, labels: Labels) -> list[str]:
     """The first answer of each class."""
-    firsts = [int(np.argmax(labels == label)) for label in range(int(labels.max(initial=-1)) + 1)]
-    return [question.answers[index] for index in firsts]
+    return [question.answers[members[0]] for members in members_of(labels)]
 
 
 def threshold_of(name: str, default: float) -> float:

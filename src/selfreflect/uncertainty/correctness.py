@@ -7,7 +7,7 @@ import string
 from collections import Counter
 from collections.abc import Iterable
 
-from selfreflect.errors import ConfigError, nearest
+from selfreflect.errors import ConfigError, unknown_name
 from selfreflect.stats import defined
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.asking.verdicts import judge_answers
@@ -41,9 +41,7 @@ class Correctness:
     def __init__(self, name: str, asker: Asker | None = None) -> None:
         self._kind, _, argument = name.partition(":")
         if self._kind not in CORRECTNESS:
-            names = ", ".join(CORRECTNESS)
-            hint = nearest(self._kind, list(CORRECTNESS))
-            raise ConfigError(f"no correctness function {name!r}.{hint} Known: {names}")
+            raise unknown_name("correctness function", self._kind, CORRECTNESS)
         self.name = self._kind
         self._threshold = 1.0
         self._embed: EmbeddingSimilarity | None = None

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from selfreflect.errors import ConfigError, nearest
+from selfreflect.errors import unknown_name
 from selfreflect.text import counted
 from selfreflect.uncertainty import likelihoods, samples
 from selfreflect.uncertainty.features import Samples
@@ -336,10 +336,7 @@ def choose_estimators(names: Sequence[str]) -> dict[str, Estimator]:
     """
     for name in names:
         if name not in ESTIMATORS:
-            all_names = list(ESTIMATORS)
-            raise ConfigError(
-                f"no estimator {name!r}.{nearest(name, all_names)} Known: {', '.join(all_names)}"
-            )
+            raise unknown_name("estimator", name, ESTIMATORS)
     return {name: ESTIMATORS[name] for name in names}
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from selfreflect.grouping import ordered_groups
 from selfreflect.stats import Floats
 from selfreflect.uncertainty import likelihoods
-from selfreflect.uncertainty.classes import ClassRule, Labels
+from selfreflect.uncertainty.classes import ClassRule, Labels, members_of
 from selfreflect.uncertainty.hedges import Hedge, read_hedge
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 from selfreflect.uncertainty.similarity import Similarity, rouge
@@ -41,8 +41,8 @@ class Samples:
         """The most common spelling in the largest class; of equals the first in code point order."""
         if not self.question.answers:
             return None
-        members = [np.flatnonzero(self.labels == label).tolist() for label in range(self.labels.max() + 1)]
-        return self.question.answers[ordered_groups(self.question.answers, members)[0][0]]
+        groups = ordered_groups(self.question.answers, members_of(self.labels))
+        return self.question.answers[groups[0][0]]
 
     @property
     def judged_answer(self) -> str | None:

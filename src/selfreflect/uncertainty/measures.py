@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from selfreflect.errors import ConfigError, DataError, nearest
+from selfreflect.errors import DataError, unknown_name
 from selfreflect.stats import Floats
 from selfreflect.uncertainty import calibration, discrimination, selective
 from selfreflect.uncertainty.tally import Tally
@@ -155,10 +155,7 @@ def measure_all(
     """
     for name in names:
         if name not in MEASURES:
-            all_names = list(MEASURES)
-            raise ConfigError(
-                f"there is no measure {name!r}.{nearest(name, all_names)} Known: {', '.join(all_names)}"
-            )
+            raise unknown_name("measure", name, MEASURES)
     resampled: dict[str, list[Floats]] = {name: [] for name in names}
     if tally.n >= FEWEST_RESAMPLED:
         for block in tally.resamples(resamples, seed):

@@ -10,10 +10,10 @@ from selfreflect.text import counted
 from selfreflect.uncertainty.assess import Assessment, Prediction
 from selfreflect.uncertainty.estimators import ESTIMATORS
 from selfreflect.uncertainty.length_audit import LengthAudit
-from selfreflect.uncertainty.measures import Measurement, definitions
+from selfreflect.uncertainty.measures import definitions
 from selfreflect.uncertainty.question import sample_sizes
 from selfreflect.uncertainty.reliability import ReliabilityBin
-from selfreflect.uncertainty.tables import range_text, row_name, undefined_notes
+from selfreflect.uncertainty.tables import interval_cells, range_text, row_name, undefined_notes
 
 COVERAGES = 10
 """Rows of a table of coverages."""
@@ -42,9 +42,9 @@ def overview_table(assessment: Assessment, rows: Sequence[Prediction]) -> Table:
     for row in rows:
         numbers: list[Cell] = []
         for name in measures:
-            numbers += with_interval(row.measures.get(name))
+            numbers += interval_cells(row.measures.get(name), " to ")
         for name in calibrated:
-            numbers += with_interval(row.isotonic.get(name))
+            numbers += interval_cells(row.isotonic.get(name), " to ")
         name = row_name(row)
         kind = "baseline" if row.baseline else "estimator"
         cells.append((name, kind, row.n, *numbers, *_facts(assessment, row, samples)))
@@ -73,13 +73,6 @@ def sample_numbers(assessment: Assessment) -> str:
     """How many answers each question has."""
     sizes = sample_sizes(assessment.questions)
     return f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
-
-
-def with_interval(measurement: Measurement | None) -> tuple[Cell, Cell]:
-    """The cells of a value and its interval."""
-    if measurement is None or measurement.low is None or measurement.high is None:
-        return (None if measurement is None else measurement.value), None
-    return measurement.value, f"{measurement.low:.3f} to {measurement.high:.3f}"
 
 
 def reliability_table(versions: Mapping[str, Sequence[ReliabilityBin]]) -> Table:

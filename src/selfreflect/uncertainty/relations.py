@@ -42,7 +42,7 @@ class Relation(Protocol):
     def __call__(self, group: Group) -> NDArray[np.bool_]:
         """Compare n answers: a symmetric matrix, shape (n, n), true on its diagonal."""
 
-    def forget(self, kept: int) -> None:
+    def forget(self, most: int) -> None:
         """Forget all but the latest verdicts on pairs, in a program that runs for weeks."""
 
 
@@ -63,7 +63,7 @@ class Close:
         related: NDArray[np.bool_] = self._similarity(texts) >= self._threshold
         return related
 
-    def forget(self, kept: int) -> None:
+    def forget(self, most: int) -> None:
         """Keep nothing."""
 
 
@@ -78,9 +78,9 @@ class Verdicts:
         """Decide all pairs that are new, as one batch."""
         new = {}
         for question, texts in groups:
-            asked = _digest_of(question)
+            digest = _digest_of(question)
             for one, other in combinations(texts, 2):
-                key = (asked, one, other)
+                key = (digest, one, other)
                 if key not in self._same:
                     new[key] = (question, one, other)
         if not new:
@@ -92,15 +92,15 @@ class Verdicts:
     def __call__(self, group: Group) -> NDArray[np.bool_]:
         self.prepare([group])
         question, texts = group
-        asked = _digest_of(question)
+        digest = _digest_of(question)
         related = np.eye(len(texts), dtype=bool)
         for (row, one), (column, other) in combinations(enumerate(texts), 2):
-            related[row, column] = related[column, row] = self._same[asked, one, other]
+            related[row, column] = related[column, row] = self._same[digest, one, other]
         return related
 
-    def forget(self, kept: int) -> None:
+    def forget(self, most: int) -> None:
         """Forget all but the latest verdicts; a forgotten pair is decided anew."""
-        _keep_latest(self._same, kept)
+        _keep_latest(self._same, most)
 
     def decide(self, pairs: Sequence[tuple[AnsweredQuestion, str, str]]) -> list[bool | None]:
         """Say of pairs of answers whether they mean the same; None where the model does not say.
@@ -145,10 +145,10 @@ class Entailment(Verdicts):
         self._store = store
         self._own: dict[str, ModelReplies] = {}
 
-    def forget(self, kept: int) -> None:
+    def forget(self, most: int) -> None:
         """Forget all but the latest verdicts that are not in the store, too."""
-        super().forget(kept)
-        _keep_latest(self._own, kept)
+        super().forget(most)
+        _keep_latest(self._own, most)
 
     def decide(self, pairs: Sequence[tuple[AnsweredQuestion, str, str]]) -> list[bool | None]:
         both = []
@@ -198,6 +198,6 @@ def _digest_of(question: AnsweredQuestion) -> str:
     return hashlib.sha256(dump_line([question.text, question.context]).encode()).hexdigest()
 
 
-def _keep_latest(verdicts: dict[Any, Any], kept: int) -> None:
-    for key in list(islice(verdicts, max(0, len(verdicts) - kept))):
+def _keep_latest(verdicts: dict[Any, Any], most: int) -> None:
+    for key in list(islice(verdicts, max(0, len(verdicts) - most))):
         del verdicts[key]

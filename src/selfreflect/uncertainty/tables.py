@@ -168,14 +168,15 @@ def measured_cells(measurements: Mapping[str, Measurement], names: Iterable[str]
     """The cells of :func:`measured_columns`; empty where there is no measurement."""
     cells: list[Cell] = []
     for name in names:
-        cells += _cells(measurements.get(name))
+        cells += interval_cells(measurements.get(name))
     return cells
 
 
-def _cells(measurement: Measurement | None) -> tuple[Cell, Cell]:
+def interval_cells(measurement: Measurement | None, between: str = "–") -> tuple[Cell, Cell]:
+    """The cells of a value and its interval."""
     if measurement is None or measurement.low is None or measurement.high is None:
         return (None if measurement is None else measurement.value), None
-    return measurement.value, f"{measurement.low:.3f}–{measurement.high:.3f}"
+    return measurement.value, f"{measurement.low:.3f}{between}{measurement.high:.3f}"
 
 
 def size_table(results: Sequence[SizedCalibration], correctness: str) -> Table:
@@ -186,8 +187,8 @@ def size_table(results: Sequence[SizedCalibration], correctness: str) -> Table:
         constant = one.accuracy * (1 - one.accuracy)
         split = one.split_half_ece
         split_ece = None if split is None else split.value
-        row = (one.samples, one.n, one.accuracy, one.share, one.split_half, *_cells(ece), split_ece)
-        rows.append((*row, *_cells(brier), constant, *_cells(auroc)))
+        row = (one.samples, one.n, one.accuracy, one.share, one.split_half, *interval_cells(ece), split_ece)
+        rows.append((*row, *interval_cells(brier), constant, *interval_cells(auroc)))
     columns = (
         Column("samples", "d"),
         Column("n", "d"),

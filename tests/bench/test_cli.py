@@ -241,7 +241,8 @@ def test_bad_items_are_refused_before_anything_is_timed(
         (["--only", "a,d"], "--only takes some of a, b, c, not 'd'"),
         (["--random-model", "huge"], "unknown shape 'huge'"),
         (["--random-model", "tiny", "--judge", "smollm2"], "--random-model takes the place of --judge"),
-        (["--limit", "0"], "limit must be at least 1"),
+        (["--limit", "0"], "--limit must be at least 1"),
+        (["--column", "answer=text"], "--column and --split belong to a file of items"),
         (["--output", "/dev/null/here"], "cannot be made"),
         (["--device", "abacus"], "abacus"),
     ],
@@ -250,6 +251,28 @@ def test_bad_options_are_refused(arguments: list[str], reason: str) -> None:
     outcome = run("bench", *arguments)
     assert (outcome.code, outcome.stdout) == (2, "")
     assert reason in outcome.said
+
+
+def test_items_of_any_file_that_score_reads_are_timed(tmp_path: Path) -> None:
+    rows = "frage,antworten,zusammenfassung\nWhat first?,Radishes;Lettuce;Peas;Beans,Radishes or lettuce.\n"
+    path = written(tmp_path / "mine.csv", rows)
+    arguments = [
+        "bench",
+        "--items",
+        path,
+        "--random-model",
+        "tiny",
+        "--no-scaling",
+        "--only",
+        "b,c",
+        "--json",
+    ]
+    refused = run(*arguments)
+    assert (refused.code, "the field 'question' is missing" in refused.said) == (2, True)
+    for role in ("question=frage", "answers=antworten", "summary=zusammenfassung"):
+        arguments += ["--column", role]
+    [figures] = run(*arguments, "--split", ";").json
+    assert len(figures["items"]) == 1
 
 
 def test_a_random_model_times_the_bundled_items() -> None:

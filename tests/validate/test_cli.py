@@ -277,7 +277,8 @@ def test_undefined_values_are_counted_and_explained(model: Path, tmp_path: Path)
         (ITEMS, ("--order", "good>terse"), "'terse'"),
         (ITEMS, ("--writer",), "--model"),
         (ITEMS, ("--revision", "v1"), "--judge-revision"),
-        (ITEMS, ("--limit", "0"), "limit must be at least 1"),
+        (ITEMS, ("--limit", "0"), "--limit must be at least 1"),
+        (ITEMS, ("--column", "summary=texts"), "there is no column 'texts'"),
     ],
 )
 def test_bad_input_is_refused_before_a_model_is_loaded(
@@ -297,7 +298,18 @@ def test_a_source_that_is_not_there(tmp_path: Path) -> None:
     assert run("validate").code == 2
     assert "needs a SOURCE" in run("validate").said
     assert "is not a run directory" in run("validate", tmp_path).said
-    assert "limit must be at least 1" in run("validate", "--study", "choice", "--limit", 0).said
+    assert "--limit must be at least 1" in run("validate", "--study", "choice", "--limit", 0).said
+    refused = run("validate", "bundled", "--split", ";")
+    assert (refused.code, "belong to a file of items" in refused.said) == (2, True)
+
+
+def test_columns_of_a_file_can_be_named(model: Path, tmp_path: Path) -> None:
+    rows = "".join(f"Why {number}?,a;b;c;d,a or b,z\n" for number in range(2))
+    path = tmp_path / "mine.csv"
+    path.write_text("frage,antworten,summary_good,summary_bad\n" + rows)
+    named = ["--column", "question=frage", "--column", "answers=antworten", "--split", ";"]
+    outcome = run("validate", path, "--judge", model, "--metrics", "length", "--no-controls", *named)
+    assert outcome.code == 0, outcome.said
 
 
 def test_a_judge_without_a_name() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from msgspec import Struct
 
 from selfreflect.cli.console import ReadingProgress, say, say_notes
-from selfreflect.cli.settings import option
+from selfreflect.cli.settings import COLUMN, option
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.flags import Flag
 from selfreflect.pipeline.answered import GOLD, run_questions
@@ -26,7 +26,15 @@ if TYPE_CHECKING:
     from selfreflect.uncertainty.assess import Assessment, Method
 
 
-Gold = Annotated[str, option("--gold FIELD", "Field with the right answer or its spellings.", ...)]
+_GOLD = Flag("--gold FIELD", "Field with the right answer or its spellings.")
+Gold = Annotated[str, option(_GOLD.usage, _GOLD.help, ...)]
+
+
+class FieldOptions(Struct, frozen=True, kw_only=True):
+    """Which field of a file holds what."""
+
+    gold: Annotated[str, _GOLD] = GOLD
+    column: Annotated[list[str] | None, COLUMN] = None
 
 
 class ComparisonOptions(Struct, frozen=True, kw_only=True):
@@ -70,13 +78,11 @@ class ComparisonOptions(Struct, frozen=True, kw_only=True):
     ] = None
 
 
-def read_questions(
-    source: str, gold: str = GOLD, column: Sequence[str] | None = None
-) -> list[AnsweredQuestion]:
+def read_questions(source: str, fields: FieldOptions) -> list[AnsweredQuestion]:
     """Read the answered questions of a run directory or a file."""
     from selfreflect.uncertainty.reading import read_answered_questions
 
-    columns = assigned_columns(column)
+    gold, columns = fields.gold, assigned_columns(fields.column)
     if source == "-" or not Path(source).is_dir():
         progress = ReadingProgress(source)
         file = read_answered_questions(source, gold, columns=columns, progress=progress)

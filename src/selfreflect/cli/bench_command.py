@@ -10,7 +10,6 @@ import typer
 
 from selfreflect.cli import settings as o
 from selfreflect.cli.console import (
-    ReadingProgress,
     Watcher,
     emit,
     make_folder,
@@ -19,12 +18,12 @@ from selfreflect.cli.console import (
     say_notes,
     write_file,
 )
-from selfreflect.cli.settings import Overrides, option, takes
+from selfreflect.cli.settings import ItemOptions, Overrides, option, takes
 from selfreflect.errors import ConfigError
 from selfreflect.models.base import kind_of
 from selfreflect.pipeline.models import stage_model
 from selfreflect.records import dump_line
-from selfreflect.sources.items import Item, bundled_items, read_item_file
+from selfreflect.sources.items import Item, bundled_items
 from selfreflect.table import to_csv
 
 if TYPE_CHECKING:
@@ -43,8 +42,7 @@ def bench_command(
     items: str | None = option(
         "--items FILE", "Items as `score --items` reads them; - for stdin. [default: four bundled items]"
     ),
-    limit: o.NumItems = None,
-    num_answers: o.NumAnswers = None,
+    reading: ItemOptions,
     overrides: Overrides,
     random_model: str | None = option(
         "--random-model SHAPE",
@@ -79,7 +77,7 @@ def bench_command(
     config, options = overrides.config(), overrides.execution
     if kind_of(config.scores.judge) != "local":
         raise ConfigError("bench times this package's engine; --judge vllm... runs another one")
-    timed_items = _items(items, limit, num_answers)
+    timed_items = _items(items, reading)
     if output is not None:
         make_folder(output)
     watcher = Watcher()
@@ -88,7 +86,7 @@ def bench_command(
     from selfreflect.bench.measure import Bench
     from selfreflect.bench.work import scaling_points
 
-    points = list(scaling_points(_items(None, None, None))) if scaling else []
+    points = list(scaling_points(_items(None, ItemOptions()))) if scaling else []
     bench = Bench(judge, timed_items, points, [letter for letter in SCHEDULES if letter in letters])
     result = bench.result
     try:
@@ -124,13 +122,11 @@ def _judge(random_model: str | None, config: Config, options: ExecutionOptions, 
     return random_judge(random_model, device=options.device, dtype=dtype)
 
 
-def _items(source: str | None, limit: int | None, num_answers: int | None) -> list[Item]:
+def _items(source: str | None, reading: ItemOptions) -> list[Item]:
     if source is None:
-        return bundled_items("bench_items", limit=limit, num_answers=num_answers)
-    progress = ReadingProgress(source)
-    file = read_item_file(
-        source, limit=limit, num_answers=num_answers, need_summaries=True, progress=progress
-    )
+        reading.refuse_columns()
+        return bundled_items("bench_items", limit=reading.limit, num_answers=reading.num_answers)
+    file = reading.read(source, need_summaries=True)
     say_notes(file.notes)
     return file.items
 

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Literal
 from msgspec.structs import replace
 
 from selfreflect.cli import settings as o
-from selfreflect.cli.answered import ComparisonOptions, Gold, labelled, read_questions
+from selfreflect.cli.answered import ComparisonOptions, FieldOptions, labelled, read_questions
 from selfreflect.cli.asking import ASKING, AskOptions, open_method
 from selfreflect.cli.console import emit, print_table, refuse_source, say, write_file
 from selfreflect.cli.settings import Overrides, argument, option, takes
 from selfreflect.errors import ConfigError, DataError, excerpt
-from selfreflect.pipeline.answered import GOLD
 from selfreflect.text import counted, name_list
 from selfreflect.uncertainty.question import NoValue, sample_sizes
 
@@ -47,8 +46,7 @@ def calibrate_command(
     comparison: ComparisonOptions,
     asking: AskOptions,
     overrides: Overrides,
-    gold: Gold = GOLD,
-    column: o.ItemColumns = None,
+    fields: FieldOptions,
     json: o.Json = False,
 ) -> None:
     """Calibrate an estimator: confidences that agree with the share of correct answers.
@@ -64,7 +62,7 @@ def calibrate_command(
                 "--apply takes everything but --gold, --column and models from the saved calibrator"
             )
         saved = _read_saved(apply, comparison.classes)
-        _apply(source, read_questions(source, gold, column), saved, asking, overrides, json)
+        _apply(source, read_questions(source, fields), saved, asking, overrides, json)
         return
     from selfreflect.uncertainty.assess import Assessment
     from selfreflect.uncertainty.calibrator_file import fit_file, write_calibrator
@@ -72,7 +70,7 @@ def calibrate_command(
 
     if save is not None:
         refuse_source("--save", save, source)
-    questions = read_questions(source, gold, column)
+    questions = read_questions(source, fields)
     name = estimator or ("modal_share" if any(one.answers for one in questions) else "stated")
     with open_method(source, questions, [name], comparison, asking, overrides) as made_with:
         assessment = Assessment(questions, [name], made_with)

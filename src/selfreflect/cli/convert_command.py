@@ -7,9 +7,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from selfreflect.cli import settings as o
 from selfreflect.cli.console import (
-    ReadingProgress,
     print_table,
     refuse_source,
     say,
@@ -17,23 +15,21 @@ from selfreflect.cli.console import (
     stdout,
     write_file,
 )
-from selfreflect.cli.settings import argument, option
+from selfreflect.cli.settings import ItemOptions, argument, option, takes
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.records import dump_line
-from selfreflect.sources.columns import answer_separator, assigned_columns
-from selfreflect.sources.items import Item, ItemFile, read_item_file, to_plain
+from selfreflect.sources.items import Item, ItemFile, to_plain
 from selfreflect.table import Column, Table
 from selfreflect.text import counted, one_line, printable
 
 
+@takes()
 def convert_command(
+    *,
     file: str = argument("FILE", "CSV, parquet, JSON, JSONL, a log of inspect_ai, or - for stdin.", ...),
     output: Path | None = option("--output FILE", "Write the items as JSONL."),
     overwrite: bool = option("--overwrite", "Replace an existing file.", False),
-    column: o.ItemColumns = None,
-    split: o.Split = None,
-    limit: o.NumItems = None,
-    num_answers: o.NumAnswers = None,
+    reading: ItemOptions,
 ) -> None:
     """Show how a file of questions, answers and summaries is understood.
 
@@ -48,14 +44,7 @@ def convert_command(
         if output.exists() and not overwrite:
             raise DataError(f"{output} is already there. Use another name, or --overwrite")
         refuse_source("--output", output, file)
-    items = read_item_file(
-        file,
-        limit=limit,
-        num_answers=num_answers,
-        columns=assigned_columns(column),
-        separator=answer_separator(split),
-        progress=ReadingProgress(file),
-    )
+    items = reading.read(file)
     _show(items)
     if output is None:
         say("Write this as JSONL with: --output items.jsonl")

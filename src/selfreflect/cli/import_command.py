@@ -13,7 +13,6 @@ from msgspec import to_builtins
 
 from selfreflect.cli import settings as o
 from selfreflect.cli.console import (
-    ReadingProgress,
     exit_with,
     refuse_run_directory,
     say,
@@ -21,14 +20,13 @@ from selfreflect.cli.console import (
     say_notes,
     write_folder,
 )
-from selfreflect.cli.settings import argument, option
+from selfreflect.cli.settings import ItemOptions, argument, option, takes
 from selfreflect.config import Config
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.pipeline.records import records_by_judge, run_items
 from selfreflect.pipeline.settings import scoring_label, scoring_name
 from selfreflect.records import AnswerSet, Question, Score, Summary, dump_line
-from selfreflect.sources.columns import answer_separator, assigned_columns
-from selfreflect.sources.items import read_item_file, to_plain
+from selfreflect.sources.items import to_plain
 from selfreflect.sources.published import published_files, read_published
 from selfreflect.store.merge import JoinedScoring, merge_runs
 from selfreflect.store.run import Run
@@ -38,7 +36,9 @@ Format = StrEnum("Format", ["published", "datasets", "items"])
 """What a run is exported as."""
 
 
+@takes()
 def import_command(
+    *,
     out: o.Out,
     runs: list[Path] = argument(
         "RUN", "Run directories of one question set (--shard) to join into a new one.", []
@@ -51,10 +51,7 @@ def import_command(
         "Questions with answers, and maybe summaries: CSV, parquet, JSON, JSONL, a log of inspect_ai (.eval) "
         "or samples of lm-eval. `selfreflect convert FILE` shows how it is understood.",
     ),
-    num_answers: o.NumAnswers = None,
-    limit: o.NumItems = None,
-    column: o.ItemColumns = None,
-    split: o.Split = None,
+    reading: ItemOptions,
     leave_out: list[o.Part] = option(
         "--leave-out PART",
         "Join run directories without guesses (what the judge expected) or words (the distance of each word, "
@@ -73,7 +70,7 @@ def import_command(
             "give either --items FILE, or some of --questions, --answers and --summaries, or run "
             "directories to join"
         )
-    if items is None and any((num_answers is not None, limit is not None, column, split)):
+    if items is None and reading != ItemOptions():
         raise ConfigError("--num-answers, --limit, --column and --split belong to --items FILE")
     if leave_out and not runs:
         raise ConfigError("--leave-out belongs to run directories")
@@ -83,14 +80,7 @@ def import_command(
     if items is None:
         _add(out, chain(*read_published(*published)))
         return
-    file = read_item_file(
-        items,
-        limit=limit,
-        num_answers=num_answers,
-        columns=assigned_columns(column),
-        separator=answer_separator(split),
-        progress=ReadingProgress(items),
-    )
+    file = reading.read(items)
     say_notes(file.notes)
     _add(out, chain.from_iterable(item.records for item in file.items))
 

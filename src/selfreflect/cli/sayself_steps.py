@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 from msgspec import Struct
 
-from selfreflect.cli.answered import read_questions
+from selfreflect.cli.answered import FieldOptions, read_questions
 from selfreflect.cli.asking import AskOptions, open_asker, open_store
 from selfreflect.cli.console import say
 from selfreflect.cli.settings import Overrides
@@ -90,7 +90,7 @@ def cluster(out: Path, options: ClusterOptions, overrides: Overrides, yes: bool,
 
     check_judge(options.judge, classes=options.classes, correctness=options.correctness)
     stored = Run.load(out, detail=False).answers.values()
-    questions = read_questions(str(out), gold)
+    questions = read_questions(str(out), FieldOptions(gold=gold))
     with open_models(out, overrides, yes) as open_model:
         asker = open_model(options.judge) if "judge" in (options.classes, options.correctness) else None
         rule = ClassRule(options.classes, "first", asker, open_model.store)

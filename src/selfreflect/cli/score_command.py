@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Any
 from msgspec import to_builtins
 
 from selfreflect.cli import settings as o
-from selfreflect.cli.console import ReadingProgress, Watcher, emit, exit_with, say, say_notes
-from selfreflect.cli.settings import JUDGING, Overrides, option, takes
+from selfreflect.cli.console import Watcher, emit, exit_with, say, say_notes
+from selfreflect.cli.settings import JUDGING, ItemOptions, Overrides, option, takes
 from selfreflect.config import Config
 from selfreflect.errors import ConfigError
 from selfreflect.pipeline.models import ConfiguredModels, load_measures, watched_judge
 from selfreflect.records import Controls, Failure, Information, Score
 from selfreflect.report.run_records import RunRecords, records_in_memory
-from selfreflect.sources.columns import answer_separator, assigned_columns
 from selfreflect.sources.files import source_name
-from selfreflect.sources.items import Item, read_item_file
+from selfreflect.sources.items import Item
 
 if TYPE_CHECKING:
     from selfreflect.metric.measures import Measured
@@ -33,10 +32,7 @@ def score_command(
         "--items FILE", "CSV, parquet, JSON or JSONL of questions with answers and summaries; - for stdin."
     ),
     out: Path | None = option("--out DIR", "Score the summaries of this run directory."),
-    limit: o.NumItems = None,
-    num_answers: o.NumAnswers = None,
-    column: o.ItemColumns = None,
-    split: o.Split = None,
+    reading: ItemOptions,
     words: bool = option("--words", "With --json: add distance and bits of every masked word.", False),
     overrides: Overrides,
     dry_run: o.DryRun = False,
@@ -66,7 +62,7 @@ def score_command(
     if (items is None) == (out is None):
         raise ConfigError("give either --items FILE or --out DIR")
     if out is not None:
-        if any((limit is not None, num_answers is not None, column, split, words)):
+        if words or reading != ItemOptions():
             raise ConfigError("--limit, --num-answers, --column, --split and --words belong to --items FILE")
         from selfreflect.cli.stages import Intent, run_stages
 
@@ -79,15 +75,7 @@ def score_command(
         check_tracker(log)
     if overrides.section("execution").get("executor", "local") != "local":
         raise ConfigError("--executor and --ray-address belong to --out DIR")
-    file = read_item_file(
-        items,
-        limit=limit,
-        num_answers=num_answers,
-        columns=assigned_columns(column),
-        separator=answer_separator(split),
-        need_summaries=True,
-        progress=ReadingProgress(items),
-    )
+    file = reading.read(items, need_summaries=True)
     say_notes(file.notes)
     _score(file.items, source_name(items), overrides, words=words, dry_run=dry_run, log=log, json=json)
 

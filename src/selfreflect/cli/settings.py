@@ -24,16 +24,19 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_origin, get_type_hints
 
 import msgspec
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from selfreflect.config import Config, ExecutionOptions, load_config, read_config, read_execution
-from selfreflect.errors import SelfReflectError
-from selfreflect.flags import Flag, check_values, fields_of, flags_of
+from selfreflect.errors import ConfigError, SelfReflectError
+from selfreflect.flags import POSITIVE, Flag, check_values, fields_of, flags_of
 from selfreflect.text import name_list, printable
+
+if TYPE_CHECKING:
+    from selfreflect.sources.items import ItemFile
 
 T = TypeVar("T")
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
@@ -81,25 +84,6 @@ Yes = Annotated[
         ...,
     ),
 ]
-NumItems = Annotated[int | None, option("--limit N", "Take only the first N items.", ...)]
-NumAnswers = Annotated[int | None, option("--num-answers N", "Use the first N answers of each half.", ...)]
-ItemColumns = Annotated[
-    list[str] | None,
-    option(
-        "--column ROLE=NAME",
-        "Name the column of the question, answer, summary, context or id, as in answer=text; numbered "
-        "columns with one answer each as answers=A1..A6. Can be repeated.",
-        ...,
-    ),
-]
-Split = Annotated[
-    str | None,
-    option(
-        "--split TEXT",
-        "What separates the answers where one text holds several, as in ';' (\\n is a line end).",
-        ...,
-    ),
-]
 Runs = Annotated[list[Path], argument("RUN", "Run directories.", ...)]
 DryRun = Annotated[
     bool,
@@ -127,6 +111,51 @@ Log = Annotated[
 ]
 Groups = StrEnum("Groups", ["spelling", "meaning"])
 """What answers are grouped by."""
+
+COLUMN = Flag(
+    "--column ROLE=NAME",
+    "Name the column of the question, answer, summary, context or id, as in answer=text; numbered columns "
+    "with one answer each as answers=A1..A6. Can be repeated.",
+)
+
+
+class ItemOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Which items of a file are used, and how its columns are understood."""
+
+    limit: Annotated[int | None, Flag("--limit N", "Take only the first N items.", range=POSITIVE)] = None
+    num_answers: Annotated[
+        int | None, Flag("--num-answers N", "Use the first N answers of each half.", range=POSITIVE)
+    ] = None
+    column: Annotated[list[str] | None, COLUMN] = None
+    split: Annotated[
+        str | None,
+        Flag(
+            "--split TEXT",
+            "What separates the answers where one text holds several, as in ';' (\\n is a line end).",
+        ),
+    ] = None
+
+    def refuse_columns(self) -> None:
+        """Raise ConfigError for what only a file of items has use for."""
+        if self.column or self.split is not None:
+            raise ConfigError("--column and --split belong to a file of items")
+
+    def read(self, source: str, *, need_summaries: bool = False) -> ItemFile:
+        """Read a file of items, and say now and then how much of it is read."""
+        from selfreflect.cli.console import ReadingProgress
+        from selfreflect.sources.columns import answer_separator, assigned_columns
+        from selfreflect.sources.items import read_item_file
+
+        return read_item_file(
+            source,
+            limit=self.limit,
+            num_answers=self.num_answers,
+            columns=assigned_columns(self.column),
+            separator=answer_separator(self.split),
+            need_summaries=need_summaries,
+            progress=ReadingProgress(source),
+        )
+
 
 _RUNNING = ("--device", "--device-map", "--executor", "--ray-address", "--trust-remote-code", "--timeout")
 GENERATING = ("--prompts", *_RUNNING, "--batch-size", "--max-connections")
@@ -312,7 +341,7 @@ def _taken(options: Mapping[str, _Option], values: dict[str, Any]) -> dict[str, 
     fields: dict[str, dict[str, Any]] = {}
     for option in options.values():
         value = values.pop(option.name)
-        if value is None:
+        if value is None or value == []:  # not given, or not once
             continue
         if option.is_list:
             value = tuple(name_list(value))

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Struct
 
 from selfreflect.cli import settings as o
-from selfreflect.cli.answered import ComparisonOptions, Gold, labelled, read_questions
+from selfreflect.cli.answered import ComparisonOptions, FieldOptions, labelled, read_questions
 from selfreflect.cli.asking import ASKING, AskOptions, open_method
 from selfreflect.cli.console import emit, print_table, say
 from selfreflect.cli.settings import Overrides, argument, option, takes
 from selfreflect.cli.uncertainty_output import check_output, refuse_sources, write_output
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.flags import Flag
-from selfreflect.pipeline.answered import GOLD
 from selfreflect.stats import defined
 from selfreflect.table import Table
 from selfreflect.text import counted, name_list
@@ -73,8 +72,7 @@ def uncertainty_command(
     comparison: ComparisonOptions,
     asking: AskOptions,
     overrides: Overrides,
-    gold: Gold = GOLD,
-    column: o.ItemColumns = None,
+    fields: FieldOptions,
     output: list[Path] = option(
         "--output FILE",
         "Write a page with figures (.html), the tables (.md), or all estimators, and in files of their own "
@@ -104,7 +102,7 @@ def uncertainty_command(
     check_output(output)
     refuse_sources(output, source)
     measure_names = _measure_names(options.measures)
-    questions = read_questions(source, gold, column)
+    questions = read_questions(source, fields)
     if options.num_answers is not None:
         questions = _with_answers(questions, options.num_answers)
     if options.estimators:
@@ -124,7 +122,7 @@ def uncertainty_command(
     _print(assessment, results, by_size, explain)
     rows = next(iter(results.values()), [])
     ready = [one.estimator for one in rows if not one.baseline and one.n >= FOLDS]
-    if ready and source != "-" and gold == GOLD and not column:
+    if ready and source != "-" and fields == FieldOptions():
         say(f"Calibrate one: selfreflect calibrate {shlex.quote(source)} --estimator {ready[0]}")
 
 

@@ -15,14 +15,14 @@ from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from selfreflect.cli import settings as o
-from selfreflect.cli.console import ReadingProgress, emit, print_table, say, say_notes
-from selfreflect.cli.settings import Overrides, argument, option, takes
+from selfreflect.cli.console import emit, print_table, say, say_notes
+from selfreflect.cli.settings import ItemOptions, Overrides, argument, option, takes
 from selfreflect.config import SEED
 from selfreflect.errors import BackendError, ConfigError, DataError, excerpt, nearest
-from selfreflect.flags import POSITIVE, Flag, flags_of
+from selfreflect.flags import Flag, flags_of
 from selfreflect.models.base import Generator
 from selfreflect.pipeline.records import run_items
-from selfreflect.sources.items import Item, bundled_items, read_item_file
+from selfreflect.sources.items import Item, bundled_items
 from selfreflect.store.run import Run
 from selfreflect.table import Column, Table
 from selfreflect.text import name_list
@@ -91,10 +91,6 @@ class StudyOptions(Struct, frozen=True, kw_only=True):
     study: Annotated[
         str | None,
         Flag("--study NAME", f"{', '.join(STUDIES)}; see above.", default="ranked; for a run interventions"),
-    ] = None
-    limit: Annotated[int | None, Flag("--limit N", "Take only N items.", range=POSITIVE)] = None
-    num_answers: Annotated[
-        int | None, Flag("--num-answers N", "Use the first N answers of each half.", range=POSITIVE)
     ] = None
     seed: Annotated[int, SEED] = 0
     order: Annotated[
@@ -167,6 +163,7 @@ def validate_command(
         "it the metrics that need one are left out.",
     ),
     options: StudyOptions,
+    reading: ItemOptions,
     overrides: Overrides,
     json: o.Json = False,
 ) -> None:
@@ -176,7 +173,7 @@ def validate_command(
     if options.writer and model is None:
         raise typer.BadParameter("--writer needs --model NAME")
     name = options.study or ("interventions" if source is not None and Path(source).is_dir() else "ranked")
-    check(name, source, options)
+    check(name, source, options, reading)
     judges = _judge_names(judge, name, overrides)
     from selfreflect.cli.findings import Models, run_study
     from selfreflect.validate.statistics import scipy_stats
@@ -188,7 +185,7 @@ def validate_command(
     if out is not None:
         advice = f"Finished measurements are kept in {out}; run the same command to resume."
     try:
-        study = load(name, source, options, models.generator)
+        study = load(name, source, options, reading, models.generator)
         made_with = {"source": source or "made up", "seed": options.seed}
         undefined = run_study(study, metric_names, models, made_with, out, json)
     except KeyboardInterrupt:
@@ -267,7 +264,7 @@ def _list_metrics(json: bool) -> None:
         print_table(Table("Metrics", columns, tuple(rows)))
 
 
-def check(study: str, source: str | None, options: StudyOptions) -> None:
+def check(study: str, source: str | None, options: StudyOptions, reading: ItemOptions) -> None:
     """Check what can be checked before anything is read, or raise ConfigError."""
     if study not in STUDIES:
         choices = f"it must be one of {', '.join(STUDIES)}.{nearest(study, list(STUDIES))}"
@@ -282,6 +279,8 @@ def check(study: str, source: str | None, options: StudyOptions) -> None:
             raise ConfigError(f"{name} belongs to --study {' or '.join(users)}, and this study is {study}")
     if study == "choice" and source is not None:
         raise ConfigError("--study choice makes its own items and takes no SOURCE")
+    if source in (None, "bundled") or Path(source).is_dir():
+        reading.refuse_columns()
     if study != "choice" and source is None:
         raise ConfigError(f"--study {study} needs a SOURCE: bundled, a file of items, or a run directory")
     if study == "raters" and options.ratings is None:
@@ -291,7 +290,11 @@ def check(study: str, source: str | None, options: StudyOptions) -> None:
 
 
 def load(
-    study: str, source: str | None, options: StudyOptions, writer: Callable[[], Generator] | None
+    study: str,
+    source: str | None,
+    options: StudyOptions,
+    reading: ItemOptions,
+    writer: Callable[[], Generator] | None,
 ) -> Study:
     """Make a study; ``writer`` loads the model that ``--writer`` asks."""
     row = STUDIES[study]
@@ -299,9 +302,9 @@ def load(
     make: Callable[..., Study] = getattr(import_module(f"selfreflect.validate.{module}"), class_name)
     arguments: dict[str, Any] = {name: getattr(options, name) for name in row.takes}
     if source is None:
-        sizes = {"grid": options.limit, "answers": options.num_answers}
+        sizes = {"grid": reading.limit, "answers": reading.num_answers}
         return make(**arguments, **{name: size for name, size in sizes.items() if size is not None})
-    items = _read_items(source, options.num_answers)
+    items = _read_items(source, reading)
     if options.ratings is not None:
         from selfreflect.validate.ratings import read_ratings
 
@@ -311,22 +314,22 @@ def load(
         arguments["grouping"] = o.grouping(arguments.pop("groups"))
     if "writer" in arguments:
         arguments["writer"] = writer() if options.writer and writer is not None else None
-    return make(items[: options.limit], **arguments)
+    return make(items[: reading.limit], **arguments)
 
 
-def _read_items(source: str, num_answers: int | None) -> list[Item]:
+def _read_items(source: str, reading: ItemOptions) -> list[Item]:
+    """All items of a source, whatever the limit."""
     if source == "bundled":
-        return bundled_items("ranked_items", num_answers=num_answers)
+        return bundled_items("ranked_items", num_answers=reading.num_answers)
     if not Path(source).is_dir():
-        progress = ReadingProgress(source)
-        file = read_item_file(source, num_answers=num_answers, need_summaries=True, progress=progress)
+        file = replace(reading, limit=None).read(source, need_summaries=True)
         say_notes(file.notes)
         return file.items
     run = Run.load(Path(source))
     items = []
     for item in run_items(run):
-        masked_out, conditioning = item.masked_out[:num_answers], item.conditioning[:num_answers]
-        items.append(replace(item, masked_out=masked_out, conditioning=conditioning))
+        half = slice(reading.num_answers)
+        items.append(replace(item, masked_out=item.masked_out[half], conditioning=item.conditioning[half]))
     if not items:
         raise DataError(f"{source} holds no answers yet. Draw some with: selfreflect answers --out {source}")
     without = len(run.questions) - len(items)

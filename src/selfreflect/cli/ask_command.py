@@ -19,7 +19,7 @@ from selfreflect.cli.show import grouped_answers, print_question, show_results
 from selfreflect.cli.stages import Intent, check_strategies, fill_run
 from selfreflect.config import ExecutionOptions, load_config, sampling_of
 from selfreflect.errors import DataError
-from selfreflect.pipeline.models import ConfiguredModels, load_measures
+from selfreflect.pipeline.models import ConfiguredModels
 from selfreflect.records import STAGES, Question, question_id
 from selfreflect.report.run_records import RunRecords
 from selfreflect.sources.files import read_text
@@ -173,10 +173,7 @@ def _measure_by_hand(item: Item) -> None:
     """Measure the hand-written summaries of an item, with controls, and print it in full."""
     _tell(ACT_ONE)
     config = load_config(None, {"scores": {"judge": "smollm2", "measures": "information"}})
-    watcher = Watcher()
-    options = ExecutionOptions()
-    judge = ConfiguredModels(config, options, watcher).judge()
-    measures = load_measures(judge, config, options, watcher)
+    measures = ConfiguredModels(config, ExecutionOptions(), Watcher()).measures()
     results = measures.measure(item.question_record, item.answer_set, item.summary_records)
     print_question(item_run("written by hand", config, [item], results), item.id, answers=4)
 

@@ -14,8 +14,8 @@ from selfreflect.cli.stages import check_strategies
 from selfreflect.config import Config, load_config
 from selfreflect.config.describe import schema, template
 from selfreflect.config.places import flags_in_file
+from selfreflect.config.sections import FLAGGED
 from selfreflect.errors import ConfigError
-from selfreflect.records import STAGES
 from selfreflect.text import one_line
 
 
@@ -66,7 +66,7 @@ def _check(path: Path) -> None:
     check_strategies(config.summaries.strategies)
     defaults = Config()
     count = 0
-    for section in (*STAGES, "execution", "serve"):
+    for section in FLAGGED:
         earlier = defaults.section(section)
         for key, value in config.section(section).items():
             if value != earlier[key]:

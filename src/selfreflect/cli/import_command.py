@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
-from enum import StrEnum
 from itertools import chain
 from pathlib import Path
+from typing import Literal
 
 from msgspec import to_builtins
 
@@ -31,9 +31,6 @@ from selfreflect.sources.published import published_files, read_published
 from selfreflect.store.merge import JoinedScoring, merge_runs
 from selfreflect.store.run import Run
 from selfreflect.text import counted
-
-Format = StrEnum("Format", ["published", "datasets", "items"])
-"""What a run is exported as."""
 
 
 @takes()
@@ -157,7 +154,7 @@ def _say_scorings(scorings: Sequence[JoinedScoring], count: int, out: Path) -> N
 def export_command(
     run: Path = argument("RUN", "Run directory.", ...),
     output: Path = option("--output DIR", "Directory for the files.", ...),
-    format: Format = option(
+    format: Literal["published", "datasets", "items"] = option(
         "--format",
         "What to write: published (questions.json, test_answers.json and summaries.json of the published "
         "tool), datasets (a folder with a card, for datasets.load_dataset and load_from_disk; needs the "
@@ -179,10 +176,10 @@ def export_command(
     records = Run.load(run)
     refuse_run_directory(output)
     left_out: list[str] = []
-    if format is Format.published:
+    if format == "published":
         stored = (records.questions.values(), records.answers.values(), records.summaries.values())
         files, left_out = published_files(*stored, suffix)
-    elif format is Format.items:
+    elif format == "items":
         lines = [dump_line(to_plain(item)) + "\n" for item in run_items(records)]
         files = {"items.jsonl": "".join(lines).encode()}
     else:

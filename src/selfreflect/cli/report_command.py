@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
+from typing import Literal
 
 import typer
 
@@ -54,7 +55,7 @@ def report_command(
         "--baseline STRATEGY",
         "Strategy of the first run that page and figures compare with. [default: its first]",
     ),
-    groups: o.Groups | None = option(
+    groups: Literal["spelling", "meaning"] | None = option(
         "--groups",
         "Group answers on the page by spelling, or by meaning. [default: meaning if the embed extra is "
         f"installed and there are at most {MOST_EMBEDDED:,} different answers]",
@@ -110,7 +111,7 @@ def report_command(
 
 def _refuse_page_options(groups: str | None, leave_out: Sequence[str]) -> None:
     """Raise ConfigError for options of a page where none is written."""
-    if groups == o.Groups.meaning:
+    if groups == "meaning":
         raise ConfigError("--groups meaning changes only the page. Add --output FILE.html")
     if leave_out:
         raise ConfigError("--leave-out changes only the page. Add --output FILE.html")

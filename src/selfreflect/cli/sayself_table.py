@@ -108,13 +108,12 @@ def evaluate(out: Path, options: EvaluationOptions, overrides: Overrides, yes: b
 def _measure(out: Path, options: EvaluationOptions, comparison: MethodComparison) -> None:
     """Load the judge of ``--measured-by``, and measure the reflections of each model."""
     from selfreflect.config import ExecutionOptions, load_config
-    from selfreflect.pipeline.models import ConfiguredModels, load_measures
+    from selfreflect.pipeline.models import ConfiguredModels
     from selfreflect.store.run import Run
 
     config = load_config(None, {"scores": {"judge": options.measured_by}})
-    execution, watcher = ExecutionOptions(), Watcher()
-    judge = ConfiguredModels(config, execution, watcher).judge()
-    measures = load_measures(judge, config, execution, watcher)
+    watcher = Watcher()
+    measures = ConfiguredModels(config, ExecutionOptions(), watcher).measures()
     of_run = {one.question_id: one for one in Run.load(out).answers.values()}
     if not comparison.measure(measures, options.measured, of_run, watcher.stage):
         say("No trained model stated a self-reflection, so there is nothing to measure.")

@@ -15,7 +15,7 @@ from selfreflect.cli.console import Watcher, emit, exit_with, say, say_notes
 from selfreflect.cli.settings import JUDGING, ItemOptions, Overrides, option, takes
 from selfreflect.config import Config
 from selfreflect.errors import ConfigError
-from selfreflect.pipeline.models import ConfiguredModels, load_measures, watched_judge
+from selfreflect.pipeline.models import ConfiguredModels, watched_judge
 from selfreflect.records import Controls, Failure, Information, Score
 from selfreflect.report.run_records import RunRecords, records_in_memory
 from selfreflect.sources.files import source_name
@@ -99,8 +99,7 @@ def _score(
 
         show_costs(dry_run_items(items, config, options, watcher), json)
         return
-    judge = ConfiguredModels(config, options, watcher).judge()
-    measures = load_measures(judge, config, options, watcher)
+    measures = ConfiguredModels(config, options, watcher).measures()
     results: list[Measured] = []
     with watcher.stage("scores", sum(len(item.summaries) for item in items)) as counter:
         for item in items:

@@ -163,7 +163,7 @@ def _settings(config: Config, overrides: Overrides, kinds: Sequence[str]) -> Ser
         raise ConfigError(f"--confidence: no confidence {confidence!r}. Known: {', '.join(kinds)}")
     unsure = None
     if options.when_unsure is not None:
-        action: Any = options.when_unsure.value
+        action = options.when_unsure
         unsure = UnsurePolicy(action, options.below, options.ask_candidates, options.ask_hypotheses)
         if options.confidence == "none":
             raise ConfigError("--when-unsure needs a confidence. Leave out --confidence none.")

@@ -97,11 +97,9 @@ DryRun = Annotated[
 ]
 Json = Annotated[bool, option("--json", "Print JSON lines to stdout.", ...)]
 Part = StrEnum("Part", ["guesses", "words"])
-"""A part of scores that can be left out."""
-Tracker = StrEnum("Tracker", ["wandb", "mlflow"])
-"""Where results can be logged."""
+"""A part of scores that can be left out; typer takes no list of a Literal."""
 Log = Annotated[
-    Tracker | None,
+    Literal["wandb", "mlflow"] | None,
     option(
         "--log",
         "Log settings, means and intervals to Weights & Biases or MLflow, which read their "
@@ -109,9 +107,6 @@ Log = Annotated[
         ...,
     ),
 ]
-Groups = StrEnum("Groups", ["spelling", "meaning"])
-"""What answers are grouped by."""
-
 COLUMN = Flag(
     "--column ROLE=NAME",
     "Name the column of the question, answer, summary, context or id, as in answer=text; numbered columns "

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from selfreflect.config.sections import SAMPLED_ALIKE, Config, ExecutionConfig, Placement, Price, ServeConfig
+from selfreflect.config.sections import FLAGGED, SAMPLED_ALIKE, Config, Placement, Price, RayConfig
 from selfreflect.flags import Flag, fields_of, notes_of
-from selfreflect.records import STAGES, Record
+from selfreflect.records import Record
 
 SCHEMA_FILE = "selfreflect.schema.json"
 HEADER = f"""\
@@ -44,17 +44,17 @@ class SettingRow(NamedTuple):
 
 def sections() -> dict[str, list[SettingRow]]:
     """The rows of every section, by its name in the file."""
-    config = Config()
     tables: dict[str, list[SettingRow]] = {}
-    for stage in STAGES:
-        tables[stage] = list(_rows(type(getattr(config, stage))))
+    for name in Config.__struct_fields__:
+        if name == "ray":
+            for stage in RayConfig.__struct_fields__:
+                tables[f"ray.{stage}"] = list(_rows(Placement))
+        elif name == "prices":
+            for model in PRICES:
+                tables[f'prices."{model}"'] = list(_rows(Price))
+        else:
+            tables[name] = list(_rows(FLAGGED[name]))
     tables["summaries"] = list(map(_following, tables["summaries"]))
-    for name in config.ray.__struct_fields__:
-        tables[f"ray.{name}"] = list(_rows(Placement))
-    tables["execution"] = list(_rows(ExecutionConfig))
-    tables["serve"] = list(_rows(ServeConfig))
-    for model in PRICES:
-        tables[f'prices."{model}"'] = list(_rows(Price))
     return tables
 
 
@@ -101,8 +101,7 @@ def _comment(text: str) -> list[str]:
 def schema() -> dict[str, Any]:
     """The JSON schema of a settings file, with help, ranges and choices."""
     document: dict[str, Any] = msgspec.json.schema(Config)
-    classes: list[type[Record]] = [type(getattr(Config(), stage)) for stage in STAGES]
-    classes += [Placement, ExecutionConfig, ServeConfig, Price]
+    classes: list[type[Record]] = [*FLAGGED.values(), Placement, Price]
     for settings in classes:
         properties = document["$defs"][settings.__name__]["properties"]
         for key, note in notes_of(settings).items():

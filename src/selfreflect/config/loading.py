@@ -10,6 +10,7 @@ from typing import Any, get_origin, get_type_hints
 import msgspec
 
 from selfreflect.config.sections import (
+    FLAGGED,
     MEASURES,
     SAMPLED_ALIKE,
     AnswersConfig,
@@ -149,8 +150,8 @@ def _right_places(keys: Iterable[str]) -> str:
     lines = []
     for key in keys:
         places = []
-        for section in (*STAGES, "execution", "serve"):
-            for field, flag in flags_of(type(getattr(Config(), section))).items():
+        for section, settings in FLAGGED.items():
+            for field, flag in flags_of(settings).items():
                 if key in (field, flag.name, flag.name.removeprefix("--").replace("-", "_")):
                     places.append(f"[{section}] {field}")
         if places:

@@ -6,16 +6,14 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping
-from enum import EnumType
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import msgspec
 
-from selfreflect.config.sections import Config
+from selfreflect.config.sections import FLAGGED
 from selfreflect.errors import excerpt
 from selfreflect.flags import fields_of, flags_of, notes_of
-from selfreflect.records import STAGES
 
 _WORDS = {
     "int": "a whole number",
@@ -64,8 +62,8 @@ def type_error(error: msgspec.ValidationError, path: Path | None, settings: Mapp
 
 def _choices(section: str, key: str) -> list[str]:
     """The words that a setting takes."""
-    kinds = get_args(get_type_hints(type(getattr(Config(), section)))[key])
-    return list(next(kind for kind in kinds if isinstance(kind, EnumType)))
+    choices, *_ = get_args(get_type_hints(FLAGGED[section])[key])
+    return list(get_args(choices))
 
 
 def _describe(value: Any, got: str) -> str:
@@ -82,13 +80,10 @@ def _describe(value: Any, got: str) -> str:
 
 def _example(section: str, key: str) -> str:
     """``num_answers = 50``: the default of a key, or another value that it can have."""
-    kind = type(getattr(Config(), section, None))  # prices and Ray's actors have sections in sections
-    if not issubclass(kind, msgspec.Struct):
+    kind = FLAGGED.get(section)  # prices and Ray's actors have sections in sections
+    if kind is None or key not in fields_of(kind):
         return ""
-    fields = fields_of(kind)
-    if key not in fields:
-        return ""
-    value = fields[key].default
+    value = fields_of(kind)[key].default
     if value is None:
         value = getattr(notes_of(kind).get(key), "example", None)
     return "" if value is None else f"{key} = {json.dumps(value)}"
@@ -118,8 +113,8 @@ def flags_in_file(message: str, path: Path, command_line: Mapping[str, Any]) -> 
     except (OSError, ValueError, RecursionError):  # which the message is about
         return message
     lines = []
-    for section in (*STAGES, "execution", "serve"):
-        for key, flag in flags_of(type(getattr(Config(), section))).items():
+    for section, settings in FLAGGED.items():
+        for key, flag in flags_of(settings).items():
             table = file.get(section)
             is_set = isinstance(table, dict) and key in table and key not in command_line.get(section, {})
             if flag.name in mentions and is_set:

@@ -3,9 +3,8 @@ default, its flag and its values; TOML files fill the same fields."""
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
@@ -24,7 +23,7 @@ from selfreflect.flags import (
     check_values,
 )
 from selfreflect.models.base import DEVICES, Sampling
-from selfreflect.records import Record
+from selfreflect.records import STAGES, Record
 from selfreflect.text import name_list
 
 if TYPE_CHECKING:
@@ -66,8 +65,6 @@ THINKING = Flag(
 
 
 MEASURES = ("selfreflect", "information")
-
-WhenUnsure = StrEnum("WhenUnsure", ["abstain", "hedge", "ask"])
 
 
 class QuestionsConfig(Record, frozen=True, kw_only=True):
@@ -459,7 +456,7 @@ class ServeConfig(Record, frozen=True, kw_only=True):
         ),
     ] = None
     when_unsure: Annotated[
-        WhenUnsure | None,
+        Literal["abstain", "hedge", "ask"] | None,
         Flag(
             "--when-unsure",
             "What to say if the confidence is below --below: that it does not know (abstain), how sure it is "
@@ -538,6 +535,12 @@ class Config(Record, frozen=True, kw_only=True):
         """One section as plain values."""
         plain: dict[str, Any] = msgspec.to_builtins(getattr(self, name))
         return plain
+
+
+FLAGGED: dict[str, type[Record]] = {
+    name: type(getattr(Config(), name)) for name in (*STAGES, "execution", "serve")
+}
+"""The sections whose settings have flags, by name."""
 
 
 def sampling_of(model: str) -> dict[str, Any]:

@@ -159,6 +159,10 @@ class ConfiguredModels:
             )
         return judge
 
+    def measures(self) -> Measures:
+        """Load the judge, and make the measures that the settings name."""
+        return load_measures(self.judge(), self._config, self._options, self._progress)
+
 
 def load_stage_model(
     stage: Literal["answers", "summaries", "scores"], models: ModelProvider

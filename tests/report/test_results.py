@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from measured import AVAILABLE, controls, information, measured_run
 from msgspec.structs import replace as replace_struct
+from plain_runs import run
 
 from selfreflect.cli.show import show_results
 from selfreflect.records import Failure, dump_line
@@ -15,7 +16,8 @@ from selfreflect.report.figures import paper_figures
 from selfreflect.report.overview import overview
 from selfreflect.report.page.build import report_page
 from selfreflect.report.question_table import joined, question_table
-from selfreflect.report.results import INFORMATION, SELFREFLECT, strategy_results
+from selfreflect.report.results import INFORMATION, SELFREFLECT, best_first, strategy_results
+from selfreflect.report.sentences import headline
 from selfreflect.store.trim import removable_parts
 from selfreflect.table import to_csv, to_markdown
 
@@ -112,14 +114,45 @@ def test_a_control_that_beats_a_strategy_is_named():
 
 
 def test_an_empty_summary_with_the_better_score_is_named_and_whether_that_is_clear():
-    table = overview(measured_run({"greedy": [5.0]}, scores={"greedy": [0.09]}))
+    bits, scores = {"greedy": [5.0], "basic": [5.0]}, {"greedy": [0.08], "basic": [0.09]}
+    table = overview(measured_run(bits, scores=scores))
     assert note(table, "control ahead") == [
-        "control ahead, but not clearly: empty is lower (better) than greedy (0.0860 against 0.0900)"
+        "control ahead, but not clearly: empty is lower (better) than basic (0.0860 against 0.0900)"
     ]
-    table = overview(measured_run({"greedy": [5.0] * 6}, scores={"greedy": [0.09] * 6}))
+    bits, scores = {"greedy": [5.0] * 6, "basic": [5.0] * 6}, {"greedy": [0.08] * 6, "basic": [0.09] * 6}
+    table = overview(measured_run(bits, scores=scores))
     assert note(table, "CONTROL AHEAD") == [
-        "CONTROL AHEAD: empty is lower (better) than greedy (0.0860 against 0.0900)"
+        "CONTROL AHEAD: empty is lower (better) than basic (0.0860 against 0.0900)"
     ]
+
+
+def test_a_control_ahead_of_all_strategies_is_named_once_on_a_page():
+    records = measured_run({"greedy": [-2.0] * 6, "basic": [-3.0] * 6}, scores={"greedy": [0.09] * 6})
+    text = headline(records)
+    ahead = "an empty summary (0%), the repeated question (-10%) and nonsense (-8%) do better than"
+    assert f"Beware: by what they tell, {ahead} the best strategy, greedy (-20%). Do not rank" in text
+    assert "by SelfReflect score, an empty summary (0.0860) does better than greedy (0.0900)" in text
+    assert note(overview(records), "CONTROL AHEAD") == []
+    assert note(overview(records), "control ahead") == []
+
+
+def test_controls_ahead_clearly_and_not_are_named_apart():
+    text = headline(measured_run({"greedy": [-2.0, -0.5], "basic": [-3.0, 1.0]}))
+    unclear = "an empty summary (0%) and nonsense (-8%) are ahead, though not clearly, of"
+    assert (
+        f"{unclear} the best strategy, basic (-10%). Take more questions before you rank summaries by it."
+        in text
+    )
+    assert "the repeated question (-10%) does as well as the best strategy, basic (-10%)" in text
+
+
+def test_the_outcomes_of_a_question_are_sorted_the_best_first():
+    records = measured_run({"known": [None], "low": [2.0], "high": [6.0]}, scores={"known": [0.1]})
+    [question] = records.questions
+    assert [one.strategy for one in best_first(records.outcomes(question))] == ["high", "low", "known"]
+    plain = run({"worse": [0.3], "missing": [None], "better": [0.1], "equal": [0.1]}, questions=1)
+    names = [one.strategy for one in best_first(plain.outcomes("q0"))]
+    assert names == ["better", "equal", "worse", "missing"]
 
 
 def test_controls_count_only_where_a_share_is_defined():

@@ -11,7 +11,7 @@ from rich.text import Text
 from selfreflect.cli.console import context_line, emit, print_table, stdout
 from selfreflect.records import Controls, WordBits
 from selfreflect.report.overview import failure_table, overview
-from selfreflect.report.results import score_text
+from selfreflect.report.results import best_first, score_text
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
 from selfreflect.report.sentences import (
     controls_caution,
@@ -91,7 +91,8 @@ def grouped_answers(records: RunRecords, question_id: str) -> list[tuple[str, in
 
 
 def print_question(records: RunRecords, query: str, *, answers: int = 5) -> None:
-    """Print a question with its most frequent answers, and each summary with its score and worst words.
+    """Print a question with its most frequent answers, and each summary with its score and worst words, the
+    best summary first.
 
     ``query`` is its id, its text, or a part of its text.
     """
@@ -115,7 +116,7 @@ def print_question(records: RunRecords, query: str, *, answers: int = 5) -> None
         _print_dim(f"   … and {len(groups) - answers} more")
     if not records.strategies:
         return
-    outcomes = records.outcomes(question_id)
+    outcomes = best_first(records.outcomes(question_id))
     sampled = records.answers.get(question_id)
     conditioning = len(sampled.conditioning) if sampled else None
     results = [outcome.information for outcome in outcomes if outcome.information is not None]

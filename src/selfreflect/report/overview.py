@@ -15,7 +15,9 @@ from selfreflect.report.results import (
     Measure,
     StrategyResult,
     approximate,
+    best_strategy,
     conditioning_count,
+    control_lead,
     control_values,
     coverage_text,
     estimate_note,
@@ -25,7 +27,7 @@ from selfreflect.report.results import (
 )
 from selfreflect.report.run_records import RunRecords
 from selfreflect.report.sentences import HEDGES, OTHER_JUDGE, OTHER_READER, answers_text
-from selfreflect.stats import Estimate, clear_sign
+from selfreflect.stats import Estimate
 from selfreflect.table import Cell, Column, Table
 from selfreflect.text import counted, one_line
 
@@ -113,7 +115,7 @@ def overview(run: RunRecords) -> Table:
         notes.append(
             "the strategies were scored on different questions, none in common: do not compare their means"
         )
-    notes += control_notes(run, controls)
+    notes += _control_notes(run, results, controls)
     headings = [column.heading for column in columns]
     cells = [tuple(map(row.get, headings)) for row in rows]
     return Table(title, tuple(columns), tuple(cells), tuple(notes))
@@ -242,45 +244,34 @@ def _information_notes(run: RunRecords, results: Sequence[StrategyResult]) -> li
     return notes
 
 
-def control_notes(run: RunRecords, controls: Sequence[ControlValues]) -> list[str]:
-    """Name every control that does better than a strategy on the same questions, and whether that is clear;
-    other than raw answers."""
+def _control_notes(
+    run: RunRecords, results: Sequence[StrategyResult], controls: Sequence[ControlValues]
+) -> list[str]:
+    """Name every control that says nothing and does better than a strategy on the same questions, and whether
+    that is clear. Those ahead of the best strategy are left out: the headline names them."""
     notes = []
     for control in controls:
-        if control.name.endswith(" pasted"):
-            continue
         for measure in run_measures(run):
+            best = best_strategy(results, measure)
+            if best is None or control_lead(run, control, best, measure):
+                continue
             behind: dict[bool, list[str]] = {True: [], False: []}
             for name in run.strategies:
-                means, is_clear = _behind(measure, control, run, name)
-                if means:
-                    behind[is_clear].append(means)
+                lead = control_lead(run, control, name, measure)
+                if lead is None:
+                    continue
+                mean, strategy_mean = (
+                    format(lead.mean, measure.form),
+                    format(lead.strategy_mean, measure.form),
+                )
+                if mean != strategy_mean:
+                    behind[lead.is_clear].append(f"{name} ({mean} against {strategy_mean})")
             text = measure.higher_text if measure.higher_is_better else measure.lower_text
             for is_clear, strategies in behind.items():
                 if strategies:
                     prefix = "CONTROL AHEAD" if is_clear else "control ahead, but not clearly"
                     notes.append(f"{prefix}: {control.name} {text} {', '.join(strategies)}")
     return notes
-
-
-def _behind(measure: Measure, control: ControlValues, run: RunRecords, strategy: str) -> tuple[str, bool]:
-    """Name a strategy that the control outdoes, with both means, else empty; and whether that is clear."""
-    theirs = control.by_measure[measure.mean]
-    own = measure.of_strategy(run, strategy)
-    ids = theirs.values.keys() & own.values.keys()
-    if measure is INFORMATION and control.name == "question repeated":
-        # to a judge that does not see the question, repeating it tells much
-        ids = {id_ for id_ in ids if run.controls[id_].reader == "informed"}
-    mean, strategy_mean = theirs.mean(ids), own.mean(ids)
-    if mean is None or strategy_mean is None:
-        return "", False
-    control_text, strategy_text = format(mean, measure.form), format(strategy_mean, measure.form)
-    if control_text == strategy_text or (mean > strategy_mean) != measure.higher_is_better:
-        return "", False
-    paired = measure.pair(own, theirs, ids)
-    return f"{strategy} ({control_text} against {strategy_text})", clear_sign(
-        paired.difference, paired.p_value
-    ) != 0
 
 
 def summary_table(records: RunRecords) -> Table:

@@ -22,6 +22,7 @@ from selfreflect.records import (
     metadata_headings,
 )
 from selfreflect.report.question_table import QUESTION_HEADINGS, question_table
+from selfreflect.report.results import best_first
 from selfreflect.report.run_records import RunRecords
 from selfreflect.report.sentences import information_sentence
 from selfreflect.report.words import MarkKind, mark, telling_answers
@@ -156,9 +157,9 @@ class Reflection:
         return rows
 
     def _results(self) -> Iterator[tuple[str, str, str]]:
-        """Name, text and result in words of every summary."""
+        """Name, text and result in words of every summary, the best first."""
         conditioning = len(self.answer_set.conditioning) if self.answer_set else None
-        for outcome in self.records.outcomes(self._question.id):
+        for outcome in best_first(self.records.outcomes(self._question.id)):
             sentences = []
             if outcome.information is not None:
                 sentences.append(information_sentence(outcome.information, conditioning))

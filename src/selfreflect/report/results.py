@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from selfreflect.records import Control, Controls, Information, NothingToTell, Score
-from selfreflect.report.run_records import RunRecords
+from selfreflect.report.run_records import RunRecords, SummaryOutcome
 from selfreflect.stats import (
     FEWEST_TESTED,
     Estimate,
     PairedEstimate,
+    clear_sign,
     defined,
     mean_interval,
     paired_difference,
@@ -268,6 +269,42 @@ def control_values(run: RunRecords) -> list[ControlValues]:
 
 
 @dataclass(frozen=True)
+class ControlLead:
+    """A control that does at least as well as a strategy, on the questions that both have values for."""
+
+    control: str
+    mean: float
+    strategy_mean: float
+    is_clear: bool
+
+
+def control_lead(
+    run: RunRecords, control: ControlValues, strategy: str, measure: Measure
+) -> ControlLead | None:
+    """Compare a control that says nothing with a strategy; None if the strategy does better.
+
+    None for pasted answers, which should do better, and for the repeated question where the judge does not
+    see the question: it learns much from it.
+    """
+    if control.name.endswith(" pasted"):
+        return None
+    theirs = control.by_measure[measure.mean]
+    own = measure.of_strategy(run, strategy)
+    ids = theirs.values.keys() & own.values.keys()
+    if measure is INFORMATION and control.name == "question repeated":
+        ids = {id_ for id_ in ids if run.controls[id_].reader == "informed"}
+    mean, strategy_mean = theirs.mean(ids), own.mean(ids)
+    if mean is None or strategy_mean is None:
+        return None
+    sign = 1 if measure.higher_is_better else -1
+    if sign * mean < sign * strategy_mean:
+        return None
+    paired = measure.pair(own, theirs, ids)
+    is_clear = clear_sign(paired.difference, paired.p_value) != 0
+    return ControlLead(control.name, mean, strategy_mean, is_clear)
+
+
+@dataclass(frozen=True)
 class StrategyResult:
     """The result of one strategy in one run."""
 
@@ -368,9 +405,31 @@ def main_measure(run: RunRecords, results: Sequence[StrategyResult]) -> Measure:
     return measures[0]
 
 
+def best_strategy(results: Sequence[StrategyResult], measure: Measure) -> str | None:
+    """Name the strategy with the best mean, complete or not; None if none has a mean."""
+    means = {}
+    for result in results:
+        mean = result.estimate(measure).mean
+        if mean is not None:
+            means[result.strategy] = mean if measure.higher_is_better else -mean
+    return max(means, key=means.__getitem__, default=None)
+
+
 def sorted_strategies(run: RunRecords) -> RunRecords:
     """Copy the run with its strategies in the order of :func:`sorted_results`."""
     return replace(run, strategies=[result.strategy for result in sorted_results(run)])
+
+
+def best_first(outcomes: Iterable[SummaryOutcome]) -> list[SummaryOutcome]:
+    """Sort the outcomes of one question by what their summaries tell, those without that by their score, the
+    best first; at last those without either."""
+
+    def rank(outcome: SummaryOutcome) -> tuple[int, float]:
+        if outcome.information is not None and outcome.information.recovered is not None:
+            return 0, -outcome.information.recovered
+        return (2, 0.0) if outcome.score is None else (1, outcome.score.value)
+
+    return sorted(outcomes, key=rank)
 
 
 def _estimates(run: RunRecords, measure: Measure) -> dict[str, tuple[Estimate, Estimate | None]]:

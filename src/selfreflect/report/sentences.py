@@ -9,9 +9,12 @@ from selfreflect.records import Controls, Information, Reader, SamplingCheck
 from selfreflect.report.comparison import Contender, compare
 from selfreflect.report.results import (
     INFORMATION,
+    ControlLead,
     Measure,
     StrategyResult,
+    best_strategy,
     conditioning_count,
+    control_lead,
     control_text,
     control_values,
     main_measure,
@@ -20,7 +23,7 @@ from selfreflect.report.results import (
     sorted_results,
 )
 from selfreflect.report.run_records import RunRecords
-from selfreflect.stats import FEWEST_TESTED, clear_sign
+from selfreflect.stats import FEWEST_TESTED
 from selfreflect.text import counted, listed
 
 CUT_OFF = 0.05
@@ -36,6 +39,13 @@ _REPEATED = 3
 """Questions with only one answer, from which the sampling is doubted."""
 
 _NUMBERS = "no one two three four five six seven eight nine ten eleven twelve".split()
+
+_CONTROLS = {"empty": "an empty summary", "question repeated": "the repeated question"}
+_PLURAL = {
+    "does as well as": "do as well as",
+    "does better than": "do better than",
+    "is ahead, though not clearly, of": "are ahead, though not clearly, of",
+}
 
 OTHER_READER = "another judge, a context that only the model reads, or the blind reader"
 """What to use where the judge already knows the answers."""
@@ -126,8 +136,7 @@ def cautions(run: RunRecords) -> list[str]:
     """Say what makes the result less certain than it looks, the gravest first."""
     sentences = []
     results = sorted_results(run)
-    measures = run_measures(run)
-    sentences += _control_cautions(run, results, measures)
+    sentences += _control_cautions(run, results)
     sentences += _answer_cautions(run)
     most = max((result.estimate(main_measure(run, results)).n for result in results), default=0)
     if 0 < most < FEWEST_TESTED:
@@ -152,41 +161,38 @@ def cautions(run: RunRecords) -> list[str]:
     return sentences
 
 
-def _control_cautions(
-    run: RunRecords, results: Sequence[StrategyResult], measures: Sequence[Measure]
-) -> list[str]:
-    """Name the texts that say nothing and yet do as well as the best strategy."""
+def _control_cautions(run: RunRecords, results: Sequence[StrategyResult]) -> list[str]:
+    """Name the texts that say nothing and yet do as well as the best strategy, once for each measure."""
     sentences = []
-    is_blind = any("blind" in result.readers for result in results)
-    for measure in measures:
-        ranking = [result for result in results if result.estimate(measure).mean is not None]
-        if not ranking:
+    for measure in run_measures(run):
+        best = best_strategy(results, measure)
+        if best is None:
             continue
-        sign = 1 if measure.higher_is_better else -1
-        best = max(ranking, key=lambda result: sign * (result.estimate(measure).mean or 0.0)).strategy
-        subject = f"the best strategy, {best}" if len(ranking) > 1 else best
-        own = measure.of_strategy(run, best)
+        several = sum(result.estimate(measure).mean is not None for result in results) > 1
+        subject = f"the best strategy, {best}" if several else best
+        by_verdict: dict[tuple[str, str, str], list[str]] = {}
         for control in control_values(run):
-            repeated = control.name == "question repeated"
-            if control.name.endswith(" pasted") or (repeated and is_blind):
-                continue  # raw answers should do better, and a blind judge learns much from the question
-            theirs = control.by_measure[measure.mean]
-            ids = theirs.values.keys() & own.values.keys()
-            mean, best_mean = theirs.mean(ids), own.mean(ids)
-            if mean is not None and best_mean is not None and sign * mean >= sign * best_mean:
-                what = {"empty": "an empty summary", "question repeated": "the repeated question"}
-                paired = measure.pair(own, theirs, ids)
-                advice = "Do not rank summaries by it with this judge."
-                verdict = "does better than" if mean != best_mean else "does as well as"
-                if mean != best_mean and not clear_sign(paired.difference, paired.p_value):
-                    verdict = "is ahead, though not clearly, of"
-                    advice = "Take more questions before you rank summaries by it."
-                sentences.append(
-                    f"Beware: by {measure.short}, {what.get(control.name, control.name)} "
-                    f"({mean:{measure.form}}) {verdict} {subject} "
-                    f"({best_mean:{measure.form}}). {advice}"
-                )
+            lead = control_lead(run, control, best, measure)
+            if lead is None:
+                continue
+            verb, advice = _lead_verdict(lead)
+            text = f"{_CONTROLS.get(lead.control, lead.control)} ({lead.mean:{measure.form}})"
+            strategy = f"{subject} ({lead.strategy_mean:{measure.form}})"
+            by_verdict.setdefault((verb, strategy, advice), []).append(text)
+        for (verb, strategy, advice), texts in by_verdict.items():
+            if len(texts) > 1:
+                verb = _PLURAL[verb]
+            sentences.append(f"Beware: by {measure.short}, {listed(texts)} {verb} {strategy}. {advice}")
     return sentences
+
+
+def _lead_verdict(lead: ControlLead) -> tuple[str, str]:
+    """How much better a control does, and what to do about it."""
+    if lead.mean == lead.strategy_mean:
+        return "does as well as", "Do not rank summaries by it with this judge."
+    if lead.is_clear:
+        return "does better than", "Do not rank summaries by it with this judge."
+    return "is ahead, though not clearly, of", "Take more questions before you rank summaries by it."
 
 
 def _answer_cautions(run: RunRecords) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -57,18 +57,38 @@ class Panel:
     baseline: str = ""
     information: Panel | None = None
     """The same of usable information, if it was measured."""
+    points: Table | None = None
+    """What the CSV holds, if not the table."""
+
+    @property
+    def csv(self) -> dict[str, str]:
+        """By name, with that of :attr:`information`."""
+        csv = {self.name: to_csv(self.points or self.table)}
+        return csv if self.information is None else csv | self.information.csv
 
 
-@dataclass
+@dataclass(frozen=True)
+class RunPart:
+    """One run as one judge scored it."""
+
+    label: str
+    headline: str
+    overview: Table
+    facts: dict[str, list[tuple[str, str]]]
+    """Names and values by stage, see :func:`stage_facts`."""
+    failures: Table
+    length: Panel
+    pasted: Panel | None
+    """The paste curve, if it is known."""
+
+
+@dataclass(frozen=True)
 class JudgePart:
     """Everything that depends on the judge, but for questions."""
 
     prefix: str
     """In front of the names of its panels and of their CSV."""
-    runs: list[str]
-    """Labels."""
-    headlines: list[str]
-    """One for each run."""
+    runs: list[RunPart]
     counts: list[tuple[str, str]]
     """Names and values of the figures at the top."""
     scored: bool
@@ -78,15 +98,27 @@ class JudgePart:
     """Empty if usable information was not measured."""
     zero: str
     """What 0 % of usable information is."""
-    overviews: list[Table]
     differences: list[Panel]
     baselines: int
     """Strategies that could be the baseline."""
-    lengths: list[Panel] = field(default_factory=list)
-    pasted: list[Panel] = field(default_factory=list)
-    failures: list[tuple[str, Table]] = field(default_factory=list)
-    csv: dict[str, str] = field(default_factory=dict)
-    """By name."""
+
+    @property
+    def has_pasted(self) -> bool:
+        return any(run.pasted for run in self.runs)
+
+    @property
+    def csv(self) -> dict[str, str]:
+        """By name."""
+        csv: dict[str, str] = {}
+        for panel in self.differences:
+            csv |= panel.csv
+        for number, run in enumerate(self.runs):
+            csv[f"{self.prefix}overview-{number}"] = to_csv(run.overview)
+            csv[f"{self.prefix}failures-{number}"] = to_csv(run.failures)
+            csv |= run.length.csv
+            if run.pasted is not None:
+                csv |= run.pasted.csv
+        return csv
 
 
 def judge_part(runs: Sequence[RunRecords], prefix: str, baseline: str | None, judges: int) -> JudgePart:
@@ -100,52 +132,38 @@ def judge_part(runs: Sequence[RunRecords], prefix: str, baseline: str | None, ju
     Raises:
         DataError: the first run has no strategy ``baseline``.
     """
-    overviews = {run.label: overview(run) for run in runs}
+    parts = [_run_part(run, prefix, number) for number, run in enumerate(runs)]
+    overviews = {part.label: part.overview for part in parts}
     differences, baselines = _differences(runs, prefix, baseline, COMPARED // judges)
     has_information = any(run.information for run in runs)
     tells = means_figure(overviews, "page", INFORMATION, prefix=prefix) if has_information else ""
-    part = JudgePart(
+    return JudgePart(
         prefix=prefix,
-        runs=[run.label for run in runs],
-        headlines=list(map(headline, runs)),
+        runs=parts,
         counts=_run_counts(runs),
         # empty figures only if there is no other
         scored=not has_information or any(run.scores for run in runs),
         means=_markup(means_figure(overviews, "page", prefix=prefix)),
         tells=_markup(tells),
         zero=zero_text(next((run for run in runs if run.information), runs[0])),
-        overviews=list(overviews.values()),
         differences=differences,
         baselines=baselines,
     )
-    for panel in differences:
-        part.csv[panel.name] = to_csv(panel.table)
-        if panel.information is not None:
-            part.csv[panel.information.name] = to_csv(panel.information.table)
-    for number, run in enumerate(runs):
-        part.csv[f"{prefix}overview-{number}"] = to_csv(overviews[run.label])
-        _add_run(part, sorted_strategies(run), number)
-    return part
 
 
-def _add_run(part: JudgePart, run: RunRecords, number: int) -> None:
-    """Add a run's failures, length audit and paste curve."""
-    failures = f"{part.prefix}failures-{number}"
-    table = failure_table(run)
-    part.csv[failures] = to_csv(table)
-    if table.rows:
-        part.failures.append((failures, table))
-    length = f"{part.prefix}length-{number}"
-    audits = length_audit(run)
-    part.csv[length] = to_csv(point_table(audits))
-    part.lengths.append(Panel(length, _markup(length_figure(length, audits, "page")), length_table(audits)))
-    curve = run_curve(run)
+def _run_part(run: RunRecords, prefix: str, number: int) -> RunPart:
+    best_first = sorted_strategies(run)
+    name = f"{prefix}length-{number}"
+    audits = length_audit(best_first)
+    figure = _markup(length_figure(name, audits, "page"))
+    length = Panel(name, figure, length_table(audits), points=point_table(audits))
+    pasted = None
+    curve = run_curve(best_first)
     if curve is not None:
-        pasted = f"{part.prefix}pasted-{number}"
-        table = paste_table(*curve)
-        part.csv[pasted] = to_csv(table)
-        figure = _markup(paste_figure(pasted, *curve, "page"))
-        part.pasted.append(Panel(pasted, figure, table, run.label))
+        name = f"{prefix}pasted-{number}"
+        pasted = Panel(name, _markup(paste_figure(name, *curve, "page")), paste_table(*curve))
+    failures = failure_table(best_first)
+    return RunPart(run.label, headline(run), overview(run), stage_facts(run), failures, length, pasted)
 
 
 def _differences(
@@ -234,7 +252,6 @@ def report_page(
     """
     judges = page_judges(runs)
     parts = []
-    facts = []
     csv: dict[str, str] = {}
     for number, places in enumerate(judges.values()):
         records = [of_run[place] for of_run, place in zip(runs, places, strict=True)]
@@ -242,7 +259,6 @@ def report_page(
         part = judge_part(records, prefix, baseline, len(judges))
         csv |= part.csv
         parts.append(part)
-        facts.append(list(map(stage_facts, records)))
     for section in uncertainty:
         csv |= section.csv
     beside: list[tuple[str, Table]] = []
@@ -268,10 +284,9 @@ def report_page(
         judges=list(judges),
         parts=parts,
         scored=any(part.scored for part in parts),
-        pasted=any(part.pasted for part in parts),
+        pasted=any(part.has_pasted for part in parts),
         several_runs=len(runs) > 1,
         beside=beside,
-        facts=facts,
         uncertainty=uncertainty,
         prompts=[prompt_texts(of_run[0].manifest) for of_run in runs],
         left_out=[PARTS[name] for name in left_out],

@@ -153,9 +153,7 @@ def test_a_judge_is_asked_about_what_is_not_spelled_like_a_right_answer() -> Non
     questions = [replace(PARIS, id=str(number), text="Capital?") for number in range(6)]
     questions[5] = AnsweredQuestion(id="5", text="Capital?")
     answers = ["It is Paris", "Lyon", "Nice", "paris.", None, "Lyon"]
-    judge.prepare(questions, answers)
-    labels = [judge(question, answer) for question, answer in zip(questions, answers, strict=True)]
-    assert labels == [True, False, None, True, None, None]
+    assert judge.label_all(questions, answers) == [True, False, None, True, None, None]
     assert len(model.requests) == 3
     assert '1. "Paris"\n2. "City of Light"' in model.requests[0].messages[-1].content
     assert judge(questions[1], "It is Paris") is None  # a verdict is of one question

@@ -79,20 +79,20 @@ def cluster_answers(
     plain = list(map(answer_parts, questions))
     rule.prepare(plain)
     groups = [members_of(rule(parts)) for parts in plain]
-    leaders = []
+    asked, leaders = [], []
     for parts, members in zip(plain, groups, strict=True):
-        leaders += [(parts, parts.answers[group[0]]) for group in members]
-    correctness.prepare([parts for parts, _ in leaders], [answer for _, answer in leaders])
+        asked += [parts] * len(members)
+        leaders += [parts.answers[group[0]] for group in members]
+    labels = iter(correctness.label_all(asked, leaders))
     clustered = []
     for question, parts, members in zip(questions, plain, groups, strict=True):
         clusters = []
         for group in members:
-            answer = parts.answers[group[0]]
             cluster = Cluster(
-                answer=answer,
+                answer=parts.answers[group[0]],
                 reasoning=parse_statement(question.answers[group[0]]).reasoning,
                 size=len(group),
-                correct=correctness(parts, answer),
+                correct=next(labels),
             )
             clusters.append(cluster)
         clusters.sort(key=lambda cluster: -cluster.size)  # stable: of equal ones the first

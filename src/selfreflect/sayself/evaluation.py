@@ -96,11 +96,10 @@ def label_statements(
     """Compare the answer part of each statement with the right answers. A blank answer is wrong."""
     plain = list(map(_plain, questions))
     answers = [statement.answer or None for statement in statements]
-    correctness.prepare(plain, answers)
-    labels: list[bool | None] = []
-    for question, answer in zip(plain, answers, strict=True):
-        label = correctness(question, answer)
-        labels.append(False if answer is None and question.gold else label)
+    labels = correctness.label_all(plain, answers)
+    for place, (question, answer) in enumerate(zip(plain, answers, strict=True)):
+        if answer is None and question.gold:
+            labels[place] = False
     return tuple(labels)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import ClassVar
@@ -39,6 +40,18 @@ class ModelReplies(Record, frozen=True, kw_only=True):
     def is_final(self) -> bool:
         """Whether another try would give the same."""
         return self.failure not in RETRIED
+
+
+class RepliesInMemory:
+    """Replies that no file keeps, for the life of this object."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, ModelReplies] = {}
+
+    def append_all(self, records: Sequence[ModelReplies]) -> None:
+        """Add replies."""
+        for replies in records:
+            self.records[replies.request] = replies
 
 
 def open_replies(directory: Path) -> AbstractContextManager[Journal[ModelReplies]]:

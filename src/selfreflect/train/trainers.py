@@ -23,6 +23,7 @@ from selfreflect.atomic import write_bytes
 from selfreflect.errors import ConfigError, DataError, MissingExtraError, StoreError, excerpt
 from selfreflect.models.base import ModelSpec
 from selfreflect.models.local.adapters import CONFIG, find_adapter
+from selfreflect.train.data import COLUMNS, Method
 from selfreflect.train.inputs import INPUT, RECORD, changes, read_input, training_input
 from selfreflect.train.presets import (
     TrainingPreset,
@@ -118,12 +119,12 @@ class AdapterTraining:
             BackendError: the base cannot be loaded.
         """
         arguments = self._trl.SFTConfig(**supervised_arguments(self.preset, self.output, self.seed))
-        return self._run("sft", self._trl.SFTTrainer, arguments, rows, ("prompt", "completion"))
+        return self._run("sft", self._trl.SFTTrainer, arguments, rows)
 
     def prefer(self, rows: Rows) -> Path:
         """Train on pairs: rows with ``prompt``, ``chosen`` and ``rejected`` (DPO). As :meth:`fine_tune`."""
         arguments = self._trl.DPOConfig(**preference_arguments(self.preset, self.output, self.seed))
-        return self._run("dpo", self._trl.DPOTrainer, arguments, rows, ("prompt", "chosen", "rejected"))
+        return self._run("dpo", self._trl.DPOTrainer, arguments, rows)
 
     def reinforce(self, rows: Rows, reward: Reward) -> Path:
         """Train on the model's own completions of ``prompt``, each with a reward (GRPO).
@@ -141,9 +142,7 @@ class AdapterTraining:
         reward.prepare()
         processes = int(os.environ.get("WORLD_SIZE", "1"))
         settings = reinforcement_arguments(self.preset, self.output, self.seed, reward.scaling, processes)
-        guard = _clipping_guard(self.preset)
-        options: dict[str, Any] = {"reward_funcs": [reward], "callbacks": [guard]}
-        return self._run("grpo", self._trl.GRPOTrainer, self._trl.GRPOConfig(**settings), rows, **options)
+        return self._run("grpo", self._trl.GRPOTrainer, self._trl.GRPOConfig(**settings), rows, reward)
 
     @property
     def base(self) -> str:
@@ -153,19 +152,12 @@ class AdapterTraining:
         return self.source.name if is_named else str(path.resolve())
 
     def _run(
-        self,
-        method: str,
-        trainer_class: Any,
-        arguments: Any,
-        rows: Rows,
-        columns: tuple[str, ...] = (),
-        **options: Any,
+        self, method: Method, trainer_class: Any, arguments: Any, rows: Rows, reward: Reward | None = None
     ) -> Path:
-        """Train on some columns, or all, and write the adapter and the record. Raises ConfigError if a guard
-        stopped the training, or a checkpoint had other rows."""
+        """Train on the columns of a method, with a reward on all of them, and write the adapter and the
+        record. Raises ConfigError if too many completions were cut off, or a checkpoint had other rows."""
         from datasets import Dataset
 
-        reward = next(iter(options.get("reward_funcs", [])), None)
         now = training_input(rows, self.preset, self.adapter, reward)
         before = read_input(self.output) if self.checkpoint else {}
         if before.get("rows", now["rows"]) != now["rows"]:
@@ -173,12 +165,14 @@ class AdapterTraining:
             raise ConfigError(
                 f"{self.checkpoint} was trained on other rows: {other}. Train anew in another directory."
             )
-        if columns:
-            rows = _columns(rows, *columns)
+        if reward is None:
+            rows = _columns(rows, *COLUMNS[method])
         model, tokenizer, config = self._model()
         rows = _rendered(_without_markers(rows, tokenizer), tokenizer)
         if not rows:
             raise DataError("there is nothing to train on: every row holds a marker of the chat template")
+        guard = _clipping_guard(self.preset)
+        extra = {} if reward is None else {"reward_funcs": [reward], "callbacks": [guard]}
         start = time.monotonic()
         trainer = trainer_class(
             model=model,
@@ -186,7 +180,7 @@ class AdapterTraining:
             train_dataset=Dataset.from_list(list(rows) if reward is None else self._rounds(rows)),
             processing_class=tokenizer,
             peft_config=config,
-            **options,
+            **extra,
         )
         if trainer.is_world_process_zero():
             self.output.mkdir(parents=True, exist_ok=True)
@@ -194,9 +188,8 @@ class AdapterTraining:
         weights = _trained_weights(trainer.model)
         with redirect_stdout(sys.stderr):  # where progress goes; stdout is for results
             result = trainer.train(resume_from_checkpoint=self.checkpoint)
-        for guard in options.get("callbacks", []):
-            if guard.stopped:
-                raise ConfigError(guard.stopped)
+        if guard.stopped:
+            raise ConfigError(guard.stopped)
         change = _distance(weights, _trained_weights(trainer.model))
         if trainer.is_world_process_zero():
             # without the copy of an earlier adapter that GRPO and DPO compare with
@@ -282,7 +275,7 @@ class AdapterTraining:
             raise StoreError(f"{file} cannot be written: {error}") from error
 
     def _record(
-        self, method: str, rows: int, seconds: float, metrics: Any, logs: list[dict[str, Any]]
+        self, method: Method, rows: int, seconds: float, metrics: Any, logs: list[dict[str, Any]]
     ) -> None:
         packages = {name: version(name) for name in ("selfreflect", "torch", "transformers", "trl", "peft")}
         record = {

@@ -126,10 +126,10 @@ class Assessment:
             versions.append(self.greedy)
         for function in functions:
             every = [text for version in versions for text in version.texts]
-            function.prepare([*questions] * len(versions), every)
+            labels = function.label_all([*questions] * len(versions), every, texts * len(versions))
             for version in versions:
-                triples = zip(questions, version.texts, texts, strict=True)
-                version.labels[function.name] = [function(*triple) for triple in triples]
+                version.labels[function.name] = labels[: len(questions)]
+                labels = labels[len(questions) :]
 
     def answers_of(self, estimator: str) -> JudgedAnswers:
         """The answers that an estimator speaks of."""

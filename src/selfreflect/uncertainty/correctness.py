@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from selfreflect.errors import ConfigError, unknown_name
 from selfreflect.stats import defined
@@ -57,13 +57,20 @@ class Correctness:
         if self._kind == "judge" and asker is None:
             raise ConfigError("correctness by 'judge' asks a model, which `uncertainty` takes as --model")
 
-    def prepare(self, questions: Iterable[AnsweredQuestion], answers: Iterable[str | None]) -> None:
-        """Let a function that needs a model see all texts at once."""
+    def label_all(
+        self,
+        questions: Sequence[AnsweredQuestion],
+        answers: Sequence[str | None],
+        judged: Sequence[str | None] | None = None,
+    ) -> list[bool | None]:
+        """Label an answer to each question. A function that needs a model sees all texts at once."""
         if self._kind == "judge" and self._asker is not None:
             self._judge(self._asker, questions, answers)
         if self._embed is not None:
             gold = [text for question in questions for text in question.gold]
             self._embed.prepare([*gold, *defined(answers)])
+        own = [None] * len(questions) if judged is None else judged
+        return [self(*one) for one in zip(questions, answers, own, strict=True)]
 
     def __call__(
         self, question: AnsweredQuestion, answer: str | None, judged: str | None = None
@@ -84,7 +91,7 @@ class Correctness:
         return max(self._closeness(answer, gold) for gold in question.gold) >= self._threshold
 
     def _judge(
-        self, asker: Asker, questions: Iterable[AnsweredQuestion], answers: Iterable[str | None]
+        self, asker: Asker, questions: Sequence[AnsweredQuestion], answers: Sequence[str | None]
     ) -> None:
         """Ask about all answers as one batch."""
         pairs = []

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from selfreflect.errors import ConfigError
 from selfreflect.records import dump_line
 from selfreflect.store.journal import Journal
-from selfreflect.store.replies import ModelReplies
+from selfreflect.store.replies import ModelReplies, RepliesInMemory
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.asking.verdicts import judge_pairs
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
@@ -142,13 +142,13 @@ class Entailment(Verdicts):
             raise ConfigError("the class rule nli needs a model, as in nli:DIRECTORY or nli:HUB-NAME")
         self._name = model
         self._model: EntailmentModel | None = None
-        self._store = store
-        self._own: dict[str, ModelReplies] = {}
+        self._store = RepliesInMemory() if store is None else store
 
     def forget(self, most: int) -> None:
-        """Forget all but the latest verdicts that are not in the store, too."""
+        """Forget all but the latest verdicts that no file keeps, too."""
         super().forget(most)
-        _keep_latest(self._own, most)
+        if isinstance(self._store, RepliesInMemory):
+            _keep_latest(self._store.records, most)
 
     def decide(self, pairs: Sequence[tuple[AnsweredQuestion, str, str]]) -> list[bool | None]:
         both = []
@@ -164,10 +164,9 @@ class Entailment(Verdicts):
     def _entailed(self, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
         """Whether the first text of each pair entails the second; None for a pair that is too long."""
         keys = list(map(self._digest, pairs))
-        stored = self._own if self._store is None else self._store.records
-        missing = list(
-            {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in stored}.items()
-        )
+        stored = self._store.records
+        new = {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in stored}
+        missing = list(new.items())
         for start in range(0, len(missing), STORED_AT_ONCE):
             chunk = missing[start : start + STORED_AT_ONCE]
             if self._model is None:
@@ -176,10 +175,7 @@ class Entailment(Verdicts):
                 self._model = EntailmentModel(self._name)
             verdicts = self._model.entails([pair for _, pair in chunk])
             records = [self._record(key, verdict) for (key, _), verdict in zip(chunk, verdicts, strict=True)]
-            if self._store is None:
-                self._own.update((record.request, record) for record in records)
-            else:
-                self._store.append_all(records)
+            self._store.append_all(records)
         return [None if stored[key].failure else stored[key].texts == (_ENTAILED,) for key in keys]
 
     def _digest(self, pair: tuple[str, str]) -> str:

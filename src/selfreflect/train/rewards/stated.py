@@ -120,11 +120,8 @@ class GoldMatch:
         if self._function is None:
             self._function = Correctness(self.correctness)
         questions = [AnsweredQuestion("", gold=texts) for texts in gold]
-        self._function.prepare(questions, answers)
-        truths: list[float | None] = []
-        for question, answer in zip(questions, answers, strict=True):
-            truths.append(float(bool(self._function(question, answer))) if question.gold else None)
-        return truths
+        labels = self._function.label_all(questions, answers)
+        return [float(bool(label)) if texts else None for label, texts in zip(labels, gold, strict=True)]
 
 
 class BrierReward(GoldReward):

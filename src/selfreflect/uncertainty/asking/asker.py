@@ -20,7 +20,7 @@ from selfreflect.models.base import (
 )
 from selfreflect.records import dump_line
 from selfreflect.store.journal import Journal
-from selfreflect.store.replies import ModelReplies
+from selfreflect.store.replies import ModelReplies, RepliesInMemory
 from selfreflect.text import without_credentials
 from selfreflect.uncertainty.question import NoValue
 
@@ -75,8 +75,7 @@ class Asker:
         self.samples_p_true = samples_p_true
         self._load = load
         self._generator: Generator | None = None
-        self._store = store
-        self._own: dict[str, ModelReplies] = {}
+        self._store = RepliesInMemory() if store is None else store
         self._confirm = confirm
         self._progress = progress or (lambda name, total: nullcontext(None))
 
@@ -89,7 +88,7 @@ class Asker:
             StoreError: the disk refuses.
         """
         keys = list(map(self._digest, inquiries))
-        records = self._own if self._store is None else self._store.records
+        records = self._store.records
         missing: dict[str, Inquiry] = {}
         for key, inquiry in zip(keys, inquiries, strict=True):
             if key not in records or not records[key].is_final:
@@ -109,10 +108,7 @@ class Asker:
             for index, result in as_done(self._generator, requests):
                 digest = digests[index]
                 replies = self._replies(digest, inquiries[digest], result)
-                if self._store is None:
-                    self._own[digest] = replies
-                else:
-                    self._store.append_all([replies])
+                self._store.append_all([replies])
                 if counter is not None:
                     counter.advance(int(replies.failure is None), int(replies.failure is not None))
 
@@ -155,10 +151,17 @@ def model_name(spec: ModelSpec) -> str:
     return f"{spec.name}{revision}{place}"
 
 
+def failure_of(replies: ModelReplies) -> NoValue | None:
+    """Why there is no reply at all; None if there is one."""
+    if replies.failure is None:
+        return None
+    return NoValue("no_reply", f"the model gave no reply ({replies.failure}): {replies.message}")
+
+
 def reply_text(replies: ModelReplies) -> str | NoValue:
     """The only text of a reply, or why there is none that is whole."""
-    if replies.failure is not None:
-        return NoValue("no_reply", f"the model gave no reply ({replies.failure}): {replies.message}")
+    if failure := failure_of(replies):
+        return failure
     finish = replies.finishes[0]
     if finish == "length":
         return NoValue("cut_off", "the reply was cut off at the limit of tokens")

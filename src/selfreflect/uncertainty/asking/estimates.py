@@ -12,7 +12,7 @@ from selfreflect.errors import excerpt
 from selfreflect.models.base import Message
 from selfreflect.store.replies import ModelReplies
 from selfreflect.text import fill, numbered, quoted
-from selfreflect.uncertainty.asking.asker import Asker, Inquiry, reply_text
+from selfreflect.uncertainty.asking.asker import Asker, Inquiry, failure_of, reply_text
 from selfreflect.uncertainty.asking.parsing import (
     StatedGuess,
     join_guesses,
@@ -85,8 +85,8 @@ def _then_probabilities(subject: Subject, earlier: Sequence[str]) -> Inquiry:
 def _probability_of_true(replies: Sequence[ModelReplies]) -> Outcome:
     """The probability of the token True, as a part of that of True and False, at least half of all."""
     [reply] = replies
-    if reply.failure is not None:
-        return NoValue("no_reply", f"the model gave no reply ({reply.failure}): {reply.message}")
+    if failure := failure_of(reply):
+        return failure
     mass = {True: 0.0, False: 0.0}
     for token in reply.first_tokens:
         verdict = truth_of_token(token.text)
@@ -102,8 +102,8 @@ def _probability_of_true(replies: Sequence[ModelReplies]) -> Outcome:
 def _share_of_true(replies: Sequence[ModelReplies]) -> Outcome:
     """The share of True among the replies that say True or False, at least half of all."""
     [reply] = replies
-    if reply.failure is not None:
-        return NoValue("no_reply", f"the model gave no reply ({reply.failure}): {reply.message}")
+    if failure := failure_of(reply):
+        return failure
     verdicts = list(map(parse_truth, reply.texts))
     clear = [verdict for verdict in verdicts if not isinstance(verdict, NoValue)]
     if 2 * len(clear) < len(verdicts):

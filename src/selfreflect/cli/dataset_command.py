@@ -73,7 +73,15 @@ def dataset_command(
     files = training_files(kind, result, list(records.questions.values()), row_options, origin, percentages)
     write_folder(output, files, overwrite)
     if json:
-        emit({"output": str(output), "rows": len(result.rows), "dropped": result.dropped} | _texts(result))
+        emit(
+            {
+                "output": str(output),
+                "rows": len(result.rows),
+                "dropped": result.dropped,
+                "dropped_texts": result.dropped_texts,
+                "notes": result.notes,
+            }
+        )
     _say_outcome(output, records, result)
 
 
@@ -163,10 +171,6 @@ def _origin(run: RunRecords, path: Path, instruction: str) -> Origin:
         zero=run.zero if run.information else "",
         instruction=instruction,
     )
-
-
-def _texts(result: TrainingRows) -> dict[str, Any]:
-    return {"dropped_texts": result.dropped_texts, "notes": result.notes}
 
 
 def _say_outcome(output: Path, run: RunRecords, result: TrainingRows) -> None:

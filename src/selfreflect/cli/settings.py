@@ -31,6 +31,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from selfreflect.config import Config, ExecutionOptions, load_config, read_config, read_execution
+from selfreflect.config.sections import FLAGGED
 from selfreflect.errors import ConfigError, SelfReflectError
 from selfreflect.flags import POSITIVE, Flag, check_values, fields_of, flags_of
 from selfreflect.text import name_list, printable
@@ -275,9 +276,8 @@ def takes(
         execution: flags of ``ExecutionOptions``.
         whole: further sections of the settings, of which the command takes every flag.
     """
-    classes = get_type_hints(Config)
-    options = _options({name: classes[name] for name in whole}, None)
-    options |= _options({name: classes[name] for name in sections}, only)
+    options = _options({name: FLAGGED[name] for name in whole}, None)
+    options |= _options({name: FLAGGED[name] for name in sections}, only)
     if config_file:
         flag = Flag("--config FILE", "TOML file with settings; options override it.")
         options[flag.name] = _Option(flag, Path, None, [("config", "file")])

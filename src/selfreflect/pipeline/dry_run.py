@@ -31,7 +31,7 @@ from selfreflect.metric.prompts import (
     summary_context,
     summary_prompts,
 )
-from selfreflect.models.base import kind_of
+from selfreflect.models.base import ModelSpec, kind_of
 from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.pipeline.counting import (
     NOTHING,
@@ -239,7 +239,7 @@ class DryRun:
         """Run a stage with placeholders for replies."""
         spec = StageSpec(stage, self._config, self._prompts, self._options, tuple(strategies))
         chat = None
-        if tasks and spec.kind == "local" and self._load_models:
+        if tasks and spec.model.kind == "local" and self._load_models:
             generator = cast("HFGenerator", self._models.generator(stage))
             check_model(self.run.manifest, stage, generator.facts, self.run.path)
             chat = generator.chat
@@ -257,7 +257,7 @@ class DryRun:
             earlier_tokens = sum(one.tokens for one in self.run.summaries.values())
             earlier_completions = sum(one.calls for one in self.run.summaries.values())
         recorded = self.run.manifest.models.get(stage, {})
-        counter = RequestCounter(recorded.get("name", spec.model), chat, recorded.get("revision", ""))
+        counter = RequestCounter(recorded.get("name", spec.model.name), chat, recorded.get("revision", ""))
         work = stage_fn(spec, counter, Quiet())
         for start in range(0, len(tasks), spec.batch_size):
             counter.steps = 0
@@ -282,23 +282,22 @@ class DryRun:
         }
         rough = amounts["seconds"] == UNKNOWN
         if rough:
-            amounts["seconds"] = self._guess_writing(stage, counter)
-        price = self._config.prices.get(spec.model)
+            amounts["seconds"] = self._guess_writing(spec, counter)
+        price = self._config.prices.get(spec.model.name)
         if price is not None:
             cost = (
                 counter.prompt_tokens * price.input_per_million + completion_tokens * price.output_per_million
             )
             amounts["money"] = cost * 1e-6
         to_do = total_size(tasks)
-        self.costs.append(StageCost(stage, _model_and_place(spec), to_do, amounts, rough))
+        self.costs.append(StageCost(stage, _model_and_place(spec.model), to_do, amounts, rough))
 
-    def _guess_writing(self, stage: Literal["answers", "summaries"], counter: RequestCounter) -> Amount:
+    def _guess_writing(self, spec: StageSpec, counter: RequestCounter) -> Amount:
         """A rough time for the requests that were counted."""
-        recorded = self.run.manifest.checks.get(stage)
+        recorded = self.run.manifest.checks.get(spec.stage)
         check = None if recorded is None else from_plain(SamplingCheck, recorded)
-        model = stage_model(self._config, self._options, stage)
         prompts = counter.prompt_tokens.expected or 0
-        return Amount(writing_seconds(model, counter.typical_tokens, prompts, check), None)
+        return Amount(writing_seconds(spec.model, counter.typical_tokens, prompts, check), None)
 
     def _as_formed(self, result: Result) -> Result:
         """Take a reply that is to come for one of the form that its strategy asks for."""
@@ -330,11 +329,8 @@ def _limited(tokens: Amount, budget: int | None) -> Amount:
     return Amount(likely, min(tokens.most, budget))
 
 
-def _model_and_place(spec: StageSpec) -> str:
-    if spec.kind != "openai":
-        return spec.model
-    base_url = getattr(spec.config, spec.stage).base_url
-    return f"{spec.model} at {endpoint(base_url).url}"
+def _model_and_place(model: ModelSpec) -> str:
+    return f"{model.name} at {endpoint(model.base_url).url}" if model.kind == "openai" else model.name
 
 
 def judge_tokens(judge: Judge, task: StageTask, settings: ScoresConfig) -> Amount:

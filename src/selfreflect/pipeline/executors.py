@@ -98,7 +98,7 @@ def _check_can_travel(spec: StageSpec) -> None:
 def _can_be_copied(spec: StageSpec) -> bool:
     """Whether each device can have a copy of the stage's model and strategies."""
     by_name = all(isinstance(strategy, str) for strategy in spec.strategies)
-    return spec.kind == "local" and spec.options.device_map is None and by_name
+    return spec.model.kind == "local" and spec.options.device_map is None and by_name
 
 
 @dataclass(frozen=True)

@@ -78,12 +78,11 @@ def server_stages(
     """The stages whose texts come from a server that this machine asks."""
     if options.executor == "ray":
         return []
-    of_servers: list[Literal["answers", "summaries"]] = []
-    if "answers" in stages and kind_of(config.answers.model) == "openai":
-        of_servers.append("answers")
-    if "summaries" in stages and kind_of(config.summaries.model) == "openai":
-        of_servers.append("summaries")
-    return of_servers
+    models: dict[Literal["answers", "summaries"], str] = {
+        "answers": config.answers.model,
+        "summaries": config.summaries.model,
+    }
+    return [stage for stage, model in models.items() if stage in stages and kind_of(model) == "openai"]
 
 
 def check_sampling(

@@ -238,7 +238,7 @@ def work(ray: Any, spec: StageSpec, tasks: Sequence[StageTask]) -> Iterator[Outc
             losses[number] += 1
             if number is None and losses[None] == TRIES + actors:
                 raise BackendError(
-                    f"Actors ended repeatedly while loading {excerpt(spec.model)}, usually for lack of "
+                    f"Actors ended repeatedly while loading {excerpt(spec.model.name)}, usually for lack of "
                     f"memory. Use fewer actors, more memory or a smaller dtype. {_SAME_MACHINES} "
                     f"Ray's reason: {_reason(error)}"
                 ) from None
@@ -339,7 +339,7 @@ def place_actors(spec: StageSpec, machines: Sequence[Mapping[str, float]]) -> Pl
         ConfigError: an actor fits on no machine, or the settings contradict each other.
     """
     settings: Placement = getattr(spec.config.ray, spec.stage)
-    loads_model = spec.kind in ("local", "vllm")
+    loads_model = spec.model.kind in ("local", "vllm")
     cpu_counts = [machine["CPU"] for machine in machines if machine.get("CPU")]
     gpu_counts = [machine.get("GPU", 0) for machine in machines]
     gpus = settings.gpus
@@ -370,14 +370,14 @@ def _check_gpus(spec: StageSpec, section: str, gpus: float, loads_model: bool) -
         raise ConfigError(
             f"{section}: with --device {spec.options.device} an actor needs a GPU, and gpus is 0"
         )
-    spread = spec.kind == "local" and spec.options.device_map is not None
+    spread = spec.model.kind == "local" and spec.options.device_map is not None
     if spread and gpus < 2:
         raise ConfigError(
             f"{section}: with --device-map auto an actor needs gpus = 2 or more in --config, and has {gpus:g}"
         )
     if gpus > 1 and not spread:
         raise ConfigError(
-            f"{section}: an actor with {excerpt(spec.model)} uses one GPU, and gpus is {gpus:g}; "
+            f"{section}: an actor with {excerpt(spec.model.name)} uses one GPU, and gpus is {gpus:g}; "
             "--device-map auto spreads local models"
         )
 

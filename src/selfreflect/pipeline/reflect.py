@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from selfreflect.config import Config, ExecutionOptions, load_config, sampling_of
+from selfreflect.config.sections import FLAGGED
 from selfreflect.errors import BackendError, ConfigError, JudgeError, excerpt, nearest
 from selfreflect.flags import flags_of
 from selfreflect.metric.information import with_information
@@ -305,10 +306,9 @@ def _named(strategies: Any, cases: Sequence[Case]) -> tuple[Named, ...]:
 @cache
 def _keywords() -> dict[str, list[tuple[str, str]]]:
     """By keyword the (section, field) pairs that a setting sets: those of its flag."""
-    classes = get_type_hints(Config)
     keywords: dict[str, list[tuple[str, str]]] = {}
     for section in (*SECTIONS, "execution"):
-        settings = ExecutionOptions if section == "execution" else classes[section]
+        settings = ExecutionOptions if section == "execution" else FLAGGED[section]
         for name, flag in flags_of(settings).items():
             keyword = flag.name.removeprefix("--").replace("-", "_")
             if keyword not in EXCLUDED:

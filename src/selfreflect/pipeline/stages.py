@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from selfreflect.answers import draw_answers
 from selfreflect.config import ExecutionOptions
 from selfreflect.errors import SelfReflectError, rebuild_error
-from selfreflect.models.base import Generator, Kind, kind_of
+from selfreflect.models.base import Generator, ModelSpec
 from selfreflect.pipeline.models import (
     ConfiguredModels,
     Progress,
@@ -26,6 +26,7 @@ from selfreflect.pipeline.models import (
     WorkDone,
     load_measures,
     load_stage_model,
+    stage_model,
     watched_judge,
 )
 from selfreflect.pipeline.tasks import ModelStage, Result, StageTask, total_size
@@ -50,23 +51,16 @@ class StageSpec:
     strategies: tuple[Named, ...] = ()
 
     @property
-    def model(self) -> str:
-        """The name of the stage's model."""
-        if self.stage == "scores":
-            return self.config.scores.judge
-        return str(getattr(self.config, self.stage).model)
-
-    @property
-    def kind(self) -> Kind:
-        """The kind of the stage's model."""
-        return kind_of(self.model)
+    def model(self) -> ModelSpec:
+        """The stage's model."""
+        return stage_model(self.config, self.options, self.stage)
 
     @property
     def batch_size(self) -> int:
         """Questions that a worker takes at a time."""
         if self.stage == "scores":
             return 1
-        if self.kind == "openai":  # whose results come one by one, so that more questions keep it busy
+        if self.model.kind == "openai":  # whose results come one by one, so that more questions keep it busy
             return max(self.options.batch_questions, 2 * self.options.max_connections)
         return self.options.batch_questions
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import convert, field
+from msgspec.structs import replace
 
 from selfreflect.errors import StoreError, excerpt
 from selfreflect.records import SCHEMA_VERSION, STAGES, Record, SamplingCheck, dump_line, from_plain
@@ -55,6 +56,15 @@ class Manifest(Record, frozen=True, kw_only=True):
     none takes these."""
     wall_time: dict[str, float] = field(default_factory=dict)
     """Seconds per stage, added up over all resumes."""
+
+    def with_scores_of(self, other: Manifest) -> Manifest:
+        """Say of scores what ``other`` says, and nothing else."""
+        sections = {}
+        for name in ("config", "models", "finished", "wall_time"):
+            section = dict(getattr(self, name))
+            section.pop("scores", None)
+            sections[name] = section | getattr(other, name)
+        return replace(self, **sections)
 
 
 def manifest_fields(path: Path, kind: str = _FORMAT) -> dict[str, Any]:

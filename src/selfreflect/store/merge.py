@@ -15,8 +15,6 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
-from msgspec.structs import replace
-
 from selfreflect.atomic import sync_directory
 from selfreflect.errors import StoreError
 from selfreflect.records import Information, Question, Record, SamplingCheck, Score, dump_line, from_plain
@@ -159,19 +157,11 @@ def _manifests(folders: Mapping[Path, Mapping[str, str]]) -> dict[str, dict[Path
     manifests: dict[str, dict[Path, Manifest]] = {"": {}}
     for path, targets in folders.items():
         run = Run.load(path)
-        manifests[""][path] = _without_scores(run.manifest)
+        manifests[""][path] = run.manifest.with_scores_of(Manifest())
         for scoring, target in targets.items():
             run.select_scoring(scoring)
             manifests.setdefault(target, {})[path] = run.manifest
     return manifests
-
-
-def _without_scores(manifest: Manifest) -> Manifest:
-    """What a directory without the main scoring says of everything else."""
-    sections = {}
-    for name in ("config", "models", "finished", "wall_time"):
-        sections[name] = _without(getattr(manifest, name), ["scores"])
-    return replace(manifest, **sections)
 
 
 def _records(

@@ -206,15 +206,7 @@ class Run:
     def manifest(self) -> Manifest:
         """The directory's, with what the selected scoring says of its stage."""
         manifest = self._manifests[""]
-        if not self.scoring:
-            return manifest
-        own = self._manifests[self.scoring]
-        sections = {}
-        for name in ("config", "models", "finished", "wall_time"):
-            section = dict(getattr(manifest, name))
-            section.pop("scores", None)
-            sections[name] = section | getattr(own, name)
-        return replace(manifest, **sections)
+        return manifest.with_scores_of(self._manifests[self.scoring]) if self.scoring else manifest
 
     @property
     def questions(self) -> dict[str, Question]:

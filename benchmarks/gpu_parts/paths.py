@@ -135,10 +135,9 @@ def attention_error(device: torch.device, dtype: torch.dtype, extras: Extras, *,
     truths = [dense_attention(tree, own, extras) for tree, own in zip(trees, data, strict=True)]
     worst = 0.0
     for max_rows in (8192, 350):
-        every, outputs = _attend(trees, data, max_rows, device, extras, fused=fused)
-        for context, (tree, truth) in enumerate(zip(trees, truths, strict=True)):
-            last = truth[len(tree.prefix) + tree.outputs]
-            worst = max(worst, _relative(every[context], truth), _relative(outputs[context], last))
+        attended = _attend(trees, data, max_rows, device, extras, fused=fused)
+        for own, truth in zip(attended, truths, strict=True):
+            worst = max(worst, _relative(own, truth))
     return worst
 
 
@@ -150,11 +149,10 @@ def _attend(
     extras: Extras,
     *,
     fused: bool,
-) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """Of each context all rows, as an earlier layer gives them, and the output rows, as the last does."""
+) -> list[torch.Tensor]:
+    """What all rows of each context take."""
     attention = TreeAttention(fused=fused)
     every: list[list[torch.Tensor]] = [[] for _ in trees]
-    outputs: list[list[torch.Tensor]] = [[] for _ in trees]
     for batch in pack(trees, max_rows):
         attention.begin(batch)
         parts: list[list[torch.Tensor]] = [[], [], []]
@@ -166,13 +164,9 @@ def _attend(
         query, key, value = (torch.cat(part).to(device) for part in parts)
         scale = query.shape[2] ** -0.5
         out = attention.attend(0, query, key, value, scale, extras)
-        needed = torch.from_numpy(batch.outputs).to(device)
-        last = attention.attend(1, query[needed], key, value, scale, extras, last=True)
-        counts = [len(segment.outputs(segment.start, segment.stop)) for segment in batch.segments]
-        for segment, own in zip(batch.segments, last.split(counts), strict=True):
+        for segment in batch.segments:
             every[segment.context].append(out[segment.first_row : segment.first_row + segment.rows])
-            outputs[segment.context].append(own)
-    return [torch.cat(rows) for rows in every], [torch.cat(rows) for rows in outputs]
+    return list(map(torch.cat, every))
 
 
 def dense_attention(tree: PrefixTree, data: Sequence[torch.Tensor], extras: Extras) -> torch.Tensor:

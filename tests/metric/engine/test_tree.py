@@ -186,15 +186,12 @@ def test_every_row_goes_through_once_and_sees_its_path(asked, max_rows, block, t
         nodes = [row for row in rows if not isinstance(row[1], str)]
         truth = {row: path(trees, row) for row in nodes}
         assert seen_by(batch.neighbours(block), block, rows, keys) == truth
-        targets = [rows[row] for row in batch.outputs]
-        last = batch.neighbours(block, outputs_only=True)
-        assert seen_by(last, block, targets, keys) == {row: truth[row] for row in targets}
         whole = {row: truth.get(row, set()) | before(trees, row) for row in rows}
-        assert seen_by_lanes(cut_tiles(batch, tile, 3, outputs_only=False), 3, rows, keys) == whole
-        assert seen_by_lanes(cut_tiles(batch, tile, 1, outputs_only=True), 1, targets, keys) == {
-            row: whole[row] for row in targets
-        }
-        done, outputs, carried = done + rows, outputs + targets, [keys[key] for key in batch.carry]
+        for group in (1, 3):
+            assert seen_by_lanes(cut_tiles(batch, tile, group), group, rows, keys) == whole
+        done += rows
+        outputs += [rows[row] for row in batch.outputs]
+        carried = [keys[key] for key in batch.carry]
     expected = [
         [(c, f"prefix {i}") for i in range(len(p.prefix))] + [(c, n) for n in range(len(p.tokens))]
         for c, p in enumerate(trees)

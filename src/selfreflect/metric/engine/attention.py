@@ -86,8 +86,8 @@ class TreeAttention:
         self._carry_arena = Arena()
         self._carry_keys: dict[torch.device, torch.Tensor] = {}
         # layers share these, unless they differ in their heads or devices
-        self._tiles: dict[tuple[int, bool], Tiles] = {}
-        self._blocks: dict[tuple[torch.device, torch.dtype, int, bool], Blocks] = {}
+        self._tiles: dict[int, Tiles] = {}
+        self._blocks: dict[tuple[torch.device, torch.dtype, int], Blocks] = {}
 
     def attend(
         self,
@@ -97,15 +97,12 @@ class TreeAttention:
         value: torch.Tensor,
         scale: float,
         extras: Extras,
-        *,
-        last: bool = False,
     ) -> torch.Tensor:
         """What each row takes from the rows that it may see.
 
         Args:
-            query: (T, H, D), or (W, H, D) of the output rows if ``last``.
-            key, value: (T, KV, D), with rotary embedding applied.
-            last: only the output rows are needed, because no later layer looks at the others.
+            query: (T, H, D), with rotary embedding applied.
+            key, value: (T, KV, D), the key with rotary embedding applied.
         """
         if extras.window is not None:
             self.windows.add(extras.window)
@@ -116,11 +113,10 @@ class TreeAttention:
         prefixes = self._with_new_prefixes(layer, key, value)
         local = self._with_carried(layer, key, value)
         if compiled:
-            if (group, last) not in self._tiles:
-                size = compiled.lanes // group
-                self._tiles[group, last] = cut_tiles(self.batch, size, group, outputs_only=last)
-            return compiled.attend(query, local, prefixes, self._tiles[group, last], scale)
-        return self._attend_in_torch(query, local, prefixes, scale, extras, last=last)
+            if group not in self._tiles:
+                self._tiles[group] = cut_tiles(self.batch, compiled.lanes // group, group)
+            return compiled.attend(query, local, prefixes, self._tiles[group], scale)
+        return self._attend_in_torch(query, local, prefixes, scale, extras)
 
     def _attend_in_torch(
         self,
@@ -129,24 +125,21 @@ class TreeAttention:
         prefixes: Mapping[int, KeyValue],
         scale: float,
         extras: Extras,
-        *,
-        last: bool,
     ) -> torch.Tensor:
         from selfreflect.metric.engine.kernels import attend_in_blocks, attend_in_prefix, cut_blocks
 
         out = torch.empty_like(query)
         for segment in self.batch.segments:
-            if segment.prefix and not last:
+            if segment.prefix:
                 rows = slice(segment.first_row, segment.nodes_row)
                 out[rows] = attend_in_prefix(query[rows], prefixes[segment.context], scale, extras)
         group = query.shape[1] // local[0].shape[1]
-        kind = query.device, query.dtype, group, last
+        kind = query.device, query.dtype, group
         if kind not in self._blocks:
-            self._blocks[kind] = cut_blocks(self.batch, BLOCK, group, query, outputs_only=last)
+            self._blocks[kind] = cut_blocks(self.batch, BLOCK, group, query)
         blocks = self._blocks[kind]
-        if blocks.real.numel():
-            nodes = attend_in_blocks(query, local, prefixes, blocks, scale, extras, fused=self.fused)
-            out[blocks.queries.flatten()[blocks.real]] = nodes.flatten(0, 1)[blocks.real]
+        nodes = attend_in_blocks(query, local, prefixes, blocks, scale, extras, fused=self.fused)
+        out[blocks.queries.flatten()[blocks.real]] = nodes.flatten(0, 1)[blocks.real]
         return out
 
     def _with_new_prefixes(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> dict[int, KeyValue]:
@@ -253,7 +246,7 @@ class Native:
         tiles: Tiles,
         scale: float,
     ) -> torch.Tensor:
-        """What every query of the tiles takes from the keys that it may see; other rows are undefined.
+        """What every query takes from the keys that it may see.
 
         Args:
             query: shape (rows, H, D).
@@ -296,17 +289,16 @@ class Native:
         return out
 
 
-def cut_tiles(batch: PackedBatch, size: int, group: int, *, outputs_only: bool) -> Tiles:
-    """Cut the nodes and prefixes of a batch, or its outputs only, into tiles of ``size`` queries, whose
-    ``group`` heads share a key."""
+def cut_tiles(batch: PackedBatch, size: int, group: int) -> Tiles:
+    """Cut the nodes and prefixes of a batch into tiles of ``size`` queries, whose ``group`` heads share a
+    key."""
     prefixes = {segment.context: len(segment.tree.prefix) for segment in batch.segments}
     tiles: list[tuple[Neighbours, int]] = []
-    for tile in batch.neighbours(size, outputs_only=outputs_only):
+    for tile in batch.neighbours(size):
         tiles.append((tile, prefixes[tile.context]))
-    if not outputs_only:
-        tiles += _prefix_tiles(batch, size)
+    tiles += _prefix_tiles(batch, size)
     contexts = tuple(sorted(prefixes))
-    widest = max((len(tile.keys) for tile, _ in tiles), default=0)
+    widest = max(len(tile.keys) for tile, _ in tiles)
     context, before, count = np.zeros((3, len(tiles)), dtype=np.int64)
     queries = np.full((len(tiles), size), -1, dtype=np.int64)
     keys = np.zeros((len(tiles), widest), dtype=np.int64)

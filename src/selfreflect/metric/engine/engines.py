@@ -82,12 +82,8 @@ class Decoder(Protocol):
 
 
 class FusedDecoder:
-    """The forward pass of the Llama family (Llama, Mistral, Qwen2, Qwen3) over packed rows, without a batch
-    dimension.
-
-    It works in place, and in the last layer only on the output rows: there, other rows are only keys and
-    values. Layers may lie on several devices, where their keys and values stay.
-    """
+    """The forward pass of the Llama family (Llama, Mistral, Qwen2, Qwen3) over packed rows, in place and
+    without a batch dimension. Layers may lie on several devices, where their keys and values stay."""
 
     def __init__(self, decoder: Any) -> None:
         self.decoder = decoder
@@ -105,38 +101,24 @@ class FusedDecoder:
             x = x.to(device)
             cos = cos.to(device)
             sin = sin.to(device)
-            outputs = None
-            if layer is decoder.layers[-1]:
-                outputs = on_device(batch.outputs, device)
-            x = self._layer(layer, x, (cos, sin), attention, outputs)
-        return rms_norm(decoder.norm, x.to(decoder.norm.weight.device))
+            _run_layer(layer, x, (cos, sin), attention)
+        outputs = on_device(batch.outputs, x.device)
+        return rms_norm(decoder.norm, x[outputs].to(decoder.norm.weight.device))
 
-    def _layer(
-        self,
-        layer: Any,
-        x: torch.Tensor,
-        rotary: Rotary,
-        attention: TreeAttention,
-        outputs: torch.Tensor | None,
-    ) -> torch.Tensor:
-        """One layer over (T, hidden), in place; with ``outputs``, over these rows only."""
-        attn, mlp = layer.self_attn, layer.mlp
-        h = rms_norm(layer.input_layernorm, x)
-        key = _heads(attn.k_proj, getattr(attn, "k_norm", None), h, rotary)
-        value = _split_heads(_linear(attn.v_proj, h), attn.head_dim)
-        if outputs is not None:
-            h = h[outputs]
-            x = x[outputs]
-            rotary = rotary[0][outputs], rotary[1][outputs]
-        query = _heads(attn.q_proj, getattr(attn, "q_norm", None), h, rotary)
-        last = outputs is not None
-        values = attention.attend(attn.layer_idx, query, key, value, attn.scaling, Extras(), last=last)
-        add_linear(x, values.flatten(1), attn.o_proj.weight, attn.o_proj.bias)
-        h = rms_norm(layer.post_attention_layernorm, x)
-        gate = _linear(mlp.gate_proj, h, silu=True)
-        gate.mul_(_linear(mlp.up_proj, h))
-        add_linear(x, gate, mlp.down_proj.weight, mlp.down_proj.bias)
-        return x
+
+def _run_layer(layer: Any, x: torch.Tensor, rotary: Rotary, attention: TreeAttention) -> None:
+    """One layer over (T, hidden), in place."""
+    attn, mlp = layer.self_attn, layer.mlp
+    h = rms_norm(layer.input_layernorm, x)
+    query = _heads(attn.q_proj, getattr(attn, "q_norm", None), h, rotary)
+    key = _heads(attn.k_proj, getattr(attn, "k_norm", None), h, rotary)
+    value = _split_heads(_linear(attn.v_proj, h), attn.head_dim)
+    values = attention.attend(attn.layer_idx, query, key, value, attn.scaling, Extras())
+    add_linear(x, values.flatten(1), attn.o_proj.weight, attn.o_proj.bias)
+    h = rms_norm(layer.post_attention_layernorm, x)
+    gate = _linear(mlp.gate_proj, h, silu=True)
+    gate.mul_(_linear(mlp.up_proj, h))
+    add_linear(x, gate, mlp.down_proj.weight, mlp.down_proj.bias)
 
 
 def _heads(projection: Any, norm: Any, h: torch.Tensor, rotary: Rotary) -> torch.Tensor:

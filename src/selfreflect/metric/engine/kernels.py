@@ -47,16 +47,12 @@ class Blocks:
     """The blocks of each context."""
 
 
-def cut_blocks(
-    batch: PackedBatch, size: int, group: int, like: torch.Tensor, *, outputs_only: bool
-) -> Blocks:
+def cut_blocks(batch: PackedBatch, size: int, group: int, like: torch.Tensor) -> Blocks:
     """Blocks of at most ``size`` neighbours, for ``group`` query heads per key on the device of ``like``."""
     device = like.device
-    blocks = list(batch.neighbours(size, outputs_only=outputs_only))
-    longest = widest = 0
-    for block in blocks:
-        longest = max(longest, len(block.queries))
-        widest = max(widest, len(block.keys))
+    blocks = list(batch.neighbours(size))
+    longest = max(len(block.queries) for block in blocks)
+    widest = max(len(block.keys) for block in blocks)
     widest = 8 * math.ceil(widest / 8)  # kernels want rows of masks that start at round addresses
     queries = np.zeros((len(blocks), longest), dtype=np.int64)
     keys = np.zeros((len(blocks), widest), dtype=np.int64)
@@ -72,7 +68,6 @@ def cut_blocks(
         visible[i, :rows, :columns] = block.visible
         first = contexts[block.context].start if block.context in contexts else i
         contexts[block.context] = slice(first, i + 1)
-    positions = batch.positions[batch.outputs] if outputs_only else batch.positions
     mask = on_device(visible, device)
     bias = torch.zeros(mask.shape, dtype=like.dtype, device=device)
     bias.masked_fill_(~mask, float("-inf"))
@@ -80,7 +75,7 @@ def cut_blocks(
         queries=on_device(queries, device),
         real=on_device(np.flatnonzero(real), device),
         keys=on_device(keys, device),
-        query_positions=on_device(positions[queries], device),
+        query_positions=on_device(batch.positions[queries], device),
         key_positions=on_device(batch.key_positions[keys], device),
         visible=mask,
         bias=bias.repeat_interleave(group, dim=1)[:, None],
@@ -203,10 +198,10 @@ def _fused(
     group = query.shape[1] // kv
     # Heads that share a key are stacked as more rows. Key heads go first, so that all blocks of a context are
     # one stretch of rows.
-    queries = _select(query, blocks.queries).view(count, rows, kv, group, size)
+    queries = query[blocks.queries].view(count, rows, kv, group, size)
     stacked = queries.permute(2, 0, 1, 3, 4).reshape(kv, count, rows * group, size)
-    keys = _select(local[0], blocks.keys).transpose(1, 2)
-    values = _select(local[1], blocks.keys).transpose(1, 2)
+    keys = local[0][blocks.keys].transpose(1, 2)
+    values = local[1][blocks.keys].transpose(1, 2)
     out, lse = kernel(stacked.transpose(0, 1), keys, values, scale, blocks.bias)
     for context, own in blocks.contexts.items():
         if context not in prefixes:
@@ -225,12 +220,6 @@ def _fused(
     unstacked = out.unflatten(2, (rows, group)).permute(0, 2, 1, 3, 4)
     result: torch.Tensor = unstacked.flatten(2, 3)
     return result
-
-
-def _select(values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """``values[rows]``, several times faster for whole rows."""
-    selection = values.flatten(1).index_select(0, rows.flatten())
-    return selection.view(*rows.shape, *values.shape[1:])
 
 
 def cpu_kernel(

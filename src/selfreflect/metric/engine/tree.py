@@ -173,9 +173,10 @@ class Segment:
     def row_of(self, nodes: Ints) -> Ints:
         return nodes - self.start + self.nodes_row
 
-    def outputs(self, start: int, stop: int) -> Ints:
-        """The output nodes in ``range(start, stop)``."""
-        low, high = np.searchsorted(self.tree.outputs, [start, stop])
+    @property
+    def outputs(self) -> Ints:
+        """The output nodes among its nodes."""
+        low, high = np.searchsorted(self.tree.outputs, [self.start, self.stop])
         return self.tree.outputs[low:high]
 
 
@@ -185,7 +186,7 @@ class Neighbours:
 
     context: int
     queries: Ints
-    """Shape (N,): rows, or with outputs only, indices into :attr:`PackedBatch.outputs`."""
+    """Shape (N,): rows."""
     keys: Ints
     """Shape (K,): the path to the first node, and the nodes up to the last one."""
     visible: Bools
@@ -209,20 +210,14 @@ class PackedBatch:
     carry: Ints
     """Keys that the next batch needs: the path to its first node."""
 
-    def neighbours(self, size: int, *, outputs_only: bool = False) -> Iterator[Neighbours]:
-        """All tree nodes, at most ``size`` together; only the output nodes for the last layer."""
+    def neighbours(self, size: int) -> Iterator[Neighbours]:
+        """All tree nodes, at most ``size`` together."""
         for segment in self.segments:
             for start in range(segment.start, segment.stop, size):
-                stop = min(start + size, segment.stop)
-                nodes = segment.outputs(start, stop) if outputs_only else np.arange(start, stop)
-                if not nodes.size:
-                    continue
-                path = segment.tree.ancestors(start)
-                keys = np.concatenate([path, np.arange(start, int(nodes[-1]) + 1)])
-                queries = segment.row_of(nodes)
-                if outputs_only:
-                    queries = np.searchsorted(self.outputs, queries)
+                nodes = np.arange(start, min(start + size, segment.stop))
+                keys = np.concatenate([segment.tree.ancestors(start), nodes])
                 visible = segment.tree.visible(nodes, keys)
+                queries = segment.row_of(nodes)
                 yield Neighbours(segment.context, queries, _keys(segment, self.carried, keys), visible)
 
 
@@ -271,7 +266,7 @@ def _batch(segments: tuple[Segment, ...], carried: Ints, path: Ints) -> PackedBa
         nodes = slice(segment.start, segment.stop)
         tokens += [np.array(tree.prefix[: segment.prefix], dtype=np.int64), tree.tokens[nodes]]
         positions += [np.arange(segment.prefix), len(tree.prefix) + tree.depth[nodes]]
-        outputs.append(segment.row_of(segment.outputs(segment.start, segment.stop)))
+        outputs.append(segment.row_of(segment.outputs))
     first = segments[0].tree
     row_positions = np.concatenate(positions)
     return PackedBatch(

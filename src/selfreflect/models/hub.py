@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-SECONDS_TO_ANSWER = 10
+SECONDS_TO_ANSWER = 5
+_REMEMBERED = 60
+"""Seconds for which a hub is not asked again: each stage looks for its model there, and a silent hub takes
+all the time that it gets."""
+_asked: dict[str, tuple[float, bool]] = {}
+"""When a hub was last asked, and whether it answered, by its address."""
 
 
 def hub_answers() -> bool:
     """Whether the hub can be reached, and HF_HUB_OFFLINE does not forbid it."""
-    from huggingface_hub import constants, get_session
-    from huggingface_hub.errors import HTTPError, OfflineModeIsEnabled
+    from huggingface_hub import constants
+
+    if constants.is_offline_mode():
+        return False
+    moment, answers = _asked.get(constants.ENDPOINT, (-math.inf, False))
+    if time.monotonic() - moment > _REMEMBERED:
+        answers = _answers(constants.ENDPOINT)
+        _asked[constants.ENDPOINT] = time.monotonic(), answers
+    return answers
+
+
+def _answers(address: str) -> bool:
+    from huggingface_hub import get_session
+    from huggingface_hub.errors import HTTPError
 
     try:
-        get_session().head(constants.ENDPOINT, timeout=SECONDS_TO_ANSWER)
-    except (HTTPError, OfflineModeIsEnabled):
+        get_session().head(address, timeout=SECONDS_TO_ANSWER)
+    except HTTPError:
         return False
     return True
 

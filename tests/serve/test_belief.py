@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from selfreflect.errors import ConfigError
-from selfreflect.serve.belief import BeliefReader, load_calibrator
+from selfreflect.serve.belief import BeliefReader, Confidence, load_calibrator
 from selfreflect.uncertainty.calibrator_file import CalibratorFile, digests, write_calibrator
 from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.question import AnsweredQuestion
@@ -47,8 +47,8 @@ def test_the_largest_class_comes_first_in_its_commonest_spelling() -> None:
 def test_a_confidence_comes_with_its_kind_or_not_at_all() -> None:
     reader = BeliefReader(ClassRule())
     assert reader.kinds == ("modal_share", "split_half", "none")
-    assert reader.confidence("modal_share", "Who?", ANSWERS)[:3] == (0.6, "modal_share", None)
-    assert reader.confidence("none", "Who?", ANSWERS)[:2] == (None, None)
+    assert reader.confidence("modal_share", "Who?", ANSWERS) == Confidence(0.6, "modal_share", 5)
+    assert reader.confidence("none", "Who?", ANSWERS) == Confidence(None, None, 5)
     alone = reader.confidence("split_half", "Who?", ("Ann",))
     assert (alone.value, alone.kind) == (None, None)
     assert "1 of at least 2 samples" in alone.notes[0]
@@ -57,7 +57,9 @@ def test_a_confidence_comes_with_its_kind_or_not_at_all() -> None:
 def test_a_calibrator_speaks_for_its_own_estimator_and_new_questions(tmp_path: Path) -> None:
     calibrator = load_calibrator(saved(tmp_path / "cal.json"))
     reader = BeliefReader(ClassRule(), calibrator)
-    assert reader.confidence("modal_share", "Who?", ANSWERS) == (0.3, "modal_share", calibrator.id, ())
+    assert reader.confidence("modal_share", "Who?", ANSWERS) == Confidence(
+        0.3, "modal_share", 5, calibrator.id
+    )
     assert reader.confidence("split_half", "Who?", ANSWERS).calibrator_id is None
     seen = reader.confidence("modal_share", "Seen before?", ANSWERS)
     assert (seen.value, seen.calibrator_id) == (0.6, None)

@@ -16,7 +16,7 @@ from selfreflect.cli import ask_command
 from selfreflect.config import Config, sampling_of
 from selfreflect.errors import DataError
 from selfreflect.pipeline import models
-from selfreflect.sources.items import read_items
+from selfreflect.sources.items import read_item_file
 from selfreflect.sources.questions import load_questions
 from selfreflect.store.run import Run
 
@@ -81,7 +81,7 @@ def test_hand_written_summaries_are_what_their_names_say() -> None:
 
 def test_the_questions_are_a_source_of_any_run() -> None:
     source = load_questions("demo")
-    assert len(source.questions) == len(read_items(ITEMS)) == 10
+    assert len(source.questions) == len(read_item_file(ITEMS).items) == 10
     assert [bool(question.context) for question in source.questions] == 8 * [True] + 2 * [False]
     assert all(question.kind and not question.gold for question in source.questions)
 

@@ -14,10 +14,14 @@ from hypothesis import strategies as st
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.records import AnswerSet, question_id
 from selfreflect.sources.files import Row, RowIds
-from selfreflect.sources.items import Item, items_from_records, read_items, to_plain
+from selfreflect.sources.items import Item, items_from_records, read_item_file, to_plain
 
 PARITY = Path(__file__).parents[1] / "data" / "parity_items.json"
 PLAIN = {"question": "Why?", "answers": ["a", "b", "c"], "summaries": {"mine": "s"}}
+
+
+def read_items(source: str | Path, **options: int) -> list[Item]:
+    return read_item_file(source, need_summaries=True, **options).items
 
 
 def read(*values: object, **options: int) -> list[Item]:

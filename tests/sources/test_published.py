@@ -146,19 +146,24 @@ class TestRefusals:
 
     @pytest.mark.parametrize(
         ("text", "problem"),
-        [('[{"question": "Q?"}', "not JSON in UTF-8"), ("", "empty"), ("[" * 99_999, "not JSON in UTF-8")],
+        [
+            ('[{"question": "Q?"}', ": not JSON: .* at line 1 column 20"),
+            ("", " is empty"),
+            ("[" * 99_999, ": nested too deeply"),
+            ('[{"question": "Q?", "question": "R?"}]', ": an object has the key 'question' more than once"),
+        ],
     )
     def test_what_is_no_json_is_said_to_be_none(self, tmp_path: Path, text: str, problem: str) -> None:
-        with pytest.raises(DataError, match=f"file is {problem}"):
+        with pytest.raises(DataError, match=f"file'{problem}"):
             read_published(put(tmp_path / "file", text))
 
     def test_other_files_are_named(self, tmp_path: Path) -> None:
         with pytest.raises(DataError, match="file: the published layout is one JSON list"):
             read_published(put(tmp_path / "file", {"question": "Q?"}))
-        with pytest.raises(DataError, match="nowhere cannot be read: No such file"):
+        with pytest.raises(DataError, match="nowhere': there is no such file"):
             read_published(tmp_path / "nowhere")
         (tmp_path / "latin").write_bytes(b'[{"question": "\xe9"}]')
-        with pytest.raises(DataError, match="latin is not UTF-8: invalid byte at offset"):
+        with pytest.raises(DataError, match="latin' is not UTF-8: invalid byte at offset"):
             read_published(tmp_path / "latin")
 
 

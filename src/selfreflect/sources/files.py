@@ -226,8 +226,13 @@ def parse_rows(content: Content, progress: Callable[[float], None] | None = None
     return rows
 
 
+def json_value(content: Content) -> Any:
+    """Parse content as one JSON value. Raises DataError if it is none."""
+    return _parse_json(_decode(content), content.name)
+
+
 def _json_rows(content: Content) -> list[Row]:
-    values = _parse_json(_decode(content), content.name)
+    values = json_value(content)
     if isinstance(values, dict):
         values = [values]
     if not isinstance(values, list):

@@ -198,19 +198,10 @@ def read_item_file(
     return ItemFile(file.name, layout, items, roles, notes)
 
 
-def read_items(source: str | Path, *, limit: int | None = None, num_answers: int | None = None) -> list[Item]:
-    """Read the items of a file that have summaries, like :func:`read_item_file`.
-
-    Raises:
-        DataError: as there, or no item has a summary.
-    """
-    return read_item_file(source, limit=limit, num_answers=num_answers, need_summaries=True).items
-
-
 def bundled_items(name: str, *, limit: int | None = None, num_answers: int | None = None) -> list[Item]:
     """Read items that come with the package."""
     with resources.as_file(resources.files("selfreflect") / "data" / f"{name}.json") as path:
-        return read_items(path, limit=limit, num_answers=num_answers)
+        return read_item_file(path, limit=limit, num_answers=num_answers, need_summaries=True).items
 
 
 def to_plain(item: Item) -> dict[str, Any]:

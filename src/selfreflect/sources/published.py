@@ -12,6 +12,7 @@ import msgspec
 
 from selfreflect.errors import DataError, excerpt
 from selfreflect.records import AnswerSet, Question, Summary, question_id
+from selfreflect.sources.files import json_value, read_content
 
 SUFFIX = "_summary"
 FILES = ("questions.json", "test_answers.json", "summaries.json")
@@ -129,20 +130,7 @@ def _read(path: str | Path | None, kind: type[PublishedRow]) -> dict[str, Publis
     rows: dict[str, PublishedRow] = {}
     if path is None:
         return rows
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}.") from error
-    if not data.strip():
-        raise DataError(f"{path} is empty; the published layout is one JSON list of objects.")
-    try:
-        values = json.loads(data.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path} is not UTF-8: invalid byte at offset {error.start}; save it as UTF-8."
-        ) from None
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} is not JSON in UTF-8: {error}.") from None
+    values = json_value(read_content(path))
     if not isinstance(values, list):
         raise DataError(
             f"{path}: the published layout is one JSON list of objects, and this is something else: "

@@ -33,6 +33,11 @@ def measured(study: Study, metric: MetricInfo, score: Callable[[Item, str], floa
     return values
 
 
+def shown(finding: Finding) -> tuple[Any, ...]:
+    """All that a reader gets of a finding."""
+    return finding.study, finding.tables, finding.says, finding.plots
+
+
 def table(finding: Finding, title: str) -> Table:
     """The first table whose title begins so."""
     return next(table for table in finding.tables if table.title.startswith(title))

@@ -10,15 +10,17 @@ import pytest
 
 from selfreflect.errors import StoreError
 from selfreflect.plots import Curve, Plot
-from selfreflect.table import Column, Table
 from selfreflect.validate.measure import write
-from selfreflect.validate.study import Finding
+from selfreflect.validate.study import Finding, Layout
 
 
 def finding(*titles: str) -> Finding:
-    tables = tuple(Table(title, (Column("n"),), ((1,),)) for title in titles)
-    plot = Plot("curve", "", "x", "y", (Curve("one", (0.0, 1.0), (1.0, 2.0)),))
-    return Finding(study="ranked", tables=tables, says=("It does.",), plots=(plot,))
+    finding = Finding("ranked")
+    for title in titles:
+        finding.add(Layout(title, ""), {"n": 1})
+    finding.says.append("It does.")
+    finding.plots.append(Plot("curve", "", "x", "y", (Curve("one", (0.0, 1.0), (1.0, 2.0)),)))
+    return finding
 
 
 def test_an_earlier_finding_is_replaced_and_files_of_the_user_stay(tmp_path: Path) -> None:

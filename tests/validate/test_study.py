@@ -9,7 +9,7 @@ from selfreflect.stats import Estimate
 from selfreflect.table import to_csv
 from selfreflect.text import counted, listed
 from selfreflect.validate.base import Undefined, Value
-from selfreflect.validate.study import Draft, Layout, interval, values_by_metric, with_interval
+from selfreflect.validate.study import Finding, Layout, interval, values_by_metric, with_interval
 
 SURE = Estimate(0.5, 0.25, 0.75, 8, 8)
 ALONE = Estimate(0.5, None, None, 1, 1)
@@ -54,10 +54,10 @@ def test_two_models_of_one_metric_are_refused():
 
 
 def test_only_estimates_with_a_mean_become_dots():
-    draft = Draft("s")
-    draft.draw_dots("p", "title", "label", [("a", NOTHING), ("b", ALONE), ("c", SURE)], against=0.5)
-    draft.draw_dots("q", "title", "label", [("a", NOTHING)], against=0.5)
-    [plot] = draft.finding().plots
+    finding = Finding("s")
+    finding.draw_dots("p", "title", "label", [("a", NOTHING), ("b", ALONE), ("c", SURE)], against=0.5)
+    finding.draw_dots("q", "title", "label", [("a", NOTHING)], against=0.5)
+    [plot] = finding.plots
     assert [(curve.label, curve.x, curve.low) for curve in plot.curves] == [
         ("b", (1.0,), ()),
         ("c", (2.0,), (0.25,)),
@@ -66,9 +66,9 @@ def test_only_estimates_with_a_mean_become_dots():
 
 def test_tables_without_rows_are_shown_only_if_the_study_names_them():
     always, sometimes, never = (Layout(title, "") for title in ("always", "sometimes", "never"))
-    draft = Draft("s", always)
-    draft.add(sometimes, {"n": 1}, {"n": 2})
-    tables = draft.finding().tables
+    finding = Finding("s", always)
+    finding.add(sometimes, {"n": 1}, {"n": 2})
+    tables = finding.tables
     assert never.title not in [table.title for table in tables]
     assert [(table.title, len(table.rows)) for table in tables] == [("always", 0), ("sometimes", 2)]
 
@@ -84,14 +84,14 @@ def test_numbers_and_names_in_words():
 
 
 def test_sentences_name_what_there_is():
-    draft = Draft("s")
-    draft.list_names("These fail:", ["{}", "b"])
-    draft.list_names("Those:", [])
-    draft.tally({"Pairs": 9, "ties": 0, "items": 3})
-    draft.give_verdicts({"a": 1, "b": None, "c": 1}, {1: "Good", -1: "Bad", None: "Unknown"})
-    assert draft.finding().says == (
+    finding = Finding("s")
+    finding.list_names("These fail:", ["{}", "b"])
+    finding.list_names("Those:", [])
+    finding.tally({"Pairs": 9, "ties": 0, "items": 3})
+    finding.give_verdicts({"a": 1, "b": None, "c": 1}, {1: "Good", -1: "Bad", None: "Unknown"})
+    assert finding.says == [
         "These fail: {} and b.",
         "Pairs: 9; items: 3.",
         "Good: a and c.",
         "Unknown: b.",
-    )
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -24,11 +24,11 @@ from selfreflect.text import printable
 from selfreflect.validate import catalogue
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.measure import (
+    add_undefined,
     measure,
     open_values,
     to_lines,
     undefined_counts,
-    undefined_table,
     write,
 )
 from selfreflect.validate.study import Finding, Study
@@ -79,8 +79,7 @@ def run_study(
         values, metrics = _measure(study, names, models, store)
         finding = study.finding(values, metrics)
         missing = undefined_counts(values)
-        if missing:
-            finding = replace(finding, tables=(*finding.tables, undefined_table(values)))
+        add_undefined(finding, values)
         _show(finding, json)
         if out is not None:
             model_names = dict.fromkeys(value.by for value in values if value.by)

@@ -32,7 +32,7 @@ from selfreflect.validate.statistics import (
     share_by_item,
     side_of_chance,
 )
-from selfreflect.validate.study import Draft, Finding, Layout, Row, each_metric, interval, with_interval
+from selfreflect.validate.study import Finding, Layout, Row, each_metric, interval, with_interval
 
 _PERCENTILE = "intervals: 95% percentile bootstrap over items"
 RATER_NOTES = (
@@ -89,32 +89,34 @@ class HumanAgreement:
         self._texts = {item.id: item.summaries for item in self.items}
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
-        draft = Draft(self.name, _RATERS, _METRICS, _MAJORITY)
+        finding = Finding(self.name, _RATERS, _METRICS, _MAJORITY)
         raters = list(map(self._comparable, self._ratings.orders.values()))
         majority = _majority(raters)
         among = alpha_estimate(order_units(raters), seed=self._seed)
         for level, rating in self._ratings_as_given():
             cells = {"compared": "ratings as given", "level": level, **interval("alpha", rating)}
-            draft.add(_RATERS, {**cells, "n items": rating.n})
+            finding.add(_RATERS, {**cells, "n items": rating.n})
         cells = {"compared": "order of two summaries", "level": "interval", **interval("alpha", among)}
-        draft.add(_RATERS, {**cells, "n items": among.n})
-        self._tally(draft, raters, majority)
-        draft.says.append(_among_raters(among))
+        finding.add(_RATERS, {**cells, "n items": among.n})
+        self._tally(finding, raters, majority)
+        finding.says.append(_among_raters(among))
         agreements: list[tuple[str, Estimate]] = []
         for metric, numbers in each_metric(values, metrics):
             goodness = {key: -metric.badness(value) for key, value in numbers.items()}
             own = self._comparable(summary_orders(goodness))
             with_one = alpha_estimate(paired_units(own, raters), seed=self._seed)
-            draft.add(_METRICS, {"metric": metric.name, **interval("alpha with a rater", with_one)})
+            finding.add(_METRICS, {"metric": metric.name, **interval("alpha with a rater", with_one)})
             share = same_order(majority, own, seed=self._seed)
             agreements.append((metric.name, share))
             counts = {"items": share.n, "pairs": len(own.keys() & majority), "of": len(majority)}
-            draft.add(_MAJORITY, {"metric": metric.name, **interval("agrees with majority", share), **counts})
+            finding.add(
+                _MAJORITY, {"metric": metric.name, **interval("agrees with majority", share), **counts}
+            )
         sides = {name: side_of_chance(share) if share.n else None for name, share in agreements}
-        draft.give_verdicts(sides, _VERDICTS)
+        finding.give_verdicts(sides, _VERDICTS)
         title = "Agreement with the majority of raters"
-        draft.draw_dots("raters", title, "share of pairs (0.5: chance)", agreements, against=0.5)
-        return draft.finding()
+        finding.draw_dots("raters", title, "share of pairs (0.5: chance)", agreements, against=0.5)
+        return finding
 
     def _ratings_as_given(self) -> Iterator[tuple[Level, Estimate]]:
         units = [unit for unit in rating_units(self._ratings.rated.values()) if unit[0] in self._texts]
@@ -132,7 +134,7 @@ class HumanAgreement:
                 comparable[pair] = order
         return comparable
 
-    def _tally(self, draft: Draft, raters: Sequence[Orders], majority: Orders) -> None:
+    def _tally(self, finding: Finding, raters: Sequence[Orders], majority: Orders) -> None:
         pairs = set().union(*raters)
         all_pairs = set().union(*self._ratings.orders.values())
         identical = len([pair for pair in all_pairs if pair[0] in self._texts]) - len(pairs)
@@ -144,7 +146,7 @@ class HumanAgreement:
             "pairs left out because both texts are the same": identical,
             "pairs on which the raters have no majority": len(pairs) - len(majority),
         }
-        draft.tally(counts)
+        finding.tally(counts)
 
 
 def same_order(orders: Orders, other: Orders, *, seed: int = 0) -> Estimate:
@@ -285,7 +287,7 @@ class JudgeAgreement:
             raise ConfigError(
                 "agreement between judges needs two or more of them on the same metric; name another judge"
             )
-        draft = Draft(self.name, _STRATEGIES, _SUMMARIES, _ORDERS)
+        finding = Finding(self.name, _STRATEGIES, _SUMMARIES, _ORDERS)
         for metric in several:
             for (judge, first), (other, second) in combinations(by_metric[metric].items(), 2):
                 both = [key for key in self._keys if key in first and key in second]
@@ -296,22 +298,22 @@ class JudgeAgreement:
                 orders = summary_orders({key: first[key] for key in both})
                 share = same_order(orders, summary_orders({key: second[key] for key in both}))
                 names: Row = {"metric": metric, "judge": judge, "other judge": other}
-                draft.add(_STRATEGIES, {**names, **interval("tau", tau), "n": tau.n})
-                draft.add(_SUMMARIES, {**names, **interval("rho", rho), "n": rho.n})
-                draft.add(_ORDERS, {**names, **interval("same order", share), "n": share.n})
-                draft.says.append(f"{metric} by {judge} and by {other}: {_verdict(share, tau)}")
+                finding.add(_STRATEGIES, {**names, **interval("tau", tau), "n": tau.n})
+                finding.add(_SUMMARIES, {**names, **interval("rho", rho), "n": rho.n})
+                finding.add(_ORDERS, {**names, **interval("same order", share), "n": share.n})
+                finding.says.append(f"{metric} by {judge} and by {other}: {_verdict(share, tau)}")
                 if points:
                     title = f"{metric}: the same summaries by two judges"
                     plot = Plot(f"judges-{metric}", title, judge, other, _curves(points), points=True)
-                    draft.plots.append(plot)
+                    finding.plots.append(plot)
         alone = [metric.name for metric in metrics if metric.name not in several]
-        draft.list_names("Left out, because fewer than two judges computed them:", alone)
-        draft.says.append(
+        finding.list_names("Left out, because fewer than two judges computed them:", alone)
+        finding.says.append(
             f"{counted(len(self.items), 'item')}. Agreement is not truth: judges of one family may share "
             "their errors. Correlations over single summaries also rise where some questions are harder for "
             "every judge; the share of pairs in the same order does not."
         )
-        return draft.finding()
+        return finding
 
     def _by_judge(self, values: Sequence[Value]) -> dict[str, dict[str, dict[Key, float]]]:
         """Metric -> judge -> (item, summary) -> value. A judge without any defined value is listed too."""

@@ -26,7 +26,7 @@ from selfreflect.sources.items import Item
 from selfreflect.stats import FEWEST_TESTED, Floats, clustered_mean, mean_interval
 from selfreflect.table import Approximate
 from selfreflect.validate.base import MetricInfo, Parts, Value
-from selfreflect.validate.study import Draft, Finding, Layout, Row, interval, summary_names, with_interval
+from selfreflect.validate.study import Finding, Layout, Row, interval, summary_names, with_interval
 
 MAIN = "selfreflect"
 """The metric whose values have parts."""
@@ -113,26 +113,26 @@ class Convergence:
         ids = [item.id for item in self._complete]
         every = [rank(values, metric, ids, self._strategies) for metric in metrics]
         rankings = [ranking for ranking in every if len(ranking.values) > 1]
-        draft = Draft(self.name, _RANKING)
-        draft.says.append(self._coverage(every))
+        finding = Finding(self.name, _RANKING)
+        finding.says.append(self._coverage(every))
         same = {ranking.metric.name: self._by_questions(ranking) for ranking in rankings}
-        draft.add(_RANKING, *_ranking_rows(rankings, same))
-        draft.plots.append(_ranking_plot(same))
+        finding.add(_RANKING, *_ranking_rows(rankings, same))
+        finding.plots.append(_ranking_plot(same))
         main = next((ranking for ranking in rankings if ranking.metric.name == MAIN), None)
         if main is None:
-            draft.says.append(
+            finding.says.append(
                 f"There is no advice: {MAIN} did not score every strategy on two questions or more."
             )
-            return draft.finding()
+            return finding
         for (place, better), (other_place, worse) in combinations(enumerate(main.order), 2):
             row, advice = self._pair(main, better, worse)
-            draft.add(_PAIRS, row)
+            finding.add(_PAIRS, row)
             if other_place == place + 1:  # separating any two neighbours gives the whole ranking
-                draft.says.append(advice)
-        draft.says.append(_stability("questions", same[MAIN], len(main.values)))
-        self._add_conditioning(draft, main, values)
-        self._add_units(draft, main)
-        return draft.finding()
+                finding.says.append(advice)
+        finding.says.append(_stability("questions", same[MAIN], len(main.values)))
+        self._add_conditioning(finding, main, values)
+        self._add_units(finding, main)
+        return finding
 
     def _by_questions(self, ranking: Ranking) -> Shares:
         """The shares of draws with the ranking of all questions."""
@@ -178,7 +178,7 @@ class Convergence:
             return row, f"{start} About {count} {unit} would, if the difference is as large as observed."
         return row, f"With this judge, about {count} {unit} separate {names[0]} from {names[1]}, {size}."
 
-    def _add_units(self, draft: Draft, main: Ranking) -> None:
+    def _add_units(self, finding: Finding, main: Ranking) -> None:
         """Add what fewer masked-out answers and masked words would give, if the values have parts."""
         questions = [unit_sums(parts) for parts in main.parts.values()]
         if not questions:
@@ -189,9 +189,9 @@ class Convergence:
             reference = np.mean([sums.sum(axis=0) / sizes.sum() for sums, sizes in units], axis=0)
             draws = draw_units(units, counts, self._seed)
             shares = [same_ranking(of_count, reference) for of_count in draws]
-            _add_less(draft, of, dict(zip(counts, shares, strict=True)), len(units))
+            _add_less(finding, of, dict(zip(counts, shares, strict=True)), len(units))
 
-    def _add_conditioning(self, draft: Draft, main: Ranking, values: Sequence[Value]) -> None:
+    def _add_conditioning(self, finding: Finding, main: Ranking, values: Sequence[Value]) -> None:
         """Add what fewer conditioning answers give, against the ranking of the same items by all of them."""
         shorter = [item.id for _, item in self._shorter]
         rows = rank(values, main.metric, shorter, self._strategies).values
@@ -212,7 +212,7 @@ class Convergence:
             table = np.array(list(by_question.values()))
             same[count] = same_ranking(draw_questions(table, len(table), self._seed), reference)
         fewest = min(len(by_count[count]) for count in counts)
-        _add_less(draft, "conditioning answers", same, fewest)
+        _add_less(finding, "conditioning answers", same, fewest)
 
     def _coverage(self, rankings: Sequence[Ranking]) -> str:
         total = len(self._complete)
@@ -248,11 +248,11 @@ def _ranking_plot(same: Mapping[str, Shares]) -> Plot:
     return Plot("convergence_ranking", title, "questions", "share of draws", tuple(curves))
 
 
-def _add_less(draft: Draft, of: str, same: Shares, questions: int) -> None:
+def _add_less(finding: Finding, of: str, same: Shares, questions: int) -> None:
     """Add the shares of draws with the same ranking by number of ``of``, which rest on so many questions."""
     for count, share in same.items():
-        draft.add(_LESS, {"number of": of, "count": count, "same ranking": share, "questions": questions})
-    draft.says.append(_stability(of, same, questions))
+        finding.add(_LESS, {"number of": of, "count": count, "same ranking": share, "questions": questions})
+    finding.says.append(_stability(of, same, questions))
 
 
 def _stability(of: str, same: Shares, questions: int) -> str:

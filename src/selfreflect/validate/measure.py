@@ -26,7 +26,7 @@ from selfreflect.store.journal import Journal, open_locked, open_regular, refuse
 from selfreflect.table import Cell, Table, to_csv, to_markdown
 from selfreflect.text import markdown_text
 from selfreflect.validate.base import Family, Reason, Value, digest
-from selfreflect.validate.study import Finding, Layout, Row
+from selfreflect.validate.study import Finding, Layout
 
 VALUES = "values.jsonl"
 
@@ -95,18 +95,16 @@ def undefined_counts(values: Sequence[Value]) -> Counter[tuple[str, Reason]]:
     return Counter((value.metric, value.undefined.reason) for value in values if value.undefined is not None)
 
 
-def undefined_table(values: Sequence[Value]) -> Table:
-    """One row for each metric and reason, with the first value as an example."""
+def add_undefined(finding: Finding, values: Sequence[Value]) -> None:
+    """Add a table with one row for each metric and reason, with the first value as an example."""
     examples: dict[tuple[str, Reason], str] = {}
     for value in values:
         if value.undefined is not None:
             example = f"item {value.item}, summary {value.summary}: {value.undefined.message}"
             examples.setdefault((value.metric, value.undefined.reason), example)
-    rows: list[Row] = []
     for (metric, reason), count in undefined_counts(values).items():
         example = shorten(examples[metric, reason], 160, placeholder="…")
-        rows.append({"metric": metric, "reason": reason, "count": count, "example": example})
-    return _UNDEFINED.table(rows)
+        finding.add(_UNDEFINED, {"metric": metric, "reason": reason, "count": count, "example": example})
 
 
 def open_values(directory: Path) -> AbstractContextManager[Journal[Value]]:

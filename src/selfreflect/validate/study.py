@@ -33,19 +33,6 @@ class Study(Protocol):
         ignored."""
 
 
-@dataclass(frozen=True)
-class Finding:
-    """The tables of a study, and in ``says`` plain paragraphs on what can and cannot be concluded from them.
-
-    Names and texts in it may come from files and models. Rendering makes them safe.
-    """
-
-    study: str
-    tables: tuple[Table, ...]
-    says: tuple[str, ...]
-    plots: tuple[Plot, ...] = ()
-
-
 def summary_names(items: Iterable[Item]) -> list[str]:
     """List the names of all summaries, in the order of the items."""
     return list(dict.fromkeys(chain.from_iterable(item.summaries for item in items)))
@@ -132,8 +119,11 @@ class Layout:
         )
 
 
-class Draft:
-    """A finding that a study fills, mostly one metric after the other.
+class Finding:
+    """The tables of a study, and in ``says`` plain paragraphs on what can and cannot be concluded from them.
+
+    A study fills it, mostly one metric after the other.
+    Names and texts in it may come from files and models. Rendering makes them safe.
 
     Args:
         layouts: tables that are shown even without rows. Others come behind them, in the order of their first
@@ -141,10 +131,14 @@ class Draft:
     """
 
     def __init__(self, study: str, *layouts: Layout) -> None:
+        self.study = study
         self.says: list[str] = []
         self.plots: list[Plot] = []
-        self._study = study
         self._rows: dict[Layout, list[Row]] = {layout: [] for layout in layouts}
+
+    @property
+    def tables(self) -> list[Table]:
+        return [layout.table(rows) for layout, rows in self._rows.items()]
 
     def add(self, layout: Layout, *rows: Row) -> None:
         """Add rows to a table."""
@@ -173,10 +167,6 @@ class Draft:
             curves += dot(of, len(curves) + 1.0, estimate)
         if curves:
             self.plots.append(Plot(name, title, "place", label, tuple(curves), points=True, against=against))
-
-    def finding(self) -> Finding:
-        tables = tuple(layout.table(rows) for layout, rows in self._rows.items())
-        return Finding(self._study, tables, tuple(self.says), tuple(self.plots))
 
 
 def dot(name: str, x: float, estimate: Estimate) -> Iterator[Curve]:

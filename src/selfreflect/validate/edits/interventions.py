@@ -32,7 +32,7 @@ from selfreflect.validate.edits.statements import (
 )
 from selfreflect.validate.metrics.asked import ask
 from selfreflect.validate.statistics import bounded_mean, detectable_rate, direction
-from selfreflect.validate.study import Draft, Finding, Layout, each_metric, interval, worsenings
+from selfreflect.validate.study import Finding, Layout, each_metric, interval, worsenings
 
 BASE, QUESTION = "template", "repeat the question"
 OWN = " (own summaries)"
@@ -142,8 +142,8 @@ class Interventions:
         return summaries
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
-        draft = Draft(self.name, _EDITS)
-        draft.says.append(self._extent())
+        finding = Finding(self.name, _EDITS)
+        finding.says.append(self._extent())
         for metric, numbers in each_metric(values, metrics):
             verdicts: dict[str, list[str]] = defaultdict(list)
             dots = []
@@ -163,25 +163,25 @@ class Interventions:
                     "n": len(changes),
                     "of": change.total,
                 }
-                draft.add(_EDITS, row)
+                finding.add(_EDITS, row)
                 dots.append((edit, worse))
                 verdict = f"has values for fewer than {FEWEST_TESTED} items, too few to judge, of:"
                 if change.n >= FEWEST_TESTED:
                     verdict = _VERDICTS[direction(change, means)]
                 verdicts[verdict].append(edit)
             parts = [f"{verdict} {listed(edits)}" for verdict, edits in verdicts.items()]
-            draft.says.append(f"{metric.name} {'; '.join(parts)}.")
+            finding.says.append(f"{metric.name} {'; '.join(parts)}.")
             title = f"{metric.name}: how often an edit is marked down"
             label = "share of items (0.5: chance)"
-            draft.draw_dots(f"interventions-{metric.name}", title, label, dots, against=0.5)
+            finding.draw_dots(f"interventions-{metric.name}", title, label, dots, against=0.5)
         # all summaries of the item with the most edits, to show what the labels mean
         example = max(self.items, key=lambda item: len(item.summaries))
         layout = Layout("What was made of one item", "", (example.question,))
-        draft.add(layout, *({"summary": name, "text": text} for name, text in example.summaries.items()))
+        finding.add(layout, *({"summary": name, "text": text} for name, text in example.summaries.items()))
         for (edit, why), count in sorted(self.skipped.items()):
-            draft.add(_NOT_MADE, {"edit": edit, "why": why, "count": count})
-        draft.says.append(_LIMITS)
-        return draft.finding()
+            finding.add(_NOT_MADE, {"edit": edit, "why": why, "count": count})
+        finding.says.append(_LIMITS)
+        return finding
 
     def _item_count(self, edit: str) -> int:
         return len({item for item, _, _ in self._pairs[edit]})

@@ -48,7 +48,6 @@ from selfreflect.validate.statistics import (
     spearman,
 )
 from selfreflect.validate.study import (
-    Draft,
     Finding,
     Layout,
     Numbers,
@@ -163,22 +162,22 @@ class MultipleChoice:
         return distances
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
-        draft = Draft(self.name, _NET, _MEASURED, _WITHIN)
+        finding = Finding(self.name, _NET, _MEASURED, _WITHIN)
         truths = f"{len(self.items)} true distributions"
-        draft.says.append(f"{self.distances.size} statements about {truths}, without sampling error.")
+        finding.says.append(f"{self.distances.size} statements about {truths}, without sampling error.")
         for metric, numbers in each_metric(values, metrics):
             bad = self._badness(metric, numbers)
             distances = np.where(np.isnan(bad), np.nan, self.distances)
-            self._add_net(draft, metric, distances, bad)
-            draft.add(_MEASURED, self._row(metric, distances, bad)[1])
+            self._add_net(finding, metric, distances, bad)
+            finding.add(_MEASURED, self._row(metric, distances, bad)[1])
             of_truths = distances.reshape(len(self.items), -1), bad.reshape(len(self.items), -1)
             sides = [(_cells(x), _cells(y)) for x, y in zip(*of_truths, strict=True)]
             rank = bounded_mean(defined([spearman(*both) for both in sides]), -1, 1)
             linear = bounded_mean(defined([pearson(*both) for both in sides]), -1, 1)
-            draft.add(_WITHIN, _correlation_row(metric, rank, linear, rank.n, len(self.items)))
+            finding.add(_WITHIN, _correlation_row(metric, rank, linear, rank.n, len(self.items)))
         form = _form(self.distances) or 0
-        draft.says.append(f"{_CHOICE_LIMITS} Of the true distance itself {form:.0%} is form.")
-        return draft.finding()
+        finding.says.append(f"{_CHOICE_LIMITS} Of the true distance itself {form:.0%} is form.")
+        return finding
 
     def _badness(self, metric: MetricInfo, numbers: Numbers) -> Floats:
         """How bad the metric finds each statement, in the shape of ``distances``; NaN without a value."""
@@ -189,24 +188,24 @@ class MultipleChoice:
                 bad.append(np.nan if value is None else metric.badness(value))
         return np.array(bad, dtype=np.float64).reshape(self.distances.shape)
 
-    def _add_net(self, draft: Draft, metric: MetricInfo, distances: Floats, bad: Floats) -> None:
+    def _add_net(self, finding: Finding, metric: MetricInfo, distances: Floats, bad: Floats) -> None:
         """Add the first table's row, its sentence and its plot."""
         net_distances, net_bad = _net(distances), _net(bad)
         rho, row = self._row(metric, net_distances, net_bad)
         p = column_shuffle_p(_ranks(net_distances), _ranks(net_bad))
-        draft.add(_NET, {**row, "p": p, "form": _form(bad)})
+        finding.add(_NET, {**row, "p": p, "form": _form(bad)})
         x, y = _cells(net_distances), _cells(net_bad)
         if not x:
-            draft.says.append(f"{metric.name} has no value for any statement.")
+            finding.says.append(f"{metric.name} has no value for any statement.")
             return
         size = f"rank correlation {with_interval(rho, CORRELATION)}"
         of = f"{len(x)} statements, net of form"
-        draft.says.append(f"{metric.name} {RESPONSES[_direction(rho, p)]}: {size} over {of}.")
+        finding.says.append(f"{metric.name} {RESPONSES[_direction(rho, p)]}: {size} over {of}.")
         sign = "" if metric.better == "lower" else " (negative)"
         labels = "total variation, net of form", f"{metric.name}{sign}, net of form"
         curve = Curve(metric.name, tuple(x), tuple(y))
         title = f"{metric.name}: stated against true distributions, net of form"
-        draft.plots.append(Plot(f"choice-{metric.name}", title, *labels, (curve,), points=True))
+        finding.plots.append(Plot(f"choice-{metric.name}", title, *labels, (curve,), points=True))
 
     def _row(self, metric: MetricInfo, distances: Floats, bad: Floats) -> tuple[Estimate, Row]:
         """The rank correlation over all statements, and a row with both correlations."""
@@ -361,26 +360,26 @@ class ShiftedPercentages:
         return possibilities, rest
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
-        draft = Draft(self.name, _RESPONSE, _CHANGE)
+        finding = Finding(self.name, _RESPONSE, _CHANGE)
         extent = (
             f"Percentages were shifted in {counted(len(self.items), 'item')}. In {len(self.open)} of them a "
             "masked-out answer has a word that only the two percentages can tell."
         )
         for reason, count in sorted(self.skipped.items()):
             extent += f" {counted(count, 'item')} left out: {reason}."
-        draft.says.append(extent)
+        finding.says.append(extent)
         for metric, numbers in each_metric(values, metrics):
             bad = self._badness(metric, numbers)
-            self._add_response(draft, metric, bad)
+            self._add_response(finding, metric, bad)
             for shift in SHIFTS:
                 total = sum(shift in shifts for shifts in self.shifts.values())
                 if total:
                     changes = [own[shift] - own[0] for own in bad.values() if {0, shift} <= own.keys()]
                     change = mean_interval(changes, total)
                     cells = {"metric": metric.name, "shift": shift, **interval("change", change)}
-                    draft.add(_CHANGE, {**cells, "n": change.n, "of": total})
-        draft.says.append(_DOSE_LIMITS)
-        return draft.finding()
+                    finding.add(_CHANGE, {**cells, "n": change.n, "of": total})
+        finding.says.append(_DOSE_LIMITS)
+        return finding
 
     def _badness(self, metric: MetricInfo, numbers: Numbers) -> dict[str, dict[int, float]]:
         """By item and shift, how bad the metric finds the two statements on average; without a shift that
@@ -394,7 +393,9 @@ class ShiftedPercentages:
                     bad[item][shift] = metric.badness(fmean([numbers[item, name], numbers[item, opposite]]))
         return bad
 
-    def _add_response(self, draft: Draft, metric: MetricInfo, bad: Mapping[str, Mapping[int, float]]) -> None:
+    def _add_response(
+        self, finding: Finding, metric: MetricInfo, bad: Mapping[str, Mapping[int, float]]
+    ) -> None:
         """Add a row of the first table and its sentence, over the items with at least two shifts."""
         by_item: dict[str, float] = {}
         rises = []
@@ -417,13 +418,13 @@ class ShiftedPercentages:
             "open items": fmean(of_open) if of_open else None,
             "n open": len(of_open),
         }
-        draft.add(_RESPONSE, row)
+        finding.add(_RESPONSE, row)
         verdict = f"cannot be judged by {counted(correlation.n, 'item')}"
         if correlation.n >= FEWEST_TESTED:
             verdict = RESPONSES[direction(correlation, list(by_item.values()))]
         size = with_interval(correlation, CORRELATION)
         of = f"{correlation.n} of {counted(len(several), 'item')}"
-        draft.says.append(f"{metric.name} {verdict}: mean rank correlation {size} within {of}.")
+        finding.says.append(f"{metric.name} {verdict}: mean rank correlation {size} within {of}.")
 
 
 def _names(shift: int) -> tuple[str, str]:

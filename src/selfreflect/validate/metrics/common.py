@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from selfreflect.metric.prompts import CannotScoreError
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import MetricInfo, Parts, Undefined, Value, digest
-
-if TYPE_CHECKING:
-    pass
 
 
 class Parted(NamedTuple):

@@ -14,6 +14,8 @@ from selfreflect.errors import DataError, excerpt
 from selfreflect.metric import information
 from selfreflect.plots import Curve, Plot
 from selfreflect.report.comparison import PasteCurve, mean_curve
+from selfreflect.report.overview import CONTROL
+from selfreflect.report.results import control_text
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate, mean_interval
 from selfreflect.table import Cell
@@ -21,7 +23,6 @@ from selfreflect.text import counted
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.statistics import Indices, bootstrap
 from selfreflect.validate.study import (
-    Draft,
     Finding,
     Layout,
     Numbers,
@@ -33,16 +34,16 @@ from selfreflect.validate.study import (
     with_interval,
 )
 
-EMPTY, QUESTION, NONSENSE = "control: empty", "control: question repeated", "control: nonsense"
-SILENT = {"empty": EMPTY, "question": QUESTION, "nonsense": NONSENSE}
-"""Controls that say nothing about the answers, by the name of the record."""
-PASTED = {"control: 1 answer pasted": 1, "control: 2 answers pasted": 2, "control: 5 answers pasted": 5}
+EMPTY, QUESTION, NONSENSE = f"{CONTROL}empty", f"{CONTROL}question repeated", f"{CONTROL}nonsense"
+SILENT = (EMPTY, QUESTION, NONSENSE)
+"""Controls that say nothing about the answers."""
+PASTED = {f"{CONTROL}1 answer pasted": 1, f"{CONTROL}2 answers pasted": 2, f"{CONTROL}5 answers pasted": 5}
 """Names and numbers of conditioning answers, pasted as a summary."""
 MORE_SUBSETS = {
     f"{name}, subset {number}": name for name in PASTED for number in range(2, information.SUBSETS + 1)
 }
 """Names of further subsets of as many answers; means over the subsets count."""
-ALL_PASTED = "control: all answers pasted"
+ALL_PASTED = f"{CONTROL}all answers pasted"
 
 _SHARE = "z.0%"
 _VALUE_NOTES = (
@@ -79,12 +80,7 @@ def control_texts(item: Item) -> dict[str, str]:
     """By name. Items with few answers lack some."""
     texts: dict[str, str] = {}
     for control, text in information.control_texts(item.question, item.conditioning):
-        if control.name != "pasted":
-            name = SILENT[control.name]
-        elif control.answers == len(item.conditioning):
-            name = ALL_PASTED
-        else:
-            name = f"control: {counted(control.answers, 'answer')} pasted"
+        name = CONTROL + control_text(control, len(item.conditioning))
         if name in texts:
             name = next(more for more, one in MORE_SUBSETS.items() if one == name and more not in texts)
         texts[name] = text
@@ -106,7 +102,7 @@ class AgainstControls:
         if not usable:
             raise DataError(f"none of the {len(items)} items has a conditioning answer with words in it")
         self.summaries = summary_names(usable)
-        clashes = {*SILENT.values(), *PASTED, *MORE_SUBSETS, ALL_PASTED}.intersection(self.summaries)
+        clashes = {*SILENT, *PASTED, *MORE_SUBSETS, ALL_PASTED}.intersection(self.summaries)
         if clashes:
             raise DataError(f"the summary name {excerpt(min(clashes))} is that of a control")
         self.items: list[Item] = []
@@ -121,28 +117,30 @@ class AgainstControls:
                 self._names[MORE_SUBSETS.get(name, name)][item.id].append(name)
                 words[item.id, name] = len(text.split())
         self._words = self._by_name(words)
-        self.controls = [name for name in (*SILENT.values(), *PASTED, ALL_PASTED) if name in self._words]
+        self.controls = [name for name in (*SILENT, *PASTED, ALL_PASTED) if name in self._words]
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
-        draft = Draft(self.name, _VALUES, _WINS)
-        draft.says.append(f"{counted(len(self.items), 'item')} and {counted(len(self.controls), 'control')}.")
+        finding = Finding(self.name, _VALUES, _WINS)
+        finding.says.append(
+            f"{counted(len(self.items), 'item')} and {counted(len(self.controls), 'control')}."
+        )
         for metric, numbers in each_metric(values, metrics):
             values_of = self._by_name(numbers)
             shares: list[str] = []
             for name in (*self.summaries, *self.controls):
                 row, share = self._value_row(metric, name, values_of)
-                draft.add(_VALUES, row)
+                finding.add(_VALUES, row)
                 if name in self.summaries and share.mean is not None:
                     shares.append(f"{name} {with_interval(share, _SHARE)}")
             if shares:
                 texts = ", ".join(shares)
-                draft.says.append(f"{metric.name}, from an empty summary to all answers pasted: {texts}.")
+                finding.says.append(f"{metric.name}, from an empty summary to all answers pasted: {texts}.")
             wins = [self._win_row(metric, name, values_of) for name in self.summaries]
-            draft.add(_WINS, *wins)
-            draft.says += _silent_winners(metric, wins)
+            finding.add(_WINS, *wins)
+            finding.says += _silent_winners(metric, wins)
             if metric.group == "information":
-                self._add_curve(draft, metric, values_of)
-        return draft.finding()
+                self._add_curve(finding, metric, values_of)
+        return finding
 
     def _by_name(self, numbers: Numbers) -> ByName:
         """Means over subsets; without an item of which one has no value."""
@@ -194,7 +192,7 @@ class AgainstControls:
                 curves[item.id] = PasteCurve(answers, words, bits)
         return curves
 
-    def _add_curve(self, draft: Draft, metric: MetricInfo, values_of: ByName) -> None:
+    def _add_curve(self, finding: Finding, metric: MetricInfo, values_of: ByName) -> None:
         """Compare each kind of summary with the curves of its items: rows, sentences and a plot."""
         curves = self._curves(values_of)
         if not curves:
@@ -224,17 +222,17 @@ class AgainstControls:
                 "as words": equal_words,
                 "n": gain.n,
             }
-            draft.add(_CURVE, row)
+            finding.add(_CURVE, row)
             sentence = curve.sentence(f"{metric.name}: {name}", words, height)
             size = f"{with_interval(gain, '+.1f')} bits per answer"
             verdict = f"{_VERDICTS[gain.side_of(0)]}: {size} compared with raw answers in as many words."
-            draft.says.append(f"{sentence} {verdict}")
+            finding.says.append(f"{sentence} {verdict}")
             dots += dot(name, words, bits)
         pasted = mean_curve(list(curves.values()))
         line = Curve("answers pasted", tuple(pasted.words), tuple(pasted.bits))
         title = f"{metric.name}: summaries against answers pasted"
         labels = "words", "bits per answer"
-        draft.plots.append(Plot(f"paste-{metric.name}", title, *labels, (line, *dots)))
+        finding.plots.append(Plot(f"paste-{metric.name}", title, *labels, (line, *dots)))
 
 
 def _share(
@@ -260,7 +258,7 @@ def _silent_winners(metric: MetricInfo, rows: Sequence[Row]) -> Iterator[str]:
     """Name the texts that say nothing and that are judged at least as good as a summary."""
     cases = []
     for row in rows:
-        for control in map(_heading, SILENT.values()):
+        for control in map(_heading, SILENT):
             share = row[control]
             if isinstance(share, float) and share <= 0.5:
                 cases.append(f"{row['summary']} beats '{control}' in {share:.0%}")
@@ -272,4 +270,4 @@ def _silent_winners(metric: MetricInfo, rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _heading(control: str) -> str:
-    return control.removeprefix("control: ")
+    return control.removeprefix(CONTROL)

@@ -16,7 +16,7 @@ from selfreflect.text import counted
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.ranked.pairs import Pair, Relation
 from selfreflect.validate.statistics import FEWEST_RESAMPLED, bounded_mean, correlation_interval, somers
-from selfreflect.validate.study import Draft, Finding, Layout, Numbers, Row, each_metric, interval, worsenings
+from selfreflect.validate.study import Finding, Layout, Numbers, Row, each_metric, interval, worsenings
 
 _PREFERENCES = Layout(
     "Values against length of the summary",
@@ -55,7 +55,7 @@ class LengthStudy:
             raise DataError("no item has two summaries of different length, so there is nothing to audit")
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
-        draft = Draft(self.name, _PREFERENCES)
+        finding = Finding(self.name, _PREFERENCES)
         total = sum(map(len, self._words.values()))
         preferences: list[tuple[str, Estimate]] = []
         sides: dict[str, int | None] = {}
@@ -73,21 +73,21 @@ class LengthStudy:
                 "summaries": overall.n,
                 "undefined": total - overall.n,
             }
-            draft.add(_PREFERENCES, row)
+            finding.add(_PREFERENCES, row)
         title = "Longer summaries judged better within items"
-        draft.draw_dots("length", title, "Somers' D (0: no preference)", preferences, against=0)
-        draft.tally({"Summaries": total, "items": len(self.items)})
+        finding.draw_dots("length", title, "Somers' D (0: no preference)", preferences, against=0)
+        finding.tally({"Summaries": total, "items": len(self.items)})
         items = max((preference.n for _, preference in preferences), default=0)
         if items < FEWEST_RESAMPLED:
             which = f"{counted(items, 'item')} with values for summaries of different length"
-            draft.says.append(f"{which} is too small a number for any conclusion.")
+            finding.says.append(f"{which} is too small a number for any conclusion.")
         else:
-            draft.give_verdicts(sides, _VERDICTS)
-            draft.says.append(
+            finding.give_verdicts(sides, _VERDICTS)
+            finding.says.append(
                 "A correlation alone is no bias: where the better summaries happen to be longer, a metric "
                 "that is right prefers them too. Ranked sets tell the two apart."
             )
-        return draft.finding()
+        return finding
 
     def _preference(self, metric: MetricInfo, numbers: Numbers) -> tuple[Estimate, Estimate]:
         """How one metric's values go with length, within items and over all summaries; above 0 if longer is

@@ -13,7 +13,7 @@ length: it extrapolates if the better summary is always longer.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
@@ -158,25 +158,28 @@ class Lengths:
     """Pairs of texts that both have words, by the length of the better one. ``alike`` ones may differ a
     little."""
 
-    comparable: frozenset[Pair]
-    alike: frozenset[Pair]
-    longer: frozenset[Pair]
-    shorter: frozenset[Pair]
+    comparable: Set[Pair]
+    alike: Set[Pair]
+    longer: Set[Pair]
+    shorter: Set[Pair]
 
 
 def compare_lengths(items: Sequence[Item], pairs: Iterable[Pair]) -> Lengths:
     summaries = {item.id: item.summaries for item in items}
-    ratios: dict[Pair, float] = {}
+    comparable, alike, longer, shorter = set(), set(), set(), set()
     for pair in pairs:
-        better, worse = (len(summaries[pair.item][name].split()) for name in pair.kind)
-        if better and worse:
-            ratios[pair] = better / worse
-    return Lengths(
-        comparable=frozenset(ratios),
-        alike=frozenset(pair for pair, ratio in ratios.items() if 1 / ALIKE <= ratio <= ALIKE),
-        longer=frozenset(pair for pair, ratio in ratios.items() if ratio > 1),
-        shorter=frozenset(pair for pair, ratio in ratios.items() if ratio < 1),
-    )
+        texts = summaries[pair.item]
+        better, worse = len(texts[pair.better].split()), len(texts[pair.worse].split())
+        if not better or not worse:
+            continue
+        comparable.add(pair)
+        if 1 / ALIKE <= better / worse <= ALIKE:
+            alike.add(pair)
+        if better > worse:
+            longer.add(pair)
+        elif better < worse:
+            shorter.add(pair)
+    return Lengths(comparable, alike, longer, shorter)
 
 
 @dataclass(frozen=True)

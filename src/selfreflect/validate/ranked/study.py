@@ -30,7 +30,7 @@ from selfreflect.validate.ranked.pairs import (
     paired_tests,
 )
 from selfreflect.validate.statistics import detectable_difference, detectable_rate, side_of_chance
-from selfreflect.validate.study import Draft, Finding, Layout, Row, interval, summary_names, values_by_metric
+from selfreflect.validate.study import Finding, Layout, Row, interval, summary_names, values_by_metric
 
 _RATE, _DIFFERENCE = ".1%", "+z.1%"
 _P_FORMS = {"p": ".2g", ADJUSTED_P: ".2g"}
@@ -124,39 +124,43 @@ class RankedSets:
         padded: list[MetricResult] = []
         if self.padded:
             padded = [decide_pairs(one, numbers.get(one.name, {}), self.padded) for one in best_first]
-        draft = Draft(self.name)
-        draft.add(_RANKING, *_ranking_rows(results, lengths))
-        draft.add(_PAIRS_WITH_FILLER if padded else _PAIRS, *_pair_rows(with_controls, lengths, padded))
-        self._add_matched(draft, results, lengths, padded)
+        finding = Finding(self.name)
+        finding.add(_RANKING, *_ranking_rows(results, lengths))
+        finding.add(_PAIRS_WITH_FILLER if padded else _PAIRS, *_pair_rows(with_controls, lengths, padded))
+        self._add_matched(finding, results, lengths, padded)
         if self.padded:
-            draft.add(FILLER, *filler_rows(self.padded, best_first, numbers))
-        tests = [self._add_tests(draft, reference, results) for reference in _REFERENCES]
+            finding.add(FILLER, *filler_rows(self.padded, best_first, numbers))
+        tests = [self._add_tests(finding, reference, results) for reference in _REFERENCES]
         if len(results) > 2 or not any(tests):
-            self._add_all_tests(draft, results)
+            self._add_all_tests(finding, results)
         rates = [(result.metric.name, result.rate) for result in results]
-        self._say_data(draft)
-        _say_against_chance(draft, "All pairs", rates)
-        _say_better_controls(draft, results)
-        _say_preferred_controls(draft, with_controls, self.controls)
-        self._say_lengths(draft, lengths)
+        self._say_data(finding)
+        _say_against_chance(finding, "All pairs", rates)
+        _say_better_controls(finding, results)
+        _say_preferred_controls(finding, with_controls, self.controls)
+        self._say_lengths(finding, lengths)
         alike = [(result.metric.name, result.matched_rate(lengths.alike)) for result in results]
-        _say_against_chance(draft, "Pairs of about equal length", alike)
+        _say_against_chance(finding, "Pairs of about equal length", alike)
         with_filler = [(result.metric.name, result.rate) for result in padded]
-        _say_against_chance(draft, "All pairs, padded to equal length with neutral filler", with_filler)
+        _say_against_chance(finding, "All pairs, padded to equal length with neutral filler", with_filler)
         for name, rows in zip(_REFERENCES.values(), tests, strict=True):
             unclear = sum(not is_clear(row) for row in rows)
             if unclear:
-                draft.says.append(
+                finding.says.append(
                     f"Comparisons with {name} that show no clear difference, which is no proof of equality: "
                     f"{unclear} of {len(rows)}."
                 )
-        draft.says.append(self._power())
+        finding.says.append(self._power())
         title = "How often the better summary wins"
-        draft.draw_dots("ranked", title, "win rate (0.5: chance)", rates, against=0.5)
-        return draft.finding()
+        finding.draw_dots("ranked", title, "win rate (0.5: chance)", rates, against=0.5)
+        return finding
 
     def _add_matched(
-        self, draft: Draft, results: Sequence[MetricResult], lengths: Lengths, padded: Sequence[MetricResult]
+        self,
+        finding: Finding,
+        results: Sequence[MetricResult],
+        lengths: Lengths,
+        padded: Sequence[MetricResult],
     ) -> None:
         """Add one table for each way of matching: next to each other they are too wide for a terminal."""
         ways: list[tuple[str, str, Callable[[MetricResult], Estimate]]] = [
@@ -171,9 +175,9 @@ class RankedSets:
                 for kind in self.order.kinds:
                     rate = rate_of(result.of_kind(kind))
                     names: Row = {"metric": result.metric.name, "better": kind[0], "worse": kind[1]}
-                    draft.add(layout, {**names, **interval("win rate", rate), "n": rate.n})
+                    finding.add(layout, {**names, **interval("win rate", rate), "n": rate.n})
 
-    def _add_tests(self, draft: Draft, reference: str, results: Sequence[MetricResult]) -> list[Row]:
+    def _add_tests(self, finding: Finding, reference: str, results: Sequence[MetricResult]) -> list[Row]:
         """Test the metrics of one group against all others, and return the rows."""
         title = f"{_REFERENCES[reference]} against the other metrics on the same pairs"
         layout = Layout(title, _DIFFERENCE, _TEST_NOTES, _P_FORMS)
@@ -183,10 +187,10 @@ class RankedSets:
                 against = [(own, result) for result in results if result is not own]
                 for kind in self.order.kinds:
                     tests += paired_tests(against, kind)
-                draft.add(layout, *tests)
+                finding.add(layout, *tests)
         return tests
 
-    def _add_all_tests(self, draft: Draft, results: Sequence[MetricResult]) -> None:
+    def _add_all_tests(self, finding: Finding, results: Sequence[MetricResult]) -> None:
         """Test all metrics against each other, and show only clear differences: of 14 metrics there would be
         91 rows for each kind of pair."""
         sides = list(combinations(results, 2))
@@ -199,20 +203,20 @@ class RankedSets:
         layout = Layout("All metrics against each other on the same pairs", _DIFFERENCE, notes, _P_FORMS)
         for kind in self.order.kinds:
             for row in filter(is_clear, paired_tests(sides, kind, winner_first=True)):
-                draft.add(layout, row)
+                finding.add(layout, row)
 
-    def _say_data(self, draft: Draft) -> None:
+    def _say_data(self, finding: Finding) -> None:
         counts = {
             "Pairs of summaries in a known order": len(self.order.pairs),
             "items": len({pair.item for pair in self.order.pairs}),
             "pairs left out because both texts are the same": len(self.order.identical),
             "items left out because no order is known": len(self.order.without),
         }
-        draft.tally(counts)
+        finding.tally(counts)
 
-    def _say_lengths(self, draft: Draft, lengths: Lengths) -> None:
-        in_order = lengths.comparable.intersection(self.order.pairs)
-        draft.says.append(
+    def _say_lengths(self, finding: Finding, lengths: Lengths) -> None:
+        in_order = lengths.comparable & set(self.order.pairs)
+        finding.says.append(
             f"The better summary is the longer one in {len(in_order & lengths.longer)} of "
             f"{counted(len(in_order), 'pair')}, the shorter one in {len(in_order & lengths.shorter)}."
         )
@@ -296,16 +300,16 @@ def _pair_rows(
             yield row
 
 
-def _say_against_chance(draft: Draft, pairs: str, rates: Sequence[tuple[str, Estimate]]) -> None:
+def _say_against_chance(finding: Finding, pairs: str, rates: Sequence[tuple[str, Estimate]]) -> None:
     """Tell win rates from a coin: a metric that wins among all pairs only may prefer length."""
     sides: dict[str, int | None] = {}
     for name, rate in rates:
         if rate.mean is not None:
             sides[name] = side_of_chance(rate)
-    draft.give_verdicts(sides, {side: f"{pairs}: {text}" for side, text in _AGAINST_CHANCE.items()})
+    finding.give_verdicts(sides, {side: f"{pairs}: {text}" for side, text in _AGAINST_CHANCE.items()})
 
 
-def _say_better_controls(draft: Draft, results: Sequence[MetricResult]) -> None:
+def _say_better_controls(finding: Finding, results: Sequence[MetricResult]) -> None:
     """Name every metric that a control surpasses, clearly or not: it must beat all of them."""
     for control in results:
         level = control.rate.mean
@@ -316,10 +320,14 @@ def _say_better_controls(draft: Draft, results: Sequence[MetricResult]) -> None:
             rate = result.rate.mean
             if result.metric.group != "control" and rate is not None and rate < level:
                 worse.append(f"{result.metric.name} ({rate:.0%})")
-        draft.list_names(f"The control {control.metric.name} ({level:.0%}) has a higher win rate than", worse)
+        finding.list_names(
+            f"The control {control.metric.name} ({level:.0%}) has a higher win rate than", worse
+        )
 
 
-def _say_preferred_controls(draft: Draft, results: Sequence[MetricResult], controls: Sequence[str]) -> None:
+def _say_preferred_controls(
+    finding: Finding, results: Sequence[MetricResult], controls: Sequence[str]
+) -> None:
     for control in controls:
         fooled = []
         for result in results:
@@ -327,7 +335,7 @@ def _say_preferred_controls(draft: Draft, results: Sequence[MetricResult], contr
             losses = wins.count(False)
             if result.metric.group != "control" and 2 * losses > len(wins):
                 fooled.append(f"{result.metric.name} ({losses} of {len(wins)})")
-        draft.list_names(
+        finding.list_names(
             f"The summary '{control}' is judged at least as good as the best one more often than not by",
             fooled,
         )

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from importlib import resources
-
 from selfreflect.bench.work import AXES, made_up_item, scaling_points
-from selfreflect.sources.items import Item, read_items
+from selfreflect.sources.items import Item, bundled_items
 
 
 def bundled() -> list[Item]:
-    with resources.as_file(resources.files("selfreflect") / "data" / "bench_items.json") as path:
-        return read_items(path)
+    return bundled_items("bench_items")
 
 
 def test_the_bundled_items_are_of_the_size_that_targets_are_stated_for() -> None:

@@ -22,7 +22,7 @@ from fault_server import FaultServer, chat, choice, status
 
 from selfreflect.pipeline.records import run_items
 from selfreflect.records import AnswerSet, Question, Summary
-from selfreflect.sources.items import read_items
+from selfreflect.sources.items import bundled_items
 from selfreflect.store.run import Run
 from selfreflect.validate.catalogue import METRICS
 
@@ -549,10 +549,7 @@ print(sorted(set("torch transformers numpy tokenizers".split()) & set(sys.module
 
 
 def test_the_bundled_items_are_complete() -> None:
-    from importlib import resources
-
-    with resources.as_file(resources.files("selfreflect") / "data" / "ranked_items.json") as path:
-        found = read_items(path)
+    found = bundled_items("ranked_items")
     assert len(found) == 8
     assert {(len(one.masked_out), len(one.conditioning), one.order) for one in found} == {
         (4, 4, (("good", "mid", "bad"),))

@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from importlib import resources
 
 import pytest
 import tiny
@@ -17,7 +16,7 @@ from transformers import PretrainedConfig
 from selfreflect.models.judge import Judge
 from selfreflect.models.local.loading import CausalLM
 from selfreflect.models.vllm.judge import LMHead
-from selfreflect.sources.items import Item, read_items
+from selfreflect.sources.items import Item, bundled_items
 from selfreflect.validate.base import MetricInfo
 from selfreflect.validate.catalogue import MASKED
 from selfreflect.validate.edits.percentages import QUESTIONS, MultipleChoice, ShiftedPercentages
@@ -25,8 +24,7 @@ from selfreflect.validate.measure import measure
 from selfreflect.validate.metrics.judged import Masked
 from selfreflect.validate.study import Finding
 
-with resources.as_file(resources.files("selfreflect") / "data" / "ranked_items.json") as bundled:
-    RANKED = read_items(bundled)
+RANKED = bundled_items("ranked_items")
 
 TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)<\|im_end\|>", re.DOTALL)
 TASK = re.compile(r"you gave above: (.*)\nPlease provide only", re.DOTALL)

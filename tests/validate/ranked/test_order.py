@@ -8,7 +8,7 @@ import pytest
 from command import piped
 
 from selfreflect.errors import ConfigError, DataError
-from selfreflect.sources.items import Item, read_items
+from selfreflect.sources.items import Item, read_item_file
 from selfreflect.validate.ranked.pairs import Pair, known_order
 
 
@@ -98,7 +98,7 @@ def test_without_any_order_there_is_advice(items):
 def read(order: object) -> Item:
     plain = {"question": "Why?", "answers": ["a", "b"], "summaries": {"x": "1", "y": "2"}, "order": order}
     with piped(json.dumps([plain]).encode()):
-        return read_items("-")[0]
+        return read_item_file("-").items[0]
 
 
 def test_items_bring_their_order():

@@ -4,52 +4,10 @@ from __future__ import annotations
 
 import pickle
 
-import numpy as np
 import pytest
 
 from selfreflect.errors import ConfigError, DataError
-from selfreflect.sayself.rewards import StatedConfidenceReward, StatementReward, confidence_reward
-
-
-@pytest.mark.parametrize(
-    ("correct", "confidence", "kind", "reward"),
-    [
-        (True, 1.0, "brier", 1.0),
-        (True, 0.0, "brier", -1.0),
-        (False, 0.0, "brier", 1.0),
-        (False, 1.0, "brier", -1.0),
-        (True, 0.5, "brier", 0.5),
-        (False, 0.7, "linear", -0.7),
-        (True, 0.7, "linear", 0.7),
-        (True, 1.0, "rlcr", 1.0),
-        (False, 0.0, "rlcr", 0.0),
-        (False, 1.0, "rlcr", -1.0),
-    ],
-)
-def test_values(correct: bool, confidence: float, kind: str, reward: float) -> None:
-    assert confidence_reward(correct, confidence, kind) == pytest.approx(reward)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("chance", [0.1, 0.35, 0.8])
-def test_the_brier_reward_is_proper_and_the_linear_one_is_not(chance: float) -> None:
-    grid = np.linspace(0, 1, 101)
-
-    def expected(kind: str) -> list[float]:
-        values = []
-        for stated in grid:
-            right, wrong = (confidence_reward(label, stated, kind) for label in (True, False))  # type: ignore[arg-type]
-            values.append(chance * right + (1 - chance) * wrong)
-        return values
-
-    assert grid[int(np.argmax(expected("brier")))] == pytest.approx(chance)
-    assert grid[int(np.argmax(expected("rlcr")))] == pytest.approx(chance)
-    assert grid[int(np.argmax(expected("linear")))] in (0.0, 1.0)
-
-
-def test_rewarding_the_answer_too_would_pay_for_a_wrong_one_with_confidence_0() -> None:
-    """Why only the confidence is trained; ``rlcr`` is the reward for those who train both."""
-    assert confidence_reward(False, 0.0, "brier") == confidence_reward(True, 1.0, "brier")
-    assert confidence_reward(False, 0.0, "rlcr") < confidence_reward(True, 1.0, "rlcr")
+from selfreflect.sayself.rewards import StatedConfidenceReward, StatementReward
 
 
 def test_completions_are_the_end_of_a_statement() -> None:
@@ -103,14 +61,7 @@ def test_a_reward_can_be_pickled() -> None:
     assert again.__name__ == "confidence_linear"
 
 
-@pytest.mark.parametrize("confidence", [-0.01, 1.01])
-def test_a_confidence_outside_the_range_is_refused(confidence: float) -> None:
-    with pytest.raises(DataError, match=r"a confidence is in \[0, 1\], not"):
-        confidence_reward(True, confidence)
-
-
 def test_rewards_have_their_published_kinds_and_say_which_they_are() -> None:
-    assert confidence_reward(True, 0.9) == pytest.approx(1 - 2 * 0.01)
     assert StatedConfidenceReward().__name__ == "confidence_brier"
     assert StatementReward().__name__ == "statement_rlcr"
     assert StatementReward("brier", "exact").criterion == "statement_brier by exact"

@@ -48,7 +48,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, text: str) -> None:
 
 class Named(Reward):
     criterion = "named by exact"  # type: ignore[assignment]
-    worst = 0.0  # type: ignore[assignment]
+    worst = 0.0
 
 
 def test_what_rewards_is_part_of_a_training(tmp_path: Path) -> None:

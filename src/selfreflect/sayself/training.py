@@ -6,18 +6,20 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import Literal
 
 from selfreflect.errors import ConfigError, DataError
-from selfreflect.sayself import evaluation, rewards
+from selfreflect.sayself import evaluation
 from selfreflect.sayself.comparison import OpenModel, adapter_asker
 from selfreflect.sayself.examples import Variant
 from selfreflect.sayself.presets import SaySelfPreset, shorter_questions, within_limits
 from selfreflect.sayself.reinforcement import question_rows, reinforcement_rows
+from selfreflect.sayself.rewards import StatedConfidenceReward, StatementReward
 from selfreflect.sayself.workspace import Adapter, Workspace
 from selfreflect.text import counted
 from selfreflect.train.inputs import TrainingInput, changes, read_input, training_input
 from selfreflect.train.rewards.base import Reward
+from selfreflect.train.rewards.stated import ScoringRule
 from selfreflect.train.trainers import AdapterTraining
 from selfreflect.uncertainty.correctness import Correctness
 
@@ -31,7 +33,7 @@ class TrainingPlan:
 
     out: Path
     preset: SaySelfPreset
-    reward: str
+    reward: Literal[ScoringRule, "none"]
     """``none`` leaves out the second stage."""
     correctness: str
     judge: str | None = None
@@ -85,10 +87,10 @@ def reinforce(
     start = Adapter(workspace.adapter(variant, seed), variant)
     questions = shorter_questions(workspace.parts()["rl"], plan.preset)
     preset = plan.preset.training
-    kind = cast("rewards.RewardKind", plan.reward)
-    reward: Reward = rewards.StatedConfidenceReward(kind)
+    assert plan.reward != "none"  # the caller has asked plan.reinforces
+    reward: Reward = StatedConfidenceReward(plan.reward)
     if plan.whole:
-        reward = rewards.StatementReward(kind, plan.correctness)
+        reward = StatementReward(plan.reward, plan.correctness)
         preset = replace(preset, max_new_tokens=evaluation.MAX_TOKENS)
         rows = question_rows(questions)
     else:

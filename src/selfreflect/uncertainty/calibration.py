@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from selfreflect.stats import Floats
 from selfreflect.uncertainty.tally import Tally
@@ -24,6 +25,12 @@ _FADED = 9.0
 """pi k bandwidth of a cosine that smoothing makes smaller than 1e-17."""
 
 
+def bin_of(values: Floats, bins: int = BINS, edges: Edges = "left") -> NDArray[np.intp]:
+    """The bin of equal width that each value in [0, 1] lies in, from 0."""
+    inner_edges = np.arange(1, bins) / bins
+    return np.searchsorted(inner_edges, values, side="right" if edges == "left" else "left")
+
+
 def ece(tally: Tally, bins: int = BINS, edges: Edges = "left") -> Floats:
     """Expected calibration error over bins of equal width (Guo et al. 2017, arXiv 1706.04599).
 
@@ -31,9 +38,7 @@ def ece(tally: Tally, bins: int = BINS, edges: Edges = "left") -> Floats:
     rule matters: confidences are often multiples of 0.1, which are the edges.
     """
     tally.require_probabilities()
-    inner_edges = np.arange(1, bins) / bins
-    bin_of = np.searchsorted(inner_edges, tally.values, side="right" if edges == "left" else "left")
-    gaps = _gaps(tally) @ np.eye(bins)[bin_of]
+    gaps = _gaps(tally) @ np.eye(bins)[bin_of(tally.values, bins, edges)]
     error: Floats = np.abs(gaps).sum(-1) / tally.n
     return error
 
@@ -66,11 +71,11 @@ def ece_equal_mass(tally: Tally, bins: int = BINS) -> Floats:
     """
     tally.require_probabilities()
     middle = (tally.counts.cumsum(-1) - tally.counts / 2) / tally.n
-    bin_of = np.minimum((bins * middle).astype(int), bins - 1)
+    bin_number = np.minimum((bins * middle).astype(int), bins - 1)
     gaps = _gaps(tally)
     error = np.zeros(gaps.shape[:-1])
     for number in range(bins):
-        error += np.abs(np.where(bin_of == number, gaps, 0).sum(-1))
+        error += np.abs(np.where(bin_number == number, gaps, 0).sum(-1))
     return error / tally.n
 
 

@@ -211,8 +211,8 @@ def faithfulness(
         if outside.any():
             index = int(np.argmax(outside))
             raise DataError(f"{name} confidence {index} is {values[index]:g}; it must be in [0, 1]")
-    bin_of = np.searchsorted(np.arange(1, bins) / bins, has, side="right")
+    places = calibration.bin_of(has, bins)
     close = 1 - np.abs(says - has)
-    sums, sizes = np.bincount(bin_of, close, bins), np.bincount(bin_of, minlength=bins)
+    sums, sizes = np.bincount(places, close, bins), np.bincount(places, minlength=bins)
     nonempty = sizes > 0
     return float((sums[nonempty] / sizes[nonempty]).mean())

@@ -10,7 +10,7 @@ import numpy as np
 
 from selfreflect.errors import DataError
 from selfreflect.stats import Floats
-from selfreflect.uncertainty.calibration import BINS
+from selfreflect.uncertainty.calibration import BINS, bin_of
 
 _CLEAR = 1.96
 
@@ -51,10 +51,10 @@ def reliability(
     labels = np.asarray(correct, dtype=np.float64)
     if not ((values >= 0) & (values <= 1)).all():
         raise DataError("a reliability diagram needs confidences in [0, 1]")
-    bin_of = np.searchsorted(np.arange(1, bins) / bins, values, side="right")
+    places = bin_of(values, bins)
     result = []
     for number in range(bins):
-        inside = bin_of == number
+        inside = places == number
         low, high = number / bins, (number + 1) / bins
         count = int(inside.sum())
         if not count:

@@ -17,7 +17,7 @@ class LengthReward(Reward):
     """Minus the number of characters; none for a completion that asks."""
 
     __name__ = "length"
-    worst = -99.0  # type: ignore[assignment]
+    worst = -99.0
 
     def outcomes(self, texts: Sequence[str | Unrewarded], columns: BatchColumns) -> list[Outcome]:
         return [

@@ -6,6 +6,7 @@ import math
 import pickle
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from selfreflect.train.rewards import (
     RLCRReward,
 )
 from selfreflect.train.rewards.base import Reward
+from selfreflect.train.rewards.stated import confidence_reward
 
 RIGHT = "Answer: Paris\nConfidence: 80%"
 WRONG = "Answer: Rome\nConfidence: 80%"
@@ -35,6 +37,54 @@ def called(reward: Reward, texts: list[str], **columns: Any) -> list[float | Non
     return reward(
         prompts, completions, [[1, 2]] * count, trainer_state=object(), question_id=["q"] * count, **columns
     )
+
+
+@pytest.mark.parametrize(
+    ("correct", "confidence", "kind", "reward"),
+    [
+        (True, 1.0, "brier", 1.0),
+        (True, 0.0, "brier", -1.0),
+        (False, 0.0, "brier", 1.0),
+        (False, 1.0, "brier", -1.0),
+        (True, 0.5, "brier", 0.5),
+        (True, 0.9, "brier", 1 - 2 * 0.01),
+        (False, 0.7, "linear", -0.7),
+        (True, 0.7, "linear", 0.7),
+        (True, 1.0, "rlcr", 1.0),
+        (False, 0.0, "rlcr", 0.0),
+        (False, 1.0, "rlcr", -1.0),
+    ],
+)
+def test_rewards_of_a_confidence(correct: bool, confidence: float, kind: str, reward: float) -> None:
+    assert confidence_reward(correct, confidence, kind) == pytest.approx(reward)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("chance", [0.1, 0.35, 0.8])
+def test_the_brier_reward_is_proper_and_the_linear_one_is_not(chance: float) -> None:
+    grid = np.linspace(0, 1, 101)
+
+    def expected(kind: str) -> list[float]:
+        values = []
+        for stated in grid:
+            right, wrong = (confidence_reward(label, stated, kind) for label in (True, False))  # type: ignore[arg-type]
+            values.append(chance * right + (1 - chance) * wrong)
+        return values
+
+    assert grid[int(np.argmax(expected("brier")))] == pytest.approx(chance)
+    assert grid[int(np.argmax(expected("rlcr")))] == pytest.approx(chance)
+    assert grid[int(np.argmax(expected("linear")))] in (0.0, 1.0)
+
+
+def test_rewarding_the_answer_too_would_pay_for_a_wrong_one_with_confidence_0() -> None:
+    """Why only the confidence is trained; ``rlcr`` is the reward for those who train both."""
+    assert confidence_reward(False, 0.0, "brier") == confidence_reward(True, 1.0, "brier")
+    assert confidence_reward(False, 0.0, "rlcr") < confidence_reward(True, 1.0, "rlcr")
+
+
+@pytest.mark.parametrize("confidence", [-0.01, 1.01])
+def test_a_confidence_outside_the_range_has_no_reward(confidence: float) -> None:
+    with pytest.raises(DataError, match=r"a confidence is in \[0, 1\], not"):
+        confidence_reward(True, confidence)
 
 
 @pytest.mark.parametrize(

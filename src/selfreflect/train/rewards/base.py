@@ -47,6 +47,9 @@ class Reward:
     """How GRPO should divide differences of rewards. Dividing by a group's standard deviation distorts a
     proper score: it makes a model overconfident (Bereket and Leskovec 2025, arXiv 2508.11800)."""
 
+    worst: float
+    """The least that a completion can get, set before ``__init__`` of this class."""
+
     def __init__(self, failed: Literal["worst"] | float = "worst") -> None:
         if failed != "worst" and checked_number(failed, "failed") > self.worst:
             raise ConfigError(
@@ -54,11 +57,6 @@ class Reward:
                 f"{self.worst:g}. Give 'worst', or a number up to that."
             )
         self.failed: float = self.worst if failed == "worst" else float(failed)
-
-    @property
-    def worst(self) -> float:
-        """The least that a completion can get."""
-        raise NotImplementedError
 
     @property
     def criterion(self) -> str:

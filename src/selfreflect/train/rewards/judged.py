@@ -91,6 +91,7 @@ class JudgeReward(Reward):
             raise ConfigError(f"{', '.join(model)}: only for a judge that is given by name")
         else:
             self._judge = judge
+        self.worst = -self.scale - self.length_penalty * MOST_WORDS
         super().__init__(failed)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -103,10 +104,6 @@ class JudgeReward(Reward):
             fields: dict[str, Any] = {"device": lm.device, "dtype": lm.dtype}
             state["spec"] = ModelSpec(lm.name, revision=lm.revision or None, **fields)
         return state
-
-    @property
-    def worst(self) -> float:
-        return -self.scale - self.length_penalty * MOST_WORDS
 
     @property
     def metric(self) -> SelfReflect:

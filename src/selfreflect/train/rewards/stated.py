@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from selfreflect.errors import ConfigError, excerpt
+from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.grouping import normal_form
 from selfreflect.metric.inputs import checked_number
 from selfreflect.train.parsing import StatedBelief, parse_stated
@@ -15,6 +15,28 @@ from selfreflect.uncertainty.asking.parsing import StatedGuess, parse_guesses
 from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
+
+ScoringRule = Literal["brier", "linear", "rlcr"]
+
+
+def confidence_reward(correct: bool, confidence: float, rule: ScoringRule = "brier") -> float:
+    """Reward a confidence f in [0, 1] in an answer whose correctness y is 0 or 1; the result is in [-1, 1].
+
+    ``brier``: 1 - 2 (y - f)^2, as SaySelf's published code computes it; proper, so that stating one's true
+    chance is best. ``linear``: f if correct, else -f; best at 0 or 1. ``rlcr``: y - (y - f)^2 (Damani et al.
+    2025, arXiv 2507.16806), which also rewards being right.
+
+    Raises:
+        DataError: the confidence is outside [0, 1].
+    """
+    if not 0 <= confidence <= 1:
+        raise DataError(f"a confidence is in [0, 1], not {confidence:g}")
+    label = float(correct)
+    if rule == "brier":
+        return 1 - 2 * (label - confidence) ** 2
+    if rule == "linear":
+        return confidence if correct else -confidence
+    return label - (label - confidence) ** 2
 
 
 class StatedReward(Reward):
@@ -31,8 +53,9 @@ class StatedReward(Reward):
         ConfigError: a setting makes no sense.
     """
 
-    least = -1.0
-    """The least that :meth:`grade` gives."""
+    worst = -1.0
+    scoring: ScoringRule
+    """Of :meth:`grade`, for those that do not define their own."""
 
     def __init__(self, *, out_of: int | None = None, failed: Literal["worst"] | float = "worst") -> None:
         if out_of is not None and not checked_number(out_of, "out_of") > 0:
@@ -40,17 +63,13 @@ class StatedReward(Reward):
         self.out_of = out_of
         super().__init__(failed)
 
-    @property
-    def worst(self) -> float:
-        return self.least
-
     def parse(self, text: str) -> StatedBelief:
         """Read the answer and the confidence of a completion."""
         return parse_stated(text, self.out_of)
 
     def grade(self, truth: float, confidence: float) -> float:
         """The reward of a confidence in an answer."""
-        raise NotImplementedError
+        return confidence_reward(bool(truth), confidence, self.scoring)
 
     def truths(self, answers: Sequence[str | None], columns: BatchColumns) -> list[float | None]:
         """How far each answer is true, in [0, 1]; None for all of a question that cannot be decided."""
@@ -133,9 +152,7 @@ class BrierReward(GoldReward):
     """
 
     __name__ = "brier_reward"
-
-    def grade(self, truth: float, confidence: float) -> float:
-        return 1 - 2 * (truth - confidence) ** 2
+    scoring = "brier"
 
 
 class RLCRReward(GoldReward):
@@ -145,9 +162,7 @@ class RLCRReward(GoldReward):
     """
 
     __name__ = "rlcr_reward"
-
-    def grade(self, truth: float, confidence: float) -> float:
-        return truth - (truth - confidence) ** 2
+    scoring = "rlcr"
 
 
 class LogReward(GoldReward):
@@ -171,7 +186,7 @@ class LogReward(GoldReward):
             raise ConfigError(f"scale must be above 0, not {scale}")
         self.clip = clip
         self.scale = scale
-        self.least = scale * math.log(clip)
+        self.worst = scale * math.log(clip)
         super().__init__(correctness, **options)
 
     def grade(self, truth: float, confidence: float) -> float:
@@ -192,7 +207,7 @@ class ConsistencyReward(StatedReward):
     """
 
     __name__ = "consistency_reward"
-    least = 0.0
+    worst = 0.0
 
     def __init__(self, *, answers: str = "answers", classes: str = "exact", **options: Any) -> None:
         if classes.partition(":")[0] not in ("exact", "numeric", "jaccard", "rouge"):
@@ -252,11 +267,8 @@ class MultiAnswerBrier(Reward):
         self.most = most
         self.column = column or against
         self.is_correct = GoldMatch(correctness)
+        self.worst = -float(most)
         super().__init__(failed)
-
-    @property
-    def worst(self) -> float:
-        return -float(self.most)
 
     def outcomes(self, texts: Sequence[str | Unrewarded], columns: BatchColumns) -> list[Outcome]:
         references = columns.lists(self.column, single=self.against == "gold")

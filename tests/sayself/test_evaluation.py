@@ -135,7 +135,7 @@ def test_an_answer_counts_for_accuracy_even_without_a_confidence() -> None:
     one = Evaluation("m", tuple(statements), label_statements(two, statements, Correctness("exact")))
     assert one.accuracy == 0.5
     assert one.without_confidence == {"no_number": 1}
-    assert one.pairs()[:2] == ([0.8], [True])
+    assert (one.scored.scores.tolist(), one.scored.labels.tolist()) == ([0.8], [1.0])
 
 
 def test_naming_the_right_answer_in_the_reflection_is_not_being_right() -> None:
@@ -307,7 +307,9 @@ def test_a_baseline_without_a_confidence_has_not_failed() -> None:
 def test_lengths_are_words_of_the_answer_where_confidence_and_label_are_known() -> None:
     statements = (StatedBelief("a b c", 0.2), StatedBelief("a", 0.9), StatedBelief("a b", 0.4))
     one = Evaluation("m", statements, (True, None, False))
-    assert one.pairs() == ([0.2, 0.4], [True, False], [3.0, 2.0])
+    assert one.scored.scores.tolist() == [0.2, 0.4]
+    assert one.scored.labels.tolist() == [1.0, 0.0]
+    assert (one.scored.indices, one.scored.lengths) == ([0, 2], [3.0, 2.0])
     assert one.squared_errors() == {"0": pytest.approx(0.64), "2": pytest.approx(0.16)}
 
 

@@ -14,7 +14,7 @@ from tiny_chat import chatml, save_lm
 
 from selfreflect.cli import sayself_steps as steps
 from selfreflect.errors import ConfigError, DataError
-from selfreflect.sayself import evaluation, rewards
+from selfreflect.sayself import evaluation, training
 from selfreflect.sayself.clusters import Cluster, ClusteredQuestion
 from selfreflect.sayself.presets import PRESETS
 from selfreflect.sayself.rewards import StatedConfidenceReward, StatementReward
@@ -129,7 +129,7 @@ def test_train_all_draws_whole_statements(
         return called(self, prompts, completions, *rest, **columns)
 
     monkeypatch.setattr(LongestStatement, "__call__", spy)
-    monkeypatch.setattr(rewards, "StatementReward", LongestStatement)
+    monkeypatch.setattr(training, "StatementReward", LongestStatement)
     monkeypatch.setattr(evaluation, "MAX_TOKENS", 12)
     steps.train(TrainingPlan(tmp_path, preset, "rlcr", "exact", whole=True), ["full"], [0])
     adapter = workspace.adapter("full", 0, "rlcr-all")

@@ -171,14 +171,13 @@ class MethodComparison:
     def lines(self) -> Iterator[dict[str, Any]]:
         """A line of JSON for each method."""
         for one in self.rows:
-            confidences, labels, _ = one.pairs()
             yield {
                 "method": one.method,
                 "baseline": one.baseline,
-                "n": len(labels),
+                "n": len(one.scored.labels),
                 "without_confidence": dict(one.without_confidence),
                 "accuracy": None if one.baseline else one.accuracy,
-                "mean_confidence": sum(confidences) / len(confidences) if confidences else None,
+                "mean_confidence": one.mean_confidence,
                 **{name: asdict(value) for name, value in one.measures().items()},
                 **self.extra.get(one.method, {}),
             }

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from selfreflect.errors import MissingExtraError
 from selfreflect.models.base import Message
 from selfreflect.sayself.clusters import ClusteredQuestion
 from selfreflect.sayself.prompts import asked, listed_clusters, prompts, user_message
@@ -21,10 +20,11 @@ from selfreflect.text import quoted
 from selfreflect.train.parsing import StatedBelief
 from selfreflect.uncertainty.asking.asker import Asker, Inquiry, reply_text
 from selfreflect.uncertainty.asking.verdicts import parse_verdict
+from selfreflect.uncertainty.assess import ScoredAnswers
 from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.measures import Measurement, definitions, measure_all
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
-from selfreflect.uncertainty.recalibrate import FOLDS, cross_fit
+from selfreflect.uncertainty.recalibrate import FOLDS
 from selfreflect.uncertainty.similarity import words
 from selfreflect.uncertainty.tables import measured_cells, measured_columns
 from selfreflect.uncertainty.tally import Tally
@@ -66,28 +66,35 @@ class Evaluation:
             lines.append(line | {"confidence": None if problem else one.confidence, "problem": problem})
         return lines
 
-    def pairs(self) -> tuple[list[float], list[bool], list[float]]:
-        """Confidences, labels and lengths in words of the statements that have the first two."""
-        confidences, labels, lengths = [], [], []
-        for one, label in zip(self.statements, self.correct, strict=True):
+    @property
+    def scored(self) -> ScoredAnswers:
+        """The statements with a confidence and a label, and the lengths of their answers in words."""
+        indices, confidences, labels = [], [], []
+        lengths: list[float | None] = []
+        for index, (one, label) in enumerate(zip(self.statements, self.correct, strict=True)):
             if label is not None and not isinstance(one.confidence, NoValue):
+                indices.append(index)
                 confidences.append(one.confidence)
-                labels.append(label)
+                labels.append(float(label))
                 lengths.append(float(len(words(one.answer))))
-        return confidences, labels, lengths
+        return ScoredAnswers(indices, np.array(confidences), np.array(labels), lengths)
+
+    @property
+    def mean_confidence(self) -> float | None:
+        """None without confidences of labelled answers."""
+        confidences = self.scored.scores.tolist()
+        return sum(confidences) / len(confidences) if confidences else None
 
     def squared_errors(self) -> dict[str, float]:
         """Of each confidence, by the place of its question."""
-        errors = {}
-        for place, (one, label) in enumerate(zip(self.statements, self.correct, strict=True)):
-            if label is not None and not isinstance(one.confidence, NoValue):
-                errors[str(place)] = (one.confidence - label) ** 2
-        return errors
+        indices, confidences, labels, _ = self.scored
+        errors = (confidences - labels) ** 2
+        return dict(zip(map(str, indices), errors.tolist(), strict=True))
 
     def measures(self) -> dict[str, Measurement]:
         """The measures of ``MEASURED`` with their intervals over questions; empty without pairs."""
-        confidences, labels, _ = self.pairs()
-        return measure_all(MEASURED, Tally.of(confidences, labels)) if labels else {}
+        _, confidences, labels, _ = self.scored
+        return measure_all(MEASURED, Tally.of(confidences, labels)) if len(labels) else {}
 
 
 def label_statements(
@@ -209,26 +216,25 @@ def agreement(questions: Sequence[ClusteredQuestion]) -> list[StatedBelief]:
 def reference_rows(evaluation: Evaluation) -> list[Evaluation]:
     """What needs no method: always the accuracy, the method's confidences calibrated on the other four
     fifths, and one that is made of the answer's length alone."""
-    confidences, labels, lengths = evaluation.pairs()
-    if len(labels) < FOLDS or len(set(labels)) < 2:
+    answers = evaluation.scored
+    indices, confidences, labels, lengths = answers
+    if len(labels) < FOLDS or labels.min() == labels.max():
         return []
-    constant = [sum(labels) / len(labels)] * len(labels)
-    rows = {"constant (base rate)": constant}
-    try:
-        isotonic = cross_fit("isotonic", confidences, labels)
-        rows[f"isotonic ({evaluation.method})"] = list(map(float, isotonic))
-        by_length = cross_fit("isotonic", [-length for length in lengths], labels)
-        rows["length only (isotonic)"] = list(map(float, by_length))
-    except MissingExtraError:
-        pass  # the table has fewer rows
+    rows = {"constant (base rate)": np.full(len(labels), labels.mean())}
+    shorter = -np.array(defined(lengths))
+    for name, scores in (
+        (f"isotonic ({evaluation.method})", confidences),
+        ("length only (isotonic)", shorter),
+    ):
+        calibrated = answers._replace(scores=scores).calibrated()
+        if not isinstance(calibrated, str):
+            rows[name] = calibrated
     references = []
-    places = evaluation.squared_errors()
+    nothing = StatedBelief("", NoValue("no_number", "nothing to calibrate"))
     for name, values in rows.items():
-        by_place = dict(zip(places, values, strict=True))
-        statements = []
-        for place in range(len(evaluation.statements)):
-            confidence = by_place.get(str(place), NoValue("no_number", "nothing to calibrate"))
-            statements.append(StatedBelief(answer="", confidence=confidence))
+        statements = [nothing] * len(evaluation.statements)
+        for index, value in zip(indices, values.tolist(), strict=True):
+            statements[index] = StatedBelief("", value)
         references.append(Evaluation(name, tuple(statements), evaluation.correct, baseline=True))
     return references
 
@@ -239,10 +245,9 @@ def evaluation_table(evaluations: Sequence[Evaluation], title: str) -> Table:
     columns += [Column("mean confidence", ".3f"), *measured_columns(MEASURED)]
     rows: list[tuple[Cell, ...]] = []
     for one in evaluations:
-        confidences, labels, _ = one.pairs()
-        mean = float(np.mean(confidences)) if confidences else None
         accuracy = None if one.baseline else one.accuracy
-        cells = (one.method, len(labels), one.without_confidence.total(), accuracy, mean)
+        n, silent = len(one.scored.labels), one.without_confidence.total()
+        cells = (one.method, n, silent, accuracy, one.mean_confidence)
         rows.append((*cells, *measured_cells(one.measures(), MEASURED)))
     notes = definitions(MEASURED)
     notes.append("95%: bootstrap over questions. no confidence: statements whose confidence cannot be read.")

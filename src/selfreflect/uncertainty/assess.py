@@ -75,6 +75,15 @@ class ScoredAnswers(NamedTuple):
         places = present(self.lengths)
         return self.scores[places], self.labels[places], np.array(defined(self.lengths), dtype=np.float64)
 
+    def calibrated(self) -> Floats | str:
+        """Confidences by isotonic maps, each fitted on the other folds; or why there are none."""
+        if len(self.scores) < FOLDS:
+            return f"{len(self.scores)} labelled answers are too few to calibrate on others"
+        try:
+            return cross_fit("isotonic", self.scores, self.labels)
+        except MissingExtraError as error:
+            return str(error)
+
 
 class Assessment:
     """Estimators' values and correctness labels of some questions.
@@ -252,10 +261,9 @@ def _isotonic_baseline(assessment: Assessment, correctness: str, measures: Seque
         answers = assessment.labelled_scores(name, correctness)
         if len(answers.labels) < FOLDS:
             continue
-        try:
-            calibrated = cross_fit("isotonic", answers.scores, answers.labels)
-        except MissingExtraError as error:
-            of, why = name, str(error)
+        calibrated = answers.calibrated()
+        if isinstance(calibrated, str):
+            of, why = name, calibrated
             break
         answers = answers._replace(scores=calibrated)
         return replace(_prediction(assessment, "isotonic", correctness, measures, answers), of=name)
@@ -283,11 +291,8 @@ def _prediction(
     if len(scores):
         usable = [m for m in measures if m not in MEASURES or probability or not MEASURES[m].probability]
         measurements = measure_all(usable, Tally.of(scores, labels))
-    if len(scores) >= FOLDS and name not in PROBABILITIES:
-        try:
-            isotonic = measure_all(CALIBRATED, Tally.of(cross_fit("isotonic", scores, labels), labels))
-        except MissingExtraError:
-            isotonic = {}
+    if name not in PROBABILITIES and not isinstance(calibrated := answers.calibrated(), str):
+        isotonic = measure_all(CALIBRATED, Tally.of(calibrated, labels))
     columns = answers.with_lengths()
     audit = audit_length(*columns) if len(columns[0]) > 2 else None
     total = len(assessment.questions)

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
-from selfreflect.errors import MissingExtraError
 from selfreflect.report.page.uncertainty_part import EstimatorPanel, UncertaintyFigure, UncertaintyPart
 from selfreflect.report.question_table import joined
 from selfreflect.stats import Floats
 from selfreflect.table import Table, to_csv
-from selfreflect.uncertainty.assess import Assessment, Prediction
+from selfreflect.uncertainty.assess import Assessment, Prediction, ScoredAnswers
 from selfreflect.uncertainty.estimators import ESTIMATORS
 from selfreflect.uncertainty.figures import coverage_figure, dots_step, length_figure, reliability_figure
 from selfreflect.uncertainty.headline import Headline, best_first
@@ -23,7 +22,6 @@ from selfreflect.uncertainty.page_tables import (
     overview_table,
     reliability_table,
 )
-from selfreflect.uncertainty.recalibrate import FOLDS, cross_fit
 from selfreflect.uncertainty.reliability import ReliabilityBin, reliability
 from selfreflect.uncertainty.selective import expected_risks
 from selfreflect.uncertainty.tables import assessment_notes, length_notes
@@ -51,21 +49,18 @@ class Curves:
         return coverage_table(self.risks, self.best, self.accuracy)
 
 
-def curves(estimator: str, scores: Floats, labels: Floats) -> Curves:
-    """Compute reliability and risk of one estimator's scores, where a higher one means more confidence."""
+def curves(estimator: str, answers: ScoredAnswers) -> Curves:
+    """Compute reliability and risk of one estimator's scores."""
+    _, scores, labels, _ = answers
     versions = {}
     undefined = ""
     if ESTIMATORS[estimator].is_probability:
         versions["as it is"] = reliability(scores, labels)
-    if len(scores) < FOLDS:
-        undefined = f"{len(scores)} labelled answers are too few to calibrate on others"
+    calibrated = answers.calibrated()
+    if isinstance(calibrated, str):
+        undefined = calibrated if versions else f"{estimator} is no probability, and {calibrated}"
     else:
-        try:
-            versions["isotonic, cross-fitted"] = reliability(cross_fit("isotonic", scores, labels), labels)
-        except MissingExtraError as error:
-            undefined = str(error)
-    if not versions:
-        undefined = f"{estimator} is no probability, and {undefined}"
+        versions["isotonic, cross-fitted"] = reliability(calibrated, labels)
     n = len(labels)
     right = labels.sum()
     best = np.maximum(0, np.arange(1, n + 1) - right) / np.arange(1, n + 1)
@@ -78,7 +73,7 @@ def all_curves(assessment: Assessment, correctness: str, rows: Sequence[Predicti
     for row in best_first(rows):
         answers = assessment.labelled_scores(row.estimator, correctness)
         if len(answers.scores):
-            result[row.estimator] = curves(row.estimator, answers.scores, answers.labels)
+            result[row.estimator] = curves(row.estimator, answers)
     return result
 
 

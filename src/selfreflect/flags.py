@@ -7,11 +7,11 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import cache
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from selfreflect.errors import ConfigError, excerpt
+from selfreflect.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Flag:
     """How the command line sets a field, and which values the field takes."""
 
     usage: str
-    """``"--limit N"``, ``"--executor local|ray"``, or ``"--writer"`` for a field that is on or off."""
+    """``"--limit N"``, or ``"--writer"`` for a field that is on or off, or whose type lists its values."""
     help: str
     _: KW_ONLY
     default: str | None = None
@@ -52,12 +52,6 @@ class Flag:
     @property
     def name(self) -> str:
         return self.usage.partition(" ")[0]
-
-    @property
-    def choices(self) -> list[str]:
-        """All values of the field, if the usage lists them in lower case."""
-        values = self.usage.partition(" ")[2]
-        return values.split("|") if values.islower() else []
 
 
 def between(low: int, high: int) -> Range:
@@ -100,8 +94,17 @@ def flags_of(settings: type[msgspec.Struct]) -> dict[str, Flag]:
     return {field: note for field, note in notes_of(settings).items() if isinstance(note, Flag)}
 
 
+def choices_of(settings: type[msgspec.Struct], field: str) -> list[str]:
+    """The words that a field takes; empty if its type does not list them."""
+    kind = get_type_hints(settings)[field]
+    for one in (kind, *get_args(kind)):  # an optional field has the list inside
+        if get_origin(one) is Literal:
+            return list(filter(None, get_args(one)))
+    return []
+
+
 def check_values(settings: msgspec.Struct, section: str = "") -> None:
-    """Check every value against its flag or range.
+    """Check every value against its range.
 
     Raises:
         ConfigError: a value is out of range; the message names the flag, and the key if there is a section.
@@ -115,9 +118,5 @@ def check_values(settings: msgspec.Struct, section: str = "") -> None:
         name = key
         if isinstance(note, Flag):
             name = f"{note.name} ({key})" if section else note.name
-        if isinstance(note, Flag) and note.choices and value not in note.choices:
-            *others, last = note.choices
-            choices = f"{', '.join(others)} or {last}" if others else last
-            raise ConfigError(f"{name} must be {choices}, not {excerpt(value)}")
         if note.range is not None and not note.range.includes(value):
             raise ConfigError(f"{name} must be {note.range.description}, not {value}")

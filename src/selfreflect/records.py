@@ -326,6 +326,7 @@ class Sampled(Record, frozen=True, kw_only=True):
 
 Reader = Literal["informed", "blind"]
 """Whether the judge sees the question when its usable information is measured."""
+ReaderChoice = Literal["auto", "informed", "blind"]
 
 Zero = Literal[
     "empty",  # an empty summary, in the words in which every summary is told

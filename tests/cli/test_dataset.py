@@ -112,7 +112,10 @@ def test_files_never_go_into_a_run_directory(directory: Path, command: list[str]
     [
         (["sft", "RUN", "--margin", 2], "--margin belongs to dpo, not to sft"),
         (["grpo", "RUN", "--select", "best"], "--select belongs to sft, not to grpo"),
-        (["sft", "RUN", "--select", "worst"], "--select must be best, random or longest"),
+        (
+            ["sft", "RUN", "--select", "worst"],
+            "'worst' is not one of 'best', 'random', 'longest'",
+        ),
         (["sft", "RUN", "--strategies", "cot"], "'cot'. It has: basic#1, basic#2, greedy, long"),
         (["sft", "RUN", "--split", "70,30"], "--split must be the percentages"),
         (["dpo", "RUN", "--length-ratio", 0.5], "--length-ratio must be 1 or more"),

@@ -21,7 +21,7 @@ def test_an_executor_by_its_former_name(tmp_path: Path) -> None:
     outcome = run("run", "--engine", "rai", "--out", tmp_path / "r")
     assert outcome.code == 2
     assert "--engine is now called --executor" in outcome.said
-    assert "--executor must be local or ray, not 'rai'" in outcome.said
+    assert "Invalid value for '--executor': 'rai' is not one of 'local', 'ray'." in outcome.said
 
 
 @pytest.mark.parametrize("command", ["run", "answers", "summarize", "score"])

@@ -140,8 +140,6 @@ def test_the_help_shows_each_default_once() -> None:
     ("options", "message"),
     [
         ({"device": "gpu"}, "--device must be auto, cuda, cuda:N, mps or cpu, not 'gpu'"),
-        ({"executor": "rai"}, "--executor must be local or ray, not 'rai'"),
-        ({"device_map": "balanced"}, "--device-map must be auto, not 'balanced'"),
         ({"ray_address": "auto"}, "--ray-address needs --executor ray"),
         ({"batch_size": 0}, "--batch-size must be at least 1, not 0"),
         ({"max_connections": 0}, "--max-connections must be at least 1, not 0"),
@@ -175,7 +173,7 @@ def test_a_file_lies_over_the_defaults_of_a_command(tmp_path: Path) -> None:
 
 class Fish(msgspec.Struct, frozen=True, kw_only=True):
     size: Annotated[int, Flag("--size N", "How large.", range=POSITIVE)] = 3
-    kind: Annotated[Literal["pike", "carp"], Flag("--kind pike|carp", "Which.")] = "pike"
+    kind: Annotated[Literal["pike", "carp"], Flag("--kind", "Which.")] = "pike"
     names: Annotated[tuple[str, ...] | None, Flag("--names A,B", "Called what.")] = None
 
 
@@ -195,9 +193,7 @@ def test_a_struct_among_the_parameters_stands_for_its_options() -> None:
     assert fish == Fish(size=5, kind="carp", names=("a", "b"))
     assert overrides.section("answers") == {"model": "m"}
     assert overrides.section("fish") == {"size": 5, "kind": "carp", "names": ("a", "b")}  # what was set
-    for arguments, message in (
-        (["--size", "0"], "--size must be at least 1"),
-        (["--kind", "eel"], "pike or carp"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            CliRunner().invoke(app, arguments, catch_exceptions=False)
+    with pytest.raises(ConfigError, match="--size must be at least 1"):
+        CliRunner().invoke(app, ["--size", "0"], catch_exceptions=False)
+    refused = CliRunner().invoke(app, ["--kind", "eel"])
+    assert (refused.exit_code, "'eel' is not one of 'pike', 'carp'" in refused.output) == (2, True)

@@ -69,18 +69,6 @@ def executors_for(spec: StageSpec) -> Executors:
     return Executors(spec.options, models, Quiet())
 
 
-@pytest.mark.parametrize(
-    ("options", "part"),
-    [
-        ({"executor": "rai"}, "--executor must be local or ray, not 'rai'"),
-        ({"ray_address": "auto"}, "--ray-address needs --executor ray"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused(options: dict[str, Any], part: str) -> None:
-    with pytest.raises(ConfigError, match=part):
-        ExecutionOptions(**options)
-
-
 def test_a_file_of_items_is_scored_here(tmp_path: Path) -> None:
     refused = run("score", "--items", tmp_path / "none.json", "--executor", "ray")
     assert refused.code == 2

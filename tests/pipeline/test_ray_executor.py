@@ -198,7 +198,7 @@ def test_rays_client_is_refused_with_the_way_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "part"),
     [
-        (["--executor", "rai"], "--executor must be local or ray, not 'rai'"),
+        (["--executor", "rai"], "Invalid value for '--executor': 'rai' is not one of 'local', 'ray'."),
         (["--ray-address", "auto"], "--ray-address needs --executor ray"),
     ],
 )

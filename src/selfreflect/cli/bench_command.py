@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -114,12 +114,10 @@ def _judge(random_model: str | None, config: Config, options: ExecutionOptions, 
         from selfreflect.models.local.loading import load_causal_lm
 
         spec = stage_model(config, options, "scores")
-        compat: Any = config.scores.compat  # load_config has checked it
-        return Judge(load_causal_lm(spec, watcher.note, library=True), compat=compat)
+        return Judge(load_causal_lm(spec, watcher.note, library=True), compat=config.scores.compat)
     from selfreflect.bench.random_model import random_judge
 
-    dtype: Any = config.scores.dtype  # load_config has checked it
-    return random_judge(random_model, device=options.device, dtype=dtype)
+    return random_judge(random_model, device=options.device, dtype=config.scores.dtype)
 
 
 def _items(source: str | None, reading: ItemOptions) -> list[Item]:

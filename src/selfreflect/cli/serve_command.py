@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 from msgspec.structs import replace
@@ -191,8 +191,8 @@ def _settings(config: Config, overrides: Overrides, kinds: Sequence[str]) -> Ser
 def _judge(config: Config, overrides: Overrides) -> dict[str, Measures]:
     """The judge's measures, by name."""
     scores = config.scores
-    compat: Any = scores.compat  # load_config has checked it
-    judge = load_judge(stage_model(config, overrides.execution, "scores"), compat=compat, progress=say)
+    spec = stage_model(config, overrides.execution, "scores")
+    judge = load_judge(spec, compat=scores.compat, progress=say)
     measures = {}
     for name in scores.measure_names:
         own = replace(config, scores=replace(scores, measures=name, controls=False))

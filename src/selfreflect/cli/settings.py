@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
 
 import msgspec
 import typer
@@ -252,8 +252,7 @@ class _Option:
         if default not in (None, "") and not isinstance(default, bool):
             text += f" [default: {default}]"
         default = option(usage, text)
-        is_checked = self.is_list or (self.flag.choices and get_origin(self.type) is Literal)
-        type_ = str if is_checked else self.type  # by check_values, in words of its own
+        type_ = str if self.is_list else self.type
         return inspect.Parameter(self.name, _KEYWORD, default=default, annotation=type_ | None)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from msgspec import Struct, to_builtins
@@ -116,8 +116,8 @@ class StudyOptions(Struct, frozen=True, kw_only=True):
         ),
     ] = False
     groups: Annotated[
-        str,
-        Flag("--groups spelling|meaning", "Group answers by spelling, or by meaning (with the embed extra)."),
+        Literal["spelling", "meaning"],
+        Flag("--groups", "Group answers by spelling, or by meaning (with the embed extra)."),
     ] = "spelling"
     writer: Annotated[
         bool, Flag("--writer", "Let --model put the statements of interventions into its own words.")

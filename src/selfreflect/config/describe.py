@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from selfreflect.config.sections import FLAGGED, SAMPLED_ALIKE, Config, Placement, Price, RayConfig
-from selfreflect.flags import Flag, fields_of, notes_of
+from selfreflect.flags import Flag, choices_of, fields_of, notes_of
 from selfreflect.records import Record
 
 SCHEMA_FILE = "selfreflect.schema.json"
@@ -73,6 +73,8 @@ def _rows(settings: type[msgspec.Struct]) -> Iterator[SettingRow]:
         usage = ""
         if isinstance(note, Flag):
             usage = note.usage + (f", {note.negative}" if note.negative else "")
+            if usage == note.name and (choices := choices_of(settings, key)):
+                usage += f" {'|'.join(choices)}"
         yield SettingRow(key, usage, note.help, values, default, note.example)
 
 
@@ -106,8 +108,6 @@ def schema() -> dict[str, Any]:
         properties = document["$defs"][settings.__name__]["properties"]
         for key, note in notes_of(settings).items():
             properties[key] |= {"description": note.help, **(note.range.schema if note.range else {})}
-            if isinstance(note, Flag) and note.choices:
-                properties[key]["enum"] = list(dict.fromkeys([properties[key]["default"], *note.choices]))
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Settings of selfreflect",

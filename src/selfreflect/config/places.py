@@ -7,13 +7,13 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import msgspec
 
 from selfreflect.config.sections import FLAGGED
 from selfreflect.errors import excerpt
-from selfreflect.flags import fields_of, flags_of, notes_of
+from selfreflect.flags import choices_of, fields_of, flags_of, notes_of
 
 _WORDS = {
     "int": "a whole number",
@@ -47,7 +47,7 @@ def type_error(error: msgspec.ValidationError, path: Path | None, settings: Mapp
     for name in (*tables, key):
         value = value.get(name) if isinstance(value, Mapping) else None
     if match.re is _CHOICE:
-        kind = f"one of {', '.join(_choices(section, key))}"
+        kind = f"one of {', '.join(choices_of(FLAGGED[section], key))}"
     else:
         kind = _WORDS.get(match["expected"], match["expected"])
     if is_element:
@@ -58,12 +58,6 @@ def type_error(error: msgspec.ValidationError, path: Path | None, settings: Mapp
     example = _example(section, key)
     hint = f". Write it as in: {example}" if example else ""
     return f"{place}: {section}.{key}: expected {kind}, got {_describe(value, match['got'])}{hint}"
-
-
-def _choices(section: str, key: str) -> list[str]:
-    """The words that a setting takes."""
-    choices, *_ = get_args(get_type_hints(FLAGGED[section])[key])
-    return list(get_args(choices))
 
 
 def _describe(value: Any, got: str) -> str:

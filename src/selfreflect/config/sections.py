@@ -22,8 +22,8 @@ from selfreflect.flags import (
     between,
     check_values,
 )
-from selfreflect.models.base import DEVICES, Sampling
-from selfreflect.records import STAGES, Record
+from selfreflect.models.base import DEVICES, Compat, DType, Sampling
+from selfreflect.records import STAGES, ReaderChoice, Record
 from selfreflect.text import name_list
 
 if TYPE_CHECKING:
@@ -200,15 +200,10 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
         ),
     ] = None
     dtype: Annotated[
-        str,
-        Flag(
-            "--judge-dtype auto|float32|bfloat16|float16",
-            "Precision of the judge.",
-            default="float32, on CUDA bfloat16",
-        ),
+        DType, Flag("--judge-dtype", "Precision of the judge.", default="float32, on CUDA bfloat16")
     ] = "auto"
     compat: Annotated[
-        str, Flag("--compat published", "Add the second BOS token of the published scorer.")
+        Compat, Flag("--compat published", "Add the second BOS token of the published scorer.")
     ] = ""
     measures: Annotated[
         str,
@@ -219,9 +214,9 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
         ),
     ] = "selfreflect,information"
     reader: Annotated[
-        str,
+        ReaderChoice,
         Flag(
-            "--reader auto|informed|blind",
+            "--reader",
             "Whether the judge sees the question when information is measured. auto: blind where the judge "
             "gave the answers itself, without a context, since it knows them already.",
         ),
@@ -317,17 +312,17 @@ class ExecutionConfig(Record, frozen=True, kw_only=True):
         ),
     ] = "auto"
     device_map: Annotated[
-        str | None,
+        Literal["auto"] | None,
         Flag(
-            "--device-map auto",
+            "--device-map",
             "Spread one copy of a local model over all visible GPUs, for models too large for one of them.",
             example="auto",
         ),
     ] = None
     executor: Annotated[
-        str,
+        Literal["local", "ray"],
         Flag(
-            "--executor local|ray",
+            "--executor",
             "Work on this machine, or with actors of a Ray cluster, which [ray.STAGE] in --config describes: "
             "actors, gpus, cpus, batch_questions. Either resumes a run.",
         ),

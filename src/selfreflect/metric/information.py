@@ -39,6 +39,7 @@ from selfreflect.records import (
     NothingToTell,
     Question,
     Reader,
+    ReaderChoice,
     Score,
     WordBits,
 )
@@ -69,9 +70,6 @@ SUBSETS = 2
 
 CONTEXTS = 12
 """Contexts of one question in one prefix tree, whose states are in memory at the same time."""
-
-ReaderChoice = Literal["auto", "informed", "blind"]
-READERS: tuple[ReaderChoice, ...] = ("auto", "informed", "blind")
 
 
 def choose_reader(choice: ReaderChoice, judge: Judge, question: Question, answers: AnswerSet) -> Reader:

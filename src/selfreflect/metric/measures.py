@@ -9,7 +9,6 @@ from statistics import fmean
 from msgspec.structs import replace
 
 from selfreflect.metric.information import (
-    ReaderChoice,
     choose_reader,
     control_texts,
     measure,
@@ -26,6 +25,7 @@ from selfreflect.records import (
     Failure,
     Information,
     Question,
+    ReaderChoice,
     Score,
     Summary,
 )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from msgspec.structs import replace
 
@@ -17,8 +17,6 @@ from selfreflect.metric.engine.engines import engine_for
 from selfreflect.metric.engine.logits import Reference
 from selfreflect.metric.engine.tree import Prompt, build_tree
 from selfreflect.metric.information import (
-    READERS,
-    ReaderChoice,
     choose_reader,
     measure,
     unmeasured,
@@ -39,6 +37,7 @@ from selfreflect.records import (
     Failure,
     Guess,
     Question,
+    ReaderChoice,
     Sampled,
     Score,
     Summary,
@@ -138,8 +137,10 @@ class SelfReflect:
             )
         if limits is not None:
             _check_limits(limits)
-        if reader is not None and reader not in READERS:
-            raise ConfigError(f"reader must be {', '.join(READERS)} or None, not {excerpt(reader)}")
+        if reader is not None and reader not in get_args(ReaderChoice):
+            raise ConfigError(
+                f"reader must be {', '.join(get_args(ReaderChoice))} or None, not {excerpt(reader)}"
+            )
         if not isinstance(cache, Path | str | None):
             raise ConfigError(f"cache must be a directory, not {excerpt(cache)}")
         if isinstance(judge, str | ModelSpec):

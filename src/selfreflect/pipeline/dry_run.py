@@ -10,12 +10,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from selfreflect.config import Config, ExecutionOptions, ScoresConfig
 from selfreflect.metric.engine.tree import build_tree
 from selfreflect.metric.information import (
-    ReaderChoice,
     answering,
     choose_reader,
     control_texts,
@@ -57,6 +56,7 @@ from selfreflect.records import (
     Failure,
     Question,
     Reader,
+    ReaderChoice,
     SamplingCheck,
     Stage,
     Summary,
@@ -345,8 +345,7 @@ def judge_tokens(judge: Judge, task: StageTask, settings: ScoresConfig) -> Amoun
     if "information" in settings.measure_names:
         texts = [summary.text for summary in task.uninformed]
         texts += [text for _, text in controls]
-        reader: Any = settings.reader  # load_config has checked it
-        total += _information_tokens(judge, task.question, answers, texts, reader)
+        total += _information_tokens(judge, task.question, answers, texts, settings.reader)
     return total
 
 

@@ -151,8 +151,7 @@ class ConfiguredModels:
         """Load the judge. Raises as :func:`~selfreflect.models.base.load_judge`."""
         scores = self._config.scores
         spec = stage_model(self._config, self._options, "scores")
-        compat: Any = scores.compat  # load_config has checked it
-        judge = load_judge(spec, compat=compat, progress=self._progress.note)
+        judge = load_judge(spec, compat=scores.compat, progress=self._progress.note)
         if judge.last_states is not None:
             self._progress.note(
                 f"the hidden states of {scores.judge} are not checked: vLLM must return the last token's"
@@ -187,13 +186,12 @@ def load_measures(judge: Judge, config: Config, options: ExecutionOptions, progr
     metric = SelfReflect(
         judge, limits=scores.limits, guesses=options.guesses, cache=options.cache, warn=progress.note
     )
-    reader: Any = scores.reader  # load_config has checked it
     return Measures(
         metric,
         scores="selfreflect" in scores.measure_names,
         information="information" in scores.measure_names,
         controls=scores.controls,
-        reader=reader,
+        reader=scores.reader,
     )
 
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from selfreflect.config import Config, ExecutionOptions, load_config, sampling_of
+from selfreflect.config.places import type_error
 from selfreflect.config.sections import FLAGGED
 from selfreflect.errors import BackendError, ConfigError, JudgeError, excerpt, nearest
 from selfreflect.flags import flags_of
@@ -342,5 +343,6 @@ def _configured(
     try:
         options = msgspec.convert(execution, ExecutionOptions, dec_hook=lambda kind, value: kind(value))
     except msgspec.ValidationError as error:
-        raise ConfigError(f"settings: {error}") from None
+        located = msgspec.ValidationError(str(error).replace("$.", "$.execution."))
+        raise ConfigError(type_error(located, None, {"execution": execution})) from None
     return load_config(None, sections, sampling), options

@@ -47,7 +47,7 @@ class RowOptions(Struct, frozen=True, kw_only=True):
     measure: Annotated[
         TrainingMeasure,
         Flag(
-            "--measure recovered|selfreflect",
+            "--measure",
             "What makes a summary better: the share that it recovers, or its SelfReflect score (sft, dpo).",
             default="recovered if measured",
         ),
@@ -66,7 +66,7 @@ class RowOptions(Struct, frozen=True, kw_only=True):
     select: Annotated[
         Literal["best", "random", "longest"],
         Flag(
-            "--select best|random|longest",
+            "--select",
             "Which summary of a question to learn; all but the best are controls (sft).",
         ),
     ] = "best"

@@ -11,12 +11,11 @@ from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.metric.inputs import checked_number
 from selfreflect.metric.limits import Limits
 from selfreflect.models.base import ModelSpec
-from selfreflect.records import AnswerSet, Failure, Question, Summary, halves, question_id
+from selfreflect.records import AnswerSet, Failure, Question, ReaderChoice, Summary, halves, question_id
 from selfreflect.train.presets import Scaling
 from selfreflect.train.rewards.base import BatchColumns, Outcome, Reward, Unrewarded
 
 if TYPE_CHECKING:
-    from selfreflect.metric.information import ReaderChoice
     from selfreflect.metric.scorer import SelfReflect
     from selfreflect.models.judge import Judge
 

@@ -67,6 +67,13 @@ class Table:
         return [column.heading for column in self.columns]
 
 
+def interval_text(
+    low: float | None, high: float | None, form: str = ".3f", between: str = " to "
+) -> str | None:
+    """The cell of an interval; None without one."""
+    return None if low is None or high is None else f"{low:{form}}{between}{high:{form}}"
+
+
 def to_markdown(table: Table) -> str:
     """Render as a heading, a table in GitHub's dialect, and the notes as a list."""
     lines = [

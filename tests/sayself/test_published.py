@@ -57,10 +57,10 @@ def test_a_judge_is_shown_question_right_answers_and_the_answer() -> None:
 
 def test_without_grades_nothing_is_a_number() -> None:
     nothing = published_figures(Evaluation("m", (StatedBelief("x", 0.5),), (None,)), [None])
-    assert nothing.to_dict() == {"n": 0, "accuracy": None, "ece": None, "auroc": None}
+    assert nothing._asdict() == {"n": 0, "accuracy": None, "ece": None, "auroc": None}
     silent = StatedBelief("x", NoValue("no_number", "none"))
     graded = published_figures(Evaluation("m", (silent,), (True,)), [0.4])
-    assert graded.to_dict() == {"n": 1, "accuracy": 0.4, "ece": None, "auroc": None}
+    assert graded._asdict() == {"n": 1, "accuracy": 0.4, "ece": None, "auroc": None}
 
 
 @pytest.mark.parametrize(("text", "score"), [("So: Score: 3. Score: 8", 0.8), ("7", 0.7), ("Score: 1", 0.1)])

@@ -7,7 +7,7 @@ from scripted import Scripted
 
 from selfreflect.models.base import Completion, Refusal, Reply
 from selfreflect.sayself.clusters import Cluster, ClusteredQuestion
-from selfreflect.sayself.rationales import count_origins, find_problem, repair, write_rationales
+from selfreflect.sayself.rationales import find_problem, repair, write_rationales
 from selfreflect.sayself.statement import SURE
 from selfreflect.uncertainty.asking.asker import Asker
 
@@ -77,7 +77,6 @@ def test_a_question_without_a_usable_text_is_dropped_and_counted() -> None:
     [rationale] = write_rationales([question("a", 3, 2)], asked)
     assert (rationale.text, rationale.origin) == ("", "dropped")
     assert len(model.requests) == 2
-    assert count_origins([rationale]) == {"dropped": 1}
 
 
 def test_answers_cannot_close_their_quotes_in_the_prompt() -> None:

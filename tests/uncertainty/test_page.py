@@ -10,6 +10,7 @@ import pytest
 
 from selfreflect.errors import DataError
 from selfreflect.report.page.uncertainty_part import UncertaintyPart
+from selfreflect.stats import Estimate
 from selfreflect.uncertainty.assess import Assessment, Method, predictions
 from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.discrimination import auroc
@@ -76,19 +77,19 @@ def test_the_difference_from_length_is_paired() -> None:
     labels = np.array([1.0, 0, 1, 0, 1, 0, 1, 1, 0, 0] * 5)
     same = auroc_difference(labels, labels, labels)
     assert same is not None
-    assert tuple(same) == (0, 0, 0)
+    assert same == Estimate(0, 0, 0, 50, 50)
     opposite = auroc_difference(labels, -labels, labels)
     assert opposite is not None
-    assert tuple(opposite) == (1, 1, 1)
+    assert opposite == Estimate(1, 1, 1, 50, 50)
     assert auroc_difference(labels, labels, np.ones(50)) is None
     scores = np.random.default_rng(2).normal(size=50) + labels
     mixed = auroc_difference(scores, np.arange(50.0), labels)
     separate = [float(auroc(Tally.of(column, labels))) for column in (scores, np.arange(50.0))]
     assert mixed is not None
-    assert mixed.value == pytest.approx(separate[0] - separate[1], abs=1e-12)
+    assert mixed.mean == pytest.approx(separate[0] - separate[1], abs=1e-12)
     assert mixed.low is not None
     assert mixed.high is not None
-    assert mixed.low < mixed.value < mixed.high
+    assert mixed.low < mixed.mean < mixed.high
 
 
 def test_the_first_sentence_says_what_was_found() -> None:

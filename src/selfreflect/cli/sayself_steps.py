@@ -122,7 +122,7 @@ def cluster(out: Path, options: ClusterOptions, overrides: Overrides, yes: bool,
 def rationalise(out: Path, writer: str | None, overrides: Overrides, yes: bool) -> None:
     """Write a reflection for each question."""
     from selfreflect.sayself.examples import WITH_EXAMPLES, part_of
-    from selfreflect.sayself.rationales import count_origins, write_rationales
+    from selfreflect.sayself.rationales import write_rationales
     from selfreflect.sayself.workspace import Workspace
 
     workspace = Workspace(out)
@@ -130,7 +130,7 @@ def rationalise(out: Path, writer: str | None, overrides: Overrides, yes: bool) 
     with open_models(out, overrides, yes) as open_model:
         rationales = write_rationales(clusters, open_model(writer))
     workspace.write("rationales.jsonl", rationales)
-    counts = count_origins(rationales)
+    counts: Counter[str] = Counter(rationale.origin for rationale in rationales)
     say(", ".join(f"{counts[name]} {words}" for name, words in _ORIGINS.items()) + ".")
 
 

@@ -114,12 +114,12 @@ class MethodComparison:
 
     def grade(self, asker: Asker, grader: str) -> None:
         """Add the figures of the published code."""
-        figures = []
+        figures = {}
         for one in self.rows:
             if not one.baseline:
                 grades = grade_answers(self._questions, one.statements, asker)
-                figures.append(published_figures(one, grades))
-                self._add(one, "published", figures[-1].to_dict())
+                figures[one.method] = published_figures(one, grades)
+                self._add(one, "published", figures[one.method]._asdict())
         self.tables.append(published_table(figures, grader))
 
     def judge(self, asker: Asker, judge: str) -> None:

@@ -15,10 +15,10 @@ from selfreflect.sayself.prompts import asked, listed_clusters, prompts, user_me
 from selfreflect.sayself.statement import parse_statement, write_statement
 from selfreflect.stats import defined, paired_difference
 from selfreflect.store.replies import ModelReplies
-from selfreflect.table import Cell, Column, Table
+from selfreflect.table import Cell, Column, Table, interval_text
 from selfreflect.text import quoted
 from selfreflect.train.parsing import StatedBelief
-from selfreflect.uncertainty.asking.asker import Asker, Inquiry, reply_text
+from selfreflect.uncertainty.asking.asker import Asker, Inquiry, failure_of, reply_text
 from selfreflect.uncertainty.asking.verdicts import parse_verdict
 from selfreflect.uncertainty.assess import ScoredAnswers
 from selfreflect.uncertainty.correctness import Correctness
@@ -194,8 +194,8 @@ def ask_whether_sure(
 
 
 def _sureness(reply: ModelReplies) -> float | NoValue:
-    if reply.failure is not None:
-        return NoValue("no_reply", f"the model gave no reply ({reply.failure})")
+    if failure := failure_of(reply):
+        return failure
     text = reply.texts[0].lower()
     is_unsure = "unsure" in text or "not sure" in text
     if is_unsure == ("i am sure" in text):  # both, or neither
@@ -267,8 +267,7 @@ def difference_table(trained: Sequence[Evaluation], baselines: Sequence[Evaluati
     for one in trained:
         paired = paired_difference(errors[best], one.squared_errors(), most)
         estimate = paired.difference
-        ends = (estimate.low, estimate.high)
-        interval = None if None in ends else f"{estimate.low:+.3f} to {estimate.high:+.3f}"
+        interval = interval_text(estimate.low, estimate.high, "+.3f")
         rows.append((one.method, estimate.n, estimate.mean, interval, paired.p_value))
     columns = (
         Column("method"),

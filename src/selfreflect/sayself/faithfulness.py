@@ -12,7 +12,7 @@ from selfreflect.metric.measures import Measures
 from selfreflect.records import AnswerSet, Information, Question, Score, Summary
 from selfreflect.sayself.clusters import Cluster, ClusteredQuestion
 from selfreflect.stats import mean_interval
-from selfreflect.table import Cell, Column, Table
+from selfreflect.table import Cell, Column, Table, interval_text
 from selfreflect.train.parsing import StatedBelief
 from selfreflect.uncertainty.question import AnsweredQuestion
 
@@ -140,6 +140,4 @@ def faithfulness_table(scores: Mapping[str, tuple[int, Sequence[float]]], judge:
 
 def _cells(values: Sequence[float], form: str) -> tuple[Cell, Cell]:
     estimate = mean_interval(values, len(values))
-    if estimate.low is None or estimate.high is None:
-        return estimate.mean, None
-    return estimate.mean, f"{estimate.low:{form}} to {estimate.high:{form}}"
+    return estimate.mean, interval_text(estimate.low, estimate.high, form)

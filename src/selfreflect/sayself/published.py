@@ -6,9 +6,8 @@ counts as right for AUROC, and "ECE" is the mean distance of confidence and scor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from selfreflect.sayself.clusters import ClusteredQuestion
 from selfreflect.sayself.evaluation import Evaluation
@@ -61,11 +60,9 @@ def grade_answers(
     return grades
 
 
-@dataclass(frozen=True)
-class PublishedFigures:
+class PublishedFigures(NamedTuple):
     """The figures of one method; None where they are undefined."""
 
-    method: str
     n: int
     """Answers with a grade."""
     accuracy: float | None
@@ -73,12 +70,6 @@ class PublishedFigures:
     ece: float | None
     """Mean distance of the confidence from the grade, over answers that have both."""
     auroc: float | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The figures by name."""
-        figures = asdict(self)
-        del figures["method"]
-        return figures
 
 
 def published_figures(evaluation: Evaluation, grades: Sequence[float | None]) -> PublishedFigures:
@@ -93,7 +84,6 @@ def published_figures(evaluation: Evaluation, grades: Sequence[float | None]) ->
     distances = [abs(one - other) for one, other in zip(confidences, paired_grades, strict=True)]
     labels = [grade >= RIGHT_FROM for grade in paired_grades]
     return PublishedFigures(
-        evaluation.method,
         len(valid),
         sum(valid) / len(valid) if valid else None,
         sum(distances) / len(distances) if distances else None,
@@ -101,7 +91,7 @@ def published_figures(evaluation: Evaluation, grades: Sequence[float | None]) ->
     )
 
 
-def published_table(figures: Sequence[PublishedFigures], judge: str) -> Table:
+def published_table(figures: Mapping[str, PublishedFigures], judge: str) -> Table:
     """A row per method."""
     columns = (
         Column("method"),
@@ -110,7 +100,7 @@ def published_table(figures: Sequence[PublishedFigures], judge: str) -> Table:
         Column("published ECE", ".3f"),
         Column("AUROC, right from 7", ".3f"),
     )
-    rows = tuple((one.method, one.n, one.accuracy, one.ece, one.auroc) for one in figures)
+    rows = tuple((method, *of_method) for method, of_method in figures.items())
     notes = (
         "Grades from 1 to 10 count as tenths. published ECE: mean distance of confidence and grade, not "
         "binned.",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
@@ -108,11 +107,6 @@ def write_rationales(questions: Sequence[ClusteredQuestion], asker: Asker) -> li
         if question.id not in rationales:
             rationales[question.id] = Rationale(question_id=question.id, text=SURE, origin="fixed")
     return [rationales[question.id] for question in questions]
-
-
-def count_origins(rationales: Sequence[Rationale]) -> Counter[str]:
-    """How many rationales came about in which way."""
-    return Counter(rationale.origin for rationale in rationales)
 
 
 def _judged(question: ClusteredQuestion, reply: ModelReplies) -> Rationale:

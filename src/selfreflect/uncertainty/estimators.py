@@ -58,6 +58,11 @@ class Estimator:
         """Whether measures of calibration apply."""
         return self.unit == "probability"
 
+    @property
+    def direction(self) -> str:
+        """What a higher value means more of."""
+        return "confidence" if self.confidence else "uncertainty"
+
     def score(self, value: float) -> float:
         """The value, turned so that higher means more confidence."""
         return value if self.confidence else -value

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-from selfreflect.stats import defined
+from selfreflect.stats import Estimate, defined
 from selfreflect.text import counted
 from selfreflect.uncertainty.assess import Assessment, Prediction
 from selfreflect.uncertainty.estimators import ESTIMATORS
 from selfreflect.uncertainty.measures import Measurement
-from selfreflect.uncertainty.paired import Difference, auroc_difference
+from selfreflect.uncertainty.paired import auroc_difference
 
 _CHANCE = 0.5
 
@@ -62,11 +62,11 @@ class Headline:
             f"{share:.1%} of the judged answers to {counted(len(labels), 'question')} are correct "
             f"({self._correctness})."
         ]
-        if self._beyond_length is not None and self._beyond_length.low is not None:
-            value, low, high = self._beyond_length
+        beyond = self._beyond_length
+        if beyond is not None and beyond.low is not None:
             sentences.append(
                 f"The AUROC of {self._ranked[0].estimator} minus that of length alone (shorter is surer) is "
-                f"{_signed(value)} (95% {_signed(low)} to {_signed(high)})."
+                f"{_signed(beyond.mean)} (95% {_signed(beyond.low)} to {_signed(beyond.high)})."
             )
         if self._ranked:
             sentences.append(self._brier_sentence(self._ranked[0]))
@@ -77,7 +77,7 @@ class Headline:
         return list(filter(None, sentences))
 
     @cached_property
-    def _beyond_length(self) -> Difference | None:
+    def _beyond_length(self) -> Estimate | None:
         """AUROC of the best estimator minus that of length, on the questions with both."""
         if not self._ranked:
             return None
@@ -91,13 +91,9 @@ class Headline:
         area = _value(self._rows["length"].measures, "auroc")
         if area is None:
             return ""
-        _, low, high = self._beyond_length
-        verdict = "which is not clearly different"
-        if low is not None and low > 0:
-            verdict = "which is clearly less"
-        if high is not None and high < 0:
-            verdict = "which is clearly more"
-        return f"length alone has an AUROC of {area:.3f}, {verdict}"
+        verdicts = {0: "not clearly different", 1: "clearly less", -1: "clearly more"}
+        verdict = verdicts[self._beyond_length.side_of(0)]
+        return f"length alone has an AUROC of {area:.3f}, which is {verdict}"
 
     def _calibration_clause(self) -> str:
         best = self._ranked[0]

@@ -82,8 +82,8 @@ def _prediction_lines(assessment: Assessment, results: Results) -> Iterator[dict
                 line["model"] = assessment.model
             info = ESTIMATORS.get(row.estimator)
             if info is not None:
-                line["direction"] = "confidence" if info.confidence else "uncertainty"
                 line |= {
+                    "direction": info.direction,
                     "unit": info.unit,
                     "range": [end if math.isfinite(end) else None for end in (info.low, info.high)],
                     "variant": assessment.variant(row.estimator),

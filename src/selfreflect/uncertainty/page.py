@@ -174,7 +174,6 @@ def _length(panel: str, assessment: Assessment, row: Prediction) -> UncertaintyF
     axis = f"{row.estimator} ({info.unit})"
     figure = Markup(length_figure(name, values, labels.tolist(), lengths.tolist(), axis))
     table = None if row.audit is None else length_table(row.audit)
-    direction = "confidence" if info.confidence else "uncertainty"
     step = dots_step(len(values))
     dots = "one dot per question" if step == 1 else f"one of {step} questions as a dot"
-    return UncertaintyFigure(title, f"Higher is more {direction}; {dots}.", figure, table, name)
+    return UncertaintyFigure(title, f"Higher is more {info.direction}; {dots}.", figure, table, name)

@@ -63,10 +63,9 @@ def _facts(assessment: Assessment, row: Prediction, samples: str) -> tuple[Cell,
     info = ESTIMATORS.get(row.estimator)
     if info is None:
         return None, "confidence", None, None, row.correctness, None
-    direction = "confidence" if info.confidence else "uncertainty"
     sampled = info.needs in ("samples", "logprobs", "tokens", "self_certainty")
     made_of = (samples, assessment.method.rule.name) if sampled else (None, None)
-    return range_text(info), direction, *made_of, row.correctness, assessment.variant(row.estimator)
+    return range_text(info), info.direction, *made_of, row.correctness, assessment.variant(row.estimator)
 
 
 def sample_numbers(assessment: Assessment) -> str:

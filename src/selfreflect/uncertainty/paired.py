@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
-from selfreflect.stats import Floats
+from selfreflect.stats import Estimate, Floats
 from selfreflect.uncertainty.discrimination import auroc
 from selfreflect.uncertainty.measures import FEWEST_RESAMPLED, RESAMPLES, percentile_interval
 from selfreflect.uncertainty.tally import Tally
 
 
-class Difference(NamedTuple):
-    """A difference with its 95% bootstrap interval; the ends are None where too few resamples have one."""
-
-    value: float
-    low: float | None
-    high: float | None
-
-
-def auroc_difference(one: Floats, other: Floats, correct: Floats, *, seed: int = 0) -> Difference | None:
+def auroc_difference(one: Floats, other: Floats, correct: Floats, *, seed: int = 0) -> Estimate | None:
     """AUROC of one score minus that of another, in the same resamples of the answers.
 
     Args:
         one, other, correct: shape (n,); a higher score means more confidence.
 
     Returns:
+        The difference with its 95% bootstrap interval, whose ends are None where too few resamples have one.
         None where AUROC is undefined: all answers are correct, or all are wrong.
     """
     n = len(correct)
@@ -50,4 +41,5 @@ def auroc_difference(one: Floats, other: Floats, correct: Floats, *, seed: int =
         for _ in range(RESAMPLES):
             rows = rng.integers(0, n, n)
             differences.append(difference(np.bincount(rows, minlength=n).astype(np.float64)))
-    return Difference(value, *percentile_interval([np.array(differences)] if differences else [], value))
+    low, high = percentile_interval([np.array(differences)] if differences else [], value)
+    return Estimate(value, low, high, n, n)

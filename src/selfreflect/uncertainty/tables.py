@@ -9,7 +9,7 @@ from statistics import fmean
 import numpy as np
 
 from selfreflect.stats import Floats
-from selfreflect.table import Cell, Column, Table
+from selfreflect.table import Cell, Column, Table, interval_text
 from selfreflect.text import counted
 from selfreflect.uncertainty.assess import Assessment, Prediction, SizedCalibration, present
 from selfreflect.uncertainty.estimators import ESTIMATORS, Estimator
@@ -31,9 +31,8 @@ def value_table(assessment: Assessment) -> Table:
         numbers: tuple[Cell, ...] = (None, None, None)
         if values:
             numbers = (fmean(values), min(values), max(values))
-        direction = "confidence" if info.confidence else "uncertainty"
-        variant = assessment.variant(name)
-        rows.append((name, direction, f"{info.unit} {range_text(info)}", len(values), *numbers, variant))
+        facts = (info.direction, f"{info.unit} {range_text(info)}", len(values))
+        rows.append((name, *facts, *numbers, assessment.variant(name)))
     columns = (
         Column("estimator"),
         Column("higher is more"),
@@ -174,9 +173,9 @@ def measured_cells(measurements: Mapping[str, Measurement], names: Iterable[str]
 
 def interval_cells(measurement: Measurement | None, between: str = "–") -> tuple[Cell, Cell]:
     """The cells of a value and its interval."""
-    if measurement is None or measurement.low is None or measurement.high is None:
-        return (None if measurement is None else measurement.value), None
-    return measurement.value, f"{measurement.low:.3f}{between}{measurement.high:.3f}"
+    if measurement is None:
+        return None, None
+    return measurement.value, interval_text(measurement.low, measurement.high, between=between)
 
 
 def size_table(results: Sequence[SizedCalibration], correctness: str) -> Table:

@@ -9,13 +9,17 @@ from hypothesis import strategies as st
 from selfreflect.uncertainty.asking.parsing import (
     StatedGuess,
     join_guesses,
+    parse_either,
     parse_guesses,
     parse_numbered,
     parse_probability,
-    parse_truth,
 )
 from selfreflect.uncertainty.asking.verdicts import parse_verdict
 from selfreflect.uncertainty.question import NoValue
+
+
+def true_or_false(text: str) -> bool | NoValue:
+    return parse_either(text, "True", "False")
 
 
 @pytest.mark.parametrize(
@@ -82,7 +86,7 @@ def test_percentages_come_back(thousandths: int, form: str) -> None:
 def test_any_text_gives_a_probability_or_a_reason(text: str) -> None:
     value = parse_probability(text)
     assert isinstance(value, NoValue) or 0 <= value <= 1
-    for parse in (parse_guesses, parse_numbered, parse_truth):
+    for parse in (parse_guesses, parse_numbered, true_or_false):
         parse(text)
 
 
@@ -121,12 +125,12 @@ def test_guesses_and_probabilities_of_two_replies_are_joined_by_their_numbers() 
 
 
 def test_true_and_false() -> None:
-    assert parse_truth("True.") is True
-    assert parse_truth("**false**, because") is False
-    assert isinstance(parse_truth("It is true"), NoValue)
-    assert isinstance(parse_truth("Truely"), NoValue)
-    assert isinstance(parse_truth("True or False? I can not say"), NoValue)
-    assert isinstance(parse_truth("**True/False**"), NoValue)
+    assert true_or_false("True.") is True
+    assert true_or_false("**false**, because") is False
+    assert isinstance(true_or_false("It is true"), NoValue)
+    assert isinstance(true_or_false("Truely"), NoValue)
+    assert isinstance(true_or_false("True or False? I can not say"), NoValue)
+    assert isinstance(true_or_false("**True/False**"), NoValue)
 
 
 def test_yes_and_no() -> None:

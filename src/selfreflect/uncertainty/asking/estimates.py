@@ -16,9 +16,9 @@ from selfreflect.uncertainty.asking.asker import Asker, Inquiry, failure_of, rep
 from selfreflect.uncertainty.asking.parsing import (
     StatedGuess,
     join_guesses,
+    parse_either,
     parse_guesses,
     parse_probability,
-    parse_truth,
     truth_of_token,
 )
 from selfreflect.uncertainty.asking.prompts import described, prompts
@@ -104,7 +104,7 @@ def _share_of_true(replies: Sequence[ModelReplies]) -> Outcome:
     [reply] = replies
     if failure := failure_of(reply):
         return failure
-    verdicts = list(map(parse_truth, reply.texts))
+    verdicts = [parse_either(text, "True", "False") for text in reply.texts]
     clear = [verdict for verdict in verdicts if not isinstance(verdict, NoValue)]
     if 2 * len(clear) < len(verdicts):
         return next(verdict for verdict in verdicts if isinstance(verdict, NoValue))

@@ -28,7 +28,6 @@ _BOUND = re.compile(
 _PLAIN = re.compile(rf"(?<![\w.,])(-?(?:{_NUMBER}|\.\d+)){_WORD_END}")
 _LEADING_MARK = re.compile(r"^\s*(?:[-*•]|\(?\d{1,2}[.):])\s+")
 _NUMBERED = re.compile(r"^\s*\(?(\d{1,2})[.):]\s+(\S.*)$")
-_TRUTH = re.compile(r"\W*(true|false)\b(?!\W*(?:(?:or|and)\W+)?(?:true|false)\b)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -134,9 +133,10 @@ def truth_of_token(text: str) -> bool | None:
     return {"true": True, "false": False}.get(text.strip().lower())
 
 
-def parse_truth(text: str) -> bool | NoValue:
-    """Read a reply that begins with True or False, and not with both ("True or False: ...")."""
-    match = _TRUTH.match(text)
+def parse_either(text: str, yes: str, no: str) -> bool | NoValue:
+    """Read a reply that begins with one of two words, and not with both ("True or False: ...")."""
+    words = f"{yes}|{no}"
+    match = re.match(rf"\W*({words})\b(?!\W*(?:(?:or|and)\W+)?(?:{words})\b)", text, re.IGNORECASE)
     if match is None:
-        return NoValue("unparsed", f"neither True nor False: {excerpt(text, 80)}")
-    return match[1].lower() == "true"
+        return NoValue("unparsed", f"neither {yes} nor {no}: {excerpt(text, 80)}")
+    return match[1].lower() == yes.lower()

@@ -10,19 +10,18 @@ from selfreflect.models.base import Message
 from selfreflect.store.replies import ModelReplies
 from selfreflect.text import fill, numbered, quoted
 from selfreflect.uncertainty.asking.asker import Asker, Inquiry, reply_text
+from selfreflect.uncertainty.asking.parsing import parse_either
 from selfreflect.uncertainty.asking.prompts import described, prompts
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 
-_VERDICT = re.compile(r"\W*(yes|no)\b(?!\W*(?:(?:or|and)\W+)?(?:yes|no)\b)", re.IGNORECASE)
 _NO_IDEA = re.compile(r"\W*no\s+(?:idea|clue|opinion)\b", re.IGNORECASE)
 
 
 def parse_verdict(text: str) -> bool | NoValue:
     """Read a reply that begins with Yes or No, and not with both. "No idea" is neither."""
-    match = _VERDICT.match(text)
-    if match is None or _NO_IDEA.match(text):
+    if _NO_IDEA.match(text):
         return NoValue("unparsed", f"neither Yes nor No: {excerpt(text, 80)}")
-    return match[1].lower() == "yes"
+    return parse_either(text, "Yes", "No")
 
 
 def judge_pairs(asker: Asker, pairs: Sequence[tuple[AnsweredQuestion, str, str]]) -> list[bool | NoValue]:

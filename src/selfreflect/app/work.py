@@ -75,15 +75,23 @@ class JobRunner:
         stages = STAGES[1:] if isinstance(body, AskBody) else STAGES[3:]
         with prompts_of(body) as prompts:
             options = replace(self._options, prompts=prompts, guesses=guesses_for(body))
-            with self._experiment(job, path, config, stages, options) as experiment:
+            with self._experiment(job, path, config, stages, options) as (experiment, progress, models):
                 question = question_of(body)
                 experiment.run.append(question)
                 job.events.add("begun", run=job.run, question=question.text)
                 if isinstance(body, AskBody):
-                    self._check(experiment, config, body)
-                    experiment.ask(body.strategies)
+                    self._check(experiment.run, config, progress, models)
+                    experiment.answers()
+                    progress.show_failures()
+                    if experiment.run.answers:
+                        experiment.summaries(body.strategies)
                 else:
-                    experiment.score(_item(body))
+                    item = _item(body)
+                    experiment.run.append_all([item.answer_set, *item.summary_records])
+                    progress.show_records()
+                if experiment.run.summaries:
+                    experiment.scores()
+                progress.show_failures()
 
     def _judge(self, job: Job, task: RunToJudge) -> None:
         """Score a run by one more judge, beside the scores that it has."""
@@ -91,14 +99,15 @@ class JobRunner:
         base = settings_of(path, {"judge": self._choices.resolve(task.body.judge)})
         config = self._choices.config(task.body, {"scores": base.get("scores", {})})
         options = replace(self._options, guesses=GUESSES)
-        with self._experiment(job, path, config, STAGES[3:], options) as experiment:
+        with self._experiment(job, path, config, STAGES[3:], options) as (experiment, progress, _):
             job.events.add("begun", run=job.run, question=job.question, scoring=experiment.run.scoring)
             experiment.scores()
+            progress.show_failures()
 
     @contextmanager
     def _experiment(
         self, job: Job, path: Path, config: Config, stages: Sequence[Stage], options: ExecutionOptions
-    ) -> Iterator[JobExperiment]:
+    ) -> Iterator[tuple[Experiment, JobProgress, JobModels]]:
         progress = JobProgress(job)
         models = JobModels(ConfiguredModels(config, options, progress), progress)
         with (
@@ -109,21 +118,21 @@ class JobRunner:
         ):
             job.run = self._library.id_of(path)
             progress.run = experiment.run
-            yield JobExperiment(experiment, progress, models)
+            yield experiment, progress, models
 
-    def _check(self, experiment: JobExperiment, config: Config, body: AskBody) -> None:
+    def _check(self, run: Run, config: Config, progress: JobProgress, models: JobModels) -> None:
         """Check all models before the first answer, and that servers sample.
 
         Raises:
             SelfReflectError: a later stage could not run.
         """
         stages: list[ModelStage] = ["answers", "summaries", "scores"]
-        check_models(stages, config, self._options, experiment.progress)
-        checks = self._checks.sampling(config, experiment.models)
-        experiment.run.update_manifest(checks=to_builtins(checks))
+        check_models(stages, config, self._options, progress)
+        checks = self._checks.sampling(config, models)
+        run.update_manifest(checks=to_builtins(checks))
         for check in dict.fromkeys(checks.values()):
             if check.is_suspect:
-                experiment.progress.warn(sampling_warning(check))
+                progress.warn(sampling_warning(check))
 
 
 @dataclass(frozen=True)
@@ -133,38 +142,6 @@ class RunToJudge:
     run: str
     """Its id in the library."""
     body: JudgeBody
-
-
-@dataclass(frozen=True)
-class JobExperiment:
-    """An experiment, and the stages that jobs run."""
-
-    experiment: Experiment
-    progress: JobProgress
-    models: JobModels
-
-    @property
-    def run(self) -> Run:
-        return self.experiment.run
-
-    def ask(self, strategies: Sequence[str]) -> None:
-        """Draw answers, summarise and score. The judge is loaded last."""
-        self.experiment.answers()
-        self.progress.show_failures()
-        if self.run.answers:
-            self.experiment.summaries(strategies)
-        self.scores()
-
-    def score(self, item: Item) -> None:
-        """Score what is given."""
-        self.run.append_all([item.answer_set, *item.summary_records])
-        self.progress.show_records()
-        self.scores()
-
-    def scores(self) -> None:
-        if self.run.summaries:
-            self.experiment.scores()
-        self.progress.show_failures()
 
 
 def guesses_for(body: AskBody | ScoreBody) -> int:

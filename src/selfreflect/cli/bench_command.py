@@ -15,7 +15,6 @@ from selfreflect.cli.console import (
     make_folder,
     print_table,
     say,
-    say_notes,
     write_file,
 )
 from selfreflect.cli.settings import ItemOptions, Overrides, option, takes
@@ -124,9 +123,7 @@ def _items(source: str | None, reading: ItemOptions) -> list[Item]:
     if source is None:
         reading.refuse_columns()
         return bundled_items("bench_items", limit=reading.limit, num_answers=reading.num_answers)
-    file = reading.read(source, need_summaries=True)
-    say_notes(file.notes)
-    return file.items
+    return reading.read(source, need_summaries=True).items
 
 
 def _show(result: Result, json: bool) -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from selfreflect.atomic import write_bytes
-from selfreflect.cli.console import say, stdout
+from selfreflect.cli.console import say, stdout, write_file
 from selfreflect.cli.settings import argument, option
 from selfreflect.cli.stages import check_strategies
 from selfreflect.config import Config, load_config
@@ -51,11 +50,8 @@ def config_command(
 def _write(path: Path) -> None:
     if path.exists():
         raise ConfigError(f"{path} exists. Name another file, or remove it first.")
-    try:
-        write_bytes(path, template().encode())
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written: {error.strerror}") from None
-    say(f"Wrote {path}. Edit it, and run: selfreflect run --config {path} --out runs/NAME")
+    write_file(path, template())
+    say(f"Edit it, and run: selfreflect run --config {path} --out runs/NAME")
 
 
 def _check(path: Path) -> None:

@@ -11,7 +11,6 @@ from selfreflect.cli.console import (
     print_table,
     refuse_source,
     say,
-    say_notes,
     stdout,
     write_file,
 )
@@ -61,7 +60,6 @@ def _show(file: ItemFile) -> None:
     rows = [(one_line(name, 40), role) for name, role in file.columns.items()]
     print_table(Table("", (Column("column"), Column("is")), tuple(rows)))
     stdout.print(Text(f"\n{file.counts}"), soft_wrap=True)
-    say_notes(file.notes)
     _show_item(file.items[0])
 
 

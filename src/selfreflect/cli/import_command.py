@@ -17,7 +17,6 @@ from selfreflect.cli.console import (
     refuse_run_directory,
     say,
     say_next_step,
-    say_notes,
     write_folder,
 )
 from selfreflect.cli.settings import ItemOptions, argument, option, takes
@@ -77,9 +76,7 @@ def import_command(
     if items is None:
         _add(out, chain(*read_published(*published)))
         return
-    file = reading.read(items)
-    say_notes(file.notes)
-    _add(out, chain.from_iterable(item.records for item in file.items))
+    _add(out, chain.from_iterable(item.records for item in reading.read(items).items))
 
 
 def _add(out: Path, records: Iterable[Question | AnswerSet | Summary]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import to_builtins
 
 from selfreflect.cli import settings as o
-from selfreflect.cli.console import Watcher, emit, exit_with, say, say_notes
+from selfreflect.cli.console import Watcher, emit, exit_with, say
 from selfreflect.cli.settings import JUDGING, ItemOptions, Overrides, option, takes
 from selfreflect.config import Config
 from selfreflect.errors import ConfigError
@@ -76,7 +76,6 @@ def score_command(
     if overrides.section("execution").get("executor", "local") != "local":
         raise ConfigError("--executor and --ray-address belong to --out DIR")
     file = reading.read(items, need_summaries=True)
-    say_notes(file.notes)
     _score(file.items, source_name(items), overrides, words=words, dry_run=dry_run, log=log, json=json)
 
 

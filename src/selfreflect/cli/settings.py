@@ -137,12 +137,12 @@ class ItemOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError("--column and --split belong to a file of items")
 
     def read(self, source: str, *, need_summaries: bool = False) -> ItemFile:
-        """Read a file of items, and say now and then how much of it is read."""
-        from selfreflect.cli.console import ReadingProgress
+        """Read a file of items; say now and then how much of it is read, and then what a user should know."""
+        from selfreflect.cli.console import ReadingProgress, say_notes
         from selfreflect.sources.columns import answer_separator, assigned_columns
         from selfreflect.sources.items import read_item_file
 
-        return read_item_file(
+        file = read_item_file(
             source,
             limit=self.limit,
             num_answers=self.num_answers,
@@ -151,6 +151,8 @@ class ItemOptions(msgspec.Struct, frozen=True, kw_only=True):
             need_summaries=need_summaries,
             progress=ReadingProgress(source),
         )
+        say_notes(file.notes)
+        return file
 
 
 _RUNNING = ("--device", "--device-map", "--executor", "--ray-address", "--trust-remote-code", "--timeout")

@@ -15,7 +15,7 @@ from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from selfreflect.cli import settings as o
-from selfreflect.cli.console import emit, print_table, say, say_notes
+from selfreflect.cli.console import emit, print_table, say
 from selfreflect.cli.settings import ItemOptions, Overrides, argument, option, takes
 from selfreflect.config import SEED
 from selfreflect.errors import BackendError, ConfigError, DataError, excerpt, nearest
@@ -322,9 +322,7 @@ def _read_items(source: str, reading: ItemOptions) -> list[Item]:
     if source == "bundled":
         return bundled_items("ranked_items", num_answers=reading.num_answers)
     if not Path(source).is_dir():
-        file = replace(reading, limit=None).read(source, need_summaries=True)
-        say_notes(file.notes)
-        return file.items
+        return replace(reading, limit=None).read(source, need_summaries=True).items
     run = Run.load(Path(source))
     items = []
     for item in run_items(run):

@@ -648,7 +648,7 @@ def test_version_is_that_of_the_package():
 def test_a_bug_has_an_exit_code_of_its_own_and_can_be_reported(
     capsys: pytest.CaptureFixture[str], error: Exception, code: int, said: str
 ) -> None:
-    def command() -> None:
+    def command(out: Path | None = None) -> None:
         raise error
 
     with pytest.raises(typer.Exit) as left:
@@ -658,3 +658,23 @@ def test_a_bug_has_an_exit_code_of_its_own_and_can_be_reported(
     assert said in stderr
     assert "\x1b" not in stderr
     assert ("in command\n    raise error" in stderr) == (code == 70)
+    assert "inished work is saved" not in stderr
+    with pytest.raises(typer.Exit):
+        _guarded(command)(out=Path("run"))
+    assert "inished work is saved" in capsys.readouterr().err
+
+
+def test_only_what_keeps_its_work_says_so_when_it_is_interrupted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def command(source: str = "", out: Path | None = None) -> None:
+        raise KeyboardInterrupt
+
+    said = []
+    for given in ({}, {"source": "answers.jsonl"}, {"source": str(tmp_path)}, {"out": tmp_path}):
+        with pytest.raises(typer.Exit) as left:
+            _guarded(command)(**given)
+        assert left.value.exit_code == 130
+        said.append(capsys.readouterr().err)
+    resumed = "Interrupted. Finished work is saved; run the same command to resume.\n"
+    assert said == ["Interrupted.\n", "Interrupted.\n", resumed, resumed]

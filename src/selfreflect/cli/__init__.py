@@ -13,6 +13,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import NoReturn, ParamSpec, TypeVar
 
 import typer
@@ -143,7 +144,8 @@ def _guarded(command: Callable[P, T]) -> Callable[P, T]:
             say(f"error: {error}")
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
-            say("Interrupted. Finished work is saved; run the same command to resume.")
+            resume = " Finished work is saved; run the same command to resume." if _keeps_work(kwargs) else ""
+            say(f"Interrupted.{resume}")
             raise typer.Exit(130) from None
         except BrokenPipeError:
             _drop_stdout()  # its reader has ended (`| head`)
@@ -153,28 +155,35 @@ def _guarded(command: Callable[P, T]) -> Callable[P, T]:
                 say(f"error: {excerpt(str(error.filename), 200)}: the name is too long. Use a shorter one.")
                 raise typer.Exit(2) from None
             if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-                _exit_with_bug(error)
+                _exit_with_bug(error, _keeps_work(kwargs))
             _drop_stdout()
             say(f"error: cannot write the output: {error.strerror}. Make room, and run the command again.")
             raise typer.Exit(2) from None
         except MemoryError:
-            say("error: out of memory. Use smaller numbers or another machine; finished work is saved.")
+            saved = "; finished work is saved" if _keeps_work(kwargs) else ""
+            say(f"error: out of memory. Use smaller numbers or another machine{saved}.")
             raise typer.Exit(2) from None
         except (typer.Exit, typer.Abort, typer.BadParameter):
             raise
         except ModuleNotFoundError as error:
             sentence = missing_package(error)
             if sentence is None:
-                _exit_with_bug(error)
+                _exit_with_bug(error, _keeps_work(kwargs))
             say(f"error: {sentence}")
             raise typer.Exit(2) from None
         except Exception as error:
-            _exit_with_bug(error)
+            _exit_with_bug(error, _keeps_work(kwargs))
 
     return guarded
 
 
-def _exit_with_bug(error: Exception) -> NoReturn:
+def _keeps_work(options: Mapping[str, object]) -> bool:
+    """Whether a command stores what it does: in ``--out``, or in the run directory that it reads."""
+    source = options.get("source")
+    return options.get("out") is not None or (isinstance(source, str) and Path(source).is_dir())
+
+
+def _exit_with_bug(error: Exception, saved: bool) -> NoReturn:
     """Print what a report of a bug needs, and exit with 70, which no other outcome has."""
     from selfreflect import __version__
 
@@ -182,7 +191,8 @@ def _exit_with_bug(error: Exception) -> NoReturn:
         say(line)
     say(
         f"error: this is a bug in selfreflect {__version__} (Python {platform.python_version()}, "
-        f"{platform.system()}). Please report it with the lines above. Finished work is saved."
+        f"{platform.system()}). Please report it with the lines above."
+        f"{' Finished work is saved.' if saved else ''}"
     )
     raise typer.Exit(_EX_SOFTWARE) from None
 

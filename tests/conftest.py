@@ -48,9 +48,15 @@ if "PYTEST_XDIST_WORKER" not in os.environ and "CC" not in os.environ and shutil
     os.environ["CC"] = shlex.join(["sh", str(Path(__file__).parent / "support" / "cc.sh")])
 
 # The same examples in every run, however long they take: a test that fails has failed for everybody.
+# For new and many more ones: pytest --hypothesis-profile thorough
 settings.register_profile(
-    "selfreflect", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "selfreflect",
+    derandomize=True,
+    deadline=None,
+    max_examples=50,
+    suppress_health_check=[HealthCheck.too_slow],
 )
+settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.load_profile("selfreflect")
 
 
@@ -77,6 +83,7 @@ def pytest_collection_finish() -> None:
     """Take what the imports have made out of every garbage collection to come."""
     gc.freeze()
     gc.enable()
+    gc.set_threshold(50_000, 20, 10)  # looking for garbage took 6 % of the time, and tests leave little
 
 
 @pytest.fixture(autouse=True)

@@ -138,9 +138,9 @@ def begin(
         return logits[rows], FusedSequences(model, states.keys, states.values, row_numbers, lengths)
     ids, mask = left_padded(distinct, pad_id)
     device = input_device(model)
-    from selfreflect.models.local.library import LibrarySequences, growing_cache
+    from selfreflect.models.local.library import LibrarySequences
 
-    library = LibrarySequences(model, growing_cache(model), mask.to(device))
+    library = LibrarySequences(model, mask.to(device))
     logits = library.logits(ids.to(device), positions(library.mask))
     library.keep(rows)
     return logits[torch.tensor(rows, device=logits.device)], library

@@ -245,7 +245,8 @@ def test_a_place_that_cannot_be_written(questions: Path, model: Path, tmp_path: 
     )
     refused(run("run", "--questions", questions, "--out", file), file, "another --out")
     assert run("questions", "--questions", questions, "--out", tmp_path / "r").code == 0
-    assert "cannot be written" in run("report", tmp_path / "r", "--output", file / "r.md").said
+    assert "there is no directory" in run("report", tmp_path / "r", "--output", file / "r.md").said
+    refused(run("report", tmp_path / "r", "--judge", "x"), "has no scores", "selfreflect score --out")
     refused(run("export", tmp_path / "r", "--output", file / "d"), file / "d", "written: File exists")
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from selfreflect.cli import settings as o
 from selfreflect.cli.answered import ComparisonOptions, FieldOptions, labelled, read_questions
 from selfreflect.cli.asking import ASKING, AskOptions, open_method
-from selfreflect.cli.console import emit, print_table, refuse_source, say, write_file
+from selfreflect.cli.console import check_file, emit, print_table, say, write_file
 from selfreflect.cli.settings import Overrides, argument, option, takes
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.text import counted, name_list
@@ -69,7 +69,7 @@ def calibrate_command(
     from selfreflect.uncertainty.recalibrate import cross_fit
 
     if save is not None:
-        refuse_source("--save", save, source)
+        check_file("--save", save, source)
     questions = read_questions(source, fields)
     name = estimator or ("modal_share" if any(one.answers for one in questions) else "stated")
     with open_method(source, questions, [name], comparison, asking, overrides) as made_with:

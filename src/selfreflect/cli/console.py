@@ -130,9 +130,12 @@ def write_file(path: Path, text: str) -> None:
     say(f"wrote {path}")
 
 
-def refuse_source(flag: str, output: Path, source: str) -> None:
-    """Raise ConfigError if an output would replace the file that is read, by whatever name."""
+def check_file(flag: str, output: Path, source: str = "") -> None:
+    """Raise ConfigError, before work begins, if the directory of an output is not there, or if the output
+    would replace the file that is read, by whatever name."""
     with suppress(OSError):  # one is not there, or not to be had: who reads or writes it says so
+        if not output.parent.is_dir():
+            raise ConfigError(f"{flag} {output}: there is no directory {output.parent}. Make it first")
         if output.samefile(source):
             raise ConfigError(f"{flag} {output} would replace the questions; name another file")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from rich.text import Text
 
 from selfreflect.cli.console import (
+    check_file,
     print_table,
-    refuse_source,
     say,
     stdout,
     write_file,
@@ -42,7 +42,7 @@ def convert_command(
             raise ConfigError(f"--output {output}: the name must end in .jsonl")
         if output.exists() and not overwrite:
             raise DataError(f"{output} is already there. Use another name, or --overwrite")
-        refuse_source("--output", output, file)
+        check_file("--output", output, file)
     items = reading.read(file)
     _show(items)
     if output is None:

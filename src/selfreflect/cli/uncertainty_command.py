@@ -15,8 +15,8 @@ from selfreflect.cli.answered import ComparisonOptions, FieldOptions, labelled, 
 from selfreflect.cli.asking import ASKING, AskOptions, open_method
 from selfreflect.cli.console import emit, print_table, say
 from selfreflect.cli.settings import Overrides, argument, option, takes
-from selfreflect.cli.uncertainty_output import check_output, refuse_sources, write_output
-from selfreflect.errors import ConfigError, DataError
+from selfreflect.cli.uncertainty_output import check_output, write_output
+from selfreflect.errors import ConfigError, DataError, unknown_name
 from selfreflect.flags import Flag
 from selfreflect.stats import defined
 from selfreflect.table import Table
@@ -99,9 +99,9 @@ def uncertainty_command(
     from selfreflect.uncertainty.output import json_lines
     from selfreflect.uncertainty.recalibrate import FOLDS
 
-    check_output(output)
-    refuse_sources(output, source)
+    check_output(output, source)
     measure_names = _measure_names(options.measures)
+    sizes = list(map(_number, name_list(options.sizes or "")))
     questions = read_questions(source, fields)
     if options.num_answers is not None:
         questions = _with_answers(questions, options.num_answers)
@@ -112,7 +112,7 @@ def uncertainty_command(
     with open_method(source, questions, names, comparison, asking, overrides) as method:
         assessment = Assessment(questions, names, method)
         results = {name: predictions(assessment, name, measure_names) for name in labelled(assessment)}
-        by_size = _by_size(questions, options.sizes, method, results)
+        by_size = _by_size(questions, sizes, method, results)
     for path in output:
         write_output(path, source, assessment, results)
     if json:
@@ -132,20 +132,23 @@ def _measure_names(text: str | None) -> list[str]:
 
     if text is None:
         return list(MEASURED)
-    return list(MEASURES) if text == "all" else name_list(text)
+    names = list(MEASURES) if text == "all" else name_list(text)
+    for name in names:
+        if name not in MEASURES:
+            raise unknown_name("measure", name, MEASURES)
+    return names
 
 
 def _by_size(
-    questions: Sequence[AnsweredQuestion], sizes: str | None, method: Method, labels: Iterable[str]
+    questions: Sequence[AnsweredQuestion], sizes: Sequence[int], method: Method, labels: Iterable[str]
 ) -> dict[str, list[SizedCalibration]]:
     """Calibration with fewer answers, by kind of correctness."""
     from selfreflect.uncertainty.assess import calibration_by_size
 
-    if sizes is None:
+    if not sizes:
         return {}
-    numbers = list(map(_number, name_list(sizes)))
     # a person judged one answer, not that of every subset
-    return {name: calibration_by_size(questions, numbers, method, name) for name in labels if name != "human"}
+    return {name: calibration_by_size(questions, sizes, method, name) for name in labels if name != "human"}
 
 
 def _print(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from selfreflect.cli.console import refuse_source, say, write_file
+from selfreflect.cli.console import check_file, say, write_file
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.sources.files import source_name
 from selfreflect.text import one_line
@@ -22,18 +22,14 @@ _IN_REPORT = ("modal_share", "split_half", "entropy", "entropy_mm", "classes")
 takes no longer."""
 
 
-def check_output(output: Sequence[Path]) -> None:
-    """Refuse files of an unknown kind before anything is computed."""
+def check_output(output: Sequence[Path], source: str = "") -> None:
+    """Refuse files of an unknown kind, that cannot be written, or that are read, before anything is
+    computed."""
     for path in output:
         if path.suffix not in (".html", ".md", ".csv"):
             raise ConfigError(f"--output {path}: the name must end in .html, .md or .csv")
-
-
-def refuse_sources(output: Sequence[Path], source: str) -> None:
-    """Raise ConfigError if :func:`write_output` would replace the file that is read."""
-    for path in output:
         for ending in ("", "-reliability", "-coverage") if path.suffix == ".csv" else ("",):
-            refuse_source("--output", path.with_stem(path.stem + ending), source)
+            check_file("--output", path.with_stem(path.stem + ending), source)
 
 
 def write_output(

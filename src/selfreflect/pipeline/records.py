@@ -70,8 +70,10 @@ def scorings_by(records: Sequence[RunRecords], judge: str | None, path: Path) ->
     matches = [one for one in records if one.judge == judge]
     matches = matches or [one for one in records if one.judge.startswith(f"{judge}, ")]
     if not matches:
-        judges = [one.judge for one in records]
-        names = "; ".join(map(one_line, filter(None, judges))) or "nobody"
+        judges = list(filter(None, (one.judge for one in records)))
+        if not judges:
+            raise ConfigError(f"--judge: {path} has no scores. Add some: selfreflect score --out {path}")
+        names = "; ".join(map(one_line, judges))
         raise ConfigError(
             f"--judge: {path} has scores by {names}, not by {excerpt(judge)}.{nearest(judge, judges)}"
         )

@@ -106,7 +106,7 @@ def open_store(
     if not users and not (classes or "").startswith("nli:"):
         yield None
         return
-    directory = options.out if options.out is not None or source == "-" else _directory(source)
+    directory = options.out or _directory(source)
     if directory is None:
         say("The replies are not kept; --out DIR would keep them.")
         yield None
@@ -196,14 +196,14 @@ def _config(source: str, model: str | None, overrides: Overrides, users: Sequenc
 
 
 def _directory(source: str) -> Path | None:
-    """The run directory that a source is, if it is one."""
-    return Path(source) if Path(source).is_dir() else None
+    """The run directory that a source is, if it is one, and not standard input."""
+    return Path(source) if source != "-" and Path(source).is_dir() else None
 
 
 def _run_model(source: str, users: Sequence[str]) -> dict[str, dict[str, Any]]:
     """The settings of the model that drew a run's answers."""
     names = ", ".join(users)
-    directory = None if source == "-" else _directory(source)
+    directory = _directory(source)
     if directory is None:
         raise ConfigError(f"{names}: a model is asked for that. Name it with --model NAME")
     from selfreflect.store.run import Run

@@ -70,9 +70,9 @@ def score_command(
         return
     assert items is not None
     if log is not None:
-        from selfreflect.cli.tracking import check_tracker
+        from selfreflect.report.trackers import check_installed
 
-        check_tracker(log)
+        check_installed(log)
     if overrides.section("execution").get("executor", "local") != "local":
         raise ConfigError("--executor and --ray-address belong to --out DIR")
     file = reading.read(items, need_summaries=True)

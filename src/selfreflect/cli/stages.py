@@ -182,9 +182,9 @@ def run_stages(
     repeat them. Exits with 1 if failures are recorded.
     """
     if log is not None:
-        from selfreflect.cli.tracking import check_tracker
+        from selfreflect.report.trackers import check_installed
 
-        check_tracker(log)
+        check_installed(log)
     if stages[0] != "questions":
         run = Run.load(out)  # a mistyped name is an error, not a new directory
         if stages == ["scores"]:

@@ -27,13 +27,6 @@ def log_runs(tracker: str | None, runs: Sequence[RunRecords]) -> None:
         say(one_line(f"logged {run.label}: {log_run(tracker, run)}"))
 
 
-def check_tracker(tracker: str) -> None:
-    """Raise MissingExtraError before the work begins if the tracker's package is not installed."""
-    from selfreflect.report.trackers import check_installed
-
-    check_installed(tracker)
-
-
 def log_result(tracker: str, records: RunRecords, out: Path | None = None) -> None:
     """Log what a command has just made; where that fails, only warn.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -156,7 +156,7 @@ class Experiment:
         suspects = [check for check in dict.fromkeys(checks.values()) if check.is_suspect]
         for check in suspects:
             self._warn(check)
-        self._record(checks)
+        self.run.update_manifest(checks=to_builtins(checks))
         return suspects
 
     def accept(self, suspects: Collection[SamplingCheck]) -> None:
@@ -170,9 +170,6 @@ class Experiment:
 
         self._progress.warn(sampling_warning(check))
 
-    def _record(self, checks: Mapping[ModelStage, SamplingCheck]) -> None:
-        self.run.update_manifest(checks=to_builtins(checks))
-
     def answers(self) -> None:
         """Draw the answer distributions that are missing."""
         tasks = missing_answers(self.run)
@@ -180,7 +177,7 @@ class Experiment:
         if tasks and "answers" in self.run.manifest.checks:
             earlier = from_plain(SamplingCheck, self.run.manifest.checks["answers"])
             check = count_identical(earlier, list(self.run.answers.values()))
-            self._record({"answers": check})
+            self.run.update_manifest(checks=to_builtins({"answers": check}))
             if check.is_suspect and not earlier.is_suspect:  # which has been said
                 self._warn(check)
 

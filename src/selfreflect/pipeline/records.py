@@ -70,10 +70,10 @@ def scorings_by(records: Sequence[RunRecords], judge: str | None, path: Path) ->
     matches = [one for one in records if one.judge == judge]
     matches = matches or [one for one in records if one.judge.startswith(f"{judge}, ")]
     if not matches:
-        judges = list(filter(None, (one.judge for one in records)))
-        if not judges:
+        if not any(one.scores or one.information for one in records):
             raise ConfigError(f"--judge: {path} has no scores. Add some: selfreflect score --out {path}")
-        names = "; ".join(map(one_line, judges))
+        judges = [one.judge for one in records]
+        names = "; ".join(map(one_line, filter(None, judges))) or "a judge without a name"
         raise ConfigError(
             f"--judge: {path} has scores by {names}, not by {excerpt(judge)}.{nearest(judge, judges)}"
         )

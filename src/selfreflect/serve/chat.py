@@ -69,8 +69,19 @@ class _StreamOptions(msgspec.Struct):
 Tokens = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
-class _ChatBody(msgspec.Struct):
-    """A plain question."""
+class _Envelope(msgspec.Struct):
+    """What is read of every request."""
+
+    model: Annotated[
+        str,
+        Meta(min_length=1, max_length=400, description="selfreflect/NAME, or NAME for the model itself."),
+    ]
+    stream: bool | None = None
+    stream_options: _StreamOptions | None = None
+
+
+class ChatBody(_Envelope):
+    """A plain question; its ``messages`` are read one by one."""
 
     n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
     stop: str | Annotated[list[str], Meta(max_length=16)] | None = None
@@ -80,14 +91,6 @@ class _ChatBody(msgspec.Struct):
     max_tokens: Tokens | None = None
     max_completion_tokens: Tokens | None = None
     selfreflect: ChatOptions | None = None
-
-
-class _Envelope(msgspec.Struct):
-    """What is read of every request."""
-
-    model: Annotated[str, Meta(min_length=1, max_length=400)]
-    stream: bool | None = None
-    stream_options: _StreamOptions | None = None
 
 
 class _TextPart(msgspec.Struct):
@@ -190,7 +193,7 @@ def read_question(data: bytes, ignore_tools: bool = False) -> ChatRequest:
     if reason:
         own = _without_ours(fields, turns, common["model"])
         return ChatRequest(data=own, passthrough=reason, **common)
-    body = _decode(data, _ChatBody)
+    body = _decode(data, ChatBody)
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
     return ChatRequest(
         data=data,

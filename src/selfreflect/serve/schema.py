@@ -7,47 +7,34 @@ from typing import Any, get_args
 
 import msgspec
 
-from selfreflect.serve.chat import ChatOptions
+from selfreflect.serve.chat import ChatBody
 from selfreflect.serve.faults import ErrorType
 
-_, _COMPONENTS = msgspec.json.schema_components([ChatOptions])
-
-CHAT_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {
-                    "type": "object",
-                    "required": ["model", "messages"],
-                    "additionalProperties": True,
-                    "properties": {
-                        "model": {
-                            "type": "string",
-                            "description": "selfreflect/NAME, or NAME for the model itself.",
-                        },
-                        "messages": {
-                            "type": "array",
-                            "items": {
-                                "type": "object",
-                                "required": ["role"],
-                                "properties": {
-                                    "role": {"enum": ["system", "developer", "user", "assistant"]},
-                                    "content": {"type": "string"},
-                                },
-                            },
-                        },
-                        "stream": {"type": "boolean"},
-                        "n": {"type": "integer", "minimum": 1, "maximum": 8},
-                        "seed": {"type": "integer"},
-                        "temperature": {"type": "number", "minimum": 0, "maximum": 2},
-                        "max_tokens": {"type": "integer", "minimum": 1},
-                        "selfreflect": _COMPONENTS["ChatOptions"],
-                    },
-                }
-            }
+_, _SCHEMAS = msgspec.json.schema_components([ChatBody])
+_MESSAGES = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "required": ["role"],
+        "properties": {
+            "role": {"enum": ["system", "developer", "user", "assistant"]},
+            "content": {"type": "string"},
         },
-    }
+    },
+}
+_CHAT = {
+    **_SCHEMAS["ChatBody"],
+    "required": ["model", "messages"],
+    "additionalProperties": True,
+    "properties": {
+        **_SCHEMAS["ChatBody"]["properties"],
+        "messages": _MESSAGES,
+        "stream_options": _SCHEMAS["_StreamOptions"],
+        "selfreflect": _SCHEMAS["ChatOptions"],
+    },
+}
+CHAT_BODY: dict[str, Any] = {
+    "requestBody": {"required": True, "content": {"application/json": {"schema": _CHAT}}}
 }
 
 _ERROR = {

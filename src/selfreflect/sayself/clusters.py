@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from selfreflect.records import PositiveCount, Record
-from selfreflect.sayself.statement import parse_statement
+from selfreflect.sayself.statement import asked, parse_statement
 from selfreflect.uncertainty.classes import ClassRule, members_of
 from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.question import AnsweredQuestion
@@ -38,6 +38,11 @@ class ClusteredQuestion(Record, frozen=True, kw_only=True):
     context: str = ""
     gold: tuple[str, ...] = ()
     clusters: Annotated[tuple[Cluster, ...], Meta(min_length=1)]
+
+    @property
+    def asked(self) -> str:
+        """The question as a trained model is asked it, after its context if it has one."""
+        return asked(self.question, self.context)
 
     @property
     def num_answers(self) -> int:
@@ -79,11 +84,11 @@ def cluster_answers(
     plain = list(map(answer_parts, questions))
     rule.prepare(plain)
     groups = [members_of(rule(parts)) for parts in plain]
-    asked, leaders = [], []
+    labelled, leaders = [], []
     for parts, members in zip(plain, groups, strict=True):
-        asked += [parts] * len(members)
+        labelled += [parts] * len(members)
         leaders += [parts.answers[group[0]] for group in members]
-    labels = iter(correctness.label_all(asked, leaders))
+    labels = iter(correctness.label_all(labelled, leaders))
     clustered = []
     for question, parts, members in zip(questions, plain, groups, strict=True):
         clusters = []

@@ -11,7 +11,7 @@ import numpy as np
 
 from selfreflect.models.base import Message
 from selfreflect.sayself.clusters import ClusteredQuestion
-from selfreflect.sayself.prompts import asked, listed_clusters, prompts, user_message
+from selfreflect.sayself.prompts import listed_clusters, prompts, user_message
 from selfreflect.sayself.statement import parse_statement, write_statement
 from selfreflect.stats import defined, paired_difference
 from selfreflect.store.replies import ModelReplies
@@ -144,7 +144,7 @@ def _plain(question: ClusteredQuestion, answers: tuple[str, ...] = ()) -> Answer
 def _plain_inquiries(questions: Sequence[ClusteredQuestion]) -> list[Inquiry]:
     inquiries = []
     for question in questions:
-        message = Message(role="user", content=asked(question.question, question.context))
+        message = Message(role="user", content=question.asked)
         inquiries.append(Inquiry("statement", (message,), max_new_tokens=MAX_TOKENS))
     return inquiries
 
@@ -164,7 +164,7 @@ def ask_directly(questions: Sequence[ClusteredQuestion], asker: Asker) -> list[S
     """The baseline DP: ask for an answer and a confidence in one prompt."""
     inquiries = []
     for question in questions:
-        values = {"question": asked(question.question, question.context)}
+        values = {"question": question.asked}
         inquiries.append(Inquiry("direct", (user_message("direct", values),), max_new_tokens=MAX_TOKENS))
     return list(map(_statement, asker.ask(inquiries)))
 
@@ -178,7 +178,7 @@ def ask_whether_sure(
     for place, (question, statement) in enumerate(zip(questions, statements, strict=True)):
         if statement.answer:
             turns = (
-                Message(role="user", content=asked(question.question, question.context)),
+                Message(role="user", content=question.asked),
                 Message(role="assistant", content=write_statement("", statement.answer, "", None)),
                 Message(role="user", content=prompts()["sure"]["user"]),
             )
@@ -289,7 +289,7 @@ def faithfulness_inquiries(
     for question, statement in zip(questions, statements, strict=True):
         if statement.reflection:
             values = {
-                "question": quoted(asked(question.question, question.context)),
+                "question": quoted(question.asked),
                 "responses": listed_clusters(question),
                 "reflection": quoted(statement.reflection),
             }

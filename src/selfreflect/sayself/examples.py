@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 from selfreflect.grouping import normal_form
 from selfreflect.sayself.clusters import Choice, Cluster, ClusteredQuestion, tenths
-from selfreflect.sayself.prompts import asked, prompts
+from selfreflect.sayself.prompts import prompts
 from selfreflect.sayself.rationales import Rationale
 from selfreflect.sayself.statement import has_marker, write_statement
 from selfreflect.train.splits import place_of
@@ -134,7 +134,7 @@ def _confidence(
 
 
 def _row(question: ClusteredQuestion, cluster: Cluster, response: str, variant: Variant) -> dict[str, Any]:
-    prompt: Messages = [{"role": "user", "content": asked(question.question, question.context)}]
+    prompt: Messages = [{"role": "user", "content": question.asked}]
     completion: Messages = [{"role": "assistant", "content": response}]
     if variant == "rtuning":
         texts = prompts()["sure"]

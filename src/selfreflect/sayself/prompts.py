@@ -7,18 +7,12 @@ from collections.abc import Mapping
 from selfreflect.models.base import Message
 from selfreflect.prompts import bundled_texts
 from selfreflect.sayself.clusters import ClusteredQuestion
-from selfreflect.text import fenced, fill, normalise_question, quoted
+from selfreflect.text import fill, quoted
 
 
 def prompts() -> Mapping[str, Mapping[str, str]]:
     """The texts, by what they are for."""
     return bundled_texts("sayself_prompts.toml")
-
-
-def asked(question: str, context: str = "") -> str:
-    """What a trained model is asked: the question, after its context if it has one."""
-    plain = normalise_question(question)
-    return f"{fenced(context)}\n\n{plain}" if context else plain
 
 
 def user_message(name: str, values: Mapping[str, str]) -> Message:

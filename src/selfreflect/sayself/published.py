@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from selfreflect.sayself.clusters import ClusteredQuestion
 from selfreflect.sayself.evaluation import Evaluation
-from selfreflect.sayself.prompts import asked, user_message
+from selfreflect.sayself.prompts import user_message
 from selfreflect.sayself.statement import parse_confidence
 from selfreflect.stats import defined
 from selfreflect.store.replies import ModelReplies
@@ -45,7 +45,7 @@ def grade_answers(
     for place, (question, statement) in enumerate(zip(questions, statements, strict=True)):
         if question.gold and statement.answer:
             values = {
-                "question": quoted(asked(question.question, question.context)),
+                "question": quoted(question.asked),
                 "gold": " or ".join(map(quoted, question.gold)),
                 "answer": quoted(statement.answer),
             }

@@ -8,7 +8,7 @@ from typing import Literal
 
 from selfreflect.records import Record
 from selfreflect.sayself.clusters import ClusteredQuestion
-from selfreflect.sayself.prompts import asked, listed_clusters, user_message
+from selfreflect.sayself.prompts import listed_clusters, user_message
 from selfreflect.sayself.statement import SURE, has_marker
 from selfreflect.store.replies import ModelReplies
 from selfreflect.text import quoted
@@ -127,7 +127,7 @@ def _judged(question: ClusteredQuestion, reply: ModelReplies) -> Rationale:
 
 def _inquiry(question: ClusteredQuestion) -> Inquiry:
     values = {
-        "question": quoted(asked(question.question, question.context)),
+        "question": quoted(question.asked),
         "responses": listed_clusters(question),
     }
     return Inquiry("rationale", (user_message("rationale", values),), max_new_tokens=MAX_TOKENS)
@@ -135,5 +135,5 @@ def _inquiry(question: ClusteredQuestion) -> Inquiry:
 
 def _second_inquiry(question: ClusteredQuestion) -> Inquiry:
     answers = " and ".join(quoted(cluster.answer) for cluster in question.clusters[:2])
-    values = {"question": quoted(asked(question.question, question.context)), "answers": answers}
+    values = {"question": quoted(question.asked), "answers": answers}
     return Inquiry("second rationale", (user_message("rationale_again", values),), max_new_tokens=MAX_TOKENS)

@@ -8,7 +8,6 @@ from typing import Any
 from selfreflect.models.base import Message
 from selfreflect.sayself.clusters import ClusteredQuestion
 from selfreflect.sayself.evaluation import ask_texts, label_statements
-from selfreflect.sayself.prompts import asked
 from selfreflect.sayself.statement import begin_statement, parse_statement
 from selfreflect.train.parsing import StatedBelief
 from selfreflect.uncertainty.asking.asker import Asker
@@ -39,7 +38,7 @@ def reinforcement_rows(
         if isinstance(text, NoValue) or not statement.is_complete or label is None:
             continue
         turns = (
-            Message(role="user", content=asked(question.question, question.context)),
+            Message(role="user", content=question.asked),
             Message(role="assistant", content=begin_statement(text)),
         )
         prompt = [{"role": turn.role, "content": turn.content} for turn in turns]
@@ -53,6 +52,6 @@ def question_rows(questions: Sequence[ClusteredQuestion]) -> list[dict[str, Any]
     rows = []
     for question in questions:
         if question.gold:
-            turn = {"role": "user", "content": asked(question.question, question.context)}
+            turn = {"role": "user", "content": question.asked}
             rows.append({"question_id": question.id, "prompt": [turn], "gold": list(question.gold)})
     return rows

@@ -1,4 +1,4 @@
-"""The line that a model is trained to say: an answer, what it doubts, and a confidence from 0 to 10.
+"""What a model is asked, and the line that it is trained to say: answer, doubts, confidence from 0 to 10.
 
 The published format is one line: ``The hotel is by the lake. Answer: Nam Van Lake. Self-reflection: I am not
 sure which lake it is. Confidence: 7``.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from selfreflect.errors import excerpt
+from selfreflect.text import fenced, normalise_question
 from selfreflect.train.parsing import StatedBelief
 from selfreflect.uncertainty.asking.parsing import parse_probability
 from selfreflect.uncertainty.question import NoValue
@@ -26,6 +27,12 @@ _MARKERS = tuple(
 )
 _NUMBER = re.compile(r"(?<![\w.,-])-?\d+(?:\.\d+)?(?![\w]|[.,]\d)")
 _MARKED = re.compile(r"%|/|\bper\s?cent\b|\bout of\b", re.IGNORECASE)
+
+
+def asked(question: str, context: str = "") -> str:
+    """What a trained model is asked: the question, after its context if it has one."""
+    plain = normalise_question(question)
+    return f"{fenced(context)}\n\n{plain}" if context else plain
 
 
 def write_statement(reasoning: str, answer: str, reflection: str, confidence: int | None) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from selfreflect.models.base import Message
 from selfreflect.records import StatedParts
-from selfreflect.sayself.prompts import asked
-from selfreflect.sayself.statement import parse_statement
+from selfreflect.sayself.statement import asked, parse_statement
 from selfreflect.strategies.task import MalformedReplyError, StatedSummary, Strategy, Task
 from selfreflect.uncertainty.question import NoValue
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 from selfreflect.records import FailureKind, NothingToTell, Record, dump_line
 from selfreflect.sources.items import Item
@@ -78,47 +76,6 @@ class Value(Record, frozen=True, kw_only=True, omit_defaults=True):
             raise ValueError("a value is either a number or undefined for a reason")
         if self.value is not None and not math.isfinite(self.value):
             raise ValueError(f"{self.metric} of {self.summary!r} is {self.value}, not a finite number")
-
-
-class Family(Protocol):
-    """Metrics that share their work, such as several distances of the same predictions."""
-
-    @property
-    def metrics(self) -> tuple[MetricInfo, ...]: ...
-
-    @property
-    def by(self) -> str:
-        """The model, see :attr:`Value.by`."""
-
-    def score(self, item: Item) -> list[Value]:
-        """Compute a value for each metric and each summary of the item. A summary that cannot be scored does
-        not affect the others.
-
-        Raises:
-            BackendError: the model has stopped working, so that no other item could be scored either.
-        """
-
-
-@dataclass(frozen=True)
-class Metric:
-    """One metric, ready to score.
-
-    >>> metric.score("What should I plant first?", samples, "Most likely radishes, or lettuce.").value
-    """
-
-    info: MetricInfo
-    family: Family
-
-    def score(self, question: str, answers: Sequence[str], summary: str) -> Value:
-        """Score one summary. The first half of the answers is masked, the second conditions, if the metric
-        tells them apart.
-
-        Raises:
-            ValueError: there are fewer than two answers.
-            BackendError: the model has stopped working.
-        """
-        item = Item.of(question, {"summary": summary}, answers=answers)
-        return next(value for value in self.family.score(item) if value.metric == self.info.name)
 
 
 def digest(item: Item, summary: str) -> str:

@@ -4,6 +4,7 @@ library."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -12,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from selfreflect.errors import ConfigError, excerpt, nearest
 from selfreflect.models.base import Generator
-from selfreflect.validate.base import Better, Family, Metric, MetricInfo, Need
+from selfreflect.sources.items import Item
+from selfreflect.validate.base import Better, MetricInfo, Need, Value
 
 if TYPE_CHECKING:
     from selfreflect.models.judge import Judge
+    from selfreflect.validate.metrics.common import Family
 
 GROUPS = ("all", "ablations", "competitors", "controls")
 """Names for all metrics of a kind whose models are given and whose packages are installed."""
@@ -133,6 +136,28 @@ def families(
             models = [loaders[need]() for need in own[0].needs if need in loaders]
             chosen_families.append(make(*models, own))
     return chosen_families
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric, ready to score.
+
+    >>> metric.score("What should I plant first?", samples, "Most likely radishes, or lettuce.").value
+    """
+
+    info: MetricInfo
+    family: Family
+
+    def score(self, question: str, answers: Sequence[str], summary: str) -> Value:
+        """Score one summary. The first half of the answers is masked, the second conditions, if the metric
+        tells them apart.
+
+        Raises:
+            ValueError: there are fewer than two answers.
+            BackendError: the model has stopped working.
+        """
+        item = Item.of(question, {"summary": summary}, answers=answers)
+        return next(value for value in self.family.score(item) if value.metric == self.info.name)
 
 
 def metric(name: str, *, judge: Judge | None = None, generator: Generator | None = None) -> Metric:

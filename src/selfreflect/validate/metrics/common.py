@@ -24,10 +24,12 @@ Results = Mapping[str, Result]
 """By metric."""
 
 
-class MetricFamily(ABC):
-    """Metrics that share their work. A subclass measures texts, and records are made here."""
+class Family(ABC):
+    """Metrics that share their work, such as several distances of the same predictions. A subclass measures
+    texts, and records are made here."""
 
     by = ""
+    """The model, see :attr:`Value.by`."""
 
     def __init__(self, metrics: Sequence[MetricInfo]) -> None:
         self.metrics = tuple(metrics)
@@ -42,7 +44,12 @@ class MetricFamily(ABC):
         """
 
     def score(self, item: Item) -> list[Value]:
-        """One value for each metric and summary."""
+        """Compute a value for each metric and each summary of the item. A summary that cannot be scored does
+        not affect the others.
+
+        Raises:
+            BackendError: the model has stopped working, so that no other item could be scored either.
+        """
         try:
             results = self.measure(item)
         except CannotScoreError as error:
@@ -67,7 +74,7 @@ class MetricFamily(ABC):
         return values
 
 
-class TextMetrics(MetricFamily):
+class TextMetrics(Family):
     """Metrics that hold no answers out: both halves count. Blank texts have no value."""
 
     def measure(self, item: Item) -> Mapping[str, Results]:

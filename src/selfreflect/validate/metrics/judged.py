@@ -42,7 +42,7 @@ from selfreflect.stats import Floats
 from selfreflect.text import common_prefix, normalise_question
 from selfreflect.validate.base import MetricInfo, Parts, Undefined
 from selfreflect.validate.metrics.common import (
-    MetricFamily,
+    Family,
     Parted,
     Result,
     Results,
@@ -57,7 +57,7 @@ reference again, so not fewer."""
 T = TypeVar("T")
 
 
-class JudgeMetrics(MetricFamily):
+class JudgeMetrics(Family):
     """Metrics that a judge computes, and the engine that they share."""
 
     def __init__(self, judge: Judge, metrics: Sequence[MetricInfo]) -> None:

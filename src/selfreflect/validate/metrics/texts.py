@@ -13,7 +13,7 @@ from selfreflect.models.embedder import SentenceEmbedder
 from selfreflect.sources.items import Item
 from selfreflect.stats import Floats
 from selfreflect.validate.base import MetricInfo, Undefined
-from selfreflect.validate.metrics.common import MetricFamily, Results, TextMetrics
+from selfreflect.validate.metrics.common import Family, Results, TextMetrics
 
 _END = re.compile(r"(?<=[.!?…])(?<!\b\d\.)\s+|(?<=[。！？])|\n+")
 
@@ -113,7 +113,7 @@ class Overlap(TextMetrics):
                 yield {"rouge_l": Undefined(reason="blank", message=message)}
 
 
-class Length(MetricFamily):
+class Length(Family):
     """How many words a summary has; a blank one has none."""
 
     def measure(self, item: Item) -> dict[str, Results]:

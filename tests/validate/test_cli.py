@@ -272,7 +272,7 @@ def test_undefined_values_are_counted_and_explained(model: Path, tmp_path: Path)
         (ITEMS, ("--study", "judges"), "two judges"),
         (ITEMS, ("--judge", "other"), "belong to --study judges"),
         (ITEMS, ("--study", "length", "--order", "good>bad"), "--order belongs to --study ranked"),
-        (ITEMS, ("--study", "dose", "--groups", "colour"), "spelling or meaning"),
+        (ITEMS, ("--study", "dose", "--groups", "colour"), "not one of 'spelling', 'meaning'"),
         (ITEMS, ("--study", "length", "--pad"), "--pad belongs to --study ranked"),
         (ITEMS, ("--order", "good>terse"), "'terse'"),
         (ITEMS, ("--writer",), "--model"),

@@ -39,36 +39,35 @@ MEASURES = {
     "auroc": OutcomeMeasure(
         discrimination.auroc,
         "chance that a correct answer scores higher than a wrong one",
-        True,
-        False,
-        ONE_CLASS,
+        higher_is_better=True,
+        undefined=ONE_CLASS,
     ),
     "auprc": OutcomeMeasure(
         discrimination.auprc,
         "average precision of finding correct answers",
-        True,
-        False,
-        "no answer is correct",
+        higher_is_better=True,
+        undefined="no answer is correct",
     ),
     "auprc_wrong": OutcomeMeasure(
         partial(discrimination.auprc, positive="wrong"),
         "average precision of finding wrong answers",
-        True,
-        False,
-        "no answer is wrong",
+        higher_is_better=True,
+        undefined="no answer is wrong",
     ),
     "recall_at_fpr_05": OutcomeMeasure(
         discrimination.recall_at_fpr,
         "correct answers accepted when 5% of the wrong ones are",
-        True,
-        False,
-        ONE_CLASS,
+        higher_is_better=True,
+        undefined=ONE_CLASS,
     ),
     "aurc": OutcomeMeasure(selective.aurc, "area under risk against coverage, expected over ties"),
     "e_aurc": OutcomeMeasure(selective.excess_aurc, "AURC minus that of the best order"),
     "augrc": OutcomeMeasure(selective.augrc, "area under generalized risk against coverage"),
     "prr": OutcomeMeasure(
-        selective.prr, "share of the best order's gain over a random order", True, False, ONE_CLASS
+        selective.prr,
+        "share of the best order's gain over a random order",
+        higher_is_better=True,
+        undefined=ONE_CLASS,
     ),
     "ece_10_left": OutcomeMeasure(
         calibration.ece, "calibration error, 10 bins of equal width, [low, high)", probability=True

@@ -119,7 +119,7 @@ def test_train_all_draws_whole_statements(
     texts = {"question": "Question 2?", "response": "Answer: yes. Confidence: 2"}
     workspace.write("data/full/train.jsonl", [row(2) | texts])
     preset = replace(PRESETS["small"], training=replace(TINY, model=model))
-    first = AdapterTraining(model, workspace.adapter("full", 0), preset.training)
+    first = AdapterTraining(model, workspace.adapter("full", 0).folder, preset.training)
     first.fine_tune(workspace.examples("full"))
     drawn: list[str] = []
     called = LongestStatement.__call__
@@ -132,7 +132,7 @@ def test_train_all_draws_whole_statements(
     monkeypatch.setattr(training, "StatementReward", LongestStatement)
     monkeypatch.setattr(evaluation, "MAX_TOKENS", 12)
     steps.train(TrainingPlan(tmp_path, preset, "rlcr", "exact", whole=True), ["full"], [0])
-    adapter = workspace.adapter("full", 0, "rlcr-all")
+    adapter = workspace.adapter("full", 0, "rlcr-all").folder
     assert record(adapter)["metrics"]["change"] > 0
     assert max(entry.get("completions/max_length", 0) for entry in record(adapter)["log"]) == 12
     assert drawn == ["user"] * 8
@@ -149,7 +149,7 @@ def test_train_all_draws_whole_statements(
 def test_nothing_is_read_or_asked_for_adapters_of_an_earlier_version(tmp_path: Path) -> None:
     plan = TrainingPlan(tmp_path, PRESETS["small"], "brier", "exact")
     for reward in ("", plan.stage):
-        folder = Workspace(tmp_path).adapter("full", 0, reward)
+        folder = Workspace(tmp_path).adapter("full", 0, reward).folder
         folder.mkdir(parents=True)
         (folder / RECORD).write_text('{"base": "smollm2", "metrics": {}}')
 

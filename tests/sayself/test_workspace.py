@@ -167,11 +167,11 @@ def test_trained_adapters_are_listed_by_name_with_their_base(tmp_path: Path) -> 
         written = '{"base": "smollm2", "metrics": {"loss": 2.0}}'
         (workspace.folder / "models" / name / "training.json").write_text(written)
     first, second = workspace.trained()
-    assert first == Adapter(workspace.adapter("full", 0, "brier"), "full")
-    assert second == Adapter(workspace.adapter("plain", 1), "plain")
+    assert first == workspace.adapter("full", 0, "brier")
+    assert second == workspace.adapter("plain", 1)
     assert first.base == "smollm2"
     assert first.record == {"base": "smollm2", "metrics": {"change": 0.0, "loss": 2.0}}
-    assert Adapter(workspace.adapter("group", 2), "group").base == ""
+    assert workspace.adapter("group", 2).base == ""
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"base": "x"}', '{"base": "x", "metrics": 3}'])

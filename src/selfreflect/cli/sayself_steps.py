@@ -257,9 +257,9 @@ def show_plan(plan: TrainingPlan, variants: Sequence[Variant], seeds: Sequence[i
         count = len(workspace.examples(variant)) if path.exists() else 0
         rows = counted(count, "example") if count else f"no examples yet in {path}"
         for seed in seeds:
-            say(f"{variant}, seed {seed}: {rows} -> {workspace.adapter(variant, seed)}")
+            say(f"{variant}, seed {seed}: {rows} -> {workspace.adapter(variant, seed).folder}")
             if plan.reinforces(variant):
-                target = workspace.adapter(variant, seed, plan.stage)
+                target = workspace.adapter(variant, seed, plan.stage).folder
                 say(f"{variant}, seed {seed}, reward {plan.reward} -> {target}")
 
 

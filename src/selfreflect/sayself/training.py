@@ -61,7 +61,7 @@ def fine_tune(plan: TrainingPlan, variant: Variant, seed: int) -> str:
         DataError: training changed nothing.
     """
     workspace = Workspace(plan.out)
-    adapter = Adapter(workspace.adapter(variant, seed), variant)
+    adapter = workspace.adapter(variant, seed)
     if _is_of_earlier_version(adapter):
         return f"{adapter.folder}: done"
     preset = plan.preset.training
@@ -81,10 +81,10 @@ def reinforce(
 ) -> str:
     """Do the second stage unless it is done, as :func:`fine_tune`."""
     workspace = Workspace(plan.out)
-    adapter = Adapter(workspace.adapter(variant, seed, plan.stage), variant)
+    adapter = workspace.adapter(variant, seed, plan.stage)
     if _is_of_earlier_version(adapter):
         return f"{adapter.folder}: done"
-    start = Adapter(workspace.adapter(variant, seed), variant)
+    start = workspace.adapter(variant, seed)
     questions = shorter_questions(workspace.parts()["rl"], plan.preset)
     preset = plan.preset.training
     assert plan.reward != "none"  # the caller has asked plan.reinforces

@@ -167,10 +167,10 @@ class Workspace:
         """The file of a variant's examples."""
         return self.path(f"data/{variant}/{part}.jsonl")
 
-    def adapter(self, variant: Variant, seed: int, reward: str = "") -> Path:
-        """The folder of a trained adapter."""
+    def adapter(self, variant: Variant, seed: int, reward: str = "") -> Adapter:
+        """A trained adapter, or the place of one."""
         suffix = f"-{reward}" if reward else ""
-        return self.path(f"models/{variant}-{seed}{suffix}")
+        return Adapter(self.path(f"models/{variant}-{seed}{suffix}"), variant)
 
     def trained(self) -> list[Adapter]:
         """The adapters whose training has ended, by name."""

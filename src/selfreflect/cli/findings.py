@@ -28,7 +28,6 @@ from selfreflect.validate.measure import (
     measure,
     open_values,
     to_lines,
-    undefined_counts,
     write,
 )
 from selfreflect.validate.study import Finding, Study
@@ -78,8 +77,7 @@ def run_study(
     with nullcontext() if out is None else open_values(out) as store:
         values, metrics = _measure(study, names, models, store)
         finding = study.finding(values, metrics)
-        missing = undefined_counts(values)
-        add_undefined(finding, values)
+        missing = add_undefined(finding, values)
         _show(finding, json)
         if out is not None:
             model_names = dict.fromkeys(value.by for value in values if value.by)

@@ -91,21 +91,20 @@ def _is_final(value: Value) -> bool:
     return value.undefined is None or value.undefined.reason != "backend"
 
 
-def undefined_counts(values: Sequence[Value]) -> Counter[tuple[str, Reason]]:
-    """Count undefined values by metric and reason, in the order of the values."""
-    return Counter((value.metric, value.undefined.reason) for value in values if value.undefined is not None)
-
-
-def add_undefined(finding: Finding, values: Sequence[Value]) -> None:
-    """Add a table with one row for each metric and reason, with the first value as an example."""
+def add_undefined(finding: Finding, values: Sequence[Value]) -> Counter[tuple[str, Reason]]:
+    """Add a table with one row for each metric and reason, with the first value as an example, and return how
+    many values are undefined by metric and reason."""
+    counts: Counter[tuple[str, Reason]] = Counter()
     examples: dict[tuple[str, Reason], str] = {}
     for value in values:
         if value.undefined is not None:
-            example = f"item {value.item}, summary {value.summary}: {value.undefined.message}"
-            examples.setdefault((value.metric, value.undefined.reason), example)
-    for (metric, reason), count in undefined_counts(values).items():
+            key = value.metric, value.undefined.reason
+            counts[key] += 1
+            examples.setdefault(key, f"item {value.item}, summary {value.summary}: {value.undefined.message}")
+    for (metric, reason), count in counts.items():
         example = shorten(examples[metric, reason], 160, placeholder="…")
         finding.add(_UNDEFINED, {"metric": metric, "reason": reason, "count": count, "example": example})
+    return counts
 
 
 def open_values(directory: Path) -> AbstractContextManager[Journal[Value]]:

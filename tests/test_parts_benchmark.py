@@ -1,0 +1,45 @@
+"""``benchmarks/parts.py``: the parts that it switches off are there, and on again afterwards."""
+
+from __future__ import annotations
+
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+SCRIPT = Path(__file__).parent.parent / "benchmarks" / "parts.py"
+
+
+@pytest.fixture
+def benchmark():
+    spec = spec_from_file_location("parts", SCRIPT)
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_times_with_and_without_a_part_are_compared_in_turn(benchmark) -> None:
+    part = benchmark.Part(lambda: None, lambda: patch.object(benchmark, "QUESTION", "without"))
+    uses = []
+
+    def seconds(run) -> float:
+        uses.append(benchmark.QUESTION != "without")
+        return 2.0 if uses[-1] else 3.0
+
+    with patch.object(benchmark, "seconds", seconds):
+        assert benchmark.compare(part, 2) == (2.0, [1.5, 1.5])
+    assert uses == [True, False, True, False]
+
+
+def test_every_part_of_drawing_and_scoring_can_be_switched_off(benchmark, tmp_path) -> None:
+    modules = (benchmark.attention, benchmark.decode, benchmark.engines, benchmark.logits, benchmark.products)
+    objects = (*modules, benchmark.prompts, benchmark.prompts.PromptStates, benchmark.ChatTokenizer)
+    objects += (benchmark.engines.TreeEngine,)
+    before = [dict(vars(one)) for one in objects]
+    for name, part in benchmark.make_parts(str(tmp_path)).items():
+        if name in ("own layers", "reference cache"):  # these change a judge, which takes seconds to load
+            continue
+        with part.without():
+            assert [dict(vars(one)) for one in objects] != before, name
+        assert [dict(vars(one)) for one in objects] == before

@@ -118,8 +118,6 @@ def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
         ("summaries", "num_samples", 0),
         ("summaries", "max_new_tokens", 0),
         ("summaries", "sample_max_new_tokens", 0),
-        ("scores", "dtype", "float8"),
-        ("scores", "compat", "yes"),
     ],
 )
 def test_values_out_of_range_are_named(section: str, key: str, value: object) -> None:
@@ -127,6 +125,13 @@ def test_values_out_of_range_are_named(section: str, key: str, value: object) ->
     assert f"{section}.{key}" in message
     assert "must be" in message
     assert str(value) in message
+
+
+@pytest.mark.parametrize(("key", "word"), [("dtype", "float8"), ("compat", "yes")])
+def test_a_word_that_a_key_does_not_take_is_named(key: str, word: str) -> None:
+    message = refused(None, {"scores": {key: word}})
+    assert f"scores.{key}: expected one of " in message
+    assert f"got the text '{word}'" in message
 
 
 def test_the_borders_of_the_ranges_are_allowed() -> None:

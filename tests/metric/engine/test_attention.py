@@ -179,7 +179,16 @@ def test_room_that_cannot_be_mapped_is_tensors_like_others(monkeypatch):
     assert mapped_empty((0, 3), torch.empty(1)).shape == (0, 3)
 
 
-needs_compiler = pytest.mark.skipif(native() is None, reason=str(library()))
+needs_compiler = pytest.mark.usefixtures("compiler")
+
+
+@pytest.fixture(scope="module")
+def compiler() -> None:
+    """Not as this file is imported: not every process of the tests has to compile."""
+    if native() is None:
+        pytest.skip(str(library()))
+
+
 afresh = library.__wrapped__
 
 

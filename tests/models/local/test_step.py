@@ -16,7 +16,15 @@ from selfreflect.models.local.library import LibrarySequences
 from selfreflect.models.local.products import step_library
 from selfreflect.models.local.step import FusedSequences, Slots, serves, why_slow
 
-needs_compiler = pytest.mark.skipif(isinstance(step_library(), str), reason=str(step_library()))
+needs_compiler = pytest.mark.usefixtures("compiled")
+
+
+@pytest.fixture(scope="module")
+def compiled() -> None:
+    """Not as this file is imported: not every process of the tests has to compile."""
+    if isinstance(step_library(), str):
+        pytest.skip(str(step_library()))
+
 
 PROMPTS = [(5,), tuple(range(3, 83)), (7, 8, 9), tuple(range(3, 83)), (7, 8, 9), (7, 8, 9)]
 """Three prompts of very different lengths, two of which several sequences share."""

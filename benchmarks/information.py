@@ -34,7 +34,7 @@ from selfreflect.models.base import Message
 from selfreflect.models.judge import Judge
 from selfreflect.pipeline.dry_run import tree_nodes
 from selfreflect.records import Reader, Score, Summary
-from selfreflect.sources.items import Item, read_items
+from selfreflect.sources.items import Item, read_item_file
 from selfreflect.text import normalise_question
 
 PASTED = (1, 2, 5)
@@ -316,7 +316,9 @@ def main() -> None:
         information.answering = own_words
     columns: dict[str, list[Row]] = {}
     for count in map(int, arguments.num_answers.split(",")):
-        items = read_items(arguments.items, num_answers=count, limit=arguments.limit)
+        items = read_item_file(
+            arguments.items, num_answers=count, limit=arguments.limit, need_summaries=True
+        ).items
         names = list(items[0].summaries)
 
         def path(measure: str, count: int = count) -> Path | None:

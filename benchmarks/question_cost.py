@@ -23,7 +23,7 @@ from selfreflect.bench.random_model import SHAPES, random_judge
 from selfreflect.bench.work import Work, work_of
 from selfreflect.metric.prompts import masked_words
 from selfreflect.models.smollm2 import model_directory
-from selfreflect.sources.items import Item, read_items
+from selfreflect.sources.items import Item, read_item_file
 from selfreflect.sources.questions import load_questions
 
 PEAK, SHARE = 790e12, 0.6
@@ -65,7 +65,9 @@ def made_up_items(args: argparse.Namespace) -> list[Item]:
 
 def load_items(args: argparse.Namespace) -> list[Item]:
     if args.items:
-        return read_items(args.items, limit=args.limit, num_answers=args.num_answers)
+        return read_item_file(
+            args.items, limit=args.limit, num_answers=args.num_answers, need_summaries=True
+        ).items
     return made_up_items(args)
 
 

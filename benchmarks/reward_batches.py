@@ -23,7 +23,7 @@ from selfreflect.metric.engine.tree import build_tree
 from selfreflect.metric.information import nodes
 from selfreflect.metric.prompts import prepare, summary_prompts
 from selfreflect.records import AnswerSet, Question, question_id
-from selfreflect.sources.items import read_items
+from selfreflect.sources.items import read_item_file
 from selfreflect.train.rewards import InformationReward, SelfReflectReward
 from selfreflect.train.rewards.judged import JudgeReward
 
@@ -45,7 +45,7 @@ def batch(shape: Shape) -> tuple[list[str], dict[str, list[Any]]]:
     before = "word " * shape.question_words
     completions: list[str] = []
     columns: dict[str, list[Any]] = {"question": [], "answers": [], "masked_answers": []}
-    for item in read_items(ITEMS):
+    for item in read_item_file(ITEMS, need_summaries=True).items:
         texts = [*item.summaries.values(), *item.conditioning][:COMPLETIONS]
         completions += texts
         columns["question"] += [before + item.question] * len(texts)

@@ -22,12 +22,12 @@ def export(items: str, output: Path, limit: int, num_answers: int, skip: int) ->
     """Write every request of each item, after timing the engine on it."""
     from selfreflect import Judge, SelfReflect
     from selfreflect.metric.prompts import masked_words, reference_context, summary_context
-    from selfreflect.sources.items import read_items
+    from selfreflect.sources.items import read_item_file
 
     judge = Judge.load("smollm2")
     metric = SelfReflect(judge)
     written = []
-    for item in read_items(items, limit=limit, num_answers=num_answers)[skip:]:
+    for item in read_item_file(items, limit=limit, num_answers=num_answers, need_summaries=True).items[skip:]:
         words = masked_words(item.masked_out)
         contexts = [reference_context(item.question, item.conditioning)]
         contexts += [summary_context(item.question, text) for text in item.summaries.values()]

@@ -130,7 +130,7 @@ def test_values_out_of_range_are_named(section: str, key: str, value: object) ->
 @pytest.mark.parametrize(("key", "word"), [("dtype", "float8"), ("compat", "yes")])
 def test_a_word_that_a_key_does_not_take_is_named(key: str, word: str) -> None:
     message = refused(None, {"scores": {key: word}})
-    assert f"scores.{key}: expected one of " in message
+    assert f"(scores.{key}): expected one of " in message
     assert f"got the text '{word}'" in message
 
 

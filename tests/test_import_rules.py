@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -374,3 +376,16 @@ def test_every_public_name_is_there() -> None:
     assert all(name in dir(selfreflect) for name in found)
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         _ = selfreflect.Nothing
+
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+
+
+@pytest.mark.parametrize("path", sorted(BENCHMARKS.rglob("*.py")), ids=lambda path: path.name)
+def test_what_a_benchmark_imports_is_there(path: Path) -> None:
+    """Most of them run for hours, and nobody would see it until then."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("selfreflect"):
+            module = import_module(str(node.module))
+            for alias in node.names:
+                assert hasattr(module, alias.name) or find_spec(f"{node.module}.{alias.name}"), alias.name

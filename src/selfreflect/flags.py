@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from selfreflect.errors import ConfigError
+from selfreflect.errors import ConfigError, excerpt
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,7 @@ def flags_of(settings: type[msgspec.Struct]) -> dict[str, Flag]:
     return {field: note for field, note in notes_of(settings).items() if isinstance(note, Flag)}
 
 
+@cache
 def choices_of(settings: type[msgspec.Struct], field: str) -> list[str]:
     """The words that a field takes; empty if its type does not list them."""
     kind = get_type_hints(settings)[field]
@@ -104,7 +105,7 @@ def choices_of(settings: type[msgspec.Struct], field: str) -> list[str]:
 
 
 def check_values(settings: msgspec.Struct, section: str = "") -> None:
-    """Check every value against its range.
+    """Check every value against its range and its words.
 
     Raises:
         ConfigError: a value is out of range; the message names the flag, and the key if there is a section.
@@ -118,5 +119,8 @@ def check_values(settings: msgspec.Struct, section: str = "") -> None:
         name = key
         if isinstance(note, Flag):
             name = f"{note.name} ({key})" if section else note.name
+        words = choices_of(type(settings), field)
+        if words and value not in words:
+            raise ConfigError(f"{name} must be one of {', '.join(words)}, not {excerpt(value)}")
         if note.range is not None and not note.range.includes(value):
             raise ConfigError(f"{name} must be {note.range.description}, not {value}")

@@ -219,7 +219,10 @@ def test_progress_is_off_where_nobody_looks_and_on_where_asked(judge, capsys) ->
         ({"generate": plants, "strategies": ["basic", "basic"]}, "'basic' is given twice"),
         ({"samples": ["one"]}, "the question: an answer distribution needs at least 2 answers"),
         ({"samples": SAMPLES, "summaries": "x", "judge": 7}, "a judge must be a name"),
-        ({"generate": plants, "device_map": "all"}, "device_map: expected one of auto, got the text 'all'"),
+        (
+            {"generate": plants, "device_map": "all"},
+            "device_map\\): expected one of auto, got the text",
+        ),
         ({"model": 7}, "a model must be a name or a loaded generator"),
         ({"questions": ["a?", "b?"], "samples": [SAMPLES]}, "samples must be a list with one entry for each"),
         ({"questions": ["a?", 3], "generate": plants}, "question 2: the question must be a text, not int"),

@@ -13,7 +13,6 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
-from pathlib import Path
 from typing import NoReturn, ParamSpec, TypeVar
 
 import typer
@@ -180,7 +179,9 @@ def _guarded(command: Callable[P, T]) -> Callable[P, T]:
 def _keeps_work(options: Mapping[str, object]) -> bool:
     """Whether a command stores what it does: in ``--out``, or in the run directory that it reads."""
     source = options.get("source")
-    return options.get("out") is not None or (isinstance(source, str) and Path(source).is_dir())
+    if isinstance(source, str) and os.path.isdir(source):  # noqa: PTH112 (a Path would raise PermissionError)
+        return True
+    return options.get("out") is not None
 
 
 def _exit_with_bug(error: Exception, saved: bool) -> NoReturn:

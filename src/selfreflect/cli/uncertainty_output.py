@@ -23,8 +23,8 @@ takes no longer."""
 
 
 def check_output(output: Sequence[Path], source: str = "") -> None:
-    """Refuse files of an unknown kind, that cannot be written, or that are read, before anything is
-    computed."""
+    """Refuse outputs of an unknown kind, outputs that cannot be written, and the file that is read, before
+    anything is computed."""
     for path in output:
         if path.suffix not in (".html", ".md", ".csv"):
             raise ConfigError(f"--output {path}: the name must end in .html, .md or .csv")

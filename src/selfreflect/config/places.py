@@ -52,12 +52,16 @@ def type_error(error: msgspec.ValidationError, path: Path | None, settings: Mapp
         kind = _WORDS.get(match["expected"], match["expected"])
     if is_element:
         kind = f"a list, each of it {kind}"
-    place = str(path or "settings")
-    if path is not None and (line := _line(path, section, key)):
-        place += f", line {line}"
+    problem = f"expected {kind}, got {_describe(value, match['got'])}"
+    if path is None:
+        flag = flags_of(FLAGGED[section]).get(key) if section in FLAGGED else None
+        name = f"{flag.name} ({section}.{key})" if flag else f"{section}.{key}"
+        return f"settings: {name}: {problem}"
+    line = _line(path, section, key)
+    place = f"{path}, line {line}" if line else str(path)
     example = _example(section, key)
     hint = f". Write it as in: {example}" if example else ""
-    return f"{place}: {section}.{key}: expected {kind}, got {_describe(value, match['got'])}{hint}"
+    return f"{place}: {section}.{key}: {problem}{hint}"
 
 
 def _describe(value: Any, got: str) -> str:
@@ -78,8 +82,8 @@ def _example(section: str, key: str) -> str:
     if kind is None or key not in fields_of(kind):
         return ""
     value = fields_of(kind)[key].default
-    if value is None:
-        value = getattr(notes_of(kind).get(key), "example", None)
+    if value in (None, ""):
+        value = next(iter(choices_of(kind, key)), getattr(notes_of(kind).get(key), "example", None))
     return "" if value is None else f"{key} = {json.dumps(value)}"
 
 

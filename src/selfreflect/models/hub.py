@@ -34,7 +34,7 @@ def _answers(address: str) -> bool:
 
     try:
         get_session().head(address, timeout=SECONDS_TO_ANSWER)
-    except HTTPError:
+    except (HTTPError, OSError, ValueError):  # the last two of settings: a proxy, a file of certificates
         return False
     return True
 

@@ -164,7 +164,8 @@ def _check_unit(text: str, name: str, number: str) -> None:
     elif abs(_number(number)) >= 1 and not number.endswith("%"):
         raise ConfigError(
             f"--fail-if {excerpt(text)}: {name} is a share of 1, and {excerpt(number)} of it would be "
-            f"{100 * _number(number):g}%. Write {excerpt(number + '%')} if you mean percent."
+            f"{100 * _number(number):g}%. Write {excerpt(number + '%')} if you mean percent, or "
+            f"'{100 * _number(number):g}%' if you mean that."
         )
 
 

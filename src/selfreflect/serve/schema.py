@@ -24,12 +24,14 @@ _MESSAGES = {
 }
 _CHAT = {
     **_SCHEMAS["ChatBody"],
+    "title": "Question",
+    "description": "A question in the form of OpenAI's chat completions.",
     "required": ["model", "messages"],
     "additionalProperties": True,
     "properties": {
         **_SCHEMAS["ChatBody"]["properties"],
         "messages": _MESSAGES,
-        "stream_options": _SCHEMAS["_StreamOptions"],
+        "stream_options": {**_SCHEMAS["_StreamOptions"], "title": "Stream options"},
         "selfreflect": _SCHEMAS["ChatOptions"],
     },
 }

@@ -113,8 +113,9 @@ def load_hub(name: str, subset: str | None, split: str | None) -> Any:
         reason = f"{excerpt(str(error), 200)}. Check these names"
         if not is_reachable:
             reason = (
-                "the hub cannot be reached, or HF_HUB_OFFLINE is set, and it is not in the cache. Check the "
-                "network, or name a copy on this disk: the directory as hf:PATH, or a file of questions"
+                "the hub cannot be reached, or HF_HUB_OFFLINE is set, and it was not found in the cache "
+                f"({excerpt(str(error), 200)}). Check the network, or name a copy on this disk: the "
+                "directory as hf:PATH, or a file of questions"
             )
         raise DataError(
             f"the data set {excerpt(name)} (subset {excerpt(subset or 'default')}, split "

@@ -55,7 +55,7 @@ class StatedReward(Reward):
 
     worst = -1.0
     scoring: ScoringRule
-    """Of :meth:`grade`, for those that do not define their own."""
+    """The rule that :meth:`grade` uses. A subclass with its own ``grade`` needs none."""
 
     def __init__(self, *, out_of: int | None = None, failed: Literal["worst"] | float = "worst") -> None:
         if out_of is not None and not checked_number(out_of, "out_of") > 0:

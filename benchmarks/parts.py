@@ -1,9 +1,10 @@
-"""Times parts that few people use with and without them, in turn in one process, on the embedded model:
+"""Times scoring and drawing with and without parts of the code that few people use, in turn in one process,
+on the embedded model:
 
     python benchmarks/parts.py [PART ...] [--pairs N]
 
 Prints the processor time of one thread with the part, the median of the ratios of the time without it to the
-time with it, and their range. A part that is not worth 5 % should go.
+time with it, and their range.
 """
 
 from __future__ import annotations
@@ -77,9 +78,9 @@ def score(cache_folder: str | None = None, *, answers: int = 5, summaries: int =
 
 
 def tokenise() -> object:
-    """Make token ids of 100 prompts of about 500 tokens that differ in their last word."""
+    """Make token ids of 3,000 prompts of about 500 tokens that differ in their last word."""
     message = Message(role="user", content=CONTEXT)
-    words = [f"word{number}" for number in range(100)]
+    words = [f"word{number}" for number in range(3000)]
     return judge().encode_tasks([(message,)] * len(words), words)
 
 
@@ -185,10 +186,14 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="PART")
     parser.add_argument("--pairs", type=int, default=5, metavar="N")
     options = parser.parse_args()
+    if options.pairs < 1:
+        parser.error("--pairs must be at least 1")
     set_library_defaults()
     torch.set_num_threads(1)  # threads that wait for each other would count
     with tempfile.TemporaryDirectory() as folder:
         parts = make_parts(folder)
+        if unknown := sorted({*options.names} - {*parts}):
+            parser.error(f"no part {', '.join(unknown)}; there are {', '.join(parts)}")
         for name in options.names or parts:
             ours, ratios = compare(parts[name], options.pairs)
             print(f"{name:18} {ours:6.2f} s {median(ratios):5.2f} ({min(ratios):.2f} to {max(ratios):.2f})")

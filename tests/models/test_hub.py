@@ -12,6 +12,11 @@ from huggingface_hub import constants
 from selfreflect.models import hub
 
 
+@pytest.fixture(autouse=True)
+def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "_asked", {})
+
+
 @pytest.fixture
 def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The address of a hub that takes connections and never says a word."""

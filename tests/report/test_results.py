@@ -136,6 +136,14 @@ def test_a_control_ahead_of_all_strategies_is_named_once_on_a_page():
     assert note(overview(records), "control ahead") == []
 
 
+def test_a_control_not_clearly_ahead_of_the_best_strategy_is_named_for_the_others():
+    bits = {"greedy": [-2.0, 5.0, -6.0, 1.0, -4.0, 2.0, 0.0, -1.0], "basic": [-30.0] * 8, "cot": [-20.0] * 8}
+    [empty, *_] = note(overview(measured_run(bits)), "CONTROL AHEAD")
+    assert empty == "CONTROL AHEAD: empty tells more than basic (0% against -300%), cot (0% against -200%)"
+    few = overview(measured_run({"rare": [-0.1] + [None] * 7, "greedy": [-5.0] * 8}))
+    assert "CONTROL AHEAD: empty tells more than greedy (0% against -50%)" in few.notes
+
+
 def test_controls_ahead_clearly_and_not_are_named_apart():
     text = headline(measured_run({"greedy": [-2.0, -0.5], "basic": [-3.0, 1.0]}))
     unclear = "an empty summary (0%) and nonsense (-8%) are ahead, though not clearly, of"

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-SECONDS_TO_ANSWER = 5
+SECONDS_TO_ANSWER = 10
 _REMEMBERED = 60
 """Seconds for which a hub is not asked again: each stage looks for its model there, and a silent hub takes
 all the time that it gets."""

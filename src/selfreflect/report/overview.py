@@ -248,24 +248,26 @@ def _control_notes(
     run: RunRecords, results: Sequence[StrategyResult], controls: Sequence[ControlValues]
 ) -> list[str]:
     """Name every control that says nothing and does better than a strategy on the same questions, and whether
-    that is clear. Those ahead of the best strategy are left out: the headline names them."""
+    that is clear. The headline names those that are ahead of the best strategy: it is not named again, nor is
+    anything of a control that is clearly ahead of it."""
     notes = []
     for control in controls:
         for measure in run_measures(run):
             best = best_strategy(results, measure)
-            if best is None or control_lead(run, control, best, measure):
+            if best is None:
+                continue
+            of_best = control_lead(run, control, best, measure)
+            if of_best is not None and of_best.is_clear:
                 continue
             behind: dict[bool, list[str]] = {True: [], False: []}
             for name in run.strategies:
                 lead = control_lead(run, control, name, measure)
-                if lead is None:
+                if lead is None or name == best:
                     continue
-                mean, strategy_mean = (
-                    format(lead.mean, measure.form),
-                    format(lead.strategy_mean, measure.form),
-                )
-                if mean != strategy_mean:
-                    behind[lead.is_clear].append(f"{name} ({mean} against {strategy_mean})")
+                control_mean = format(lead.mean, measure.form)
+                own_mean = format(lead.strategy_mean, measure.form)
+                if control_mean != own_mean:
+                    behind[lead.is_clear].append(f"{name} ({control_mean} against {own_mean})")
             text = measure.higher_text if measure.higher_is_better else measure.lower_text
             for is_clear, strategies in behind.items():
                 if strategies:

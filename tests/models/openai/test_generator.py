@@ -17,6 +17,7 @@ import pytest
 from fault_server import FaultServer, answers, chat, choice, in_turn, status
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from served import ask, forget, generator, only
 
 from selfreflect.errors import BackendError, SelfReflectError
@@ -24,6 +25,7 @@ from selfreflect.logprobs import AnswerTokens
 from selfreflect.models.base import Message, ModelSpec, Refusal, Reply, Request, Sampling, as_done
 from selfreflect.models.openai.client import LARGEST_RESPONSE, RetryPolicy, retry_after
 from selfreflect.models.openai.generator import OpenAIGenerator
+from selfreflect.models.openai.protocol import APIError
 
 
 @pytest.fixture(autouse=True)
@@ -672,6 +674,43 @@ def test_a_field_that_a_server_refuses_costs_a_call_for_each_connection_and_not_
         model = generator(server.url, max_connections=4)
         assert all(isinstance(one, Reply) for one in model.generate([ask(str(n)) for n in range(60)]))
     assert 61 <= len(server.calls) <= 64
+
+
+def test_a_refusal_that_repeats_its_request_changes_nothing_for_those_beside_it() -> None:
+    def script(call: fault.Call) -> fault.Action:
+        if "bad" in str(call.body):
+            return status(400, {"detail": [{"msg": "not allowed", "input": call.body}]})
+        likely = [token(f"t{number}", -1) for number in range(call.body["top_logprobs"])]
+        return chat(with_tokens("a", token("a", -1, top_logprobs=likely)))
+
+    texts = [str(number) for number in range(40)]
+    texts.insert(3, "bad")
+    sampling = Sampling(max_new_tokens=9, min_p=0.1)
+    requests = [replace(ask(text, first_tokens=20), sampling=sampling) for text in texts]
+    notes: list[str] = []
+    with FaultServer(script) as server:
+        model = generator(server.url, progress=notes.append, max_connections=16)
+        results = model.generate(requests)
+    assert isinstance(results.pop(3), Refusal)
+    assert {len(result.completions[0].first_tokens) for result in results} == {20}
+    assert all("min_p" in call.body for call in server.calls if "bad" not in str(call.body))
+    assert notes == []
+
+
+def test_requests_go_at_once_after_a_first_one_that_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    under_way = [0]
+
+    async def send(*_: object) -> bytes:
+        under_way.append(under_way[-1] + 1)
+        await asyncio.sleep(0.05)
+        under_way.append(under_way[-1] - 1)
+        raise APIError("HTTP 400", server_text="blocked by the content filter", rejected=True)
+
+    model = generator("http://127.0.0.1:9", max_connections=16)
+    monkeypatch.setattr(model.client, "send", send)
+    results = model.generate([ask(str(number), first_tokens=20) for number in range(16)])
+    assert all(isinstance(result, Refusal) for result in results)
+    assert max(under_way) == 15
 
 
 def test_a_request_that_is_refused_however_it_is_said_changes_nothing_for_others() -> None:

@@ -136,8 +136,8 @@ def _heads(projection: Any, norm: Any, h: torch.Tensor, rotary: Rotary) -> torch
 
 
 def _split_heads(x: torch.Tensor, size: int) -> torch.Tensor:
-    """(rows, heads, size), also for no rows."""
-    return x.view(len(x), x.shape[1] // size, size)
+    """(rows, heads, size)"""
+    return x.view(len(x), -1, size)
 
 
 def _linear(module: torch.nn.Linear, h: torch.Tensor, *, silu: bool = False) -> torch.Tensor:

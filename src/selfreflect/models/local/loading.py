@@ -59,8 +59,8 @@ class ModelSource:
 
     @property
     def weight_options(self) -> dict[str, Any]:
-        """The same for a model class, which then reports on its weights, and looks for an adapter only where
-        the model is."""
+        """Options for a model class: it reports on its weights, and looks for an adapter without the network
+        if the model was found so."""
         adapter_options = {"local_files_only": self.options.get("local_files_only", False)}
         return {
             **self.options,

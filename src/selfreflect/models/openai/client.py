@@ -43,7 +43,7 @@ class Connection:
     slots: asyncio.Semaphore
     """Limits the calls under way, waits between tries included."""
     alone: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held by a call that shows what the server takes, which others wait for."""
+    """Held by a call that finds out what the server takes, while others wait."""
     report: Callable[[Any], None] = lambda event: None
     """Yields something from the stream of results before the task's result."""
 

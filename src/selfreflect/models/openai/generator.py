@@ -57,9 +57,9 @@ class OpenAIGenerator(StreamingGenerator):
         )
         self._model = name
         self._retries = retries or RetryPolicy()
-        self._dialect = self._accepted = Dialect()
-        """What is tried next, and the last one with which a call succeeded."""
-        self._gave_likely_tokens = False
+        self._dialect = Dialect()
+        """That of the last call which succeeded after a refusal."""
+        self._asked_for_likely_tokens = False
         self._opens_trace: dict[bool, bool] = {}
         """For requests with and without thinking: whether the chat template begins a reasoning trace."""
         self._failures = 0
@@ -154,49 +154,52 @@ class OpenAIGenerator(StreamingGenerator):
     async def _call(self, connection: Connection, request: Request, first: int, count: int) -> ParsedResponse:
         """One call in the dialect that the server takes. The first one that wants likely tokens goes alone,
         because servers differ in how many they give: otherwise each of those at once would be refused."""
-        if request.first_tokens and not self._gave_likely_tokens:
+        if request.first_tokens and not self._asked_for_likely_tokens:
             async with connection.alone:
-                if not self._gave_likely_tokens:
-                    response = await self._negotiated(connection, request, first, count)
-                    self._gave_likely_tokens = True
-                    return response
-        return await self._negotiated(connection, request, first, count)
+                if not self._asked_for_likely_tokens:
+                    try:
+                        return await self._negotiate(connection, request, first, count)
+                    finally:
+                        self._asked_for_likely_tokens = True
+        return await self._negotiate(connection, request, first, count)
 
-    async def _negotiated(
+    async def _negotiate(
         self, connection: Connection, request: Request, first: int, count: int
     ) -> ParsedResponse:
-        """The response to one call, said in another way as long as the server's refusals point to one."""
-        dialect = self._dialect
+        """The response to one call, said in another way as long as the server's refusals point to one. Other
+        calls say it so, too, once that has helped: a refusal alone may be about this request."""
+        shared = dialect = self._dialect
 
         async def send(http: httpx2.AsyncClient) -> ParsedResponse:
-            nonlocal dialect
-            dialect = self._dialect  # of now, since this call may have waited for others
-            body = dialect.body(self._model, request, first, count)
-            data = await self.client.send(http, "POST", "/chat/completions", body)
-            return parse_response(data, request, first, count)
-
-        while True:
-            try:
-                response = await self.client.call(connection, send, self._retries)
-                break
-            except APIError as error:
-                if not error.rejected:
-                    raise
-                if self._dialect != dialect:
-                    continue  # another call has learned meanwhile what the server takes
-                other = dialect.without(error.server_text, request)
-                if other is not None:
-                    self._dialect = other
-                elif count > 1:  # servers that give one completion at a time say so in many ways
-                    count = 1
+            nonlocal shared, dialect, count
+            while True:
+                if self._dialect != shared:  # another call has found out what the server takes
+                    shared = dialect = self._dialect
+                body = dialect.body(self._model, request, first, count)
+                try:
+                    data = await self.client.send(http, "POST", "/chat/completions", body)
+                except APIError as error:
+                    if not error.rejected:
+                        raise
+                    if self._dialect != shared:
+                        continue
+                    other = dialect.without(error.server_text, request)
+                    if other is not None:
+                        dialect = other
+                    elif count > 1:  # servers that give one completion at a time say so in many ways
+                        count = 1
+                    else:
+                        raise
                 else:
-                    self._dialect = self._accepted  # it was not the fields that the server refused
-                    raise
+                    return parse_response(data, request, first, count)
+
+        response = await self.client.call(connection, send, self._retries)
         self._failures = 0
-        if lacks := sorted(dialect.left_out - self._accepted.left_out - {"logprobs"}):
-            url = self.client.server.url
-            self.client.note(f"{url} does not take {', '.join(lacks)}; its own defaults hold there")
-        self._accepted = dialect
+        if dialect != shared:
+            if lacks := sorted(dialect.left_out - self._dialect.left_out - {"logprobs"}):
+                url = self.client.server.url
+                self.client.note(f"{url} does not take {', '.join(lacks)}; its own defaults hold there")
+            self._dialect = dialect
         self._note_missing_logprobs(response)
         return response
 

@@ -178,13 +178,13 @@ class Dialect:
 
     def without(self, server_text: str, request: Request) -> Dialect | None:
         """Another way to say the same to a server that rejected it with these words, if they point to one."""
-        if request.first_tokens and "logprobs" in server_text and "logprobs" not in self.left_out:
+        names = (*_NEUTRAL, "chat_template_kwargs", "logprobs")
+        fields = {name for name in names if name in server_text} - self.left_out
+        if request.first_tokens and fields == {"logprobs"}:  # with others, the server repeats the request
             asked = min(request.first_tokens, self.most_likely)
             allowed = [int(number) for number in _NUMBER.findall(server_text) if 0 < int(number) < asked]
             if allowed:
                 return replace(self, most_likely=max(allowed))
-        names = (*_NEUTRAL, "chat_template_kwargs", "logprobs")
-        fields = {name for name in names if name in server_text} - self.left_out
         if fields:
             return replace(self, left_out=self.left_out | fields)
         if self.limit == "max_tokens" and "max_completion_tokens" in server_text:

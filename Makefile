@@ -6,7 +6,7 @@ ARGS ?=
 VLLM_PYTHON ?=
 SECONDS ?= 300
 REPORT ?=
-# More than cores, because tests also wait for servers, clusters and browsers: on two cores five take 425 s, three 510 s.
+# More than cores, because tests also wait for servers, clusters and browsers.
 WORKERS ?= 5
 
 TORCH := $(shell grep '^torch==' constraints.txt)

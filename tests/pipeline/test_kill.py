@@ -242,6 +242,7 @@ def test_a_run_that_is_killed_again_and_again_equals_one_that_was_not(
     assert {failure.kind for failure in Run.load(lives.calm).failures} == {"too_long", "strategy"}
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_keeps_what_has_ended_and_gives_the_same_texts_later(
     lives: Lives, tmp_path: Path
 ) -> None:

@@ -579,6 +579,7 @@ def test_no_cluster_at_an_address_is_told(
     assert error.startswith("error: Ray has no cluster at '127.0.0.1:1'")
 
 
+@pytest.mark.slow
 def test_a_token_that_is_missing_is_told_with_where_it_belongs(
     work: Path,
     model: Path,

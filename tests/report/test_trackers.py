@@ -40,6 +40,7 @@ def logged(path: Path, tracker: str, **variables: str) -> str:
 ITEMS = [{"question": "Red?", "answers": ["Yes.", "No.", "Yes.", "Yes."], "summaries": {"s": "Yes."}}]
 
 
+@pytest.mark.slow
 def test_results_are_logged_where_they_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("mlflow")
     import tiny

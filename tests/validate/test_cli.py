@@ -127,6 +127,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_where_it_stopped(model: Path, tmp_path: Path) -> None:
     out, whole = tmp_path / "out", tmp_path / "whole"
     many = [item(number) for number in range(6)]

@@ -122,7 +122,8 @@ class Layout:
 class Finding:
     """The tables of a study, and in ``says`` plain paragraphs on what can and cannot be concluded from them.
 
-    A study fills it, mostly one metric after the other. Names and texts in it may come from files and models. Rendering makes them safe.
+    A study fills it, mostly one metric after the other. Names and texts in it may come from files and models.
+    Rendering makes them safe.
 
     Args:
         layouts: tables that are shown even without rows. Others come behind them, in the order of their first

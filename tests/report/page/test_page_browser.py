@@ -656,6 +656,7 @@ def test_downloads_hold_bits_if_they_were_measured(opened):
     assert rows[1] == ["1", "1", "It", "", "", "0.1", "0.1", "0.2", "0.2"]
 
 
+@pytest.mark.slow
 def test_axe_finds_nothing_serious_in_the_picture(opened):
     watched = opened(informed_run())
     assert_good_looks(watched)

@@ -119,6 +119,7 @@ def test_json_is_one_line_with_every_figure(model: Path, tmp_path: Path) -> None
     assert "1e-05 is allowed" in outcome.said
 
 
+@pytest.mark.slow
 def test_people_get_tables_and_curves_are_written(model: Path, tmp_path: Path) -> None:
     outcome = bench(model, [ITEM], tmp_path, "--output", tmp_path / "new" / "out")
     assert outcome.code == 0

@@ -370,11 +370,11 @@ def without_network(path: str, home: Path, **settings: str) -> subprocess.Popen[
     "settings",
     [
         {"HF_ENDPOINT": "http://127.0.0.1:9"},
-        # test_bad_input.py names a model offline
-        pytest.param({"HF_HUB_OFFLINE": "1"}, marks=pytest.mark.slow),
+        {"HF_HUB_OFFLINE": "1"},
     ],
     ids=["unreachable", "offline"],
 )
+@pytest.mark.slow  # test_bad_input.py names a model offline
 def test_hub_names_without_a_network(path: str, tmp_path: Path, settings: dict[str, str]) -> None:
     child = without_network(path, tmp_path, **settings)
     said = child.communicate(timeout=240)[0]

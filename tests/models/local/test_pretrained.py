@@ -135,7 +135,10 @@ def test_tensors_of_two_devices_do_not_meet() -> None:
 BODIES = {"llama": FusedDecoder, "qwen3": FusedDecoder, "gemma2": HFDecoder, "gpt_oss": HFDecoder}
 
 
-@pytest.mark.parametrize("architecture", BODIES)
+@pytest.mark.parametrize(
+    "architecture",
+    ["llama", "gemma2", *(pytest.param(name, marks=pytest.mark.slow) for name in ("qwen3", "gpt_oss"))],
+)
 def test_a_judge_on_several_devices_gives_the_same_scores(
     saved: Callable[..., str], architecture: str
 ) -> None:

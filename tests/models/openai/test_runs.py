@@ -66,6 +66,7 @@ def test_a_server_that_nobody_has_started_ends_the_run_within_seconds(tmp_path: 
     assert "(4 tries); start the server, or correct --base-url" in failed.said
 
 
+@pytest.mark.slow
 def test_a_server_that_stops_for_a_while_after_a_first_response_is_asked_again(tmp_path: Path) -> None:
     result = []
     out, asked = tmp_path / "r", questions(tmp_path / "q.txt", 20)

@@ -77,7 +77,8 @@ def refusal(judge: Judge, script: Any) -> str:
     ("architecture", "base64"),
     [
         ("llama", False),
-        *((architecture, True) for architecture in ("llama", "gemma2", "gpt2", "cohere", "granite", "mamba")),
+        *((architecture, True) for architecture in ("llama", "gemma2", "mamba")),
+        *(pytest.param(name, True, marks=pytest.mark.slow) for name in ("gpt2", "cohere", "granite")),
     ],
 )
 def test_the_scores_of_the_local_judge(tiny_judge: TinyJudge, architecture: str, base64: bool) -> None:

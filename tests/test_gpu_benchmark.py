@@ -8,21 +8,18 @@ import re
 import subprocess
 import sys
 import zipfile
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
 import torch
+from script import load_benchmark
 
 SCRIPT = Path(__file__).parent.parent / "benchmarks" / "gpu.py"
 
 
 @pytest.fixture
 def gpu():
-    spec = spec_from_file_location("gpu", SCRIPT)
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_benchmark("gpu")
 
 
 def writes(text: str) -> str:

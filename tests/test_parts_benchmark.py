@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-
-SCRIPT = Path(__file__).parent.parent / "benchmarks" / "parts.py"
+from script import load_benchmark
 
 
 @pytest.fixture
 def benchmark():
-    spec = spec_from_file_location("parts", SCRIPT)
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_benchmark("parts")
 
 
 def test_times_with_and_without_a_part_are_compared_in_turn(benchmark) -> None:

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 COMMANDS = {
     "demo": "selfreflect demo",
-    "ask": 'selfreflect ask "What should I plant first in a small garden?"',
+    "ask": 'selfreflect ask "What broke the vase?" --context statements.txt',
     "run": "selfreflect run --questions simpleqa --limit 100 --num-answers 10 --out runs/simpleqa",
     "questions": "selfreflect questions --questions bundled --limit 8",
     "answers": "selfreflect answers --questions my_questions.jsonl --num-answers 10 --out runs/mine",

@@ -7,8 +7,8 @@ import { problem, problemBox, spoken } from "./live.js";
 /** Questions, and what the model reads with them. */
 const EXAMPLES = {
   "What broke the vase?": "Emma says that the cat broke the vase. Noah says that the wind broke the vase.",
-  "What should I plant first in a small garden?": "",
-  "Which city should I visit in spring?": "",
+  "What kind of dog was it?": "The postman says that the dog was a poodle. The baker says that the dog was a terrier.",
+  "What colour is the sofa?": "The advertisement says that the sofa is green. The shop says that the sofa is grey.",
 };
 const ESTIMATE_PAUSE = 300;
 

@@ -22,7 +22,7 @@ import selfreflect
 ROOT = Path(selfreflect.__file__).parent
 LAYERS = (
     ("atomic", "errors", "grouping", "logprobs", "stats", "text"),
-    ("flags", "plots", "plugins", "table"),
+    ("flags", "plots", "plugins", "removed", "table"),
     ("records", "web"),
     ("models",),
     ("prompts", "sources"),
@@ -263,7 +263,6 @@ def test_only_the_experiment_joins_settings_and_disk() -> None:
         "tasks",
         "stages",
         "executors",
-        "process_executor",
         "ray_executor",
     ],
 )

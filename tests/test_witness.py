@@ -232,9 +232,13 @@ def test_no_flag_is_lost(tmp_path: Path) -> None:
     done = w.calls({name: (f"{name} --help", tmp_path) for name in w.NAMES})
     for name, flags in kept("flags.json").items():
         now = w.flags(done[name].stdout)
-        assert {w.RENAMED.get((name, flag), flag) for flag in flags} <= {*now}, name
-    old = {(name, flag): (f"{name} {flag}", tmp_path) for name, flag in w.RENAMED}
+        kept_flags = {flag for flag in flags if (name, flag) not in w.REMOVED}
+        assert {w.RENAMED.get((name, flag), flag) for flag in kept_flags} <= {*now}, name
+    old = {(name, flag): (f"{name} {flag}", tmp_path) for name, flag in (*w.RENAMED, *w.REMOVED)}
     done = w.calls(old, translate=False)
+    for removed, advice in w.REMOVED.items():
+        assert done[removed].code == 2, removed
+        assert advice in done[removed].stderr, removed
     for (name, flag), new in w.RENAMED.items():
         told = done[name, flag].stderr
         assert new in told or "No such option" not in told, (

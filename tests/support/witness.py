@@ -38,6 +38,11 @@ RENAMED: dict[tuple[str, str], str] = {
 old name. A flag may stand here only where its old spelling still works or is answered with an error that
 names the new one."""
 
+REMOVED: dict[tuple[str, str], str] = {
+    **{(command, flag): "--budget" for command in ("run", "score") for flag in ("--se", "--race")},
+}
+"""Flags that went on purpose, each with a word of the advice that it is answered with."""
+
 RUN = (
     "run --questions bundled --limit 3 --model smollm2 --judge smollm2 --num-answers 2 --max-new-tokens 12 "
     "--summary-tokens 24 "

@@ -57,7 +57,7 @@ TORCH = {
     *(f"models.local.{name}" for name in "loading machine generator pretrained pace".split()),
     *(f"models.local.{name}" for name in "decode library prompts step products layers plain".split()),
     "models.vllm.judge",
-    *(f"bench.{name}" for name in "schedules flops machine measure random_model".split()),
+    "bench",
 }
 OPTIONAL = (
     "pandas",

@@ -263,6 +263,9 @@ def test_costly_commands_keep_the_keys_of_their_json(tmp_path: Path, name: str) 
         for path, kinds in old.items():
             if path.endswith((".expected", ".seconds.most")):
                 kinds.append("NoneType")
+    if name == "bench":  # schedule (b), made-up items and some columns went on purpose
+        gone = ("batch", "scaling", "efficiency_with_text", "torch_gemm")
+        old = {path: kinds for path, kinds in old.items() if not any(word in path for word in gone)}
     if name == "demo":  # it measures usable information alone on purpose: its scores are null
         for path in ("[].score", "[].low", "[].high"):
             old[path].append("NoneType")

@@ -12,10 +12,14 @@ SCORES = {"standard_error": _FEWER_WORDS, "race": _FEWER_WORDS}
 KEYS: dict[str, dict[str, str]] = {"scores": SCORES}
 """By section of a settings file and key."""
 
+SCHEDULE_B = "Compare (a) with (c): batches of the same requests were between the two."
+_CURVES = "Time items of your own sizes with --items."
+
 _SCORING = ("run", "score", "ask")
 
 FLAGS: dict[tuple[str, str], str] = {
     **{(command, "--se"): _FEWER_WORDS for command in _SCORING},
     **{(command, "--race"): _FEWER_WORDS for command in _SCORING},
+    **{("bench", flag): _CURVES for flag in ("--scaling", "--no-scaling")},
 }
 """By command and flag."""

@@ -37,6 +37,7 @@ def test_a_flag_with_a_new_meaning_names_the_new_flag(command: str, rest: list[s
     [
         ("run --se 0.002", "--budget"),
         ("score --race=0.95", "--budget"),
+        ("bench --no-scaling", "--items"),
     ],
 )
 def test_a_flag_that_has_gone_says_what_to_do_instead(command: str, advice: str) -> None:

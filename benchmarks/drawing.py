@@ -13,7 +13,7 @@ from statistics import median
 
 import torch
 
-from selfreflect.bench.measure import TOKENS, both_ways
+from selfreflect.bench import TOKENS, both_ways
 from selfreflect.models.base import Message, ModelSpec
 from selfreflect.models.chat import ChatTokenizer
 from selfreflect.models.local.loading import load_causal_lm

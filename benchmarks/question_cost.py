@@ -18,9 +18,7 @@ from statistics import mean
 
 from transformers import AutoConfig
 
-from selfreflect.bench.flops import Shape, count_flops, read_shape
-from selfreflect.bench.random_model import SHAPES, random_judge
-from selfreflect.bench.work import Work, work_of
+from selfreflect.bench import SHAPES, Shape, Work, count_flops, random_judge, read_shape, work_of
 from selfreflect.metric.prompts import masked_words
 from selfreflect.models.smollm2 import model_directory
 from selfreflect.sources.items import Item, read_item_file

@@ -63,7 +63,7 @@ settings.load_profile("selfreflect")
 # Files that take a quarter of a minute or more, the longest first. They start before all others: whichever
 # starts last keeps the other processes waiting.
 _LONGEST = (
-    *("test_ray.py", "test_page_browser.py", "test_page.py", "test_witness.py", "test_process_executor.py"),
+    *("test_ray.py", "test_page_browser.py", "test_page.py", "test_witness.py"),
     *("test_form.py", "test_runs.py", "test_loading.py", "test_api.py", "test_parity.py", "test_live.py"),
     *("test_experiment.py", "test_earlier.py", "test_hostile.py", "test_kill.py", "test_engines.py"),
 )

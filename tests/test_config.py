@@ -150,8 +150,6 @@ def test_the_borders_of_the_ranges_are_allowed() -> None:
     ("key", "value", "part"),
     [
         ("budget", "12 parsecs", "'12 parsecs' is not understood"),
-        ("standard_error", 0.0, "standard error"),
-        ("race", 95.0, "not 95.0"),
     ],
 )
 def test_limits_of_scoring_are_checked_with_the_settings(key: str, value: object, part: str) -> None:

@@ -22,7 +22,7 @@ import selfreflect
 ROOT = Path(selfreflect.__file__).parent
 LAYERS = (
     ("atomic", "errors", "grouping", "logprobs", "stats", "text"),
-    ("flags", "plots", "plugins", "table"),
+    ("flags", "plots", "plugins", "removed", "table"),
     ("records", "web"),
     ("models",),
     ("prompts", "sources"),
@@ -57,7 +57,7 @@ TORCH = {
     *(f"models.local.{name}" for name in "loading machine generator pretrained pace".split()),
     *(f"models.local.{name}" for name in "decode library prompts step products layers plain".split()),
     "models.vllm.judge",
-    *(f"bench.{name}" for name in "schedules flops machine measure random_model".split()),
+    "bench",
 }
 OPTIONAL = (
     "pandas",
@@ -263,7 +263,6 @@ def test_only_the_experiment_joins_settings_and_disk() -> None:
         "tasks",
         "stages",
         "executors",
-        "process_executor",
         "ray_executor",
     ],
 )

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from gpu_parts.setting import Setting
-from selfreflect.bench.random_model import SHAPES
+from selfreflect.bench import SHAPES
 from selfreflect.metric.engine.attention import BLOCK
 from selfreflect.metric.engine.kernels import FUSED_KERNELS
 

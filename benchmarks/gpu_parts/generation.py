@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from gpu_parts.setting import Setting
-from selfreflect.bench.machine import allocated, peak, reset_peak
+from selfreflect.bench import allocated, peak, reset_peak
 from selfreflect.models.base import Message, Sampling
 from selfreflect.models.chat import ChatTokenizer
 from selfreflect.models.judge import Judge

@@ -21,7 +21,7 @@ import torch
 
 from gpu_parts.setting import Setting
 from gpu_parts.tiny_models import ARCHITECTURES, tiny_judge
-from selfreflect.bench.work import encode
+from selfreflect.bench import encode
 from selfreflect.metric.distance import total_variation
 from selfreflect.metric.engine.attention import Extras, TreeAttention
 from selfreflect.metric.engine.engines import (

@@ -14,8 +14,7 @@ from typing import Any, Literal
 import torch
 from question_cost import made_up_items
 
-from selfreflect.bench.flops import synchronise
-from selfreflect.bench.random_model import random_judge
+from selfreflect.bench import random_judge, synchronise
 from selfreflect.models.judge import Judge
 from selfreflect.sources.items import Item
 

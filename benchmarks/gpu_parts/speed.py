@@ -14,10 +14,19 @@ import torch
 
 from gpu_parts.card import matrix_rate
 from gpu_parts.setting import Setting
-from selfreflect.bench.flops import count_flops, peak_seconds, read_shape
-from selfreflect.bench.machine import allocated, peak, reset_peak
-from selfreflect.bench.measure import compare_trees, counted_tokens, score
-from selfreflect.bench.work import Work, work_of
+from selfreflect.bench import (
+    Work,
+    allocated,
+    compare_trees,
+    count_flops,
+    counted_tokens,
+    peak,
+    peak_seconds,
+    read_shape,
+    reset_peak,
+    score,
+    work_of,
+)
 from selfreflect.metric.distance import total_variation
 from selfreflect.metric.engine.engines import TreeEngine
 from selfreflect.metric.engine.logits import Reference
@@ -106,7 +115,7 @@ def _write_shares(loaded: _Loaded, work: Work, trees: float, whole: float) -> No
     setting.write("share of the card's peak", share, "%", target=100 * SHARE_OF_PEAK, relation=">=")
     setting.write("the same, from texts", share * trees / whole, "%")
     rows = getattr(loaded.engine, "max_rows", 8192)
-    best, _ = peak_seconds(flops, shape, min(rows, 64) if setting.smoke else rows, dtype, setting.device)
+    best = peak_seconds(flops, shape, min(rows, 64) if setting.smoke else rows, dtype, setting.device)
     setting.write("share of products of the model's shapes", 100 * best / trees, "%")
 
 

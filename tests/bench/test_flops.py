@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import Qwen2Config
 
-from selfreflect.bench import flops
-from selfreflect.bench.flops import Flops, Shape, count_flops, peak_seconds, read_shape
+from selfreflect import bench
+from selfreflect.bench import Flops, Shape, count_flops, peak_seconds, read_shape
 from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
 from selfreflect.models.judge import Judge
 
@@ -98,10 +98,9 @@ def test_the_peak_is_what_one_product_takes(monkeypatch: pytest.MonkeyPatch) -> 
     product = 2 * size**3
     device = torch.device("cpu")
     for asked in (Flops(product, 0), Flops(0, product)):
-        best, by_torch = peak_seconds(asked, shape, size, torch.float32, device)
-        assert 0 < best <= by_torch
-    kernels = itertools.cycle((3.0, 2.0))  # torch's is timed first
-    monkeypatch.setattr(flops, "_fastest", lambda *_: next(kernels))
-    assert peak_seconds(Flops(product, 0), shape, size, torch.float32, device) == pytest.approx((2, 3))
-    head = product * flops.ROWS_OF_LOGITS / size
-    assert peak_seconds(Flops(0, head), shape, size, torch.float32, device) == pytest.approx((2, 3))
+        assert peak_seconds(asked, shape, size, torch.float32, device) > 0
+    kernels = itertools.cycle((3.0, 2.0))
+    monkeypatch.setattr(bench, "_fastest", lambda *_: next(kernels))
+    assert peak_seconds(Flops(product, 0), shape, size, torch.float32, device) == pytest.approx(2)
+    head = product * bench.ROWS_OF_LOGITS / size
+    assert peak_seconds(Flops(0, head), shape, size, torch.float32, device) == pytest.approx(2)

@@ -9,7 +9,8 @@ import psutil
 import pytest
 import torch
 
-from selfreflect.bench import machine
+from selfreflect import bench
+from selfreflect.models.local.machine import free_memory
 
 CPU = torch.device("cpu")
 MIB = 2**20
@@ -18,11 +19,11 @@ pytestmark = pytest.mark.usefixtures("small_heap")
 
 
 def peak_above(mebibytes: int) -> float:
-    before = machine.allocated(CPU)
-    assert machine.reset_peak(CPU)
+    before = bench.allocated(CPU)
+    assert bench.reset_peak(CPU)
     block = torch.ones(mebibytes * MIB // 4)
     del block
-    return (machine.peak(CPU) - before) / MIB
+    return (bench.peak(CPU) - before) / MIB
 
 
 def test_it_sees_what_was_freed_again_and_forgets_it_for_the_next() -> None:
@@ -31,9 +32,9 @@ def test_it_sees_what_was_freed_again_and_forgets_it_for_the_next() -> None:
 
 
 def test_where_the_peak_cannot_be_reset_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(machine, "_RESET", tmp_path / "absent" / "clear_refs")
-    assert not machine.reset_peak(CPU)
-    assert machine.allocated(CPU) > 10 * MIB
+    monkeypatch.setattr(bench, "_RESET", tmp_path / "absent" / "clear_refs")
+    assert not bench.reset_peak(CPU)
+    assert bench.allocated(CPU) > 10 * MIB
 
 
 @pytest.mark.parametrize(
@@ -49,4 +50,4 @@ def test_available_memory_is_the_machine_s_or_the_container_s(
     (tmp_path / "memory.stat").write_text(f"anon {used}\ninactive_file {MIB}\nactive_file 5\n")
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=8000 * 1024))
     monkeypatch.setattr("selfreflect.models.local.machine._CONTROL_GROUP", tmp_path)
-    assert machine.available(CPU) == left
+    assert free_memory() == left

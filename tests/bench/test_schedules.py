@@ -12,18 +12,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from selfreflect.bench import measure
-from selfreflect.bench.measure import Bench, compare_trees, counted_tokens, score
-from selfreflect.bench.schedules import (
+from selfreflect.bench import (
+    Bench,
     Ids,
     RewindableCache,
-    batched,
+    compare_trees,
+    counted_tokens,
+    encode,
     one_by_one,
     requests,
-    shared_prefix,
-    visiting_order,
+    score,
+    work_of,
 )
-from selfreflect.bench.work import encode, work_of
 from selfreflect.errors import DataError, JudgeError
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.judge import Judge
@@ -47,36 +47,17 @@ def brute_force_one_by_one(contexts: Sequence[Sequence[Ids]]) -> int:
     return len(beginnings) + len(asked) - len(set(asked))
 
 
-def brute_force_batched(contexts: Sequence[Sequence[Ids]], size: int) -> int:
-    """Distinct beginnings of the shared prefixes (one token for a prefix that was computed before), and
-    padded tails."""
-    prefixes = [context[0][: shared_prefix(context)] for context in contexts]
-    total = (
-        len({prefix[:end] for prefix in prefixes for end in range(1, len(prefix) + 1)})
-        + len(prefixes)
-        - len(set(prefixes))
-    )
-    for prefix, context in zip(prefixes, contexts, strict=True):
-        tails = sorted(len(request) - len(prefix) for request in context)
-        batches = [tails[start : start + size] for start in range(0, len(tails), size)]
-        total += sum(len(batch) * batch[-1] for batch in batches)
-    return total
-
-
 @pytest.mark.parametrize("architecture", ["llama", "qwen3", "gpt2", "phi3", "cohere"])
-def test_all_schedules_give_the_same_distances(
+def test_both_schedules_give_the_same_distances(
     tiny_metric: Callable[..., SelfReflect], architecture: str
 ) -> None:
     metric = tiny_metric(architecture)
     judge, contexts = metric.judge, encode(metric.judge, ITEM)
     expected = score(metric, ITEM)
     assert max(values.max() for values in expected) > 0.01
-    for distances in (
-        one_by_one(judge, contexts, 5.0),
-        *(batched(judge, contexts, 5.0, size) for size in (1, 3, 64)),
-    ):
-        assert [len(values) for values in distances] == [len(values) for values in expected]
-        np.testing.assert_allclose(np.concatenate(distances), np.concatenate(expected), rtol=0, atol=1e-5)
+    distances = one_by_one(judge, contexts, 5.0)
+    assert [len(values) for values in distances] == [len(values) for values in expected]
+    np.testing.assert_allclose(np.concatenate(distances), np.concatenate(expected), rtol=0, atol=1e-5)
 
 
 def test_the_published_schedule_computes_each_token_once(tiny_judge: Callable[..., Judge]) -> None:
@@ -87,21 +68,6 @@ def test_the_published_schedule_computes_each_token_once(tiny_judge: Callable[..
     asked = [requests(prompts) for prompts in contexts]
     assert sum(tokens) == brute_force_one_by_one(asked)
     assert work_of(judge, ITEM).requests == sum(map(len, asked))
-
-
-@pytest.mark.parametrize("size", [1, 2, 5, 100])
-def test_batches_compute_what_requests_share_once_and_their_tails_padded(
-    tiny_judge: Callable[..., Judge], size: int
-) -> None:
-    judge = tiny_judge("llama")
-    contexts = encode(judge, ITEM)
-    with counted_tokens(judge) as tokens:
-        batched(judge, contexts, 5.0, size)
-    groups = visiting_order(contexts)
-    assert sorted(map(len, groups)) == [1, 1, 2]
-    assert sum(tokens) == brute_force_batched(
-        [requests(contexts[group[0]]) * len(group) for group in groups], size
-    )
 
 
 def test_the_engine_computes_the_nodes_of_its_trees(tiny_metric: Callable[..., SelfReflect]) -> None:
@@ -117,23 +83,14 @@ IDS = st.lists(st.integers(0, 3), min_size=1, max_size=8).map(tuple)
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.lists(st.tuples(IDS, st.lists(IDS, min_size=0, max_size=3)), min_size=1, max_size=5))
-def test_wherever_a_cache_has_been_it_gives_the_states_of_a_fresh_model(
-    walks: list[tuple[Ids, list[Ids]]],
-) -> None:
+@given(st.lists(IDS, min_size=1, max_size=8))
+def test_wherever_a_cache_has_been_it_gives_the_states_of_a_fresh_model(walk: list[Ids]) -> None:
     decoder = JUDGE.decoder
-    cache = RewindableCache(JUDGE, 3, 16)
+    cache = RewindableCache(JUDGE, 8)
     with torch.inference_mode():
-        for ids, tails in walks:
-            np.testing.assert_allclose(
-                cache.go_to(ids), decoder(torch.tensor([ids])).last_hidden_state[:, -1], atol=1e-4
-            )
-            cache.copy_to_all_rows()
-            states = cache.peek(tails) if tails else []
-            for tail, state in zip(tails, states, strict=True):
-                np.testing.assert_allclose(
-                    state, decoder(torch.tensor([ids + tail])).last_hidden_state[0, -1], atol=1e-4
-                )
+        for ids in walk:
+            expected = decoder(torch.tensor([ids])).last_hidden_state[:, -1]
+            np.testing.assert_allclose(cache.go_to(ids), expected, atol=1e-4)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -152,7 +109,7 @@ def test_a_cache_that_cannot_go_back_is_refused_and_the_engine_alone_still_runs(
     judge = tiny_judge(architecture)
     with pytest.raises(JudgeError, match="--only c"):
         one_by_one(judge, encode(judge, ITEM), 5.0)
-    [figures] = Bench(judge, [ITEM], [], ["c"]).run()
+    figures, *_ = Bench(judge, [ITEM], ["c"]).run()
     assert figures["seconds_engine"] > 0
 
 
@@ -178,26 +135,8 @@ def test_an_item_without_a_score_is_refused_by_name(
         work_of(tiny_judge("llama"), Item(**{**fields, **changes}))  # type: ignore[arg-type]
 
 
-def test_batch_sizes_are_tried_until_the_memory_is_full(
-    tiny_judge: Callable[..., Judge], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def run(judge: object, contexts: object, temperature: float, size: int) -> None:
-        if size > largest:
-            raise torch.OutOfMemoryError
-
-    monkeypatch.setattr(measure, "batched", run)
-    bench = Bench(tiny_judge("llama"), [ITEM], [], ["b"])
-    largest = 1
-    bench._choose_batch_size(bench.items[0])
-    assert (bench.result.batch_size, list(bench.result.batch_trials)) == (1, [1])
-    bench.result.batch_trials.clear()
-    largest = 0
-    with pytest.raises(torch.OutOfMemoryError):
-        bench._choose_batch_size(bench.items[0])
-
-
 def test_a_random_model_has_the_shape_and_a_tokenizer_of_another(tmp_path: Path) -> None:
-    from selfreflect.bench.random_model import random_judge
+    from selfreflect.bench import random_judge
     from selfreflect.errors import ConfigError
 
     tiny.tokenizer().save_pretrained(tmp_path)

@@ -336,20 +336,10 @@ def test_a_budget_adds_how_the_score_was_estimated(items: Path, model: Path) -> 
     assert "2 of 2 scores are estimates" in shown
 
 
-@pytest.mark.parametrize(
-    ("option", "value", "part"),
-    [
-        ("--budget", "12 parsecs", "not understood"),
-        ("--se", "nan", "standard error"),
-        ("--race", "1", "race"),
-    ],
-)
-def test_a_limit_that_makes_no_sense_is_bad_usage(
-    items: Path, model: Path, option: str, value: str, part: str
-) -> None:
-    outcome = run("score", "--items", items, "--judge", model, option, value)
+def test_a_budget_that_makes_no_sense_is_bad_usage(items: Path, model: Path) -> None:
+    outcome = run("score", "--items", items, "--judge", model, "--budget", "12 parsecs")
     assert (outcome.code, outcome.stdout) == (2, "")
-    assert part in outcome.said
+    assert "not understood" in outcome.said
 
 
 def test_words_explain_the_score(items: Path, model: Path) -> None:

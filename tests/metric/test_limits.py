@@ -35,34 +35,5 @@ def test_a_budget_that_is_none_is_refused_with_advice(text):
         Limits.parse(text)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"standard_error": 0.0}, "standard error"),
-        ({"standard_error": float("nan")}, "standard error"),
-        ({"standard_error": 1.0}, "standard error"),
-        ({"race": 1.0}, "confidence of a race"),
-        ({"race": 95}, "confidence of a race"),
-        ({"race": float("nan")}, "confidence of a race"),
-    ],
-)
-def test_limits_that_make_no_sense_are_refused(options, message):
-    with pytest.raises(ConfigError, match=message):
-        Limits.parse(**options)
-
-
 def test_no_limit_is_no_limits():
     assert Limits.parse(seed=7) is None
-
-
-@pytest.mark.parametrize(
-    ("options", "adaptive"),
-    [
-        ({"budget": 100}, False),
-        ({"budget": "1s"}, True),
-        ({"standard_error": 0.01}, True),
-        ({"race": 0.9}, True),
-    ],
-)
-def test_only_tokens_are_spent_in_one_round(options, adaptive):
-    assert Limits.parse(**options).adaptive == adaptive

@@ -29,31 +29,38 @@ def stage_spec(
     )
 
 
+class Listening(Quiet):
+    """Remembers the notes."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def note(self, line: str) -> None:
+        self.lines.append(line)
+
+
 @pytest.mark.parametrize(
-    ("options", "spec", "tasks", "elsewhere"),
+    ("options", "spec", "tasks", "said"),
     [
-        ({"devices": None}, stage_spec(), 2, True),
-        ({"devices": None, "device": "cuda"}, stage_spec("scores"), 9, True),
-        ({"devices": ("cuda:0", "cuda:1")}, stage_spec(), 2, True),
-        ({"devices": ("cuda:1",)}, stage_spec(), 2, False),
-        ({"devices": None}, stage_spec(), 1, False),
-        ({}, stage_spec(), 9, False),
-        ({"devices": None, "device": "cpu"}, stage_spec(), 9, False),
-        ({"devices": None, "device_map": "auto"}, stage_spec(), 9, False),
-        ({"devices": None}, stage_spec(model="openai:gpt"), 9, False),
-        ({"devices": None}, stage_spec(model="vllm:smollm2"), 9, False),
-        ({"devices": None}, stage_spec("scores", model="vllm+http:m"), 9, False),
-        ({"devices": None}, stage_spec("summaries", strategies=(("mine", greedy),)), 9, False),
+        ({}, stage_spec(), 2, True),
+        ({"device": "cuda"}, stage_spec("scores"), 9, True),
+        ({"device": "cuda:1"}, stage_spec(), 2, False),
+        ({}, stage_spec(), 1, False),
+        ({"device": "cpu"}, stage_spec(), 9, False),
+        ({"device_map": "auto"}, stage_spec(), 9, False),
+        ({}, stage_spec(model="openai:gpt"), 9, False),
+        ({}, stage_spec(model="vllm:smollm2"), 9, False),
     ],
 )
-def test_several_gpus_are_used_for_several_questions_to_a_local_model(
-    options: dict[str, Any], spec: StageSpec, tasks: int, elsewhere: bool, monkeypatch: pytest.MonkeyPatch
+def test_gpus_that_would_stay_idle_are_told_with_the_executor_that_uses_them(
+    options: dict[str, Any], spec: StageSpec, tasks: int, said: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     spec = replace(spec, options=ExecutionOptions(**options))
-    executors = executors_for(spec)
-    assert isinstance(executors.choose(spec, tasks), LocalExecutor) is not elsewhere
-    executors.close()
+    progress = Listening()
+    executors = Executors(spec.options, ConfiguredModels(spec.config, spec.options, Quiet()), progress)
+    assert isinstance(executors.choose(spec, tasks), LocalExecutor)
+    assert ["--executor ray" in line for line in progress.lines] == [True] * said
 
 
 def test_a_function_as_strategy_is_refused_where_it_cannot_go() -> None:

@@ -211,7 +211,7 @@ def asked(folder: Path) -> list[list[str]]:
     return [line.split() for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
-@pytest.mark.slow  # test_process_executor.py does the same with the other executor
+@pytest.mark.slow  # CI runs it by name
 def test_a_run_on_a_cluster_equals_one_that_was_made_here(
     work: Path, calm: Path, model: Path, cluster: RayExecutor, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -486,7 +486,6 @@ def test_a_model_that_ends_every_actor_is_not_loaded_for_ever(
     assert lines(ended) == TRIES + 1
 
 
-@pytest.mark.slow  # test_process_executor.py raises a process's error, which travels in the same way
 def test_an_actors_error_is_one_line_here(work: Path, cluster: RayExecutor, tmp_path: Path) -> None:
     common = ["--questions", work / "q.txt", "--num-answers", 1, "--out", tmp_path / "r", "--device", "cpu"]
     failed = elsewhere(

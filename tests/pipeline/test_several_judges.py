@@ -36,7 +36,7 @@ def scored(models: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path
     assert run(*small(models[0], out, questions)).code == 0
     before = contents(out)
     assert run("score", "--out", out, "--judge", models[1], "--device", "cpu").code == 0
-    estimated = ("--judge", models[1], "--se", 0.9, "--device", "cpu")
+    estimated = ("--judge", models[1], "--budget", 1000, "--device", "cpu")
     assert run("score", "--out", out, *estimated).code == 0
     assert contents(out) == before
     return out
@@ -56,7 +56,7 @@ def test_each_judge_has_scores_of_its_own_and_the_first_loses_none(scored: Path,
         assert {score.judge for score in stored.scores.values()} == {settings["judge"]}
         assert {one.judge for one in stored.information.values()} == {settings["judge"]}
         assert stored.manifest.models["scores"]["name"] == settings["judge"]
-        assert bool(stored.controls) == (settings["standard_error"] is None)
+        assert bool(stored.controls) == (settings["budget"] is None)
         assert stored.manifest.wall_time["scores"] > 0
         assert stored.manifest.finished["scores"]
     assert len(values) == 3
@@ -73,7 +73,7 @@ def test_scoring_again_does_nothing_and_later_summaries_are_scored_by_whom_one_n
         (),
         ("--judge", models[0]),
         ("--judge", models[1]),
-        ("--judge", models[1], "--se", 0.9),
+        ("--judge", models[1], "--budget", 1000),
     ):
         assert run("score", "--out", scored, *more, "--device", "cpu").code == 0
     now = {path: path.read_bytes() for path in scored.rglob("*.json*")}
@@ -85,14 +85,42 @@ def test_scoring_again_does_nothing_and_later_summaries_are_scored_by_whom_one_n
 def test_a_budget_of_none_scores_every_word_beside_estimates(models: list[Path], tmp_path: Path) -> None:
     questions = written(tmp_path / "q.txt", TEXTS[0])
     out = tmp_path / "r"
-    assert run(*small(models[0], out, questions), "--se", 0.9).code == 0
+    assert run(*small(models[0], out, questions), "--budget", 1000).code == 0
     assert run("score", "--out", out, "--budget", "none").code == 0
     stored = Run.load(out)
     assert not stored.controls  # which estimates go without
     stored.select_scoring(stored.scorings[1])
-    assert stored.manifest.config["scores"]["standard_error"] is None
+    assert stored.manifest.config["scores"]["budget"] is None
     assert len(stored.scores) == 2
     assert stored.controls
+
+
+def test_scores_of_a_limit_that_is_gone_are_reported_and_get_others_beside_them(
+    models: list[Path], tmp_path: Path
+) -> None:
+    questions = written(tmp_path / "q.txt", TEXTS[0])
+    out = tmp_path / "r"
+    assert run(*small(models[0], out, questions), "--budget", 1000).code == 0
+    manifest = json.loads((out / "manifest.json").read_text())
+    manifest["config"]["scores"] |= {"budget": None, "standard_error": None, "race": 0.9}
+    written(out / "manifest.json", manifest)
+    scores = [json.loads(line) for line in (out / "scores.jsonl").read_text().splitlines()]
+    for score in scores:
+        score["estimate"] = {
+            "stopped": "race",
+            "race": 0.9,
+            "ordered": ["basic"],
+            "stderr": 0.01,
+        } | dict.fromkeys(("words_scored", "words_total", "tokens_scored", "tokens_total"), 9)
+    written(out / "scores.jsonl", "".join(json.dumps(score) + "\n" for score in scores))
+    assert {score.estimate.race for score in Run.load(out).scores.values() if score.estimate} == {0.9}
+    assert run("report", out).code == 0
+    refused = run("score", "--out", out)
+    assert refused.code == 2
+    assert "race, which is no longer a setting" in refused.said
+    assert run("answers", "--out", out).code == 0
+    assert run("score", "--out", out, "--budget", "none").code == 0
+    assert len(Run.load(out).scorings) == 2
 
 
 def test_a_judge_that_cannot_be_loaded_leaves_no_trace(scored: Path, tmp_path: Path) -> None:

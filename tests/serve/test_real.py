@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -85,14 +83,3 @@ def test_our_app_in_a_browser_as_the_client(tmp_path: Path) -> None:
         groups = shown.inner_text(".groups")
         assert groups.count("Most likely radishes, perhaps lettuce") == 4
         clean(watched)
-
-
-def test_many_clients_at_once_meet_no_error(request: pytest.FixtureRequest) -> None:
-    """The benchmark of the endpoint under load, for seconds instead of minutes."""
-    script = request.config.rootpath / "benchmarks" / "serve_load.py"
-    options = ["--minutes", "0.2", "--clients", "20", "--latency", "0.1"]
-    done = subprocess.run(
-        [sys.executable, script, *options], capture_output=True, text=True, timeout=300, check=True
-    )
-    assert "\nErrors: 0\n" in done.stdout
-    assert "| ratio |" in done.stdout

@@ -38,6 +38,12 @@ RENAMED: dict[tuple[str, str], str] = {
 old name. A flag may stand here only where its old spelling still works or is answered with an error that
 names the new one."""
 
+REMOVED: dict[tuple[str, str], str] = {
+    **{(command, flag): "--budget" for command in ("run", "score") for flag in ("--se", "--race")},
+    **{("bench", flag): "--items" for flag in ("--scaling", "--no-scaling")},
+}
+"""Flags that went on purpose, each with a word of the advice that it is answered with."""
+
 RUN = (
     "run --questions bundled --limit 3 --model smollm2 --judge smollm2 --num-answers 2 --max-new-tokens 12 "
     "--summary-tokens 24 "
@@ -78,7 +84,7 @@ ESTIMATED = {"score items, estimated": f"{SCORE_ITEMS} --budget 400"}  # which i
 # Costly, or full of times: of their output the keys and types are kept.
 COSTLY = {
     "ask": 'ask "Name a planet." --strategies greedy --summary-tokens 8 ' + SMALL,
-    "bench": "bench --random-model tiny --limit 1 --num-answers 1 --no-scaling --json",
+    "bench": "bench --random-model tiny --limit 1 --num-answers 1 --json",
     "demo": "demo --out demo --json",
     "run, all to do": f"{RUN.replace('--out run', '--out other')} {ONLY_SCORES}",
     "answers, all to do": "answers --questions bundled --limit 1 --model smollm2 --out new --dry-run "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,20 +14,21 @@ from selfreflect.cli.console import (
     make_folder,
     print_table,
     say,
-    write_file,
 )
 from selfreflect.cli.settings import ItemOptions, Overrides, option, takes
 from selfreflect.errors import ConfigError
 from selfreflect.models.base import kind_of
 from selfreflect.pipeline.models import stage_model
 from selfreflect.records import dump_line
+from selfreflect.removed import SCHEDULE_B
 from selfreflect.sources.items import Item, bundled_items
-from selfreflect.table import to_csv
 
 if TYPE_CHECKING:
-    from selfreflect.bench.result import Result
+    from selfreflect.bench import Result
     from selfreflect.config import Config, ExecutionOptions
     from selfreflect.models.judge import Judge
+
+SCHEDULES = ("a", "c")
 
 
 @takes(
@@ -47,27 +47,21 @@ def bench_command(
         "--random-model SHAPE",
         "Use random weights in the shape of qwen2.5-7b, llama-3.1-8b or tiny instead of a judge.",
     ),
-    only: str = option(
-        "--only A,B,C", "a: one request per target token; b: the same in batches; c: this engine.", "a,b,c"
-    ),
-    scaling: bool = option(
-        "--scaling/--no-scaling", "Also vary the size of made-up items, for some minutes.", True
-    ),
-    output: Path | None = option("--output DIR", "Write bench.json, scaling.csv and the curves here."),
+    only: str = option("--only A,C", "a: one request per target token; c: this engine.", "a,c"),
+    output: Path | None = option("--output DIR", "Write bench.json here."),
     json: o.Json = False,
 ) -> None:
     """Time this package's engine against the published schedule.
 
-    Runs three schedules on the same items and judge: (a) the published algorithm, one request per target
-    token, one at a time, with an ideal prefix cache; (b) the same requests in batches of the best size; (c)
-    this package's engine. Prints how many times faster (c) is, the tokens computed, the share of the
-    machine's peak speed, the memory, and how cost grows; then how fast 20 and 50 answers to one question are
-    drawn, against transformers' generate. Exits with 1 if the distances differ. Run it on an idle machine.
+    Runs two schedules on the same items and judge: (a) the published algorithm, one request per target
+    token, one at a time, with an ideal prefix cache; (c) this package's engine. Prints how many times faster
+    (c) is, its share of the machine's peak speed and its memory; then how fast 20 and 50 answers to one
+    question are drawn, against transformers' generate. Exits with 1 if the distances differ. Run it on an
+    idle machine.
     """
-    # bench needs NumPy, which other commands should not wait for
-    from selfreflect.bench.result import SCHEDULES
-
     letters = list(map(str.strip, only.split(",")))
+    if "b" in letters:
+        raise ConfigError(f"--only b is no longer timed. {SCHEDULE_B}")
     for letter in letters:
         if letter not in SCHEDULES:
             raise ConfigError(f"--only takes some of {', '.join(SCHEDULES)}, not {letter!r}")
@@ -82,15 +76,13 @@ def bench_command(
     watcher = Watcher()
     # what imports torch is imported only now: it takes seconds, and a wrong option should not wait for it
     judge = _judge(random_model, config, options, watcher)
-    from selfreflect.bench.measure import Bench
-    from selfreflect.bench.work import scaling_points
+    from selfreflect.bench import Bench
 
-    points = list(scaling_points(_items(None, ItemOptions()))) if scaling else []
-    bench = Bench(judge, timed_items, points, [letter for letter in SCHEDULES if letter in letters])
+    bench = Bench(judge, timed_items, [letter for letter in SCHEDULES if letter in letters])
     result = bench.result
     try:
-        with watcher.stage("bench", len(bench) + len(bench.samples)) as counter:
-            for _ in chain(bench.run(), bench.time_sampling()):
+        with watcher.stage("bench", len(bench)) as counter:
+            for _ in bench.run():
                 counter.advance()
                 if output is not None:
                     _write_json(result, output)
@@ -101,7 +93,7 @@ def bench_command(
         if result.items:
             _show(result, json)
             if output is not None:
-                _write(result, output)
+                say(f"wrote {output / 'bench.json'}")
     if result.disagreeing:
         raise typer.Exit(1)
 
@@ -114,7 +106,7 @@ def _judge(random_model: str | None, config: Config, options: ExecutionOptions, 
 
         spec = stage_model(config, options, "scores")
         return Judge(load_causal_lm(spec, watcher.note, library=True), compat=config.scores.compat)
-    from selfreflect.bench.random_model import random_judge
+    from selfreflect.bench import random_judge
 
     return random_judge(random_model, device=options.device, dtype=config.scores.dtype)
 
@@ -127,41 +119,20 @@ def _items(source: str | None, reading: ItemOptions) -> list[Item]:
 
 
 def _show(result: Result, json: bool) -> None:
-    from selfreflect.bench.result import (
-        agreement,
-        decoding_table,
-        item_table,
-        scaling_table,
-        to_json,
-        work_table,
-    )
+    from selfreflect.bench import agreement, decoding_table, item_table, to_json
 
     if json:
         emit(to_json(result))
     else:
         print_table(item_table(result))
-        print_table(work_table(result))
-        if result.scaling:
-            print_table(scaling_table(result))
         if result.decoding:
             print_table(decoding_table(result))
     say(("error: " if result.disagreeing else "") + agreement(result))
     say(", ".join(f"{name} {value}" for name, value in result.machine.items()))
 
 
-def _write(result: Result, folder: Path) -> None:
-    from selfreflect.bench.result import draw_scaling, scaling_table
-
-    _write_json(result, folder)
-    say(f"wrote {folder / 'bench.json'}")
-    if not result.scaling:
-        return
-    write_file(folder / "scaling.csv", to_csv(scaling_table(result)))
-    say("wrote " + ", ".join(map(str, draw_scaling(result, folder))))
-
-
 def _write_json(result: Result, folder: Path) -> None:
     """Write all figures so far. After each item, so that hours of timing survive a crash."""
-    from selfreflect.bench.result import to_json
+    from selfreflect.bench import to_json
 
     (folder / "bench.json").write_text(dump_line(to_json(result)) + "\n", encoding="utf-8")

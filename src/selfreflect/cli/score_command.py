@@ -55,7 +55,7 @@ def score_command(
     the same command to resume. Another --judge, or other settings of scores, add scores beside those that are
     there, and `report` shows them side by side. Without --judge, the first judge goes on.
 
-    With --budget, --se or --race, a random part of the masked words is scored: the same words for all
+    With --budget, a random part of the masked words is scored: the same words for all
     summaries of a question, so that their differences stay sharp. Such scores are estimates. They are marked
     with ≈, and "estimate" in the JSON says how many words they come from.
     """

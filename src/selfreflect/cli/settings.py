@@ -365,6 +365,15 @@ RENAMED = {"--part": "--shard", "--engine": "--executor"}
 """These work for one release more, with a hint."""
 
 
+def refuse_removed(command: str, args: Sequence[str]) -> None:
+    """Raise BadParameter for a flag that a command had once, with what to do instead."""
+    from selfreflect.removed import FLAGS
+
+    for flag in (argument.partition("=")[0] for argument in args):
+        if (command, flag) in FLAGS:
+            raise typer.BadParameter(f"{flag} is no longer an option. {FLAGS[command, flag]}") from None
+
+
 class Command(TyperCommand):
     """A command that also takes its flags under their former names."""
 
@@ -387,6 +396,7 @@ class Command(TyperCommand):
             try:
                 return super().parse_args(ctx, new_args)
             except typer.TyperException as error:
+                refuse_removed(ctx.info_name, args)
                 message = getattr(error, "message", "")
                 if "--items" in flags and message.startswith("Got unexpected extra argument"):
                     error.message = f"{message}. Name a file of items with --items FILE"

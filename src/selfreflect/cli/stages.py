@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
-from msgspec.structs import replace
 from rich.text import Text
 
 from selfreflect.cli import settings as o
@@ -189,9 +188,10 @@ def run_stages(
         run = Run.load(out)  # a mistyped name is an error, not a new directory
         if stages == ["scores"]:
             _say_unfinished(out, run)
-    config = overrides.config({} if intent.fresh else settings_of(out, overrides.given("scores")))
+    known = {} if intent.fresh else settings_of(out, overrides.given("scores"), scoring="scores" in stages)
+    config = overrides.config(known)
     is_resumed = (out / MANIFEST).exists() and not intent.fresh
-    options = replace(overrides.execution, devices=None)
+    options = overrides.execution
     names_source = overrides.sets("questions", "source")
     if stages == STAGES and not names_source and not is_resumed:
         raise ConfigError(NO_QUESTIONS)

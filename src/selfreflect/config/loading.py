@@ -117,9 +117,12 @@ def _type_error(
 def _check_keys(path: Path, name: str, table: Any, settings: type[Record]) -> None:
     """Check that a table, and the tables in it, have all keys that a settings class needs, and no others."""
     from selfreflect.prompts import check_known
+    from selfreflect.removed import KEYS
 
     fields = fields_of(settings)
     for key, value in _table(path, name, table).items():
+        if key in KEYS.get(name, {}):
+            raise ConfigError(f"{path}: {key} in [{name}] is no longer a setting. {KEYS[name][key]}")
         try:
             check_known(path, f"key in [{name}]" if name else "section", key, fields)
         except ConfigError as error:
@@ -252,9 +255,7 @@ def _check_judge(scores: ScoresConfig) -> None:
 
 
 def _check_limits(scores: ScoresConfig) -> None:
-    for field in ("budget", "standard_error", "race"):
-        alone = ScoresConfig(**{field: getattr(scores, field)})
-        try:
-            _ = alone.limits
-        except ConfigError as error:
-            raise ConfigError(f"{flags_of(ScoresConfig)[field].name} (scores.{field}): {error}") from None
+    try:
+        _ = scores.limits
+    except ConfigError as error:
+        raise ConfigError(f"--budget (scores.budget): {error}") from None

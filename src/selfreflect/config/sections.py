@@ -226,7 +226,7 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
         Flag(
             "--controls",
             "Also measure what summaries are compared with: nothing, the question repeated, nonsense, and "
-            "answers pasted. Not with --budget, --se or --race.",
+            "answers pasted. Not with --budget.",
             negative="--no-controls",
         ),
     ] = True
@@ -238,23 +238,6 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
             "time (30s, 2m); none scores every word.",
             default="none",
             example="20000",
-        ),
-    ] = None
-    standard_error: Annotated[
-        float | None,
-        Flag(
-            "--se X",
-            "Score random words until the standard error of every estimate is at most X.",
-            example=0.002,
-        ),
-    ] = None
-    race: Annotated[
-        float | None,
-        Flag(
-            "--race CONFIDENCE",
-            "Score random words until the order of a question's summaries is certain at this confidence "
-            "(0.95); only close summaries cost more.",
-            example=0.95,
         ),
     ] = None
     seed: Annotated[int, SEED] = 0
@@ -272,11 +255,11 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
         Raises:
             ConfigError: a limit is out of range.
         """
-        if self.budget is None and self.standard_error is None and self.race is None:
+        if self.budget is None:
             return None
         from selfreflect.metric.limits import Limits
 
-        return Limits.parse(self.budget, self.standard_error, self.race, self.seed)
+        return Limits.parse(self.budget, self.seed)
 
 
 class Placement(Record, frozen=True, kw_only=True):
@@ -307,8 +290,7 @@ class ExecutionConfig(Record, frozen=True, kw_only=True):
         str,
         Flag(
             "--device auto|cuda|cuda:N|mps|cpu",
-            "Where local models run. All visible GPUs (CUDA_VISIBLE_DEVICES) fill a run directory together, "
-            "each with a copy of the model.",
+            "Where local models run. One GPU is used; --executor ray gives each a copy of the model.",
         ),
     ] = "auto"
     device_map: Annotated[
@@ -387,9 +369,6 @@ class ExecutionOptions(ExecutionConfig, frozen=True, kw_only=True):
             "are scored again.",
         ),
     ] = None
-    devices: tuple[str, ...] | None = ()
-    """One process with a copy of a local model for each, such as ``("cuda:0", "cuda:1")``; None for all
-    visible GPUs."""
     batch_questions: int = 8
     """Questions that a worker elsewhere takes at a time."""
     trust_remote_code: Annotated[

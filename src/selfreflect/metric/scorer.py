@@ -96,7 +96,7 @@ class SelfReflect:
     >>> scores = metric.score("What should I plant first?", answers=samples, summaries={"mine": "Radishes."})
     >>> scores["mine"].value, scores["mine"].recovered
 
-    Every masked word is scored unless a limit, such as ``Limits.parse("30s", race=0.95)``, is set. Then a
+    Every masked word is scored unless a limit, such as ``Limits.parse("30s")``, is set. Then a
     random subset is, the same for all summaries of a question; such a :class:`Score` is marked by its
     ``estimate``. If the limit leaves no word out, the score is exact.
 
@@ -284,27 +284,23 @@ class SelfReflect:
         self, prompts: QuestionPrompts, summaries: Sequence[Summary], limits: Limits, earlier: Sequence[Score]
     ) -> Outcomes:
         """Score the words that the limits allow, the same under every summary."""
+        from selfreflect.metric.sampling.budget import BudgetScoring, OverBudgetError
         from selfreflect.metric.sampling.population import Population
-        from selfreflect.metric.sampling.sequential import OverBudgetError, SequentialScoring
 
         contexts, outcomes = self._encode(prompts, [summary.text for summary in summaries])
         candidates = [summary for summary in summaries if summary.text in contexts]
         population = Population(prompts.words, prompts.sizes, limits.seed, prompts.question.id)
 
-        def measure(words: Sequence[int], live: Sequence[int]) -> list[Words]:
-            texts = [candidates[index].text for index in live]
-            live_contexts = {text: contexts[text] for text in texts}
-            distances = self._measure(prompts, self._reference(prompts, words), live_contexts, words)
-            return [distances[text] for text in texts]
+        def measure(words: Sequence[int]) -> list[Words]:
+            distances = self._measure(prompts, self._reference(prompts, words), contexts, words)
+            return [distances[summary.text] for summary in candidates]
 
         counts = [score.estimate.words_scored if score.estimate else population.words for score in earlier]
-        summary_contexts = [contexts[summary.text] for summary in candidates]
+        every_context = [prompts.reference, *(contexts[summary.text] for summary in candidates)]
         most = max(counts, default=population.words)
-        scoring = SequentialScoring(
-            population, prompts.reference, summary_contexts, limits, measure, max_words=most
-        )
+        scoring = BudgetScoring(population, every_context, limits, measure, max_words=most)
         try:
-            results = scoring.run()
+            scoring.run()
         except OverBudgetError as error:
             budget = (self.limits or limits).tokens
             refusal = CannotScoreError(
@@ -313,17 +309,15 @@ class SelfReflect:
                 f"the reference and {len(candidates)} summaries need up to {error.needed}",
             )
             return outcomes | dict.fromkeys(contexts, refusal.failure(prompts.question))
-        names = [summary.name for summary in candidates]
-        for summary, result in zip(candidates, results, strict=True):
-            if not finite(result.words):
+        for index, summary in enumerate(candidates):
+            words = scoring.words(index)
+            if not finite(words):
                 outcomes[summary.text] = self._not_finite(prompts)
-            elif result.size == population.size:
-                outcomes[summary.text] = exact(result.words)
+            elif scoring.size == population.size:
+                outcomes[summary.text] = exact(words)
             else:
-                mean, answer_means, estimate = scoring.estimate(result, names)
-                outcomes[summary.text] = Aggregate(
-                    mean.mean, mean.stderr, answer_means, result.words, estimate
-                )
+                mean, answer_means, estimate = scoring.estimate(index)
+                outcomes[summary.text] = Aggregate(mean.mean, mean.stderr, answer_means, words, estimate)
         return outcomes
 
     def _reference(self, prompts: QuestionPrompts, words: Sequence[int]) -> Reference:

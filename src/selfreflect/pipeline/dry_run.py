@@ -222,10 +222,8 @@ class DryRun:
             if limits is not None:
                 tokens = _limited(tokens, limits.tokens)
             total += tokens
-        if limits is not None and limits.adaptive:
-            self._note(
-                "limits by time, --se and --race may stop earlier, or compute shared words again each round"
-            )
+        if limits is not None and limits.seconds is not None:
+            self._note("a budget of time may stop earlier, or compute shared words again each round")
         if self._options.cache is not None:
             self._note("what --cache holds already is not subtracted")
         return total

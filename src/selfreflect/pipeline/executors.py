@@ -1,4 +1,4 @@
-"""Where a stage runs: in this process, in one process per device, or on Ray.
+"""Where a stage runs: in this process, or on Ray.
 
 Only the work runs elsewhere. The experiment stays the one writer of the run directory, and an executor gives
 it the outcome of each batch once.
@@ -38,6 +38,7 @@ class Executors:
     def __init__(self, options: ExecutionOptions, models: ModelProvider, progress: Progress) -> None:
         self.models = models
         self._options = options
+        self._progress = progress
         self._local = LocalExecutor(models, progress)
         self._elsewhere: Executor | None = None
 
@@ -55,28 +56,17 @@ class Executors:
 
                 self._elsewhere = RayExecutor(self._options.ray_address)
             return self._elsewhere
-        devices = self._devices() if _can_be_copied(spec) else ()
-        if min(len(devices), tasks) < 2:
-            return self._local
-        if self._elsewhere is None:
-            from selfreflect.pipeline.process_executor import ProcessExecutor
+        if tasks > 1 and _takes_one_gpu(spec):
+            from selfreflect.models.local.machine import count_gpus
 
-            self._elsewhere = ProcessExecutor(devices)
-        return self._elsewhere
+            if (gpus := count_gpus()) > 1:
+                self._progress.note(f"{gpus} GPUs are visible and one is used; --executor ray uses all")
+        return self._local
 
     def close(self) -> None:
         if self._elsewhere is not None:
             self._elsewhere.close()
             self._elsewhere = None
-
-    def _devices(self) -> tuple[str, ...]:
-        if self._options.devices is not None:
-            return self._options.devices
-        if self._options.device not in ("auto", "cuda"):
-            return ()
-        from selfreflect.models.local.machine import visible_gpus
-
-        return visible_gpus()
 
 
 def _check_can_travel(spec: StageSpec) -> None:
@@ -95,10 +85,10 @@ def _check_can_travel(spec: StageSpec) -> None:
             )
 
 
-def _can_be_copied(spec: StageSpec) -> bool:
-    """Whether each device can have a copy of the stage's model and strategies."""
-    by_name = all(isinstance(strategy, str) for strategy in spec.strategies)
-    return spec.model.kind == "local" and spec.options.device_map is None and by_name
+def _takes_one_gpu(spec: StageSpec) -> bool:
+    """Whether the stage's model goes to the first GPU, if there is one."""
+    options = spec.options
+    return spec.model.kind == "local" and options.device_map is None and options.device in ("auto", "cuda")
 
 
 @dataclass(frozen=True)

@@ -182,7 +182,7 @@ def load_measures(judge: Judge, config: Config, options: ExecutionOptions, progr
             progress.note(f"scoring is slower without its C code: {compiled}")
     scores = config.scores
     if scores.controls and scores.limits is not None:
-        progress.note("no controls are measured under --budget, --se or --race")
+        progress.note("no controls are measured under --budget")
     metric = SelfReflect(
         judge, limits=scores.limits, guesses=options.guesses, cache=options.cache, warn=progress.note
     )

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from selfreflect.config import Config
-from selfreflect.errors import StoreError
+from selfreflect.errors import ConfigError, StoreError
 from selfreflect.prompts import Prompts
 from selfreflect.records import STAGES, SamplingCheck, Stage, dump_line, from_plain
+from selfreflect.removed import SCORES
 from selfreflect.sources.questions import is_file
 from selfreflect.store.manifest import MANIFEST, Manifest, merge_settings, plain_settings
 from selfreflect.store.run import Run
@@ -33,10 +34,6 @@ def stage_settings(config: Config, stages: Sequence[Stage], prompts: Prompts) ->
 
 UNBOUND = ("measures", "reader", "controls")
 """Settings that a resumed run may change. What another reader has measured is measured again."""
-
-
-LIMITS = ("budget", "standard_error", "race")
-"""Settings of scores of which one replaces the others."""
 
 
 def scoring_name(scores: Mapping[str, Any]) -> str:
@@ -107,6 +104,8 @@ def _comparable(stage: Stage, settings: dict[str, Any], earlier: dict[str, Any])
         comparable.pop(key, None)
         if key in earlier:
             comparable[key] = earlier[key]
+    # a setting that has gone since, and that the directory did not use
+    comparable |= {key: None for key, value in earlier.items() if key not in defaults and value is None}
     if stage == "questions" and is_file(comparable["source"]) and is_file(earlier["source"]):
         comparable["source"] = earlier["source"]
     if earlier.get("base_url") and comparable.get("base_url"):
@@ -134,16 +133,18 @@ def sampling_checks(manifest: Manifest) -> list[SamplingCheck]:
     return list(by_place.values())
 
 
-def settings_of(path: Path, scores: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def settings_of(path: Path, scores: Mapping[str, Any], *, scoring: bool = True) -> dict[str, dict[str, Any]]:
     """The settings that the run directory at ``path`` was made with, or asked for where a stage has no result
     yet, by section; empty without a directory.
 
     Args:
         scores: what the user sets in that section. The other settings are those of the first scoring by the
             same judge.
+        scoring: whether scores are to be added.
 
     Raises:
         StoreError: the directory cannot be read.
+        ConfigError: its scores were estimated in a way that is gone, and ``scores`` names no other.
     """
     if not (path / MANIFEST).exists():
         return {}
@@ -164,7 +165,10 @@ def settings_of(path: Path, scores: Mapping[str, Any]) -> dict[str, dict[str, An
     sections.get("summaries", {}).pop("strategies", None)  # which a directory keeps elsewhere
     if "summaries" in sections:  # older directories drew at the paper's temperature whatever answers did
         sections["summaries"] = {"sample_temperature": 1.0, "sample_top_p": 1.0, **sections["summaries"]}
-    if any(scores.get(key) is not None for key in LIMITS):
-        for key in LIMITS:
-            sections["scores"].pop(key, None)
+    former = [key for key in SCORES if sections["scores"].pop(key, None) is not None]
+    if scoring and former and scores.get("budget") is None:
+        raise ConfigError(
+            f"{path}: its scores were estimated with {' and '.join(former)}, which is no longer a setting. "
+            "They can still be reported. To add others, give --budget, or --budget none for all words."
+        )
     return sections

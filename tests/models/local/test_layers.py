@@ -81,7 +81,7 @@ def test_ever_new_numbers_of_rows_do_not_fill_the_memory() -> None:
     code = (
         "import torch\n"  # by a program that knows nothing of this package yet
         "from selfreflect.models.local.layers import linear\n"
-        "from selfreflect.bench.machine import allocated\n"
+        "from selfreflect.bench import allocated\n"
         "from selfreflect.models.local.machine import set_library_defaults; set_library_defaults()\n"
         "torch.set_num_threads(1)\n"
         "x, weight = torch.randn(1024, 576), torch.randn(1536, 576)\n"

@@ -161,7 +161,6 @@ def test_columns_that_do_not_fit_are_named(judge: Judge, more: dict[str, Any], m
     [
         ({"scale": 0}, "scale must be above 0"),
         ({"length_penalty": -1}, "length_penalty must be 0 or more"),
-        ({"limits": Limits.parse(race=0.9)}, "a race measures summaries on different words"),
         ({"failed": -99}, "failed=-99 would reward failures better"),
         ({"judge": 7}, "a judge must be a name"),
     ],

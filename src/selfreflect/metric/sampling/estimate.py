@@ -51,8 +51,6 @@ class SampledMean:
     """Standard error relative to the mean over all words of these answers."""
     stderr: float | None
     """Standard error including the spread between answers."""
-    degrees: float
-    """Degrees of freedom of ``sampling_error``; infinite if all words were sampled."""
 
 
 def sampled_mean(answers: Sequence[WordSample]) -> SampledMean:
@@ -76,22 +74,22 @@ def sampled_mean(answers: Sequence[WordSample]) -> SampledMean:
     spread = float(rates.var(ddof=1)) if len(rates) > 1 else None
     if not all(answer.values for answer in answers):
         error = math.sqrt(spread / len(rates)) if spread is not None else None
-        return SampledMean(_first_answers(answers) / token_tasks, error, error, max(1, len(rates) - 1))
+        return SampledMean(_first_answers(answers) / token_tasks, error, error)
     copies = np.array([answer.copies for answer in answers], dtype=np.float64)
     sums = np.array(list(map(drawn_sum, answers)))
     mean = float(copies @ sums) / token_tasks
-    variances, degrees = _sum_variances(answers, sums, spread)
+    variances = _sum_variances(answers, sums, spread)
     if variances is None:
-        return SampledMean(mean, None, None, degrees)
+        return SampledMean(mean, None, None)
     sampling_variance = float(copies**2 @ variances)
     error = math.sqrt(sampling_variance) / token_tasks
     m = float(copies.sum())
     if m < 2:
-        return SampledMean(mean, error, None, degrees)
+        return SampledMean(mean, error, None)
     sizes = np.array([answer.total_size for answer in answers])
     squares = float(copies @ (sums - mean * sizes) ** 2)
     between = max(0.0, m / (m - 1) * squares - float(copies @ variances))
-    return SampledMean(mean, error, math.sqrt(between + sampling_variance) / token_tasks, degrees)
+    return SampledMean(mean, error, math.sqrt(between + sampling_variance) / token_tasks)
 
 
 def drawn_sum(answer: WordSample) -> float:
@@ -118,37 +116,21 @@ def _draws(answer: WordSample) -> tuple[Floats, Floats]:
     return estimates, 1 / (words_left * (words_left + 1.0))
 
 
-def _sum_variances(
-    answers: Sequence[WordSample], sums: Floats, spread: float | None
-) -> tuple[Floats | None, float]:
-    """Variances of each answer's :func:`drawn_sum`, None if one has to borrow a ``spread`` that is None; and
-    their joint degrees of freedom (Satterthwaite 1946, Biometrics Bull. 2, 110)."""
+def _sum_variances(answers: Sequence[WordSample], sums: Floats, spread: float | None) -> Floats | None:
+    """Variances of each answer's :func:`drawn_sum`; None if one has to borrow a ``spread`` that is None."""
     variances = np.zeros(len(answers))
-    own_squares = 0.0
-    borrowed = 0.0
     for index, answer in enumerate(answers):
         n = len(answer.values)
         if answer.complete:
             continue
         if n > 1:
             estimates, weights = _draws(answer)
-            variance = float(np.average((estimates - sums[index]) ** 2, weights=weights)) / (n - 1)
-            own_squares += (answer.copies**2 * variance) ** 2 / (n - 1)
+            variances[index] = np.average((estimates - sums[index]) ** 2, weights=weights) / (n - 1)
         elif spread is None:
-            return None, 1
+            return None
         else:
-            variance = answer.total_size**2 * spread * (1 - 1 / answer.count)
-            borrowed += answer.copies**2 * variance
-        variances[index] = variance
-    squares = own_squares
-    if borrowed:
-        squares += borrowed**2 / (sum(len(answer.values) for answer in answers) - 1)
-    if not squares:
-        return variances, math.inf
-    total = math.fsum(
-        answer.copies**2 * variance for answer, variance in zip(answers, variances, strict=True)
-    )
-    return variances, total**2 / squares
+            variances[index] = answer.total_size**2 * spread * (1 - 1 / answer.count)
+    return variances
 
 
 def _first_answers(answers: Sequence[WordSample]) -> float:

@@ -1,7 +1,7 @@
 """What this package computes with a model's weights itself: products, norms, passes of the Llama family.
 
 Products of float32 on a CPU go to oneDNN. torch would call MKL, which uses the widest vectors on Intel's
-processors only; with oneDNN, products took half the time on an AMD Zen 5 (``benchmarks/products.py``). They
+processors only; with oneDNN, products took half the time on an AMD Zen 5. They
 differ by rounding alone. The choice depends on the build of torch, never on a timing, so that scores can be
 repeated.
 """

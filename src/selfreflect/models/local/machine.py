@@ -101,11 +101,11 @@ def free_memory() -> int:
     return max(0, min(free, limit - usage + reclaimable))
 
 
-def visible_gpus() -> tuple[str, ...]:
-    """``cuda:0``, ``cuda:1``, …: what ``CUDA_VISIBLE_DEVICES`` leaves of the machine's GPUs."""
+def count_gpus() -> int:
+    """Count the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves of the machine's."""
     import torch
 
-    return tuple(f"cuda:{index}" for index in range(torch.cuda.device_count()))
+    return torch.cuda.device_count()
 
 
 def load_compiled(source: Path, load: Callable[[Path], Library]) -> Library | str:

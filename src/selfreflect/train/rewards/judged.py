@@ -39,8 +39,7 @@ class JudgeReward(Reward):
         answers, masked: columns with the conditioning and the masked-out answers.
         scale: what the best completion gets, or the worst loses.
         length_penalty: lost for each of the first ``MOST_WORDS`` words.
-        limits: how much of each question to measure, such as ``Limits.parse(20_000)``; a race is refused,
-            because it measures summaries of one question on different words.
+        limits: how much of each question to measure, such as ``Limits.parse(20_000)``.
         cache: a directory that keeps what the judge predicts after the conditioning answers.
         model: of :class:`~selfreflect.models.base.ModelSpec`, such as ``device="cuda:1"`` or ``base_url=``.
 
@@ -69,8 +68,6 @@ class JudgeReward(Reward):
             raise ConfigError(f"scale must be above 0, not {scale}")
         if not 0 <= checked_number(length_penalty, "length_penalty") < math.inf:
             raise ConfigError(f"length_penalty must be 0 or more, for each word, not {length_penalty}")
-        if limits is not None and limits.race is not None:
-            raise ConfigError("a race measures summaries on different words; give a budget for rewards")
         self.scale = float(scale)
         self.length_penalty = float(length_penalty)
         self.answers = answers

@@ -54,7 +54,7 @@ TORCH = {
     "metric.distance",
     *(f"metric.engine.{name}" for name in "engines logits sequences attention kernels reference".split()),
     *(f"models.{name}" for name in "check judge smollm2 nli embedder".split()),
-    *(f"models.local.{name}" for name in "loading machine generator pretrained pace".split()),
+    *(f"models.local.{name}" for name in "loading machine generator pretrained".split()),
     *(f"models.local.{name}" for name in "decode library prompts step products layers plain".split()),
     "models.vllm.judge",
     "bench",

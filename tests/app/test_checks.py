@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,14 +11,9 @@ import pytest
 import tiny
 from app_server import Client, serving
 from fault_server import Call, FaultServer, answers, chat, choice, status, unused_port
-from finished_run import write_run
-from msgspec.structs import replace
 
-from selfreflect.app.library import Library
-from selfreflect.app.speed import Speed, Workload
-from selfreflect.config import Config, Price
+from selfreflect.config import Price
 from selfreflect.pipeline.preflight import PROBE
-from selfreflect.records import dump_line
 from selfreflect.store.run import Run
 
 PRICES = {"openai:paid": Price(input_per_million=1.0, output_per_million=2.0)}
@@ -134,47 +128,11 @@ def test_costs_are_those_of_a_dry_run_and_a_price_asks_for_agreement(client: Cli
     assert answer["money"]["most"] == pytest.approx(most, abs=2e-6)
     assert most > 640 * 2e-6
     assert answer["reasons"] == ["this run costs money"]
-    assert answer["seconds"] is None
-    assert "after the first question" in answer["basis"]
+    assert {"seconds", "basis"}.isdisjoint(answer)
+    many = client.post("/api/estimate", json=body(model="openai:free", num_answers=100)).json()
+    assert many["reasons"], "200 completions are worth a look"
     free = client.post("/api/estimate", json=body(model="openai:free")).json()
     assert (free["money"], free["reasons"]) == (None, [])  # this machine's own server
-
-
-def test_time_is_judged_by_earlier_questions_and_no_model_is_loaded_for_it(
-    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def load(*_: Any, **__: Any) -> None:
-        raise AssertionError("an estimate loads no model")
-
-    with serving(tmp_path, model=model) as client:
-        with monkeypatch.context() as patched:
-            patched.setattr("transformers.PreTrainedModel.from_pretrained", load)
-            first = client.post("/api/estimate", json=body()).json()
-            many = client.post("/api/estimate", json=body(num_answers=200)).json()
-            brief = client.post("/api/estimate", json=body(num_answers=200, brief=True)).json()
-        assert "a rough guess until the first question is done" in first["basis"]
-        assert 0 < first["seconds"][0] < first["seconds"][1]
-        assert first["reasons"] == []
-        assert many["seconds"][0] > 10 * first["seconds"][0]
-        assert brief["seconds"][0] < 0.5 * many["seconds"][0]
-        client.finished(client.ask(measures=["selfreflect"]))
-        low, high = client.post("/api/estimate", json=body()).json()["seconds"]
-        assert 0 < low < high
-        longer = client.post("/api/estimate", json=body(num_answers=200)).json()
-        assert "earlier questions" in longer["basis"]
-        assert longer["seconds"][0] > 10 * low
-
-
-def test_the_check_of_a_server_tells_how_fast_it_is(
-    client: Client, server: FaultServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = body(model="openai:slow", judge="model")
-    monkeypatch.setattr(server, "delay", 0.2)
-    assert client.post("/api/estimate", json=asked).json()["seconds"] is None
-    assert client.post("/api/check", json=asked).json()["problems"] == []
-    guess = client.post("/api/estimate", json=asked).json()
-    assert guess["seconds"][1] > 0.2
-    assert "rough guess" in guess["basis"]
 
 
 def test_answers_are_there_before_the_judge_is_loaded(client: Client) -> None:
@@ -244,40 +202,3 @@ def test_links_among_the_judges_of_a_run_are_not_followed(client: Client, root: 
     answer = client.get(f"/api/runs/{done['run']}")
     assert answer.status_code == 422
     assert "links, which are not followed" in answer.json()["error"]["message"]
-
-
-@pytest.mark.parametrize(
-    ("section", "values"),
-    [
-        ("answers", {"num_answers": "8"}),
-        ("answers", {"num_answers": None}),
-        ("answers", {"num_answers": -3}),
-        ("wall_time", {"answers": 1e308, "summaries": 1e308, "scores": 1e308}),
-    ],
-)
-def test_a_run_with_odd_values_breaks_no_estimate(
-    tmp_path: Path, section: str, values: dict[str, Any]
-) -> None:
-    path = write_run(tmp_path / "run")
-    files = {
-        "answers.jsonl": [replace(one, tokens=50) for one in Run.load(path).answers.values()],
-        "summaries.jsonl": [replace(one, tokens=50) for one in Run.load(path).summaries.values()],
-    }
-    for name, records in files.items():
-        (path / name).write_text("".join(f"{dump_line(one)}\n" for one in records))
-    manifest = json.loads((path / "manifest.json").read_text())
-    manifest["config"] = {
-        "answers": {"model": "smollm2", "num_answers": 1},
-        "summaries": {"model": "smollm2"},
-        "scores": {"judge": "smollm2"},
-    }
-    manifest["wall_time"] = {"answers": 5.0, "summaries": 5.0, "scores": 5.0}
-    (manifest["wall_time"] if section == "wall_time" else manifest["config"][section]).update(values)
-    (path / "manifest.json").write_text(json.dumps(manifest))
-    workload = Workload(Config(), 1, {"answers": 100.0, "summaries": 100.0}, brief=True)
-    seconds = Speed(Library(tmp_path)).estimate(workload).seconds
-    if section == "wall_time":
-        assert seconds is None
-    else:
-        assert seconds is not None
-        assert 0 < seconds[0] < seconds[1] < 1e7

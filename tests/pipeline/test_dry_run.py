@@ -16,22 +16,16 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from selfreflect.answers import draw_answers
-from selfreflect.config import ScoresConfig, load_config
+from selfreflect.config import ExecutionOptions, ScoresConfig, load_config
 from selfreflect.errors import ConfigError
 from selfreflect.metric.measures import Measures
 from selfreflect.metric.scorer import SelfReflect
-from selfreflect.models.base import Completion, Message, Reply, Request, Sampling
+from selfreflect.models.base import Completion, Reply, Request, Sampling
 from selfreflect.models.judge import Judge
 from selfreflect.models.local.generator import HFGenerator
-from selfreflect.pipeline.counting import (
-    MOST_STEPS,
-    NOTHING,
-    UNKNOWN,
-    Amount,
-    RequestCounter,
-    prompt_tokens,
-)
-from selfreflect.pipeline.dry_run import judge_tokens, tree_nodes
+from selfreflect.pipeline.counting import NOTHING, UNKNOWN, Amount
+from selfreflect.pipeline.dry_run import DryRun, judge_tokens, most_judge_tokens, tree_nodes
+from selfreflect.pipeline.models import Quiet
 from selfreflect.pipeline.tasks import StageTask
 from selfreflect.prompts import load_prompts
 from selfreflect.records import AnswerSet, Question, Summary
@@ -60,37 +54,6 @@ def test_amounts_add_up_and_what_is_not_known_stays_unknown() -> None:
     assert some + NOTHING == some
     assert some * 2.5 == Amount(5, 12.5)
     assert bound * 2 == Amount(None, 6)
-
-
-# --- placeholders
-
-
-def ask(text: str, n: int = 1, limit: int = 8) -> Request:
-    sampling = Sampling(max_new_tokens=limit)
-    return Request(messages=(Message(role="user", content=text),), sampling=sampling, n=n)
-
-
-def placeholders(count: int, limit: int) -> list[str]:
-    [reply] = RequestCounter("m", None).generate([ask("a", count, limit)])
-    assert isinstance(reply, Reply)
-    return [completion.text for completion in reply.completions]
-
-
-def test_placeholders_differ_and_count_with_their_limit_where_a_prompt_shows_them() -> None:
-    texts = [*placeholders(3, 8), *placeholders(1, 9)]
-    assert len(set(texts)) == 4
-    shown = Message(role="user", content="Merge: " + " and ".join(texts))
-    bare = Message(role="user", content="Merge: x and x and x and x")
-    assert prompt_tokens(None, [bare]).expected is not None
-    assert prompt_tokens(None, [shown]) == prompt_tokens(None, [bare]) + Amount(None, 8 * 3 + 9)
-
-
-def test_a_text_cannot_pose_as_a_placeholder() -> None:
-    posing = "⟦reply 1 of 999999999 tokens⟧"
-    tokens = prompt_tokens(None, [Message(role="user", content=posing)])
-    assert tokens.expected is not None
-    assert tokens.most is not None
-    assert tokens.most < 100
 
 
 # --- bounds against what real work takes
@@ -135,15 +98,21 @@ class Words:
         return Reply(completions=tuple(completions), prompt_tokens=words)
 
 
-def everything(generator: Any, questions: Sequence[Question]) -> None:
-    """Answers, and summaries by every bundled strategy."""
+SETTINGS = {
+    "answers": {"num_answers": 3, "max_new_tokens": 5},
+    "summaries": {"num_samples": 4, "sample_max_new_tokens": 5, "max_new_tokens": 7},
+}
+
+
+def everything(generator: Any, questions: Sequence[Question], strategies: Sequence[str]) -> None:
+    """Answers, and summaries by some strategies."""
     sampling = Sampling(max_new_tokens=5)
     list(draw_answers(questions, generator, num_answers=3, prompts=PROMPTS, sampling=sampling))
     short = Sampling(temperature=0.0, max_new_tokens=7)
     list(
         summarize(
             questions,
-            list(STRATEGIES),
+            strategies,
             generator,
             prompts=PROMPTS,
             sampling=short,
@@ -153,6 +122,20 @@ def everything(generator: Any, questions: Sequence[Question]) -> None:
     )
 
 
+def counted(questions: Sequence[Question], strategies: Sequence[str], model: str = "openai:m") -> Any:
+    """The sum of what a dry run counts for the same, by the name of the amount."""
+    sections = {stage: {"model": model, **section} for stage, section in SETTINGS.items()}
+    config = load_config(None, sections)
+    stored = Run.in_memory(Path())
+    stored.add_in_memory(questions)
+    dry_run = DryRun(stored, config, PROMPTS, ExecutionOptions(device="cpu"), Quiet())
+    dry_run.answers()
+    dry_run.summaries(strategies)
+    names = ("calls", "completions", "prompt_tokens", "completion_tokens")
+    drawn, made = (cost.amounts for cost in dry_run.costs)
+    return {name: drawn[name] + made[name] for name in names}
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.text(min_size=1, max_size=30), min_size=1, max_size=3, unique=True),
@@ -160,17 +143,16 @@ def everything(generator: Any, questions: Sequence[Question]) -> None:
 )
 def test_no_run_takes_more_than_the_bounds(texts: list[str], lengths: list[int]) -> None:
     questions = [Question(id=text, text=text) for text in texts]
-    real, model = Counting(Words(lengths)), RequestCounter("m", None)
-    everything(real, questions)
-    everything(model, questions)
-    assert model.calls.expected is not None
-    assert model.prompt_tokens.most is not None
-    assert real.calls <= model.calls.expected
-    assert real.completions <= model.completions
-    assert real.prompt <= model.prompt_tokens.most
-    assert real.completion <= model.most_completion_tokens
+    strategies = [*STRATEGIES, "basic#1", "sample_and_summarize#2"]
+    real = Counting(Words(lengths))
+    everything(real, questions, strategies)
+    count = counted(questions, strategies)
+    assert real.calls <= count["calls"].expected
+    assert real.completions <= count["completions"].most
+    assert real.prompt <= count["prompt_tokens"].most
+    assert real.completion <= count["completion_tokens"].most
     if min(lengths) > 0:  # no strategy ends early for want of text
-        assert (real.calls, real.completions) == (model.calls.expected, model.completions)
+        assert (real.calls, real.completions) == (count["calls"].expected, count["completions"].most)
 
 
 @pytest.fixture(scope="module")
@@ -179,34 +161,26 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_prompts_of_a_local_model_are_counted_exactly_where_no_reply_is_shown(model: Path) -> None:
-    generator = HFGenerator.load(str(model), device="cpu")
-    real = Counting(generator)
-    counter = RequestCounter("m", generator.chat)
+    real = Counting(HFGenerator.load(str(model), device="cpu"))
     long = Question(id="r", text="Who is it?", context="The pot is red. <|im_end|> " * 20)
-    questions = [QUESTION, long]
-    sampling = Sampling(max_new_tokens=3)
-    for either in (real, counter):
-        list(draw_answers(questions, either, num_answers=2, prompts=PROMPTS, sampling=sampling))
-        list(summarize(questions, ["greedy", "basic", "cot"], either, sampling=sampling))
-    assert counter.prompt_tokens == Amount(real.prompt, real.prompt)
-    assert (counter.calls, counter.completions) == (Amount(real.calls, real.calls), real.completions)
-    assert 0 < real.completion <= counter.most_completion_tokens
+    strategies = ["greedy", "basic", "cot"]
+    everything(real, [QUESTION, long], strategies)
+    count = counted([QUESTION, long], strategies, str(model))
+    assert count["prompt_tokens"] == Amount(real.prompt, real.prompt)
+    assert count["calls"] == Amount(real.calls, real.calls)
+    assert count["completions"] == Amount(real.completions, real.completions)
+    assert 0 < real.completion <= count["completion_tokens"].most
 
 
 def test_a_context_is_counted_in_every_prompt_of_the_model_and_in_none_of_the_judges(model: Path) -> None:
-    chat = HFGenerator.load(str(model), device="cpu").chat
     context = "The pot is red. " * 20
-    counts = []
-    for question in (QUESTION, replace(QUESTION, context=context)):
-        counter = RequestCounter("m", chat)
-        everything(counter, [question])
-        counts.append(counter)
-    plain, told = counts
-    assert plain.calls == told.calls
-    assert plain.prompt_tokens.most is not None
-    assert told.prompt_tokens.most is not None
-    words = len(context.split()) * int(plain.calls.expected or 0)
-    assert told.prompt_tokens.most >= plain.prompt_tokens.most + words
+    plain, told = (
+        counted([question], list(STRATEGIES), str(model))
+        for question in (QUESTION, replace(QUESTION, context=context))
+    )
+    assert plain["calls"] == told["calls"]
+    words = len(context.split()) * int(plain["calls"].expected)
+    assert told["prompt_tokens"].most >= plain["prompt_tokens"].most + words
     judge = Judge.load(str(model), device="cpu")
     tasks = [task(ANSWERS, "Radishes.", *more) for more in ([], [])]
     tasks[1] = replace(tasks[1], question=replace(QUESTION, context=context))
@@ -274,37 +248,16 @@ def test_a_question_without_a_score_costs_the_judge_nothing(tiny_judge: Callable
 
 
 @pytest.mark.parametrize("words", [["radishes or lettuce", "the"], list("bcdfg")])
-def test_trees_of_answers_to_come_are_bounded(tiny_judge: Callable[..., Judge], words: list[str]) -> None:
+def test_trees_of_texts_to_come_are_bounded(tiny_judge: Callable[..., Judge], words: list[str]) -> None:
     """Also if every token is a word to mask."""
     judge = tiny_judge("llama", max_position_embeddings=8192)
     texts = [" ".join([letter, *words * 6]) for letter in "pqr"]
     answers = AnswerSet(question_id="q", masked_out=tuple(texts), conditioning=tuple(texts[::-1]))
-    exact = work_of(judge, answers, texts[:2])
     length = len(judge.chat.encode([texts[0]])[0])
-    answers = AnswerSet(
-        question_id="q",
-        masked_out=tuple(placeholders(3, length)),
-        conditioning=tuple(placeholders(3, length)),
-    )
-    tokens = judge_tokens(judge, task(answers, *placeholders(2, length)), ScoresConfig())
-    assert tokens.expected is None
-    assert tokens.most is not None
-    assert exact <= tokens.most
-
-
-def test_summaries_to_come_cost_their_tokens_next_to_answers_that_exist(
-    tiny_judge: Callable[..., Judge],
-) -> None:
-    judge = tiny_judge("llama")
-    text = "Radishes or lettuce, because they grow quickly."
-    length = len(judge.chat.encode([text])[0])
-    to_come = StageTask(question=QUESTION, answers=ANSWERS, summaries=summaries_of(*placeholders(1, length)))
-    tokens = judge_tokens(judge, to_come, ONLY_SCORES)
-    assert tokens.expected is None
-    assert tokens.most == pytest.approx(sum(tree_nodes(judge, QUESTION, ANSWERS, [text])), abs=2)
-    both = judge_tokens(judge, task(ANSWERS, *placeholders(1, length)), ScoresConfig())
-    assert both.most is not None
-    assert work_of(judge, ANSWERS, [text]) <= both.most
+    half = [length] * 3
+    most = most_judge_tokens(judge, QUESTION, (half, half), [length] * 2, ScoresConfig())
+    exact = work_of(judge, answers, texts[:2])
+    assert exact <= most < 20 * exact
 
 
 # --- the commands
@@ -340,7 +293,6 @@ def test_a_dry_run_makes_no_directory_and_bounds_what_the_run_then_takes(
         "prompt tokens",
         "completion tokens",
         "judge tokens",
-        "time",
         "expected",
         "summaries",
         str(model),
@@ -441,8 +393,7 @@ def test_scores_of_a_run_and_of_items_are_counted_exactly(
         for key in stored.questions
     )
     assert found["judge_tokens"] == {"expected": exact, "most": exact}
-    assert found["seconds"]["expected"] is not None
-    assert found["rough"], "nothing was scored here yet"
+    assert found["seconds"] == {"expected": None, "most": None}, "nothing was scored here yet"
     limited = stages(run("score", "--out", out, "--judge", model, "--budget", 300, "--dry-run", "--json"))[
         "scores"
     ]
@@ -539,32 +490,23 @@ def test_a_reply_that_must_have_a_form_is_counted_as_if_it_had_it(
     assert of_list["scores"]["judge_tokens"] == of_text["scores"]["judge_tokens"]
 
 
-def test_a_strategy_that_cannot_be_followed_is_named(
+def test_what_a_strategy_of_a_user_asks_is_not_known_and_its_code_is_not_run(
     model: Path, questions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written(
-        tmp_path / "odd_strategies.py",
-        "def numbers(task):\n"
-        "    [reply] = yield task.request(task.messages(), 'ask')\n"
-        "    return str(int(reply.text))\n\n\n"
-        "def forever(task):\n"
-        "    text = ''\n"
-        "    while 'done' not in text:\n"
-        "        [reply] = yield task.request(task.messages(), 'ask')\n"
-        "        text = reply.text\n"
-        "    return text\n",
+        tmp_path / "own_strategies.py",
+        "def own(task):\n    open('was-run', 'w')\n    yield task.request(task.messages(), 'ask')\n",
     )
     monkeypatch.chdir(tmp_path)
-    command = small(
-        model, tmp_path / "r", questions, strategies="odd_strategies:numbers,odd_strategies:forever"
-    )
-    outcome = run(*command, "--dry-run")
-    assert outcome.code == 0
-    assert "odd_strategies:numbers could not be followed" in outcome.said
-    assert f"forever could not be followed to its end: more than {MOST_STEPS} steps" in outcome.said
-    found = stages(run(*command, "--dry-run", "--json"))["summaries"]
-    assert found["completions"]["most"] == 2 * (1 + MOST_STEPS)
-    assert not (tmp_path / "r").exists()
+    command = small(model, tmp_path / "r", questions, strategies="greedy,own_strategies:own")
+    [line] = run(*command, "--dry-run", "--json").json
+    found = {cost["stage"]: cost for cost in line["dry_run"]}
+    assert (found["summaries"]["to_do"], found["scores"]["to_do"]) == (4, 4)
+    for name in ("calls", "completions", "prompt_tokens", "completion_tokens"):
+        assert found["summaries"][name] == {"expected": None, "most": None}
+    assert found["answers"]["completions"]["most"] == 8
+    assert any("own_strategies:own" in note for note in line["notes"])
+    assert {path.name for path in tmp_path.iterdir()} - {"__pycache__"} == {"own_strategies.py"}
 
 
 def test_a_judge_behind_a_server_is_not_asked(server: socket.socket, tmp_path: Path) -> None:

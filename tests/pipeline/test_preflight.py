@@ -308,8 +308,7 @@ def test_a_long_run_shows_its_costs_and_asks_at_a_terminal(
     monkeypatch.setattr("selfreflect.cli.stages.can_ask", lambda: True)
     asked = run(*long_run(tmp_path, server, judge), stdin=reply)
     assert "What is left to do" in asked.stderr
-    assert "its 243 completions and their scores take" in asked.said
-    assert "a rough guess until the first question is done" in asked.said
+    assert re.search(r"completions +240 +240", asked.stderr)
     assert asked.code == (0 if starts else 130), asked.stderr
     assert (len(server.calls) > 1) is starts
     assert bool(Run.load(tmp_path / "r").answers) is starts
@@ -336,18 +335,6 @@ def test_a_long_question_shows_its_costs_and_asks(
     assert "What is left to do" in asked.stderr
     assert asked.code == 130, asked.stderr
     assert all(map(is_probe, server.calls))
-
-
-def test_the_two_samples_tell_how_fast_a_server_is(
-    judge: Path, server: FaultServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("selfreflect.cli.stages.can_ask", lambda: True)
-    server.delay = 0.5
-    asked = run(*long_run(tmp_path, server, judge, "--max-connections", 1), stdin="n\n")
-    # 243 completions of at most 5 tokens, of which each sample had 2 to 48 in half a second
-    said = re.search(r"their scores take (\d+) to (\d+) (s|min|h)", asked.said)
-    assert said is not None, asked.said
-    assert Run.load(tmp_path / "r").manifest.checks["answers"]["seconds"] >= 0.5
 
 
 def test_a_run_that_costs_money_says_so(judge: Path, server: FaultServer, tmp_path: Path) -> None:

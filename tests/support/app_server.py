@@ -23,7 +23,6 @@ from selfreflect.app.library import Library
 from selfreflect.app.meaning import Meaning
 from selfreflect.app.routes import Services
 from selfreflect.app.server import AppServer
-from selfreflect.app.speed import Speed
 from selfreflect.app.work import JobRunner
 from selfreflect.config import ExecutionOptions, Price
 from selfreflect.grouping import ordered_groups
@@ -119,7 +118,7 @@ def serving(
     what begins alike."""
     models = ModelChoices([str(path) for path in (model, *others) if path], base_url, prices)
     library, options = Library(root), ExecutionOptions(device="cpu")
-    checks = Preflight(models, options, Speed(library))
+    checks = Preflight(models, options)
     queue = JobQueue(work or JobRunner(library, models, options, checks))
     services = Services(queue, library, models, meaning or Meaning(lambda: by_first_letter), checks)
     try:

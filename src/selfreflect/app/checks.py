@@ -1,4 +1,4 @@
-"""What is looked at before a job starts: whether its models can do it, what it costs, how long it takes."""
+"""What is looked at before a job starts: whether its models can do it, and what it costs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
-from msgspec import to_builtins
 from msgspec.structs import replace
 
 from selfreflect.app.choices import ModelChoices
@@ -23,11 +22,10 @@ from selfreflect.app.schemas import (
     ScoreBody,
     StageCostEntry,
 )
-from selfreflect.app.speed import BRIEF_SHARE, Speed, Workload, without_earlier
 from selfreflect.config import Config, ExecutionOptions
 from selfreflect.errors import SelfReflectError
 from selfreflect.models.base import ModelSpec, load_object
-from selfreflect.pipeline.costs import LONG_SECONDS, MANY_COMPLETIONS, payments, sum_up
+from selfreflect.pipeline.costs import reasons_to_ask, sum_up
 from selfreflect.pipeline.dry_run import DryRun
 from selfreflect.pipeline.models import ConfiguredModels, ModelProvider, Quiet, stage_model
 from selfreflect.pipeline.preflight import check_sampling, server_stages
@@ -60,8 +58,7 @@ def question_of(body: RequestBody) -> Question:
 class Preflight:
     """Checks and estimates requests. Threads may share it."""
 
-    def __init__(self, choices: ModelChoices, options: ExecutionOptions, speed: Speed) -> None:
-        self.speed = speed
+    def __init__(self, choices: ModelChoices, options: ExecutionOptions) -> None:
         self._choices = choices
         self._options = options
         self._sampling: dict[Any, tuple[float, dict[ModelStage, SamplingCheck]]] = {}
@@ -108,13 +105,8 @@ class Preflight:
             self._sampling = {key: (time.monotonic(), checks)}
         return checks
 
-    def _remembered(self, config: Config) -> dict[str, Any]:
-        """What was found out last about the servers of these settings, as a manifest says it."""
-        _, checks = self._sampling.get(_servers_key(config), (0.0, {}))
-        return dict(to_builtins(checks))
-
     def estimate(self, body: AskBody) -> EstimateAnswer:
-        """Say what a question takes, without asking a server.
+        """Count the calls, tokens and money of a question, without asking a server.
 
         Raises:
             ConfigError: a model may not be used.
@@ -124,32 +116,14 @@ class Preflight:
         run.add_in_memory([question_of(body)])
         with prompts_of(body) as prompts:
             options = replace(self._options, prompts=prompts)
-            run.manifest.checks.update(self._remembered(config))
             dry_run = DryRun(run, config, load_prompts(prompts), options, Quiet(), load_models=False)
         dry_run.answers()
         dry_run.summaries(body.strategies)
         stages, total = sum_up(dry_run)
-        most = {stage["stage"]: stage["completion_tokens"]["most"] for stage in stages}
-        estimate = self.speed.estimate(Workload(config, len(body.strategies), most, body.brief))
-        longest = None if estimate.seconds is None else estimate.seconds[1]
-        if longest is None:
-            dry_run.scores()
-            longest = sum_up(dry_run)[1]["seconds"]["expected"]
-            if longest is not None:
-                longest *= BRIEF_SHARE if body.brief else 1.0
-                estimate = without_earlier(longest)
-        reasons = payments(dry_run, config)
-        completions = sum(stage["completions"]["most"] for stage in stages)
-        if longest is not None and longest >= LONG_SECONDS:
-            reasons.append(f"it may take {longest / 60:.0f} minutes")
-        if longest is None and completions >= MANY_COMPLETIONS:
-            reasons.append(f"how long its {completions:,.0f} completions take is not known yet")
         return EstimateAnswer(
             stages=list(map(_stage_cost, stages)),
             money=total.get("money"),
-            seconds=estimate.seconds,
-            basis=estimate.basis,
-            reasons=reasons,
+            reasons=reasons_to_ask(dry_run, config),
         )
 
 

@@ -129,10 +129,6 @@ class EstimateAnswer(BaseModel):
 
     stages: list[StageCostEntry]
     money: AmountEntry | None = Field(description="In the currency of the prices; null without prices.")
-    seconds: tuple[float, float] | None = Field(
-        description="From and to; null while nothing is known. Without the time for loading models."
-    )
-    basis: str = Field(description="What the time is estimated from, or why it is not known.")
     reasons: list[str] = Field(description="Why somebody should agree before it starts.")
 
 

@@ -26,7 +26,6 @@ from selfreflect.app.library import Library, UnknownRunError
 from selfreflect.app.meaning import Meaning
 from selfreflect.app.routes import Services, job_routes, run_routes
 from selfreflect.app.schemas import ErrorAnswer
-from selfreflect.app.speed import Speed
 from selfreflect.app.work import JobRunner
 from selfreflect.config import ExecutionOptions
 from selfreflect.errors import SelfReflectError
@@ -145,7 +144,7 @@ def serve(
     """Serve until SIGINT or SIGTERM, which also stop the running job."""
     log_to_stderr(logging.getLogger("selfreflect.app"))
     library = Library(root)
-    checks = Preflight(models, options, Speed(library))
+    checks = Preflight(models, options)
     queue = JobQueue(JobRunner(library, models, options, checks))
     services = Services(queue, library, models, Meaning(), checks)
     try:

@@ -43,6 +43,7 @@ from selfreflect.pipeline.todo import (
     stages_with_work,
     strategies_to_continue,
 )
+from selfreflect.prompts import load_prompts
 from selfreflect.records import STAGES, Question, SamplingCheck, Stage
 from selfreflect.report.run_records import RunRecords
 from selfreflect.sources.questions import is_file, load_questions
@@ -285,7 +286,7 @@ def fill_run(
                 _agree_to_one_text(suspects, intent)
                 experiment.accept(suspects)
         if {"answers", "summaries"} & {*work}:
-            _agree_to_costs(path, config, work, strategies, options, intent)
+            _agree_to_costs(experiment.run, config, work, strategies, options, intent)
         _work(experiment, stages, strategies)
         return run_records(experiment.run)
 
@@ -384,7 +385,7 @@ def check_strategies(strategies: Sequence[str]) -> None:
 
 
 def _agree_to_costs(
-    path: Path,
+    run: Run,
     config: Config,
     work: Sequence[Stage],
     strategies: Sequence[str],
@@ -393,12 +394,10 @@ def _agree_to_costs(
 ) -> None:
     """Show what the stages take, and ask at a terminal, if that is more than some minutes or costs money."""
     from selfreflect.cli.costs import announce_costs
-    from selfreflect.pipeline.dry_run import dry_run_directory
+    from selfreflect.pipeline.dry_run import DryRun
 
-    # strategies of one's own are code, which placeholders for replies might surprise
-    bundled = [name for name in strategies if ":" not in name]
-    costs = dry_run_directory(path, config, intent.binding(work), options, Quiet(), load_models=False)
-    _work(costs, [stage for stage in work if stage != "scores" or bundled or costs.run.summaries], bundled)
+    costs = DryRun(run, config, load_prompts(options.prompts), options, Quiet(), load_models=False)
+    _work(costs, work, strategies)
     if announce_costs(costs, config) and can_ask() and not intent.yes and not agree("Start?"):
         say("Nothing was started. The same command asks again; with --yes it does not.")
         raise typer.Exit(130)

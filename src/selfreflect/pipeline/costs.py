@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from selfreflect.models.base import kind_of
 from selfreflect.models.openai.endpoint import endpoint
-from selfreflect.pipeline.rough_time import ROUGH, rough_duration
 from selfreflect.table import Cell, Column, Table
 
 if TYPE_CHECKING:
@@ -39,11 +38,7 @@ def reasons_to_ask(dry_run: DryRun, config: Config) -> list[str]:
     completions = sum(cost.amounts["completions"].most or 0 for cost in dry_run.costs)
     reasons = payments(dry_run, config)
     seconds = total["seconds"]["expected"]
-    if seconds is not None and total["rough"]:
-        if seconds >= LONG_SECONDS or completions >= MANY_COMPLETIONS:
-            long = rough_duration(seconds)
-            reasons.append(f"its {completions:,.0f} completions and their scores take {long}, {ROUGH}")
-    elif seconds is not None and seconds >= LONG_SECONDS:
+    if seconds is not None and seconds >= LONG_SECONDS:
         reasons.append(f"it takes about {seconds / 60:.0f} minutes")
     if seconds is None and completions >= MANY_COMPLETIONS:
         reasons.append(f"how long its {completions:,.0f} completions take is not known yet")
@@ -92,8 +87,7 @@ def _dotted(host: str) -> str:
 
 
 def sum_up(dry_run: DryRun) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """What each stage takes, and time and money of all of them, rounded; ``rough`` says of both whether a
-    time in it is a guess."""
+    """What each stage takes, and time and money of all of them, rounded."""
     stages: list[dict[str, Any]] = []
     totals: dict[str, Amount] = {}
     for cost in dry_run.costs:
@@ -101,9 +95,9 @@ def sum_up(dry_run: DryRun) -> tuple[list[dict[str, Any]], dict[str, Any]]:
             if name in cost.amounts:
                 amount = cost.amounts[name]
                 totals[name] = totals[name] + amount if name in totals else amount
-        line = {"stage": cost.stage, "model": cost.model, "to_do": cost.to_do, **_rounded(cost.amounts)}
-        stages.append({**line, "rough": cost.rough})
-    return stages, {**_rounded(totals), "rough": any(cost.rough for cost in dry_run.costs)}
+        facts = {"stage": cost.stage, "model": cost.model, "to_do": cost.to_do}
+        stages.append({**facts, **_rounded(cost.amounts)})
+    return stages, _rounded(totals)
 
 
 def _rounded(amounts: dict[str, Amount]) -> dict[str, dict[str, float | None]]:
@@ -120,7 +114,6 @@ def _rounded(amounts: dict[str, Amount]) -> dict[str, dict[str, float | None]]:
 NOT_KNOWN = (
     "–: not known yet; the line of progress tells the time that is left once the first texts have ended"
 )
-ROUGHLY = f"time from … to …: {ROUGH}"
 
 
 def cost_table(stages: list[dict[str, Any]], total: dict[str, Any]) -> Table:
@@ -134,23 +127,17 @@ def cost_table(stages: list[dict[str, Any]], total: dict[str, Any]) -> Table:
     if len(stages) > 1:
         rows += _amount_rows("all", total)
     columns = (Column("stage"), Column("what"), Column("expected", ",.0f"), Column("at most", ",.0f"))
-    notes = []
-    if any(None in row for row in rows):
-        notes.append(NOT_KNOWN)
-    if total["rough"] and total["seconds"]["expected"] is not None:
-        notes.append(ROUGHLY)
-    return Table(title="What is left to do", columns=columns, rows=tuple(rows), notes=tuple(notes))
+    notes = (NOT_KNOWN,) if any(None in row for row in rows) else ()
+    return Table(title="What is left to do", columns=columns, rows=tuple(rows), notes=notes)
 
 
 def _amount_rows(stage: str, amounts: dict[str, Any]) -> list[tuple[Cell, ...]]:
     rows: list[tuple[Cell, ...]] = []
     for name, (heading, _) in AMOUNTS.items():
         amount = amounts.get(name)
-        if amount is not None and amount["most"] != 0:
-            mean = _cell(name, amount["expected"])
-            if name == "seconds" and amounts["rough"] and amount["expected"] is not None:
-                mean = rough_duration(amount["expected"])
-            rows.append((stage, heading, mean, _cell(name, amount["most"])))
+        is_known = amount is not None and (name != "seconds" or amount["expected"] is not None)
+        if amount is not None and is_known and amount["most"] != 0:
+            rows.append((stage, heading, _cell(name, amount["expected"]), _cell(name, amount["most"])))
     return rows
 
 

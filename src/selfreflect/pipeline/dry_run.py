@@ -1,26 +1,22 @@
 """Count what a run would take, without writing anything or asking any server.
 
-The stages run with a generator that counts requests and replies with placeholders. Texts that exist are
-counted exactly, texts to come at most with their token limits.
+Texts that exist are counted exactly, texts to come at most with their token limits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
+from msgspec.structs import replace
+
 from selfreflect.config import Config, ExecutionOptions, ScoresConfig
 from selfreflect.metric.engine.tree import build_tree
-from selfreflect.metric.information import (
-    answering,
-    choose_reader,
-    control_texts,
-    nodes,
-    pasted,
-)
+from selfreflect.metric.information import answering, choose_reader, control_texts, nodes
 from selfreflect.metric.measures import anchors
 from selfreflect.metric.prompts import (
     CannotScoreError,
@@ -30,51 +26,34 @@ from selfreflect.metric.prompts import (
     summary_context,
     summary_prompts,
 )
-from selfreflect.models.base import ModelSpec, kind_of
+from selfreflect.models.base import ModelSpec, Request, kind_of
 from selfreflect.models.openai.endpoint import endpoint
-from selfreflect.pipeline.counting import (
-    NOTHING,
-    UNKNOWN,
-    Amount,
-    RequestCounter,
-    limits_of,
-    placeholder,
-    prompt_tokens,
-    strip,
-    typical_length,
-)
-from selfreflect.pipeline.models import ConfiguredModels, Progress, Quiet, stage_model, typical_judge_tokens
+from selfreflect.pipeline.counting import NOTHING, UNKNOWN, Amount, RequestCount, prompt_tokens
+from selfreflect.pipeline.models import ConfiguredModels, Progress
 from selfreflect.pipeline.questions import new_questions
-from selfreflect.pipeline.rough_time import reading_seconds, writing_seconds
 from selfreflect.pipeline.settings import check_model, check_settings, select_scoring, stage_settings
-from selfreflect.pipeline.stages import StageSpec, stage_fn
-from selfreflect.pipeline.tasks import Result, StageTask, total_size
+from selfreflect.pipeline.stages import StageSpec
+from selfreflect.pipeline.tasks import StageTask, total_size
 from selfreflect.pipeline.todo import missing_answers, missing_scores, missing_summaries
 from selfreflect.prompts import Prompts, load_prompts
-from selfreflect.records import (
-    AnswerSet,
-    Failure,
-    Question,
-    Reader,
-    ReaderChoice,
-    SamplingCheck,
-    Stage,
-    Summary,
-    from_plain,
-)
+from selfreflect.records import AnswerSet, Question, Reader, ReaderChoice, Stage
 from selfreflect.sources.items import Item
 from selfreflect.store.journal import store_errors
 from selfreflect.store.layout import check_run_directory
 from selfreflect.store.manifest import MANIFEST
 from selfreflect.store.run import Run
+from selfreflect.strategies import load_strategy
+from selfreflect.strategies.builtin import SECOND_REQUESTS
+from selfreflect.strategies.task import GREEDY, THINKING, Task
 
 if TYPE_CHECKING:
+    from selfreflect.models.chat import ChatTokenizer
     from selfreflect.models.judge import Judge
     from selfreflect.models.local.generator import HFGenerator
 
 AMOUNTS = ("calls", "completions", "prompt_tokens", "completion_tokens", "judge_tokens", "seconds")
 """Calls are conversations to send, at most one per completion, for servers that give one at a time; judge
-tokens are nodes of prefix trees."""
+tokens are nodes of prefix trees; seconds follow from earlier work in the directory."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +67,6 @@ class StageCost:
     """Answer sets, summaries or scores."""
     amounts: dict[str, Amount]
     """All of ``AMOUNTS``, and ``money`` in the currency of the prices, if there is one for the model."""
-    rough: bool = False
-    """Whether the time is guessed without any earlier work of the model."""
 
 
 def dry_run_directory(
@@ -100,12 +77,10 @@ def dry_run_directory(
     progress: Progress,
     *,
     fresh: bool = False,
-    load_models: bool = True,
 ) -> DryRun:
     """Look at the run directory at ``path``, if there is one, and change nothing there.
 
-    The arguments are those of :func:`~selfreflect.pipeline.experiment.open_experiment`. Without
-    ``load_models``, judge tokens are not known, and prompts of local models are estimated.
+    The arguments are those of :func:`~selfreflect.pipeline.experiment.open_experiment`.
 
     Raises:
         StoreError: the directory was made with other settings, or holds something else.
@@ -119,7 +94,7 @@ def dry_run_directory(
     if is_resumed and "scores" in stages:
         select_scoring(run, config)
     check_settings(run.manifest, stage_settings(config, stages, prompts), path)
-    return DryRun(run, config, prompts, options, progress, load_models=load_models)
+    return DryRun(run, config, prompts, options, progress)
 
 
 def dry_run_items(
@@ -137,7 +112,8 @@ def dry_run_items(
 class DryRun:
     """Adds up what each stage would take in ``costs``, and says in ``notes`` how to read the numbers.
 
-    Has the stages of an :class:`~selfreflect.pipeline.experiment.Experiment`. Local models are loaded.
+    Has the stages of an :class:`~selfreflect.pipeline.experiment.Experiment`. Without ``load_models``, judge
+    tokens are not known, and prompts of local models are estimated.
     """
 
     def __init__(
@@ -158,6 +134,8 @@ class DryRun:
         self._load_models = load_models
         self._options = options
         self._models = ConfiguredModels(config, options, progress)
+        self._to_come: dict[str, int] = {}
+        """How many summaries a question will get, by its id."""
 
     def questions(self, *, explicit: bool = True, add: bool = False) -> None:
         """Load the questions that the directory lacks."""
@@ -170,42 +148,130 @@ class DryRun:
 
     def answers(self) -> None:
         """Count what the missing answers take."""
-        self._count("answers", missing_answers(self.run))
+        spec = StageSpec("answers", self._config, self._prompts, self._options)
+        tasks = missing_answers(self.run)
+        count = RequestCount(self._chat(spec, tasks))
+        settings = self._config.answers
+        for task in tasks:
+            request = Request(
+                messages=self._prompts.messages(task.question),
+                sampling=settings.sampling,
+                n=2 * settings.num_answers,
+                thinking=settings.thinking,
+            )
+            count.add(request, done=min(len(task.samples), request.n))
+        drawn = [(one.tokens, len(one.answers)) for one in self.run.answers.values()]
+        self._add("answers", spec, count, total_size(tasks), drawn)
 
     def summaries(self, strategies: Sequence[str]) -> None:
-        """Count what the missing summaries take, by following the strategies with placeholders."""
-        self._count("summaries", missing_summaries(self.run, strategies), strategies)
+        """Count what the missing summaries take. What a user's own strategy asks is not known."""
+        spec = StageSpec("summaries", self._config, self._prompts, self._options, tuple(strategies))
+        tasks = missing_summaries(self.run, strategies)
+        count = RequestCount(self._chat(spec, tasks))
+        for task in tasks:
+            self._to_come[task.question.id] = len(task.strategies)
+            requests: dict[Request, None] = {}  # strategies that draw samples share them
+            for name in task.strategies:
+                if ":" in name:
+                    count.calls += UNKNOWN
+                    count.completions += UNKNOWN
+                    count.prompt_tokens += UNKNOWN
+                    count.most_completion_tokens += UNKNOWN
+                    self._note(f"what {name} asks is not known, since its code is not run")
+                    continue
+                first, second = self._requests(task.question, name)
+                requests[first] = None
+                if second is not None:
+                    shown = first.n * first.sampling.max_new_tokens
+                    count.add(second, shown=shown)
+            for request in requests:
+                count.add(request)
+        made = [(one.tokens, one.calls) for one in self.run.summaries.values()]
+        self._add("summaries", spec, count, total_size(tasks), made)
+
+    def _requests(self, question: Question, name: str) -> tuple[Request, Request | None]:
+        """The requests of a strategy of this package."""
+        settings = self._config.summaries
+        base = THINKING if settings.thinking else GREEDY
+        task = Task(
+            question=question,
+            prompts=self._prompts,
+            name=name,
+            sampling=replace(base, max_new_tokens=settings.max_new_tokens),
+            sample_sampling=settings.sampling,
+            num_samples=settings.num_samples,
+            seed=settings.seed,
+            thinking=settings.thinking,
+        )
+        strategy = load_strategy(name)(task)
+        first = next(strategy)
+        strategy.close()
+        assert isinstance(first, Request)
+        second = SECOND_REQUESTS.get(name.partition("#")[0])
+        return first, second(task) if second else None
+
+    def _chat(self, spec: StageSpec, tasks: Sequence[StageTask]) -> ChatTokenizer | None:
+        """The tokenizer of a stage's model, if it is a local one that has something to do."""
+        if not tasks:
+            return None
+        self._note("at most: each text to come has as many tokens as allowed, and the judge masks each")
+        if spec.model.kind == "local" and self._load_models:
+            stage = cast(Literal["answers", "summaries"], spec.stage)
+            generator = cast("HFGenerator", self._models.generator(stage))
+            check_model(self.run.manifest, stage, generator.facts, self.run.path)
+            return generator.chat
+        self._note(
+            "prompts of models that are not loaded are counted as 4 bytes per token, at most 1; "
+            "calls repeated after a fault are not counted"
+        )
+        return None
+
+    def _add(
+        self,
+        stage: Stage,
+        spec: StageSpec,
+        count: RequestCount,
+        to_do: int,
+        earlier: Sequence[tuple[int, int]],
+    ) -> None:
+        """Add the cost of a stage that asks a model.
+
+        Args:
+            earlier: tokens and completions of each record that is there.
+        """
+        earlier_tokens = sum(tokens for tokens, _ in earlier)
+        earlier_completions = sum(completions for _, completions in earlier)
+        completions, most_tokens = count.completions.most, count.most_completion_tokens.most
+        likely = None
+        if completions is not None and most_tokens is not None and (earlier_tokens or not to_do):
+            likely = min(completions * earlier_tokens / max(1, earlier_completions), most_tokens)
+        completion_tokens = Amount(likely, most_tokens)
+        amounts = {
+            "calls": count.calls,
+            "completions": count.completions,
+            "prompt_tokens": count.prompt_tokens,
+            "completion_tokens": completion_tokens,
+            "judge_tokens": NOTHING,
+            "seconds": self._seconds(stage, completions, earlier_completions),
+        }
+        price = self._config.prices.get(spec.model.name)
+        if price is not None:
+            paid = count.prompt_tokens * price.input_per_million
+            paid += completion_tokens * price.output_per_million
+            amounts["money"] = paid * 1e-6
+        self.costs.append(StageCost(stage, _model_and_place(spec.model), to_do, amounts))
 
     def scores(self) -> None:
         """Count the judge's work."""
-        tasks = missing_scores(self.run, self._config.scores)
-        to_do = total_size(tasks)
+        settings = self._config.scores
+        tasks = missing_scores(self.run, settings) if self.run.summaries or not self._to_come else []
+        to_do = total_size(tasks) + sum(self._to_come.values())
         amounts = dict.fromkeys(AMOUNTS, NOTHING)
-        if tasks:
+        if to_do:
             amounts["judge_tokens"] = self._judge_tokens(tasks)
         earlier = len(self.run.scores.keys() | self.run.information.keys())
         amounts["seconds"] = self._seconds("scores", to_do, earlier)
-        rough = amounts["seconds"] == UNKNOWN
-        if rough:
-            tokens = amounts["judge_tokens"].expected or self._typical_judge_tokens(tasks)
-            judge = stage_model(self._config, self._options, "scores")
-            amounts["seconds"] = Amount(reading_seconds(judge, tokens), None)
-        self.costs.append(StageCost("scores", self._config.scores.judge, to_do, amounts, rough))
-
-    def _typical_judge_tokens(self, tasks: Sequence[StageTask]) -> float:
-        scores = self._config.scores
-        most = scores.limits.tokens if scores.limits is not None else None
-        measures = {
-            "scores": "selfreflect" in scores.measure_names,
-            "information": "information" in scores.measure_names,
-        }
-        total = 0.0
-        for task in tasks:
-            assert task.answers is not None  # a question without answers is not scored
-            lengths = map(typical_length, task.answers.masked_out)
-            tokens = typical_judge_tokens(lengths, len(task.summary_names), **measures)
-            total += tokens if most is None else min(tokens, most)
-        return total
+        self.costs.append(StageCost("scores", settings.judge, to_do, amounts))
 
     def _judge_tokens(self, tasks: Sequence[StageTask]) -> Amount:
         if not self._load_models:
@@ -219,97 +285,48 @@ class DryRun:
         total = NOTHING
         for task in tasks:
             tokens = judge_tokens(judge, task, self._config.scores)
-            if limits is not None:
-                tokens = _limited(tokens, limits.tokens)
-            total += tokens
+            total += tokens if limits is None else _limited(tokens, limits.tokens)
+        for tokens, questions in self._tokens_to_come(judge):
+            total += (tokens if limits is None else _limited(tokens, limits.tokens)) * questions
         if limits is not None and limits.seconds is not None:
             self._note("a budget of time may stop earlier, or compute shared words again each round")
         if self._options.cache is not None:
             self._note("what --cache holds already is not subtracted")
         return total
 
-    def _count(
-        self,
-        stage: Literal["answers", "summaries"],
-        tasks: Sequence[StageTask],
-        strategies: Sequence[str] = (),
-    ) -> None:
-        """Run a stage with placeholders for replies."""
-        spec = StageSpec(stage, self._config, self._prompts, self._options, tuple(strategies))
-        chat = None
-        if tasks and spec.model.kind == "local" and self._load_models:
-            generator = cast("HFGenerator", self._models.generator(stage))
-            check_model(self.run.manifest, stage, generator.facts, self.run.path)
-            chat = generator.chat
-        elif tasks:
-            self._note(
-                "prompts of models that are not loaded are counted as 4 bytes per token, at most 1; "
-                "calls repeated after a fault are not counted"
-            )
-        if tasks:
-            self._note("at most: each text to come has as many tokens as allowed, and the judge masks each")
-        if stage == "answers":
-            earlier_tokens = sum(one.tokens for one in self.run.answers.values())
-            earlier_completions = sum(len(one.answers) for one in self.run.answers.values())
-        else:
-            earlier_tokens = sum(one.tokens for one in self.run.summaries.values())
-            earlier_completions = sum(one.calls for one in self.run.summaries.values())
-        recorded = self.run.manifest.models.get(stage, {})
-        counter = RequestCounter(recorded.get("name", spec.model.name), chat, recorded.get("revision", ""))
-        work = stage_fn(spec, counter, Quiet())
-        for start in range(0, len(tasks), spec.batch_size):
-            counter.steps = 0
-            for results in work(tasks[start : start + spec.batch_size]):
-                formed = list(map(self._as_formed, results))
-                self.run.add_in_memory(formed)
-                for result in formed:
-                    if isinstance(result, Failure):
-                        self._note(f"{result.name} could not be followed to its end: {result.message}")
-        completion_tokens = Amount(None, counter.most_completion_tokens)
-        if earlier_tokens or not tasks:
-            mean = earlier_tokens / max(1, earlier_completions)
-            likely = min(counter.completions * mean, counter.most_completion_tokens)
-            completion_tokens = Amount(likely, counter.most_completion_tokens)
-        amounts = {
-            "calls": counter.calls,
-            "completions": Amount(counter.completions, counter.completions),
-            "prompt_tokens": counter.prompt_tokens,
-            "completion_tokens": completion_tokens,
-            "judge_tokens": NOTHING,
-            "seconds": self._seconds(stage, counter.completions, earlier_completions),
-        }
-        rough = amounts["seconds"] == UNKNOWN
-        if rough:
-            amounts["seconds"] = self._guess_writing(spec, counter)
-        price = self._config.prices.get(spec.model.name)
-        if price is not None:
-            cost = (
-                counter.prompt_tokens * price.input_per_million + completion_tokens * price.output_per_million
-            )
-            amounts["money"] = cost * 1e-6
-        to_do = total_size(tasks)
-        self.costs.append(StageCost(stage, _model_and_place(spec.model), to_do, amounts, rough))
+    def _tokens_to_come(self, judge: Judge) -> Iterator[tuple[Amount, int]]:
+        """What the judge reads at most of a question with summaries to come, and of how many questions.
 
-    def _guess_writing(self, spec: StageSpec, counter: RequestCounter) -> Amount:
-        """A rough time for the requests that were counted."""
-        recorded = self.run.manifest.checks.get(spec.stage)
-        check = None if recorded is None else from_plain(SamplingCheck, recorded)
-        prompts = counter.prompt_tokens.expected or 0
-        return Amount(writing_seconds(spec.model, counter.typical_tokens, prompts, check), None)
+        Where the answers are to come, too, the longest question stands for all.
+        """
+        config = self._config
+        longest: dict[int, Question] = {}
+        without_answers: Counter[int] = Counter()
+        summary = config.summaries.max_new_tokens
+        for key, count in self._to_come.items():
+            question, answers = self.run.questions[key], self.run.answers.get(key)
+            if answers is not None:
+                lengths = [_token_count(judge, text) for text in answers.answers]
+                half = len(answers.masked_out)
+                halves = lengths[:half], lengths[half:]
+                most = most_judge_tokens(judge, question, halves, [summary] * count, config.scores)
+                yield Amount(None, most), 1
+                continue
+            without_answers[count] += 1
+            if count not in longest or len(question.text) > len(longest[count].text):
+                longest[count] = question
+        half_to_come = [config.answers.max_new_tokens] * config.answers.num_answers
+        for count, questions in without_answers.items():
+            halves = half_to_come, half_to_come
+            most = most_judge_tokens(judge, longest[count], halves, [summary] * count, config.scores)
+            yield Amount(None, most), questions
 
-    def _as_formed(self, result: Result) -> Result:
-        """Take a reply that is to come for one of the form that its strategy asks for."""
-        if not isinstance(result, Failure) or result.kind != "malformed":
-            return result
-        text = placeholder(self._config.summaries.max_new_tokens)
-        return Summary(question_id=result.question_id, name=result.name, text=text)
-
-    def _seconds(self, stage: Stage, to_do: int, earlier: int) -> Amount:
+    def _seconds(self, stage: Stage, to_do: float | None, earlier: int) -> Amount:
         """The time for some work, if the directory's earlier work says how long it takes."""
-        if not to_do:
+        if to_do == 0:
             return NOTHING
         seconds = self.run.manifest.wall_time.get(stage)
-        if not seconds or not earlier:
+        if to_do is None or not seconds or not earlier:
             return UNKNOWN
         self._note("times and lengths are expected to be the mean of the earlier work in this directory")
         return Amount(to_do * seconds / earlier, None)
@@ -332,75 +349,75 @@ def _model_and_place(model: ModelSpec) -> str:
 
 
 def judge_tokens(judge: Judge, task: StageTask, settings: ScoresConfig) -> Amount:
-    """Nodes of the judge's prefix trees for one question, exact if its texts exist."""
+    """Nodes of the judge's prefix trees for one question, whose texts exist."""
     answers = task.answers
     assert answers is not None  # a question without answers is not scored
     controls = control_texts(task.question.text, answers.conditioning) if task.controls else []
-    total = NOTHING
+    total = 0
     if "selfreflect" in settings.measure_names:
         texts = [summary.text for summary in task.summaries] + anchors(controls)
-        total += _score_tokens(judge, task.question, answers, texts)
+        total += sum(tree_nodes(judge, task.question, answers, texts)) if texts else 0
     if "information" in settings.measure_names:
         texts = [summary.text for summary in task.uninformed]
         texts += [text for _, text in controls]
-        total += _information_tokens(judge, task.question, answers, texts, settings.reader)
-    return total
+        total += _information_tokens(judge, task.question, answers, texts, settings.reader) if texts else 0
+    return Amount(total, total)
 
 
 def _information_tokens(
     judge: Judge, question: Question, answers: AnswerSet, texts: Sequence[str], choice: ReaderChoice
-) -> Amount:
-    """Tokens of usable information; for answers to come every context holds each of them in full."""
-    if not texts:
-        return NOTHING
-    limits = limits_of(" ".join(answers.masked_out))
-    if not limits and not limits_of(" ".join([*answers.conditioning, *texts])):
-        try:
-            exact = nodes(judge, question, answers, texts, choose_reader(choice, judge, question, answers))
-        except CannotScoreError:
-            return NOTHING
-        return Amount(exact, exact)
+) -> int:
+    try:
+        return nodes(judge, question, answers, texts, choose_reader(choice, judge, question, answers))
+    except CannotScoreError:
+        return 0
+
+
+def most_judge_tokens(
+    judge: Judge,
+    question: Question,
+    halves: tuple[Sequence[int], Sequence[int]],
+    summaries: Sequence[int],
+    settings: ScoresConfig,
+) -> float:
+    """Bound the nodes for a question some of whose texts are to come.
+
+    No two masked words are taken to share more than what precedes their task. Each costs the task with its
+    answer, in which one ``_`` takes the place of the word, and all tokens of the word but the last: at most
+    the tokens of the task and of one answer. An answer of L tokens has L words at most.
+
+    Args:
+        halves: most tokens of each masked-out answer, and of each conditioning answer.
+        summaries: most tokens of each.
+    """
+    masked, conditioning = halves
+    letters = ["x"] * len(conditioning)
+    with_controls = settings.controls and settings.limits is None
+    controls = control_texts(question.text, letters) if with_controls else []
+    longest = max(conditioning, default=0)
+    chat = judge.chat
     most = 0.0
-    for text in dict.fromkeys(["", pasted(answers.conditioning), *texts]):
-        readers: tuple[Reader, ...] = ("informed", "blind")
-        prompts = [prompt_tokens(judge.chat, answering(question.text, text, one)).most for one in readers]
-        most += max(one or 0 for one in prompts)
-        most += sum(limits) if limits else sum(_token_count(judge, answer) for answer in answers.masked_out)
-    return Amount(None, most)
+    if "selfreflect" in settings.measure_names:
+        contexts = [(reference_context(question.text, letters), sum(conditioning))]
+        contexts += [(summary_context(question.text, "x"), length) for length in summaries]
+        contexts += [(summary_context(question.text, text), sum(conditioning)) for text in anchors(controls)]
+        for context, length in contexts:
+            conversation = context.conversation("_")
+            per_task = prompt_tokens(chat, conversation[-1:]).most or 0
+            most += (prompt_tokens(chat, conversation).most or 0) + length
+            most += sum(limit * (per_task + limit) for limit in masked)
+    if "information" in settings.measure_names:
+        texts = [("", 0), ("\n".join(letters), sum(conditioning)), *(("x", length) for length in summaries)]
+        texts += [(text, control.answers * longest) for control, text in controls]
+        for text, length in texts:
+            readers: tuple[Reader, ...] = ("informed", "blind")
+            prompts = [prompt_tokens(chat, answering(question.text, text, reader)).most for reader in readers]
+            most += max(prompt or 0 for prompt in prompts) + length + sum(masked)
+    return most
 
 
 def _token_count(judge: Judge, text: str) -> int:
     return len(judge.chat.tokenizer(text, add_special_tokens=False).input_ids)
-
-
-def _score_tokens(judge: Judge, question: Question, answers: AnswerSet, texts: Sequence[str]) -> Amount:
-    """Tokens of SelfReflect scores.
-
-    For answers to come the bound lets no two masked words share more than what precedes their task. Each
-    costs the task with its answer, in which one ``_`` takes the place of the word, and all tokens of the word
-    but the last: at most the tokens of the task and of one answer. An answer of L tokens has L words at most.
-    """
-    if not texts:
-        return NOTHING
-    limits = limits_of(" ".join(answers.masked_out))
-    if not limits and not limits_of(" ".join(texts)):
-        total = sum(tree_nodes(judge, question, answers, texts))
-        return Amount(total, total)
-    most = 0.0
-    if not limits:
-        reference, blank = tree_nodes(judge, question, answers, ["x"]) or (0, 0)
-        most = reference
-        for text in texts:
-            most += blank + _token_count(judge, strip(text)) + sum(limits_of(text))
-        return Amount(None, most)
-    contexts = [reference_context(question.text, answers.conditioning)]
-    contexts += [summary_context(question.text, text) for text in texts]
-    for context in contexts:
-        conversation = context.conversation("_")
-        per_task = prompt_tokens(judge.chat, conversation[-1:]).most or 0
-        most += prompt_tokens(judge.chat, conversation).most or 0
-        most += sum(limit * (per_task + limit) for limit in limits)
-    return Amount(None, most)
 
 
 def tree_nodes(judge: Judge, question: Question, answers: AnswerSet, summaries: Sequence[str]) -> list[int]:

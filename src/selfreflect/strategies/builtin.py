@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from selfreflect.models.base import Message
+from selfreflect.models.base import Message, Request
 from selfreflect.strategies.listed import one_line_list, parse_listed
 from selfreflect.strategies.task import Strategy, StrategyFunction, Task, draw_samples
 from selfreflect.text import answer_list, numbered
@@ -34,17 +35,21 @@ def cot(task: Task) -> Strategy:
 
 def twostep_cot(task: Task) -> Strategy:
     """List the possibilities in a first turn, distil them into one answer in a second."""
-    prompts = task.prompts.twostep_cot
-    conversation = task.messages(prompts["possibilities"])
+    conversation = task.messages(task.prompts.twostep_cot["possibilities"])
     [possibilities] = yield task.request(conversation, "possibilities")
     if not possibilities.text.strip():
         return ""  # nothing to distil, and chat templates treat an empty turn differently
-    conversation += (
-        Message(role="assistant", content=possibilities.text),
+    [reply] = yield _distil(task, possibilities.text)
+    return reply.text
+
+
+def _distil(task: Task, possibilities: str) -> Request:
+    prompts = task.prompts.twostep_cot
+    turns = (
+        Message(role="assistant", content=possibilities),
         Message(role="user", content=prompts["distil"]),
     )
-    [reply] = yield task.request(conversation, "distil")
-    return reply.text
+    return task.request(task.messages(prompts["possibilities"]) + turns, "distil")
 
 
 def sample_and_summarize(task: Task) -> Strategy:
@@ -52,10 +57,14 @@ def sample_and_summarize(task: Task) -> Strategy:
     samples = yield from draw_samples(task)
     if not samples:
         return ""
+    [reply] = yield _merge(task, samples)
+    return reply.text
+
+
+def _merge(task: Task, samples: Sequence[str]) -> Request:
     template = task.prompts.sample_and_summarize["user"]
     conversation = task.messages(template, n=str(len(samples)), answers=numbered(samples))
-    [reply] = yield task.request(conversation, "summary")
-    return reply.text
+    return task.request(conversation, "summary")
 
 
 def concatenated_answers(task: Task) -> Strategy:
@@ -100,6 +109,13 @@ STRATEGIES: dict[str, StrategyFunction] = {
     "verbalized_sampling": verbalized_sampling,
     "multi_answer": multi_answer,
 }
+
+
+SECOND_REQUESTS: dict[str, Callable[[Task], Request]] = {
+    "twostep_cot": lambda task: _distil(task, "x"),
+    "sample_and_summarize": lambda task: _merge(task, ["x"] * task.num_samples),
+}
+"""What a strategy asks next, with a letter for each text of its first reply. Others ask once."""
 
 
 def final_part(text: str, marker: str, cut: bool) -> str:

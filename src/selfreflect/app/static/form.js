@@ -1,8 +1,8 @@
-/** The form: what it offers, what a question would cost and take, and what is checked before it is asked. */
+/** The form: what it offers, what a question would cost, and what is checked before it is asked. */
 
 import { options, post } from "./client.js";
 import { element, label, visible } from "./dom.js";
-import { problem, problemBox, spoken } from "./live.js";
+import { problem, problemBox } from "./live.js";
 
 /** Questions, and what the model reads with them. */
 const EXAMPLES = {
@@ -121,13 +121,7 @@ export function refreshEstimate() {
   }, ESTIMATE_PAUSE);
 }
 
-function estimateText({ seconds, basis, money }) {
-  const paid = money === null ? "" : ` At most ${moneyText(money.most)} in the currency of your prices.`;
-  if (seconds === null) return `The time is not known yet: ${visible(basis)}.${paid}`;
-  const [low, high] = seconds.map(spoken);
-  const range = low === high ? `About ${low}` : `About ${low} to ${high}`;
-  return `${range} on this machine, judging by ${visible(basis)}; loading a model for the first time comes on top.${paid}`;
-}
+const estimateText = ({ money }) => (money === null ? "" : `At most ${moneyText(money.most)} in the currency of your prices.`);
 
 const AMOUNTS = { calls: "calls", completions: "completions", prompt_tokens: "prompt tokens", completion_tokens: "completion tokens", money: "money" };
 

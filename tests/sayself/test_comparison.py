@@ -21,7 +21,7 @@ from selfreflect.table import to_markdown
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.correctness import Correctness
 
-NUMBER = 12
+NUMBER = 15
 """Questions, of which every third has a largest cluster that is wrong."""
 
 
@@ -154,10 +154,10 @@ def test_what_a_judge_reads_in_reflections_is_averaged(tmp_path: Path) -> None:
     judge = Scripted(lambda request: "Score: 8" if "River 1" in request.messages[-1].content else "Well.")
     comparison.judge(Asker("judge", lambda: judge), "judge")
     [table] = comparison.tables
-    assert table.rows[0][:4] == ("full-0", NUMBER, 3, pytest.approx(0.8))  # of questions 1, 10 and 11
+    assert table.rows[0][:4] == ("full-0", NUMBER, 6, pytest.approx(0.8))  # of questions 1 and 10 to 14
     assert len(table.rows) == 1
     lines = lines_of(comparison)
-    assert lines["full-0"]["faithfulness"] == {"mean": pytest.approx(0.8), "read": 3, "asked": NUMBER}
+    assert lines["full-0"]["faithfulness"] == {"mean": pytest.approx(0.8), "read": 6, "asked": NUMBER}
     assert "faithfulness" not in lines["plain-0"]
     shown = judge.requests[0].messages[-1].content
     assert '"Rhone" (share 100%)' in shown  # the model's own answers, not those it was trained on

@@ -99,16 +99,16 @@ def test_unknown_names_are_refused() -> None:
         Assessment([], ["entropi"], EXACT)
 
 
-CONFIDENCES = [0.9, 0.8, 0.7, 0.6, 0.4, 0.3, 0.2, 0.1]
-LABELS: list[bool | None] = [True, True, False, True, True, False, False, False]
+CONFIDENCES = [0.9, 0.8, 0.7, 0.6, 0.4, 0.35, 0.3, 0.2, 0.1, 0.05]
+LABELS: list[bool | None] = [True, True, False, True, True, True, False, False, False, False]
 
 
 def test_three_baselines_stand_beside_the_estimators() -> None:
-    lengths: list[float | None] = [1.0, 2, 3, 4, 5, 6, 7, 8]
+    lengths: list[float | None] = [1.0, 2, 3, 4, 5, 6, 7, 8, 9, 10]
     rows = by_name(stated(CONFIDENCES, LABELS, lengths), measures=("auroc", "brier"))
     assert list(rows) == ["stated", "constant", "isotonic", "length"]
     assert [row.baseline for row in rows.values()] == [False, True, True, True]
-    assert {(row.n, row.total, row.correctness) for row in rows.values()} == {(8, 8, "human")}
+    assert {(row.n, row.total, row.correctness) for row in rows.values()} == {(10, 10, "human")}
     assert rows["constant"].measures["brier"].value == pytest.approx(0.25)
     assert rows["constant"].measures["auroc"].value == 0.5
     assert rows["isotonic"].of == "stated"
@@ -116,30 +116,30 @@ def test_three_baselines_stand_beside_the_estimators() -> None:
     calibrated = ((cross_fit("isotonic", scores, labels) - labels) ** 2).mean()
     assert rows["isotonic"].measures["brier"].value == pytest.approx(calibrated)
     assert rows["stated"].isotonic["brier"].value == pytest.approx(calibrated)
-    assert rows["length"].measures["auroc"].value == rows["stated"].measures["auroc"].value == 14 / 16
+    assert rows["length"].measures["auroc"].value == rows["stated"].measures["auroc"].value == 22 / 25
     assert "brier" not in rows["length"].measures  # which is no probability
-    by_length = ((cross_fit("isotonic", -np.arange(1.0, 9), labels) - labels) ** 2).mean()
+    by_length = ((cross_fit("isotonic", -np.arange(1.0, 11), labels) - labels) ** 2).mean()
     assert rows["length"].isotonic["brier"].value == pytest.approx(by_length)
     assert rows["constant"].isotonic == rows["isotonic"].isotonic == {}
     audit = rows["stated"].audit
     assert audit is not None
-    assert (audit.n, audit.score_with_length) == (8, -1.0)
+    assert (audit.n, audit.score_with_length) == (10, pytest.approx(-1))
     assert rows["constant"].audit is None
 
 
 def test_baselines_are_of_labelled_questions_alone() -> None:
     labels = [*LABELS[:6], None, None]
     lengths: list[float | None] = [1.0, None, 3, 4, 5, 6, 7, 8]
-    rows = by_name(stated(CONFIDENCES, labels, lengths), measures=("brier",))
+    rows = by_name(stated(CONFIDENCES[:8], labels, lengths), measures=("brier",))
     assert [(row.n, row.total) for row in rows.values()] == [(6, 8), (6, 8), (6, 8), (5, 8)]
-    assert rows["constant"].measures["brier"].value == pytest.approx(4 / 6 * 2 / 6)
+    assert rows["constant"].measures["brier"].value == pytest.approx(5 / 6 * 1 / 6)
     audit = rows["stated"].audit
     assert audit is not None
     assert audit.n == 5
 
 
 def test_without_labels_nothing_is_measured() -> None:
-    rows = by_name(stated(CONFIDENCES, [None] * 8))
+    rows = by_name(stated(CONFIDENCES, [None] * 10))
     assert list(rows) == ["stated"]
     assert (rows["stated"].n, rows["stated"].measures, rows["stated"].audit) == (0, {}, None)
 

@@ -244,7 +244,7 @@ def test_always_saying_the_base_rate_is_calibrated_and_tells_nothing_apart() -> 
 def test_with_one_class_there_is_a_reason_and_no_number() -> None:
     results = measure_all(list(MEASURES), Tally.of([0.2, 0.4, 0.6, 0.8, 0.9], [1] * 5))
     undefined = {name for name, result in results.items() if result.value is None}
-    assert undefined == {"auroc", "auprc_wrong", "recall_at_fpr_05", "prr"}
+    assert undefined == {"auroc", "auprc", "auprc_wrong", "recall_at_fpr_05", "prr"}
     assert results["auroc"].undefined == "all answers are correct, or all are wrong"
     assert results["auroc"].low is None
 
@@ -266,7 +266,7 @@ def test_undefined_scores_are_refused_with_their_index(bad: float) -> None:
 def test_calibration_refuses_what_is_no_probability(name: str, bad: float) -> None:
     with pytest.raises(DataError, match="is no probability"):
         measure(name, [0.5, bad], [0, 1])
-    assert measure("auroc", [0.5, bad], [0, 1]).value is not None
+    assert measure("auroc", [0.5, bad] * 5, [0, 1] * 5).value is not None
 
 
 def test_bad_labels_lengths_and_names_are_refused() -> None:
@@ -280,7 +280,52 @@ def test_bad_labels_lengths_and_names_are_refused() -> None:
         measure("aurok", [0.1], [1])
 
 
-def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
+WORLDS: dict[str, Any] = {
+    "calibrated": lambda p: p,
+    "on ten values": lambda p: p,
+    "always the base rate": lambda p: p,
+    "a little too sure": lambda p: np.clip(p - 0.05, 0, 1),
+    "overconfident": lambda p: 0.5 + (p - 0.5) * 0.6,
+    "far too sure": lambda p: np.clip(p - 0.3, 0, 1),
+}
+"""True chances of a correct answer by its confidence."""
+
+
+def confidences(world: str, rng: np.random.Generator, n: int) -> Any:
+    if world == "on ten values":
+        return rng.integers(0, 11, n) / 10
+    return np.full(n, 0.75) if world == "always the base rate" else rng.random(n)
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("n", [60, 250])
+def test_intervals_of_calibration_errors_cover_the_truth(world: str, n: int) -> None:
+    """Also where it is 0, which no resample of the error itself reaches."""
+    chances = WORLDS[world]
+    grid = confidences(world, np.random.default_rng(9), 100_000)
+    values, counts = np.unique(np.round(grid, 3), return_counts=True)
+    population = Tally(values, counts.astype(float), counts * chances(values))
+    names = ("ece_10_left", "ece_10_right", "smooth_ece", "brier")
+    truth = {name: float(MEASURES[name].compute(population)) for name in names}
+    covered = dict.fromkeys(names, 0)
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        values = confidences(world, rng, n)
+        tally = Tally.of(values, rng.random(n) < chances(values))
+        for name, result in measure_all(names, tally, resamples=200, seed=seed).items():
+            if result.low is None and result.high is None:  # such as a Brier score of equal errors
+                assert world == "always the base rate"
+                covered[name] += 1
+                continue
+            assert result.low is not None
+            assert result.value is not None
+            assert result.high is not None
+            assert 0 <= result.low <= result.value <= result.high <= 1
+            covered[name] += result.low <= truth[name] + 1e-4 and truth[name] <= result.high
+    assert min(covered.values()) >= 51, covered
+
+
+def test_auroc_is_covered_about_as_often_as_it_says() -> None:
     rng = np.random.default_rng(1)
     covered = 0
     for seed in range(100):
@@ -293,18 +338,48 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
     assert 86 <= covered <= 100
 
 
+@pytest.mark.parametrize(("right", "wrong"), [(4, 4), (100, 4), (4, 100)])
+def test_order_is_not_judged_by_a_few_answers_of_one_kind(right: int, wrong: int) -> None:
+    scores, labels = np.arange(right + wrong) / 1000, [0] * wrong + [1] * right
+    results = measure_all(list(MEASURES), Tally.of(scores, labels))
+    undefined = {name for name, result in results.items() if result.value is None}
+    assert undefined == {"auroc", "auprc", "auprc_wrong", "recall_at_fpr_05", "prr"}
+    assert len({results[name].undefined for name in undefined}) == 1
+    assert measure("auroc", np.arange(10), [0] * 5 + [1] * 5).value == 1
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_no_interval_has_a_width_of_zero(name: str) -> None:
+    labels = [0] * 20 + [1] * 20
+    for scores in (labels, [0.5] * 40, [1 - label for label in labels]):
+        result = measure(name, scores, labels)
+        if result.low is None or result.high is None:
+            assert result.low is result.high is None
+        else:
+            assert result.high - result.low > 0.01
+
+
+def test_perfect_order_has_the_exact_bound_of_a_share_of_all_pairs() -> None:
+    labels = [0] * 10 + [1] * 30
+    perfect, inverse = measure("auroc", labels, labels), measure("auroc", [-one for one in labels], labels)
+    assert (perfect.low, perfect.high) == (pytest.approx(0.025**0.1), 1)
+    assert (inverse.low, inverse.high) == (0, pytest.approx(1 - 0.025**0.1))
+
+
 def test_too_few_questions_get_no_interval() -> None:
-    assert measure("brier", [0.1, 0.2, 0.3, 0.4], [0, 0, 1, 1]).low is None
-    assert measure("brier", [0.1, 0.2, 0.3, 0.4, 0.5], [0, 0, 1, 1, 1]).low is not None
+    nine = np.arange(9) / 10
+    assert measure("brier", nine, [0, 1, 1] * 3).low is None
+    assert measure("brier", [*nine, 0.9], [0, 1, 1] * 3 + [1]).low is not None
+    assert measure("auroc", np.arange(100) % 7, [0] * 9 + [1] * 91).low is None
+    assert measure("auroc", np.arange(100) % 7, [0] * 10 + [1] * 90).low is not None
 
 
-def test_an_interval_never_excludes_its_value() -> None:
-    """Resampling raises the error of single answers, whose bootstrap interval may lie above the value."""
+def test_errors_that_grow_with_noise_have_no_interval() -> None:
     rng = np.random.default_rng(0)
     confidence = rng.random(200)
-    result = measure("ece_exact", confidence, rng.random(200) < confidence)
-    assert result.value is not None
-    assert result.low is None or result.low <= result.value + 1e-9
+    results = measure_all(list(MEASURES), Tally.of(confidence, rng.random(200) < confidence))
+    without = {name for name, result in results.items() if result.low is None}
+    assert without == {"ece_exact", "ece_10_mass", "brier_reliability", "brier_resolution"}
 
 
 def test_faithful_calibration() -> None:
@@ -346,14 +421,14 @@ def test_an_interval_is_of_the_middle_95_percent() -> None:
 
 @pytest.mark.parametrize(("undefined", "shown"), [(5, True), (6, False), (100, False)])
 def test_an_interval_may_leave_out_one_of_twenty_resamples(undefined: int, shown: bool) -> None:
-    values = np.concatenate([np.full(undefined, np.nan), np.full(100 - undefined, 0.5)])
-    assert percentile_interval([values], 0.5) == ((0.5, 0.5) if shown else (None, None))
+    values = np.concatenate([np.full(undefined, np.nan), np.linspace(0, 1, 100 - undefined)])
+    assert (percentile_interval([values], 0.5)[0] is not None) is shown
 
 
 def test_a_measurement_says_what_it_was_made_of() -> None:
-    tally = Tally.of([0.2, 0.2, 0.4, 0.9, 0.9, 0.9], [0, 1, 0, 1, 1, 0])
+    tally = Tally.of([0.2, 0.2, 0.4, 0.9, 0.9, 0.9] * 2, [0, 1, 0, 1, 1, 0] * 2)
     one = measure_all(["brier", "auroc"], tally, resamples=50)
-    assert {(result.n, result.distinct, result.undefined) for result in one.values()} == {(6, 3, "")}
+    assert {(result.n, result.distinct, result.undefined) for result in one.values()} == {(12, 3, "")}
     assert measure_all(["brier", "auroc"], tally, resamples=50) == one
     assert measure_all(["brier"], tally, resamples=50, seed=1)["brier"].low != one["brier"].low
     assert measure_all(["brier"], tally, resamples=50)["brier"] == one["brier"]  # in whatever company

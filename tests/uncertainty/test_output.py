@@ -92,7 +92,6 @@ def test_tables_are_written_with_all_they_hold(assessment: Assessment) -> None:
     answered = [int(row["answered"]) for row in tables["-coverage"] if row["estimator"] == "entropy"]
     assert answered[-1] == 8
     written = markdown(assessment, {"exact": rows})
-    assert "AUROC 1.000" not in written.splitlines()[0]
-    assert "best of 3 estimators" in written.splitlines()[0]
+    assert "AUROC 1.000" not in written
     assert "37.5% of the judged answers to 8 questions are correct" in written
     assert "| stated |" in written

@@ -77,10 +77,10 @@ def test_the_difference_from_length_is_paired() -> None:
     labels = np.array([1.0, 0, 1, 0, 1, 0, 1, 1, 0, 0] * 5)
     same = auroc_difference(labels, labels, labels)
     assert same is not None
-    assert same == Estimate(0, 0, 0, 50, 50)
+    assert same == Estimate(0, None, None, 50, 50)
     opposite = auroc_difference(labels, -labels, labels)
     assert opposite is not None
-    assert opposite == Estimate(1, 1, 1, 50, 50)
+    assert opposite == Estimate(1, pytest.approx(2 * 0.025 ** (1 / 25) - 1), 1, 50, 50)
     assert auroc_difference(labels, labels, np.ones(50)) is None
     scores = np.random.default_rng(2).normal(size=50) + labels
     mixed = auroc_difference(scores, np.arange(50.0), labels)
@@ -111,7 +111,11 @@ def test_length_that_tells_more_and_chance_are_said() -> None:
 
 
 def test_too_few_answers_for_an_interval_show_nothing_clearly() -> None:
-    assert "not clearly better than guessing" in headline(stated(3, lambda n: n > 0, lambda n: n / 2)).lead()
+    few = headline(stated(10, lambda n: n % 2 == 0, lambda n: 1 - n % 2))
+    assert "AUROC 1.000;" in few.lead()
+    assert "not clearly better than guessing" in few.lead()
+    fewer = headline(stated(8, lambda n: n % 2 == 0, lambda n: 1 - n % 2))
+    assert "1.000" not in fewer.lead()
 
 
 def test_reasons_that_quote_different_replies_are_one_note() -> None:
@@ -159,7 +163,7 @@ def test_an_estimator_without_values_is_never_the_best_one(sure: int) -> None:
     """Log-probabilities are missing, so what needs them cannot lead, however badly the others do."""
     questions = [
         AnsweredQuestion(id=str(n), answers=("a", "a") if n % 2 else ("a", "b"), correct=n % 2 == sure)
-        for n in range(8)
+        for n in range(20)
     ]
     names = ["semantic_entropy", "entropy", "modal_share"]
     assessment = Assessment(questions, names, Method(ClassRule(), correctness=("human",)))

@@ -154,8 +154,10 @@ def test_coverage_is_shown_at_tenths_of_the_questions() -> None:
 
 
 def test_the_overview_says_what_each_row_is_made_of() -> None:
-    rows = predictions(assessed("stated", "entropy"), "exact", ("auroc",))
-    table = overview_table(assessed("stated", "entropy"), rows)
+    twice = [replace(one, id=f"{one.id}-{copy}") for one in QUESTIONS for copy in "ab"]
+    assessment = assessed("stated", "entropy", questions=twice)
+    rows = predictions(assessment, "exact", ("auroc",))
+    table = overview_table(assessment, rows)
     headings = [column.heading for column in table.columns]
     cells = {str(row[0]): dict(zip(headings, row, strict=True)) for row in table.rows}
     assert cells["entropy"]["is a"] == "estimator"
@@ -166,6 +168,6 @@ def test_the_overview_says_what_each_row_is_made_of() -> None:
     assert cells["stated"]["higher is more"] == "confidence"
     assert cells["length only"]["range"] is None
     assert cells["stated"]["auroc"] == 1.0
-    assert cells["stated"]["auroc 95%"] == "1.000 to 1.000"
+    assert cells["stated"]["auroc 95%"] == "0.735 to 1.000"
     assert cells["stated"]["brier isotonic"] == rows[0].isotonic["brier"].value
     assert cells["constant (base rate)"]["brier isotonic"] is None

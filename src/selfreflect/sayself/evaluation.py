@@ -22,7 +22,7 @@ from selfreflect.uncertainty.asking.asker import Asker, Inquiry, failure_of, rep
 from selfreflect.uncertainty.asking.verdicts import parse_verdict
 from selfreflect.uncertainty.assess import ScoredAnswers
 from selfreflect.uncertainty.correctness import Correctness
-from selfreflect.uncertainty.measures import Measurement, definitions, measure_all
+from selfreflect.uncertainty.measures import INTERVALS, Measurement, definitions, measure_all
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 from selfreflect.uncertainty.recalibrate import FOLDS
 from selfreflect.uncertainty.similarity import words
@@ -250,7 +250,7 @@ def evaluation_table(evaluations: Sequence[Evaluation], title: str) -> Table:
         cells = (one.method, n, silent, accuracy, one.mean_confidence)
         rows.append((*cells, *measured_cells(one.measures(), MEASURED)))
     notes = definitions(MEASURED)
-    notes.append("95%: bootstrap over questions. no confidence: statements whose confidence cannot be read.")
+    notes += [INTERVALS, "no confidence: statements whose confidence cannot be read."]
     return Table(title, tuple(columns), tuple(rows), tuple(notes))
 
 

@@ -19,8 +19,9 @@ from selfreflect.table import Column, Table
 from selfreflect.text import quoted
 from selfreflect.train.parsing import StatedBelief
 from selfreflect.uncertainty.asking.asker import Asker, Inquiry, reply_text
-from selfreflect.uncertainty.measures import measure
+from selfreflect.uncertainty.discrimination import auroc
 from selfreflect.uncertainty.question import NoValue
+from selfreflect.uncertainty.tally import Tally
 
 WORST_GRADE = 0.1
 RIGHT_FROM = 0.7
@@ -87,7 +88,7 @@ def published_figures(evaluation: Evaluation, grades: Sequence[float | None]) ->
         len(valid),
         sum(valid) / len(valid) if valid else None,
         sum(distances) / len(distances) if distances else None,
-        measure("auroc", confidences, labels).value if labels else None,
+        float(auroc(Tally.of(confidences, labels))) if len(set(labels)) > 1 else None,
     )
 
 

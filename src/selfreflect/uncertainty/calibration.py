@@ -38,9 +38,14 @@ def ece(tally: Tally, bins: int = BINS, edges: Edges = "left") -> Floats:
     rule matters: confidences are often multiples of 0.1, which are the edges.
     """
     tally.require_probabilities()
-    gaps = _gaps(tally) @ np.eye(bins)[bin_of(tally.values, bins, edges)]
-    error: Floats = np.abs(gaps).sum(-1) / tally.n
+    error: Floats = np.abs(gaps(tally) @ bin_matrix(tally, bins, edges)).sum(-1) / tally.n
     return error
+
+
+def bin_matrix(tally: Tally, bins: int = BINS, edges: Edges = "left") -> Floats:
+    """Which bin each distinct confidence is in, shape (G, bins): turns gaps into the deviations of bins."""
+    matrix: Floats = np.eye(bins)[bin_of(tally.values, bins, edges)]
+    return matrix
 
 
 def ece_exact(tally: Tally) -> Floats:
@@ -49,7 +54,7 @@ def ece_exact(tally: Tally) -> Floats:
     Free of bins, and meant for few distinct values: where all differ it is the mean absolute error.
     """
     tally.require_probabilities()
-    error: Floats = np.abs(_gaps(tally)).sum(-1) / tally.n
+    error: Floats = np.abs(gaps(tally)).sum(-1) / tally.n
     return error
 
 
@@ -72,10 +77,10 @@ def ece_equal_mass(tally: Tally, bins: int = BINS) -> Floats:
     tally.require_probabilities()
     middle = (tally.counts.cumsum(-1) - tally.counts / 2) / tally.n
     bin_number = np.minimum((bins * middle).astype(int), bins - 1)
-    gaps = _gaps(tally)
-    error = np.zeros(gaps.shape[:-1])
+    deviations = gaps(tally)
+    error = np.zeros(deviations.shape[:-1])
     for number in range(bins):
-        error += np.abs(np.where(bin_number == number, gaps, 0).sum(-1))
+        error += np.abs(np.where(bin_number == number, deviations, 0).sum(-1))
     return error / tally.n
 
 
@@ -89,7 +94,7 @@ def smooth_ece(tally: Tally) -> Floats:
     tally.require_probabilities()
     wave = np.arange(_WAVES)
     grid = (np.arange(_WAVES) + 0.5) / _WAVES
-    coefficients = _gaps(tally) @ np.cos(np.pi * np.outer(tally.values, wave)) / tally.n
+    coefficients = gaps(tally) @ np.cos(np.pi * np.outer(tally.values, wave)) / tally.n
     coefficients[..., 1:] *= 2
     cosines = np.cos(np.pi * np.outer(wave, grid))
     low = np.zeros(coefficients.shape[:-1])
@@ -101,6 +106,17 @@ def smooth_ece(tally: Tally) -> Floats:
         larger = np.abs((coefficients[..., band] * fading) @ cosines[band]).mean(-1) > bandwidth
         low, high = np.where(larger, bandwidth, low), np.where(larger, high, bandwidth)
     return np.asarray((low + high) / 2)
+
+
+def smoothing_matrix(tally: Tally) -> Floats:
+    """Turn gaps into the deviations whose absolute sum is the smooth error; shape (G, grid)."""
+    wave = np.arange(_WAVES)
+    amplitude = np.exp(-((np.pi * float(smooth_ece(tally)) * wave) ** 2) / 2)
+    amplitude[1:] *= 2
+    grid = (wave + 0.5) / _WAVES
+    cosines = np.cos(np.pi * np.outer(wave, grid))
+    matrix: Floats = (np.cos(np.pi * np.outer(tally.values, wave)) * amplitude) @ cosines / _WAVES
+    return matrix
 
 
 def brier(tally: Tally) -> Floats:
@@ -141,7 +157,7 @@ def log_loss(tally: Tally, clip: float = CLIP) -> Floats:
     return loss
 
 
-def _gaps(tally: Tally) -> Floats:
+def gaps(tally: Tally) -> Floats:
     """Sum of confidence minus correctness over the answers with each confidence; shape (..., G)."""
-    gaps: Floats = tally.counts * tally.values - tally.correct
-    return gaps
+    sums: Floats = tally.counts * tally.values - tally.correct
+    return sums

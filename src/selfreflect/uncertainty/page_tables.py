@@ -10,7 +10,7 @@ from selfreflect.text import counted
 from selfreflect.uncertainty.assess import Assessment, Prediction
 from selfreflect.uncertainty.estimators import ESTIMATORS
 from selfreflect.uncertainty.length_audit import LengthAudit
-from selfreflect.uncertainty.measures import definitions
+from selfreflect.uncertainty.measures import INTERVALS, definitions
 from selfreflect.uncertainty.question import sample_sizes
 from selfreflect.uncertainty.reliability import ReliabilityBin
 from selfreflect.uncertainty.tables import interval_cells, range_text, row_name, undefined_notes
@@ -49,7 +49,7 @@ def overview_table(assessment: Assessment, rows: Sequence[Prediction]) -> Table:
         kind = "baseline" if row.baseline else "estimator"
         cells.append((name, kind, row.n, *numbers, *_facts(assessment, row, samples)))
     notes = definitions(measures)
-    notes.append("95%: bootstrap over questions. A baseline is what an estimator should beat.")
+    notes += [INTERVALS, "A baseline is what an estimator should beat."]
     if calibrated:
         notes.append("isotonic: after isotonic calibration on the other four fifths of the questions.")
     notes += undefined_notes(rows)

@@ -6,7 +6,7 @@ import numpy as np
 
 from selfreflect.stats import Estimate, Floats
 from selfreflect.uncertainty.discrimination import auroc
-from selfreflect.uncertainty.measures import FEWEST_RESAMPLED, RESAMPLES, percentile_interval
+from selfreflect.uncertainty.measures import FEWEST_RESAMPLED, RESAMPLES, least_share, percentile_interval
 from selfreflect.uncertainty.tally import Tally
 
 
@@ -17,7 +17,7 @@ def auroc_difference(one: Floats, other: Floats, correct: Floats, *, seed: int =
         one, other, correct: shape (n,); a higher score means more confidence.
 
     Returns:
-        The difference with its 95% bootstrap interval, whose ends are None where too few resamples have one.
+        The difference with its 95% bootstrap interval, whose ends are None where there are too few answers.
         None where AUROC is undefined: all answers are correct, or all are wrong.
     """
     n = len(correct)
@@ -37,9 +37,13 @@ def auroc_difference(one: Floats, other: Floats, correct: Floats, *, seed: int =
         return None
     rng = np.random.default_rng(seed)
     differences = []
-    if n >= FEWEST_RESAMPLED:
+    smallest = min(float(correct.sum()), n - float(correct.sum()))
+    if smallest >= FEWEST_RESAMPLED:
         for _ in range(RESAMPLES):
             rows = rng.integers(0, n, n)
             differences.append(difference(np.bincount(rows, minlength=n).astype(np.float64)))
     low, high = percentile_interval([np.array(differences)] if differences else [], value)
+    if differences and abs(value) == 1:  # so are all resamples
+        least = 2 * least_share(smallest) - 1
+        low, high = (least, 1.0) if value > 0 else (-1.0, -least)
     return Estimate(value, low, high, n, n)

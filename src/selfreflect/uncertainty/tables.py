@@ -13,7 +13,7 @@ from selfreflect.table import Cell, Column, Table, interval_text
 from selfreflect.text import counted
 from selfreflect.uncertainty.assess import Assessment, Prediction, SizedCalibration, present
 from selfreflect.uncertainty.estimators import ESTIMATORS, Estimator
-from selfreflect.uncertainty.measures import Measurement, definitions, measure_all
+from selfreflect.uncertainty.measures import INTERVALS, Measurement, definitions, measure_all
 from selfreflect.uncertainty.question import NoValue, sample_sizes
 from selfreflect.uncertainty.tally import Tally
 
@@ -126,7 +126,8 @@ def _column_notes(predictions: Sequence[Prediction], measures: Sequence[str]) ->
     """Define the columns of :func:`prediction_table`."""
     notes = definitions(measures)
     notes += [
-        "95%: bootstrap over questions. brier isotonic: after isotonic calibration on the other four fifths.",
+        INTERVALS,
+        "brier isotonic: after isotonic calibration on the other four fifths.",
         "rho length: rank correlation of confidence and length. partial rho: of confidence and correctness, "
         "at equal length. effect: by how much the chance of being correct rises from the 10th to the 90th "
         "percentile of the score at equal length (partial dependence of a logistic regression on both).",

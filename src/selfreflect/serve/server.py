@@ -10,14 +10,12 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
 
 from selfreflect import __version__
 from selfreflect.errors import SelfReflectError, excerpt
 from selfreflect.serve.faults import ChatError, ErrorType, as_chat_error
-from selfreflect.serve.relay import CLIENT_CLOSED
 from selfreflect.serve.routes import ServeServices, routes
 from selfreflect.web.access import Access
 from selfreflect.web.guard import Guard, Policy
@@ -66,7 +64,6 @@ def application(services: ServeServices, access: Access) -> Guard:
     app.include_router(routes)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _http_error)
-    app.add_exception_handler(ClientDisconnect, lambda *_: Response(status_code=CLIENT_CLOSED))
     app.add_exception_handler(SelfReflectError, _failure)
     app.add_exception_handler(Exception, _failure)
     return Guard(app, access, SERVE_POLICY)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -87,19 +87,26 @@ def _failure(_: Request, error: Any) -> JSONResponse:
     return JSONResponse(answer.body, answer.status, headers)
 
 
-def serve(bound: socket.socket, services: ServeServices, allowed: Access) -> None:
+def serve(
+    bound: socket.socket, services: ServeServices, allowed: Access, proxies: Sequence[str] = ()
+) -> None:
     """Serve until SIGINT or SIGTERM. Requests under way may end within some seconds."""
     log_to_stderr(log)
-    EndpointServer(services, allowed).run([bound])
+    EndpointServer(services, allowed, proxies=proxies).run([bound])
 
 
 class EndpointServer(HttpServer):
     """A server that releases its services in the event loop that they belong to."""
 
     def __init__(
-        self, services: ServeServices, allowed: Access, *, graceful: float = SHUTDOWN_SECONDS
+        self,
+        services: ServeServices,
+        allowed: Access,
+        *,
+        graceful: float = SHUTDOWN_SECONDS,
+        proxies: Sequence[str] = (),
     ) -> None:
-        super().__init__(application(services, allowed), graceful=graceful)
+        super().__init__(application(services, allowed), graceful=graceful, proxies=proxies)
         self._services = services
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import math
 import socket
+from collections.abc import Sequence
 
 import h11
 import uvicorn
@@ -121,9 +122,10 @@ class HttpServer(uvicorn.Server):
 
     Args:
         graceful: seconds in which requests may end when the server stops.
+        proxies: addresses and networks whose word is taken for the client's address.
     """
 
-    def __init__(self, app: ASGIApp, *, graceful: float = 1) -> None:
+    def __init__(self, app: ASGIApp, *, graceful: float = 1, proxies: Sequence[str] = ()) -> None:
         super().__init__(
             uvicorn.Config(
                 _attended(app),
@@ -132,7 +134,8 @@ class HttpServer(uvicorn.Server):
                 access_log=False,  # uvicorn's log contains queries
                 lifespan="off",
                 ws="none",
-                proxy_headers=False,
+                proxy_headers=bool(proxies),
+                forwarded_allow_ips=list(proxies),
                 server_header=False,
                 limit_concurrency=MAX_CONNECTIONS + 1,  # only if none can give way
                 h11_max_incomplete_event_size=MAX_HEAD,

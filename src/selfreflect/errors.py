@@ -25,7 +25,17 @@ class StoreError(SelfReflectError):
 
 
 class BackendError(SelfReflectError):
-    """A generator could not be loaded or stopped working."""
+    """A generator could not be loaded or stopped working.
+
+    Args:
+        status: HTTP status of its server, if it said one.
+        wait: seconds that the server asked to wait.
+    """
+
+    def __init__(self, message: str = "", *, status: int | None = None, wait: float | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.wait = wait
 
 
 class JudgeError(SelfReflectError):

@@ -355,9 +355,19 @@ def test_a_short_run_is_not_announced(judge: Path, server: FaultServer, tmp_path
     [
         *(("127.0.0.1", True), ("::1", True), ("10.1.2.3", True), ("localhost", True), ("gpu-box", True)),
         *(("api.openai.com", False), ("8.8.8.8", False), ("8.8.2056", False), ("134744072", False)),
-        *(("0x08080808", False), ("evil\u3002com", False), ("evil\uff0ecom", False), ("127.1", True)),
+        *(("0x08080808", False), ("evil\u3002com", False), ("evil\uff0ecom", False), ("127.1", False)),
         *(("evil%2ecom", False), ("evil.com .internal", False), ("evil.com%00.lan", False)),
-        *(("gpu_1.lan", True), ("fe80::1%eth0", True), ("::ffff:8.8.8.8", False)),
+        *(("gpu_1.lan", True), ("fe80::1%eth0", True), ("::ffff:8.8.8.8", False), ("3090-box", True)),
+        *(
+            ("172.31.0.9", True),
+            ("192.168.1.2", True),
+            ("fd00::1", True),
+            ("0.0.0.0", True),
+            ("0.1.2.3", False),
+        ),
+        *(("169.254.169.254", False), ("192.0.2.1", False), ("198.18.0.1", False), ("203.0.113.9", False)),
+        *(("100.64.0.1", False), ("172.32.0.1", False), ("240.0.0.1", False), ("2001:db8::1", False)),
+        *(("64:ff9b:1::a00:1", False), ("0x7f000001", False), ("0177.0.0.1", False), ("10.0.0", False)),
     ],
 )
 def test_which_servers_may_charge(host: str, own: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 from pathlib import Path
@@ -16,6 +17,7 @@ from selfreflect.models.base import Request
 from selfreflect.records import AnswerSet, Information, Question, Score, Summary
 from selfreflect.serve.archive import Archive
 from selfreflect.serve.belief import load_calibrator
+from selfreflect.store.journal import Journal
 from selfreflect.store.run import Run
 
 SECRETS = ("capital of Turkey", "Ankara", "Istanbul", "A document", "Most likely")
@@ -149,14 +151,24 @@ def test_a_judge_measures_by_answers_that_no_strategy_saw(tmp_path: Path) -> Non
     assert stored.answers[belief["id"]].masked_out[0] == "held-out answer 1"
 
 
-def test_what_cannot_be_kept_is_not_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any) -> None:
-        raise StoreError(f"{tmp_path}/run: no space left on device")
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_a_full_disk_cannot_keep_is_given_with_a_note_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path))
 
     with endpoint_server(by_step, out=tmp_path / "run") as client:
-        monkeypatch.setattr(Run, "append_all", refuse)
-        response = client.chat()
-        assert response.status_code == 500
-        message = response.json()["error"]["message"]
-        assert "no space left" in message
-        assert str(tmp_path) not in message
+        with monkeypatch.context() as disk:
+            disk.setattr(Journal, "append", full)
+            unkept = client.events()[-1] if stream else client.chat().json()
+        kept = client.chat().json()
+        counts = client.http.get("/metrics").text.splitlines()
+        found = client.http.get(f"/v1/selfreflect/{unkept['id']}").json()
+    assert unkept["selfreflect"]["num_answers"] == 4
+    [note] = set(unkept["selfreflect"]["notes"]) - set(kept["selfreflect"]["notes"])
+    assert str(tmp_path) not in note
+    assert note in found["notes"]
+    assert "selfreflect_not_kept_total 1.0" in counts
+    assert 'selfreflect_responses_total{outcome="answered"} 2.0' in counts
+    assert list(Run.load(tmp_path / "run").answers) == [kept["id"]]

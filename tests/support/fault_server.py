@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import select
 import socket
 import ssl
 import struct
@@ -109,6 +110,29 @@ def endless(handler: Handler, call: Call) -> None:
     handler.start(200, {"Content-Type": "application/json", "Transfer-Encoding": "chunked"})
     while not handler.server.stopped.wait(0.01):
         handler.wfile.write(b"1\r\n \r\n")
+
+
+def events(handler: Handler, call: Call) -> None:
+    """A stream of events without an end, as fast as they are taken."""
+    handler.start(200, {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"})
+    event = b'data: {"choices": [{"delta": {"content": "%s"}}]}\n\n' % (b"word " * 1000)
+    while not handler.server.stopped.is_set():
+        handler.wfile.write(b"%x\r\n%s\r\n" % (len(event), event))
+
+
+def no_event(handler: Handler, call: Call) -> None:
+    """The head of a stream of events, and nothing more."""
+    handler.start(200, {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"})
+    until_hung_up(handler, call)
+
+
+def until_hung_up(handler: Handler, call: Call) -> None:
+    """Nothing until the client hangs up."""
+    while not handler.server.stopped.is_set():
+        readable, _, _ = select.select([handler.connection], [], [], 0.02)
+        if readable and not handler.connection.recv(1, socket.MSG_PEEK):
+            break
+    handler.drop()
 
 
 def silent(handler: Handler, call: Call) -> None:

@@ -12,7 +12,7 @@ import msgspec
 from selfreflect.app.schemas import AskBody, JudgeBody
 from selfreflect.config import Config, Price, load_config, sampling_of
 from selfreflect.errors import ConfigError, excerpt
-from selfreflect.models.base import kind_of
+from selfreflect.models.base import JUDGES, kind_of
 from selfreflect.models.openai.endpoint import endpoint
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?", re.ASCII)
@@ -53,6 +53,11 @@ class ModelChoices:
     def offered(self) -> list[str]:
         """Names for a list of choices; those named at the start come first."""
         return [*list(self._names)[1:], "smollm2"]
+
+    @property
+    def judge(self) -> str:
+        """The first offered model that can judge: one of a server gives no full logits."""
+        return next(name for name in self.offered if kind_of(self._names[name]) in JUDGES)
 
     @property
     def server(self) -> str | None:

@@ -105,7 +105,7 @@ def options(services: Shared) -> OptionsAnswer:
         about={name: (getdoc(function) or "").partition("\n")[0] for name, function in STRATEGIES.items()},
         server=services.models.server,
         meaning=services.meaning.installed,
-        defaults=AskBody(question="?", model=models[0], judge=models[0], brief=True),
+        defaults=AskBody(question="?", model=models[0], judge=services.models.judge, brief=True),
         limits={
             "question": MAX_QUESTION,
             "context": MAX_TEXT,

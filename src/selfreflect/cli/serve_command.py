@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from ipaddress import ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,10 +15,12 @@ from selfreflect.cli import hosting
 from selfreflect.cli.console import say
 from selfreflect.cli.settings import Overrides, option, takes
 from selfreflect.config import Config, ServeConfig, sampling_of
-from selfreflect.errors import ConfigError
+from selfreflect.errors import ConfigError, excerpt
 from selfreflect.models.base import ModelSpec, Sampling, load_generator, load_judge
+from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.pipeline.models import Quiet, load_measures, stage_model
 from selfreflect.prompts import load_prompts
+from selfreflect.text import name_list
 
 if TYPE_CHECKING:
     from selfreflect.metric.measures import Measures
@@ -81,6 +84,7 @@ def serve_command(
         from selfreflect.web.access import LOCAL, access, listen
     config = overrides.config()
     token = hosting.token_of(TOKEN, host, allow_remote)
+    proxies = _proxies(config.serve)
     printed = ""
     if token is None and host not in LOCAL:
         token = hosting.new_token()
@@ -90,7 +94,8 @@ def serve_command(
     try:
         say(f"The endpoint is at http://{host}:{bound.getsockname()[1]}/v1{printed}. Stop with Ctrl-C.")
         say(f"Models: {', '.join(names)}")
-        serve(bound, services, access(host, token))
+        say(_costs(services.reflector.settings))
+        serve(bound, services, access(host, token), proxies)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     finally:
@@ -134,7 +139,31 @@ def _services(
     metrics = ServerMetrics(lambda: queue.running, lambda: queue.waiting)
     services = ServeServices(table, reflector, queue, History(), metrics, archive)
     addresses = [f"selfreflect/{_name_for_clients(name)}" for name in names]
-    return services, addresses or [f"selfreflect/NAME for every model NAME of {base_url}"]
+    return services, addresses or [f"selfreflect/NAME for every model NAME of {endpoint(base_url).url}"]
+
+
+def _proxies(options: ServeConfig) -> list[str]:
+    """The proxies whose word is taken. Raises ConfigError for one that is no address and no network."""
+    proxies = name_list(options.proxies or "")
+    for proxy in proxies:
+        try:
+            ip_network(proxy)
+        except ValueError:
+            raise ConfigError(
+                f"--proxies {excerpt(proxy)}: give addresses such as 10.0.0.5 or networks such as 10.0.0.0/24"
+            ) from None
+    return proxies
+
+
+def _costs(settings: ServeSettings) -> str:
+    """Say how many texts a question takes."""
+    answers = settings.num_answers * (2 if settings.measures else 1)
+    at_most = "up to " if settings.at_least is not None else ""
+    asking = ", and short calls to ask back" if settings.unsure and settings.unsure.action == "ask" else ""
+    return (
+        f"A question to selfreflect/NAME takes {at_most}{answers + 1} completions ({answers} answers, then a "
+        f"summary{asking}) and twice the time of a plain answer or more; one to NAME takes one completion."
+    )
 
 
 def _reader(options: ServeConfig) -> BeliefReader:
@@ -207,7 +236,6 @@ def _name_for_clients(name: str) -> str:
 
 def _table(names: Sequence[str], base_url: str | None, config: Config, overrides: Overrides) -> ModelTable:
     """Load the models of this process, and prepare calls to the server."""
-    from selfreflect.models.openai.endpoint import endpoint
     from selfreflect.serve.local import LocalModel
     from selfreflect.serve.models import ModelTable
     from selfreflect.serve.remote import RemoteServer

@@ -476,6 +476,15 @@ class ServeConfig(Record, frozen=True, kw_only=True):
     keep_texts: Annotated[
         bool, Flag("--keep-texts", "Keep questions, answers and summaries in --out too.")
     ] = False
+    proxies: Annotated[
+        str | None,
+        Flag(
+            "--proxies ADDRESSES",
+            "Believe these proxies, addresses or networks separated by commas, whose request it is "
+            "(X-Forwarded-For). Else all clients of a proxy share the limit of one address.",
+            example="10.0.0.5",
+        ),
+    ] = None
 
 
 class Price(Record, frozen=True, kw_only=True):

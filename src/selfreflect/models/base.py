@@ -127,6 +127,10 @@ class Refusal(Record, frozen=True, kw_only=True):
 
     kind: FailureKind
     message: str
+    status: int | None = None
+    """HTTP status of a server, if it said one."""
+    wait: float | None = None
+    """Seconds that the server asked to wait."""
 
 
 class Generator(Protocol):

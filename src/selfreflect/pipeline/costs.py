@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from ipaddress import ip_address
-from socket import inet_aton, inet_ntoa
+from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING, Any
 
 from selfreflect.models.base import kind_of
@@ -67,23 +66,44 @@ def _paid_hosts(dry_run: DryRun, config: Config) -> list[str]:
 
 _HOST_NAME = re.compile(r"[a-z0-9_.-]+")
 
+_NUMBER = re.compile(r"[0-9]*|0x[0-9a-f]*")
+"""A last part that makes a name an address, which libraries read in several ways."""
+
+_CLOUD_SERVICES = frozenset(("metadata", "instance-data"))
+"""First parts of internal names under which clouds give out credentials."""
+
+_OWN_NETWORKS = tuple(
+    map(
+        ip_network,
+        (
+            "127.0.0.0/8",
+            "0.0.0.0/32",
+            "::/128",
+            "10.0.0.0/8",
+            "172.16.0.0/12",
+            "192.168.0.0/16",
+            "::1/128",
+            "fc00::/7",
+            "fe80::/10",
+        ),
+    )
+)
+"""This machine and private networks. Many more addresses are not public: for documentation, for tests, of
+providers and of the services of clouds that give out credentials."""
+
 
 def is_own(host: str) -> bool:
     """Whether a host is this machine, or has an address or a name of a private network."""
     try:
-        return ip_address(_dotted(host)).is_private
+        address = ip_address(host)
     except ValueError:
         # other alphabets have full stops of their own, and an escape may become one
-        is_plain = _HOST_NAME.fullmatch(host) is not None
-        return is_plain and ("." not in host or host.endswith((".local", ".internal", ".lan")))
-
-
-def _dotted(host: str) -> str:
-    """An IPv4 address in its usual form: ``134744072`` and ``0x08080808`` are read as 8.8.8.8, too."""
-    try:
-        return inet_ntoa(inet_aton(host))
-    except (OSError, UnicodeEncodeError):
-        return host
+        if not _HOST_NAME.fullmatch(host) or _NUMBER.fullmatch(host.rpartition(".")[2]):
+            return False
+        if host.partition(".")[0] in _CLOUD_SERVICES:
+            return False
+        return "." not in host or host.endswith((".local", ".internal", ".lan"))
+    return any(address in network for network in _OWN_NETWORKS)
 
 
 def sum_up(dry_run: DryRun) -> tuple[list[dict[str, Any]], dict[str, Any]]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 from selfreflect.errors import SelfReflectError
+from selfreflect.models.base import Refusal
 from selfreflect.records import FailureKind
 from selfreflect.web.paths import without_paths
 
@@ -52,6 +54,8 @@ class ChatError(SelfReflectError):
         return {"error": fields}
 
 
+_LONGEST_WAIT = 7 * 86_400
+
 RETRY_SECONDS = 5
 """What clients are asked to wait where the server, or the upstream, has too much to do."""
 
@@ -64,15 +68,23 @@ _OF_REQUEST: dict[FailureKind, str] = {
 """Failures that the same request would meet again, with the code of their error."""
 
 
-def failed(kind: FailureKind, message: str) -> ChatError:
-    """The error of a question whose answers or summary failed. The others are faults of the upstream."""
+def failed(kind: FailureKind, message: str, refusal: Refusal | None = None) -> ChatError:
+    """The error of a question whose answers or summary failed. The others are faults of the upstream.
+
+    Args:
+        refusal: what the upstream said, if it was that.
+    """
     if kind in _OF_REQUEST:
         return ChatError(400, message, code=_OF_REQUEST[kind])
-    if ": HTTP 429 (" in message:  # as the client of servers says it after its last try
-        return ChatError(
-            429, message, type="rate_limit_error", code="upstream_busy", retry_after=RETRY_SECONDS
-        )
+    if refusal is not None and refusal.status == 429:
+        return upstream_busy(message, refusal.wait)
     return ChatError(502, message, type="upstream_error", code=kind)
+
+
+def upstream_busy(message: str, wait: float | None) -> ChatError:
+    """The error of an upstream that has too much to do, and asks to wait so many seconds."""
+    seconds = RETRY_SECONDS if wait is None else math.ceil(min(wait, _LONGEST_WAIT))
+    return ChatError(429, message, type="rate_limit_error", code="upstream_busy", retry_after=seconds)
 
 
 def as_chat_error(error: BaseException) -> ChatError:

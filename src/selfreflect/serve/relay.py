@@ -1,79 +1,72 @@
-"""Hand a request to the upstream as it is, and its response back; and notice clients that go away."""
+"""Hand a request to the upstream as it is, and its response back; write responses that take their time."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, aclosing
 
-from fastapi import Request
-from fastapi.responses import Response, StreamingResponse
+from fastapi.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from selfreflect.serve.chat import ChatRequest
 from selfreflect.serve.faults import ChatError
-from selfreflect.serve.remote import RelayedResponse, RemoteModel
+from selfreflect.serve.remote import RemoteModel
 from selfreflect.serve.reply import error_event
 
-CLIENT_CLOSED = 499
-"""The status of a response that nobody waits for, as nginx calls it."""
+Write = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
-def watch(request: Request, work: asyncio.Task[Any]) -> asyncio.Task[None]:
-    """Cancel the work if the client goes away. Ends when it has gone, or has the whole response."""
+class LiveResponse(Response):
+    """A response that a function writes in the task of its request. When the client goes away, that task is
+    cancelled, and whatever the function holds is released at once.
 
-    async def disconnected() -> None:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
+    An iterator, as StreamingResponse takes it, would be left suspended until it is collected.
+    """
 
-    departure = asyncio.create_task(disconnected())
-    departure.add_done_callback(lambda _: work.cancel())
-    return departure
+    def __init__(self, write: Write) -> None:
+        super().__init__()
+        self._write = write
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._write(scope, receive, send)
 
 
-async def relay(
-    request: Request, chat: ChatRequest, model: RemoteModel, place: AbstractAsyncContextManager[None]
+async def begin(send: Send, headers: Mapping[str, str]) -> None:
+    """Begin a response of parts."""
+    fields = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": 200, "headers": fields})
+
+
+async def send_part(send: Send, data: bytes, *, more: bool = True) -> None:
+    await send({"type": "http.response.body", "body": data, "more_body": more})
+
+
+def relay(
+    chat: ChatRequest,
+    model: RemoteModel,
+    place: AbstractAsyncContextManager[None],
+    counted: AbstractContextManager[None],
 ) -> Response:
     """Send the body on. Status, content type and body of the response are the upstream's.
 
-    Raises:
-        ChatError: there is no response, or no place in the queue.
+    The response raises ChatError if there is none, or no place in the queue.
     """
-    work = asyncio.create_task(_open(chat, model, place))
-    departure = watch(request, work)
-    try:
-        stack, response, body = await work
-    except asyncio.CancelledError:
-        if departure.done():
-            return Response(status_code=CLIENT_CLOSED)
-        raise
-    headers = {**response.headers, "x-selfreflect-passthrough": chat.passthrough}
-    if body is not None:
-        departure.cancel()
-        return Response(body, response.status_code, headers)
-    return StreamingResponse(_events(stack, response), response.status_code, headers)
 
+    async def write(scope: Scope, receive: Receive, send: Send) -> None:
+        with counted:
+            async with place, await model.send(chat.data) as response:
+                headers = {**response.headers, "x-selfreflect-passthrough": chat.passthrough}
+                if response.is_stream:
+                    await begin(send, headers)
+                    async with aclosing(response.parts()) as parts:
+                        try:
+                            async for part in parts:
+                                await send_part(send, part)
+                        except ChatError as error:
+                            await send_part(send, error_event(error.body))
+                    await send_part(send, b"", more=False)
+                    return
+                body = await response.aread()
+            await Response(body, response.status_code, headers)(scope, receive, send)
 
-async def _open(
-    chat: ChatRequest, model: RemoteModel, place: AbstractAsyncContextManager[None]
-) -> tuple[AsyncExitStack, RelayedResponse, bytes | None]:
-    """The response, and its body unless that is a stream of events."""
-    async with AsyncExitStack() as stack:
-        await stack.enter_async_context(place)
-        response = await stack.enter_async_context(await model.send(chat.data))
-        if 300 <= response.status_code < 400:
-            message = f"the upstream points to another address (HTTP {response.status_code})"
-            raise ChatError(502, message, type="upstream_error", code="redirect")
-        is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
-        body = None if is_stream and response.status_code == 200 else await response.aread()
-        return stack.pop_all() if body is None else stack, response, body
-
-
-async def _events(stack: AsyncExitStack, response: RelayedResponse) -> AsyncIterator[bytes]:
-    try:
-        async for part in response.parts():
-            yield part
-    except ChatError as error:
-        yield error_event(error.body)
-    finally:
-        await stack.aclose()
+    return LiveResponse(write)

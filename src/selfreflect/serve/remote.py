@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import zlib
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
@@ -18,12 +20,13 @@ from selfreflect.models.openai.client import (
     RetryPolicy,
     ServerClient,
     http_errors,
+    retry_after,
     transport_error,
 )
 from selfreflect.models.openai.endpoint import Endpoint
 from selfreflect.models.openai.generator import OpenAIGenerator
 from selfreflect.models.openai.protocol import APIError
-from selfreflect.serve.faults import ChatError
+from selfreflect.serve.faults import ChatError, upstream_busy
 from selfreflect.serve.local import Report
 
 if TYPE_CHECKING:
@@ -38,6 +41,15 @@ _LIST_SECONDS = 30.0
 
 _RELAYED = ("content-type", "retry-after", "x-request-id")
 """Headers of the upstream that clients get."""
+
+_HANDED_ON = (range(200, 300), range(400, 600))
+"""Statuses of the upstream that clients get. Any other becomes 502."""
+
+_DECODED = ("gzip", "x-gzip", "deflate")
+"""Compressions that some servers send unasked, which zlib tells apart by itself."""
+
+_PIECE = 2**16
+"""Bytes of decompressed text at a time: a small body may unfold to a large one."""
 
 
 class _Listed(msgspec.Struct):
@@ -66,7 +78,7 @@ class RemoteModel:
         try:
             return await self.generator.answer(request, connection)
         except BackendError as error:
-            return Refusal(kind="backend", message=str(error))
+            return Refusal(kind="backend", message=str(error), status=error.status, wait=error.wait)
 
 
 class RemoteServer:
@@ -102,10 +114,11 @@ class RemoteServer:
         now = asyncio.get_running_loop().time()
         if now < self._names_until:
             return self._names
-        response = await self.send("GET", "/models", b"")
-        async with response:
+        async with await self.send("GET", "/models", b"") as response:
+            data = await response.aread()
+            if response.status_code == 429:
+                raise upstream_busy(f"{self.endpoint.url}: HTTP 429", response.wait)
             try:
-                data = await response.aread()
                 models = msgspec.json.decode(data, type=_ModelList)
             except (msgspec.DecodeError, UnicodeDecodeError):
                 models = _ModelList([])
@@ -128,9 +141,14 @@ class RemoteServer:
             method, self.endpoint.url + path, content=data, headers=self._client.headers
         )
         try:
-            return RelayedResponse(await self._http.send(http_request, stream=True), self)
+            response = await self._http.send(http_request, stream=True)
         except http_errors() as error:
             raise self.fault(error) from None
+        if problem := _unusable(response):
+            await response.aclose()
+            code, message = problem
+            raise ChatError(502, f"the upstream {message}", type="upstream_error", code=code)
+        return RelayedResponse(response, self)
 
     def fault(self, error: BaseException) -> ChatError:
         """A failed call in words without secrets."""
@@ -158,7 +176,23 @@ class RelayedResponse:
         self._response = response
         self._server = server
         self.status_code = response.status_code
-        self.headers = {name: response.headers[name] for name in _RELAYED if name in response.headers}
+        self.headers = {}
+        for name in _RELAYED:
+            value = response.headers.get(name, "")
+            if value and value.isascii() and value.isprintable():
+                self.headers[name] = value
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether the body is a stream of events."""
+        return self.status_code == 200 and self.headers.get("content-type", "").startswith(
+            "text/event-stream"
+        )
+
+    @property
+    def wait(self) -> float | None:
+        """Seconds that the upstream asks to wait."""
+        return retry_after(self.headers.get("retry-after"))
 
     async def __aenter__(self) -> RelayedResponse:
         return self
@@ -176,10 +210,59 @@ class RelayedResponse:
                 raise self._server.fault(APIError(message))
         return self._server.redacted(bytes(data)) if self.status_code >= 300 else bytes(data)
 
-    async def parts(self) -> AsyncIterator[bytes]:
-        """The body as it comes. Raises ChatError if it breaks off."""
+    async def parts(self) -> AsyncGenerator[bytes, None]:
+        """The body as it comes, decompressed and without keys. Raises ChatError if it breaks off."""
+        endpoint = self._server.endpoint
+        held = b""
+        async with aclosing(self._plain_parts()) as parts:
+            async for part in parts:
+                part = endpoint.without_secrets(held + part)
+                size = _begun(part, endpoint.hidden)
+                held = part[len(part) - size :]
+                if part := part[: len(part) - size]:
+                    yield part
+        if held:
+            yield held
+
+    async def _plain_parts(self) -> AsyncGenerator[bytes, None]:
+        encoding = self._response.headers.get("content-encoding", "identity")
+        unzip = zlib.decompressobj(zlib.MAX_WBITS | 32) if encoding in _DECODED else None
         try:
             async for part in self._response.aiter_raw():
-                yield part
+                while unzip is not None and part:
+                    if piece := unzip.decompress(part, _PIECE):
+                        yield piece
+                    part = unzip.unconsumed_tail
+                if part:
+                    yield part
+        except zlib.error:
+            raise self._server.fault(APIError("the compressed response is damaged")) from None
         except http_errors() as error:
             raise self._server.fault(error) from None
+        if unzip is not None and not unzip.eof:
+            raise self._server.fault(APIError("the compressed response breaks off"))
+
+
+def _unusable(response: httpx2.Response) -> tuple[str, str] | None:
+    """Code and words for a response that cannot be handed on."""
+    status = response.status_code
+    if 300 <= status < 400:
+        return "redirect", f"points to another address (HTTP {status})"
+    if not any(status in statuses for statuses in _HANDED_ON):
+        return "upstream_status", f"answers with a status that no final response of HTTP has ({status})"
+    if response.headers.get("content-encoding", "identity") not in ("identity", *_DECODED):
+        return "upstream_encoding", "compresses its response in a way that was not asked for"
+    return None
+
+
+def _begun(data: bytes, forms: Sequence[bytes]) -> int:
+    """How many of the last bytes may be the beginning of one of these."""
+    if data.endswith(b"\n"):  # no secret holds a line end, with which events end
+        return 0
+    longest = 0
+    for form in forms:
+        for size in range(min(len(form) - 1, len(data)), longest, -1):
+            if data.endswith(form[:size]):
+                longest = size
+                break
+    return longest

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Coroutine
-from dataclasses import dataclass
-from typing import Annotated, Any
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Annotated
 
 import msgspec
 from fastapi import APIRouter, Path, Request
-from fastapi.responses import Response, StreamingResponse
+from fastapi.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from selfreflect import __version__
 from selfreflect.errors import SelfReflectError
@@ -23,8 +26,8 @@ from selfreflect.serve.faults import ChatError, as_chat_error, failed
 from selfreflect.serve.history import History
 from selfreflect.serve.metrics import ServerMetrics
 from selfreflect.serve.models import ModelTable
-from selfreflect.serve.reflector import Reflector, cut_at
-from selfreflect.serve.relay import CLIENT_CLOSED, relay, watch
+from selfreflect.serve.reflector import Exchange, Reflector, cut_at
+from selfreflect.serve.relay import LiveResponse, begin, relay, send_part
 from selfreflect.serve.remote import RemoteModel
 from selfreflect.serve.reply import KEEP_ALIVE, ChatChoice, ChatResponse, Ending, error_event
 from selfreflect.serve.schema import CHAT_BODY, ERRORS, STREAM, TEXT
@@ -34,6 +37,9 @@ OPEN_SECONDS = 10.0
 """How long a stream waits for a first answer. Until its status is sent, an error can have its own."""
 KEEP_ALIVE_SECONDS = 5.0
 
+_NOT_KEPT = "this answer could not be written to the server's run directory (--out)"
+
+log = logging.getLogger("selfreflect.serve")
 routes = APIRouter(responses=ERRORS)
 
 
@@ -63,8 +69,8 @@ async def chat_completions(request: Request) -> Response:
     model = services.models.find(chat.model)
     client = request.client.host if request.client else ""
     if chat.passthrough and isinstance(model, RemoteModel):
-        services.metrics.responses.labels("passthrough").inc()
-        return await relay(request, chat, model, services.admission.place(client))
+        counted = services.metrics.counting("passthrough", timed=False)
+        return relay(chat, model, services.admission.place(client), counted)
     if not chat.reflects:
         chat = read_question(chat.data, ignore_tools)
     if chat.passthrough:
@@ -75,41 +81,51 @@ async def chat_completions(request: Request) -> Response:
         param = chat.passthrough.partition(".")[0]
         raise ChatError(400, message, param=param, code="unsupported")
     id_ = f"sr-{secrets.token_urlsafe(18)}"
-    first_word = asyncio.Event()
-    work = asyncio.create_task(_counted(services, _answer(services, chat, model, id_, client, first_word)))
-    departure = watch(request, work)
     headers = {"x-selfreflect-id": id_} if chat.reflects else {}
+    asked = _Asked(services, chat, model, id_, client)
     if chat.stream:
-        return await _stream(chat, work, departure, first_word, headers)
-    try:
-        answer = await work
-    except asyncio.CancelledError:
-        if departure.done():
-            return Response(status_code=CLIENT_CLOSED)
-        raise
-    finally:
-        departure.cancel()
+        return LiveResponse(partial(_stream, asked, headers))
+    answer = await _answer(asked, asyncio.Event())
     body = answer.body(chat.requested_model)
     return Response(body, media_type="application/json", headers={**headers, **answer.headers})
 
 
-async def _answer(
-    services: ServeServices,
-    chat: ChatRequest,
-    model: ServedModel,
-    id_: str,
-    client: str,
-    first_word: asyncio.Event,
-) -> ChatResponse:
-    async with services.admission.place(client):
-        if not chat.reflects:
-            return await _plain(services.reflector, chat, model, id_, first_word)
-        exchange = await services.reflector.answer(chat, model, id_, first_word.set)
-        if services.archive is not None:
-            await services.archive.add(exchange)
-    services.history.add(exchange)
-    services.metrics.count(exchange.belief)
-    return ChatResponse(id_, exchange.created, exchange.choices, exchange.belief.cost, exchange.belief)
+@dataclass(frozen=True)
+class _Asked:
+    """A request that is answered here."""
+
+    services: ServeServices
+    chat: ChatRequest
+    model: ServedModel
+    id: str
+    client: str
+
+
+async def _answer(asked: _Asked, first_word: asyncio.Event) -> ChatResponse:
+    services, chat = asked.services, asked.chat
+    with services.metrics.counting("answered"):
+        async with services.admission.place(asked.client):
+            if not chat.reflects:
+                return await _plain(services.reflector, chat, asked.model, asked.id, first_word)
+            exchange = await services.reflector.answer(chat, asked.model, asked.id, first_word.set)
+            if services.archive is not None:
+                exchange = await _keep(services, services.archive, exchange)
+        services.history.add(exchange)
+        return ChatResponse(
+            asked.id, exchange.created, exchange.choices, exchange.belief.cost, exchange.belief
+        )
+
+
+async def _keep(services: ServeServices, archive: Archive, exchange: Exchange) -> Exchange:
+    """Keep an exchange on disk. What was drawn and paid for is given even if the disk refuses it."""
+    try:
+        await archive.add(exchange)
+    except SelfReflectError as error:
+        services.metrics.not_kept.inc()
+        log.warning("%s is not kept: %s", exchange.belief.id, error)
+        belief = exchange.belief
+        return replace(exchange, belief=msgspec.structs.replace(belief, notes=(*belief.notes, _NOT_KEPT)))
+    return exchange
 
 
 async def _plain(
@@ -127,56 +143,30 @@ async def _plain(
     return ChatResponse(id_, int(time.time()), tuple(choices), session.spending, None)
 
 
-async def _counted(services: ServeServices, work: Coroutine[Any, Any, ChatResponse]) -> ChatResponse:
-    """Count how a request ended, and how long it took."""
-    began = time.perf_counter()
-    outcome = "failed"
-    try:
-        answer = await work
-        outcome = "answered"
-        return answer
-    except asyncio.CancelledError:
-        outcome = "cancelled"
-        raise
-    except ChatError as error:
-        outcome = "refused" if error.status < 500 else "failed"
-        raise
-    finally:
-        services.metrics.responses.labels(outcome).inc()
-        services.metrics.seconds.observe(time.perf_counter() - began)
-
-
 async def _stream(
-    chat: ChatRequest,
-    work: asyncio.Task[ChatResponse],
-    departure: asyncio.Task[None],
-    first_word: asyncio.Event,
-    headers: dict[str, str],
-) -> Response:
+    asked: _Asked, headers: Mapping[str, str], scope: Scope, receive: Receive, send: Send
+) -> None:
     """Begin a stream once the model has said something, or failed, or taken long."""
+    first_word = asyncio.Event()
+    work = asyncio.create_task(_answer(asked, first_word))
     opening = asyncio.create_task(first_word.wait())
-    await asyncio.wait((work, departure, opening), timeout=OPEN_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-    opening.cancel()
-    if departure.done():
-        return Response(status_code=CLIENT_CLOSED)
-    if work.done():
-        headers = {**headers, **work.result().headers}
-
-    async def events() -> AsyncIterator[bytes]:
+    try:
+        await asyncio.wait((work, opening), timeout=OPEN_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        known = work.result().headers if work.done() else {}
+        await begin(send, {"content-type": "text/event-stream; charset=utf-8", **headers, **known})
+        while not work.done():
+            await asyncio.wait((work,), timeout=KEEP_ALIVE_SECONDS)
+            if not work.done():
+                await send_part(send, KEEP_ALIVE)
         try:
-            while not work.done() and not departure.done():
-                waiting = (work, departure)
-                await asyncio.wait(waiting, timeout=KEEP_ALIVE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-                if not work.done():
-                    yield KEEP_ALIVE
-            if work.done():
-                yield b"".join(work.result().events(chat.requested_model, chat.include_usage))
+            events = work.result().events(asked.chat.requested_model, asked.chat.include_usage)
+            await send_part(send, b"".join(events))
         except SelfReflectError as error:
-            yield error_event(as_chat_error(error).body)
-        finally:
-            work.cancel()
-
-    return StreamingResponse(events(), media_type="text/event-stream", headers=headers)
+            await send_part(send, error_event(as_chat_error(error).body))
+        await send_part(send, b"", more=False)
+    finally:
+        opening.cancel()
+        work.cancel()
 
 
 @routes.get("/v1/models")

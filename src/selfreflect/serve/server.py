@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
 
 from selfreflect import __version__
 from selfreflect.errors import SelfReflectError, excerpt
 from selfreflect.serve.faults import ChatError, ErrorType, as_chat_error
-from selfreflect.serve.relay import CLIENT_CLOSED
 from selfreflect.serve.routes import ServeServices, routes
 from selfreflect.web.access import Access
 from selfreflect.web.guard import Guard, Policy
@@ -66,7 +64,6 @@ def application(services: ServeServices, access: Access) -> Guard:
     app.include_router(routes)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _http_error)
-    app.add_exception_handler(ClientDisconnect, lambda *_: Response(status_code=CLIENT_CLOSED))
     app.add_exception_handler(SelfReflectError, _failure)
     app.add_exception_handler(Exception, _failure)
     return Guard(app, access, SERVE_POLICY)
@@ -90,19 +87,26 @@ def _failure(_: Request, error: Any) -> JSONResponse:
     return JSONResponse(answer.body, answer.status, headers)
 
 
-def serve(bound: socket.socket, services: ServeServices, allowed: Access) -> None:
+def serve(
+    bound: socket.socket, services: ServeServices, allowed: Access, proxies: Sequence[str] = ()
+) -> None:
     """Serve until SIGINT or SIGTERM. Requests under way may end within some seconds."""
     log_to_stderr(log)
-    EndpointServer(services, allowed).run([bound])
+    EndpointServer(services, allowed, proxies=proxies).run([bound])
 
 
 class EndpointServer(HttpServer):
     """A server that releases its services in the event loop that they belong to."""
 
     def __init__(
-        self, services: ServeServices, allowed: Access, *, graceful: float = SHUTDOWN_SECONDS
+        self,
+        services: ServeServices,
+        allowed: Access,
+        *,
+        graceful: float = SHUTDOWN_SECONDS,
+        proxies: Sequence[str] = (),
     ) -> None:
-        super().__init__(application(services, allowed), graceful=graceful)
+        super().__init__(application(services, allowed), graceful=graceful, proxies=proxies)
         self._services = services
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -68,6 +68,7 @@ class Session:
         self._opened = on_open
         self._price = price
         self._began = time.perf_counter()
+        self._refusal: Refusal | None = None
         self._completions = self._prompt_tokens = self._completion_tokens = 0
 
     @property
@@ -87,7 +88,9 @@ class Session:
     async def ask(self, request: Request) -> Reply | Refusal:
         """Send a request to the model."""
         reply = await self.model.reply(request, lambda sample: self._opened())
-        if isinstance(reply, Reply):
+        if isinstance(reply, Refusal):
+            self._refusal = reply
+        else:
             self._opened()
             earlier = {sample.index for sample in request.earlier}
             self._prompt_tokens += reply.prompt_tokens
@@ -134,7 +137,7 @@ class Session:
         finally:
             run.close()
         if isinstance(outcome, Failure):
-            raise failed(outcome.kind, f"{task.name}: {outcome.message}")
+            raise failed(outcome.kind, f"{task.name}: {outcome.message}", self._refusal)
         return outcome
 
     async def converse(self, conversation: Conversation) -> Clarification | NoClarification:
@@ -161,7 +164,7 @@ def _samples(reply: Reply) -> tuple[Sample, ...]:
 def _usable(reply: Reply | Refusal) -> Reply:
     """A reply with answers. Dropping those that did not end would change the distribution."""
     if isinstance(reply, Refusal):
-        raise failed(reply.kind, reply.message)
+        raise failed(reply.kind, reply.message, reply)
     for kind, reason in UNUSABLE.items():
         if count := reply.ends[kind]:
             raise failed(kind, f"{count} of {len(reply.completions)} answers {reason}")

@@ -73,11 +73,16 @@ def has_json_or_nothing(headers: Headers) -> bool:
     return media_type.strip().lower() == "application/json"
 
 
+_PROBES = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+"""When a silent client is asked whether it is still there: after how long, how often and how many times."""
+
+
 def listen(host: str, port: int) -> socket.socket:
     """Open a listening socket. Port 0 chooses a free one.
 
     Its connections send small packets at once. asyncio would see to that itself, but not for the sockets of
-    ``create_server``: then the body of each response waits 40 ms for an acknowledgement of its head.
+    ``create_server``: then the body of each response waits 40 ms for an acknowledgement of its head. Clients
+    whose machine or network is gone are noticed within a minute.
 
     Raises:
         ConfigError: the address does not belong to this machine, or the port is taken.
@@ -95,6 +100,12 @@ def listen(host: str, port: int) -> socket.socket:
             "already? Choose another port with --port, or a free one with --port 0."
         ) from None
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    # else the system holds megabytes for a client that reads nothing, and nobody notices that it does not
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**16)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, seconds in _PROBES:
+        if hasattr(socket, name):
+            bound.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), seconds)
     return bound
 
 

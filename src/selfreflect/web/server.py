@@ -7,75 +7,110 @@ import asyncio
 import logging
 import math
 import socket
-from contextlib import suppress
+from collections.abc import Sequence
 
+import h11
 import uvicorn
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from selfreflect.web.guard import MAX_HEAD
 
-MAX_CONNECTIONS = 200
+MAX_CONNECTIONS = 400
+"""More than requests that a server works on or lets wait, so that these are never refused for others."""
 
 HEAD_SECONDS = 10.0
 """Seconds from the opening of a connection, or from its last response, to the end of the next request's
 head."""
 
+READ_SECONDS = 20.0
+"""Seconds in which a client has to read LEAST_READ bytes of what waits for it."""
+
+LEAST_READ = 16_384
+
 _CANCEL_SECONDS = 5
 """Seconds that a request has to end after its connection is closed."""
 
+_CANCEL_AGAIN = 1.0
+"""Seconds until a request whose client has gone is cancelled again, in case a library swallowed that."""
 
-class LimitedConnection(H11Protocol):
-    """Closes a connection that sends no whole head in time. When all connections are taken, a new one
-    replaces the one that has waited longest for its head.
 
-    uvicorn waits for ever for the rest of a head, and refuses everybody while it has too many connections. So
-    a few hundred sockets that send half a head would lock all others out, without the token.
+_WHOLE = (h11.DONE, h11.MUST_CLOSE)
+"""States of a client that has sent a whole request."""
+
+
+class Connection(H11Protocol):
+    """A connection that knows what it waits for. When all are taken, the longest idle one gives way.
+
+    uvicorn waits for ever for the rest of a head and for clients that read nothing, and refuses everybody
+    while it has too many connections. So a few hundred sockets would lock all others out, without the token.
     """
 
-    _timer: asyncio.TimerHandle | None = None
-    """Runs while no request is being answered."""
+    _since = 0.0
+    """When it was opened, or its last response was complete."""
+    _unread = 0
+    _read_at = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._watch()
-        waiting = [
-            one for one in self.connections if isinstance(one, LimitedConnection) and one._timer is not None
-        ]
-        if len(self.connections) >= MAX_CONNECTIONS and len(waiting) > 1:
-            min(waiting, key=LimitedConnection._deadline)._drop()
+        self._since = self.loop.time()
+        if len(self.connections) > MAX_CONNECTIONS:
+            self._make_room()
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self._watch()
+        is_next = self._is_busy and self.conn.their_state in _WHOLE
+        if not is_next:
+            super().data_received(data)
+            is_next = self._is_busy and self.conn.their_state in _WHOLE and self.conn.trailing_data[0] != b""
+        # A next request before the response would stop uvicorn from reading, and so from noticing that the
+        # client has gone. It is dropped, and the connection ends with the response.
+        if is_next:
+            self.cycle.keep_alive = False
+            self.flow.resume_reading()
+
+    def eof_received(self) -> None:
+        """End a request that is under way: asyncio would first wait until the client has read everything."""
+        if self._is_busy:
+            self.drop()
 
     def on_response_complete(self) -> None:
+        self._since = self.loop.time()
         super().on_response_complete()
-        self._watch()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_timer()
-        super().connection_lost(exc)
+    def is_overdue(self, now: float) -> bool:
+        """Whether the client has had enough time to read, or to send the head of a request."""
+        unread = self.transport.get_write_buffer_size()
+        if self._is_busy and not self.flow.write_paused:
+            unread = 0  # the application may go on
+        if not unread or unread > self._unread or self._unread - unread >= LEAST_READ:
+            self._unread, self._read_at = unread, now
+        if unread:
+            return now - self._read_at > READ_SECONDS
+        return not self._is_busy and now - self._since > HEAD_SECONDS
 
-    def _watch(self) -> None:
-        """Start the timer, unless it runs already or a request is being answered."""
-        if self.cycle is not None and not self.cycle.response_complete:
-            self._stop_timer()
-        elif self._timer is None:
-            self._timer = self.loop.call_later(HEAD_SECONDS, self._drop)
-
-    def _deadline(self) -> float:
-        return self._timer.when() if self._timer is not None else float("inf")
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _drop(self) -> None:
-        self._stop_timer()
+    def drop(self) -> None:
         self.connections.discard(self)  # at once: asyncio reports the loss only after the next events
         self.transport.abort()  # close() would wait until the client has read everything
+
+    @property
+    def _is_busy(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _make_room(self) -> None:
+        """Drop the connection that is idle for longest, else one that reads nothing, else the oldest stream.
+        A request whose response has not begun never gives way."""
+        ranked = []
+        for connection in self.connections:
+            if connection is self or not isinstance(connection, Connection):
+                continue
+            if not connection._is_busy:
+                ranked.append((0, connection._since, connection))
+            elif connection.flow.write_paused:
+                ranked.append((1, connection._since, connection))
+            elif connection.cycle.response_started:
+                ranked.append((2, connection._since, connection))
+        if ranked:
+            min(ranked, key=lambda entry: entry[:2])[2].drop()
 
 
 class HttpServer(uvicorn.Server):
@@ -87,25 +122,34 @@ class HttpServer(uvicorn.Server):
 
     Args:
         graceful: seconds in which requests may end when the server stops.
+        proxies: addresses and networks whose word is taken for the client's address.
     """
 
-    def __init__(self, app: ASGIApp, *, graceful: float = 1) -> None:
+    def __init__(self, app: ASGIApp, *, graceful: float = 1, proxies: Sequence[str] = ()) -> None:
         super().__init__(
             uvicorn.Config(
-                _quiet(app),
-                http=LimitedConnection,
+                _attended(app),
+                http=Connection,
                 log_config=None,
                 access_log=False,  # uvicorn's log contains queries
                 lifespan="off",
                 ws="none",
-                proxy_headers=False,
+                proxy_headers=bool(proxies),
+                forwarded_allow_ips=list(proxies),
                 server_header=False,
-                limit_concurrency=MAX_CONNECTIONS,
+                limit_concurrency=MAX_CONNECTIONS + 1,  # only if none can give way
                 h11_max_incomplete_event_size=MAX_HEAD,
                 timeout_graceful_shutdown=math.ceil(graceful) + _CANCEL_SECONDS,
             )
         )
         self._graceful = graceful
+
+    async def on_tick(self, counter: int) -> bool:
+        now = asyncio.get_running_loop().time()
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, Connection) and connection.is_overdue(now):
+                connection.drop()
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         watch = asyncio.create_task(self._end_in_time())
@@ -139,11 +183,32 @@ def log_to_stderr(log: logging.Logger) -> None:
         log.propagate = False
 
 
-def _quiet(app: ASGIApp) -> ASGIApp:
-    """The application; what the server cancels ends without a word."""
+def _attended(app: ASGIApp) -> ASGIApp:
+    """The application; a request ends quietly when its client goes away, and when the server cancels it."""
 
     async def run(scope: Scope, receive: Receive, send: Send) -> None:
-        with suppress(asyncio.CancelledError):  # only the server cancels, and then nobody waits any more
-            await app(scope, receive, send)
+        request = asyncio.current_task()
+        messages: asyncio.Queue[Message] = asyncio.Queue(1)
+        is_complete = False
+
+        async def watch() -> None:
+            while (message := await receive())["type"] != "http.disconnect":
+                await messages.put(message)
+            while request is not None and not is_complete:
+                request.cancel()
+                await asyncio.sleep(_CANCEL_AGAIN)
+
+        async def note_end(message: Message) -> None:
+            nonlocal is_complete
+            is_complete = message["type"] == "http.response.body" and not message.get("more_body", False)
+            await send(message)
+
+        watching = asyncio.create_task(watch())
+        try:
+            await app(scope, messages.get, note_end)
+        except asyncio.CancelledError:
+            pass  # nobody waits any more
+        finally:
+            watching.cancel()
 
     return run

@@ -6,9 +6,11 @@ import asyncio
 import math
 import random
 import ssl
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from email.utils import mktime_tz, parsedate_tz
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from urllib.request import getproxies
@@ -202,7 +204,7 @@ class ServerClient:
         data = None if body is None else msgspec.json.encode(body)
         url = f"{self.server.url}{path}"
         async with http.stream(method, url, content=data, headers=self.headers) as response:
-            return await body_of(response)
+            return self.server.without_secrets(await body_of(response))
 
     def http_client(self, **options: Any) -> httpx2.AsyncClient:
         """A pool of connections for one event loop, which closes it. aiohttp moves the bytes, with which the
@@ -311,9 +313,16 @@ def transport_error(exception: BaseException) -> APIError:
 
 
 def retry_after(value: str | None) -> float | None:
-    """Seconds that a Retry-After header asks to wait; None without it, or if it is no number."""
+    """Seconds that a Retry-After header asks to wait, from now on if it names a time; None if neither."""
+    value = value or ""
     try:
-        seconds = float(value or "")
+        seconds = float(value)
     except ValueError:
-        return None
+        date = parsedate_tz(value)
+        if date is None:
+            return None
+        try:
+            seconds = mktime_tz(date) - time.time()
+        except (ValueError, OverflowError):
+            return None
     return None if math.isnan(seconds) else max(0.0, seconds)

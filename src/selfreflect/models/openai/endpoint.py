@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from urllib.parse import unquote, urlsplit, urlunsplit
+from functools import cached_property
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from selfreflect.errors import ConfigError
-from selfreflect.text import without_credentials
+from selfreflect.text import common_prefix, without_credentials
 
 DEFAULT_URL = "https://api.openai.com/v1"
 KEYS = ("SELFREFLECT_API_KEY", "OPENAI_API_KEY")
 """Environment variables that may hold the key; the first one set is sent. The second one's key is OpenAI's,
 and goes nowhere else."""
+
+_LONG = 12
+"""Characters from which on a part of a secret tells something, and is recognised."""
+
+_PART = 8
+"""Characters of a part that is recognised without a mark beside it."""
+
+_MARKS = re.compile(r"(\*{2,}|\.{2,}|…+|•+)")
+"""What servers write in place of the rest of a secret."""
 
 _OPENAI_HOST = "api.openai.com"
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
@@ -47,10 +59,30 @@ class Endpoint:
         return not self.authorization and self.is_openai
 
     def redacted(self, text: str) -> str:
-        """``text`` without key and credentials, which a server may send back in an error."""
+        """``text`` without key and credentials, which a server may send back in an error, also shortened."""
         for secret in self.secrets:
             text = text.replace(secret, "***")
+            if len(secret) >= _LONG:
+                text = _without_parts(text, secret)
         return without_credentials(text)
+
+    @cached_property
+    def hidden(self) -> tuple[bytes, ...]:
+        """How secrets may be spelt in a successful response, in which ordinary words and numbers must stay:
+        many a key that a server does not check is ``EMPTY`` or ``none``."""
+        forms: dict[bytes, None] = {}
+        for secret in filter(_is_telling, self.secrets):
+            plain = json.dumps(secret, ensure_ascii=False)[1:-1]
+            escaped = json.dumps(secret)[1:-1]
+            for form in (secret, plain, escaped, plain.replace("/", r"\/"), quote(secret, safe="")):
+                forms[form.encode("utf-8", "surrogateescape")] = None
+        return tuple(sorted(forms, key=len, reverse=True))
+
+    def without_secrets(self, data: bytes) -> bytes:
+        """The body of a successful response without key and credentials, and otherwise as it is."""
+        for form in self.hidden:
+            data = data.replace(form, b"***")
+        return data
 
 
 def endpoint(base_url: str | None, environment: Mapping[str, str] | None = None) -> Endpoint:
@@ -85,6 +117,42 @@ def endpoint(base_url: str | None, environment: Mapping[str, str] | None = None)
     # Longest first: one may be part of another. A single letter is no secret and would spoil messages.
     redacted = sorted((secret for secret in secrets if len(secret) > 1), key=len, reverse=True)
     return Endpoint(url, authorization, tuple(redacted), advice)
+
+
+def _is_telling(secret: str) -> bool:
+    """Whether a secret is no word and no number that an answer may hold."""
+    is_mixed = any(map(str.isalpha, secret)) and any(map(str.isdigit, secret))
+    return len(secret) >= 20 or (len(secret) >= _PART and is_mixed)
+
+
+def _without_parts(text: str, secret: str) -> str:
+    """Remove the beginning and the end of a secret: four characters beside a mark, else eight."""
+    pieces = _MARKS.split(text)
+    for place in range(1, len(pieces), 2):
+        before, after = pieces[place - 1], pieces[place + 1]
+        pieces[place - 1] = _without_end(before, secret)
+        pieces[place + 1] = _without_end(after[::-1], secret[::-1])[::-1]
+    text = _without_beginning("".join(pieces), secret)
+    return _without_beginning(text[::-1], secret[::-1])[::-1]
+
+
+def _without_end(text: str, secret: str) -> str:
+    """Remove the longest beginning of the secret, of four characters or more, with which the text ends."""
+    if text[-4:] in secret:
+        for size in range(len(secret), 3, -1):
+            if text.endswith(secret[:size]):
+                return text[:-size]
+    return text
+
+
+def _without_beginning(text: str, secret: str) -> str:
+    """Replace every longest beginning of the secret, of eight characters or more."""
+    pieces, start = [], 0
+    while (found := text.find(secret[:_PART], start)) >= 0:
+        end = found + common_prefix(text[found : found + len(secret)], secret)
+        pieces += [text[start:found], "***"]
+        start = end
+    return "".join([*pieces, text[start:]])
 
 
 def _basic(user: str, password: str) -> str:

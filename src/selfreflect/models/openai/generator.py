@@ -113,12 +113,14 @@ class OpenAIGenerator(StreamingGenerator):
         if error.kind == "backend" and not error.rejected:
             self._failures += 1
         if error.fatal:
-            raise BackendError(f"{message}.") from None
+            raise BackendError(f"{message}.", status=error.status, wait=error.wait) from None
         if self._failures >= FAILURES_IN_A_ROW:
             raise BackendError(
-                f"{message}. Giving up after {self._failures} failed requests in a row."
+                f"{message}. Giving up after {self._failures} failed requests in a row.",
+                status=error.status,
+                wait=error.wait,
             ) from None
-        return Refusal(kind=error.kind, message=message)
+        return Refusal(kind=error.kind, message=message, status=error.status, wait=error.wait)
 
     async def _complete(self, connection: Connection, request: Request) -> ParsedResponse:
         """All completions of a request, those that it has already included."""

@@ -349,3 +349,41 @@ def _bca(deviations: Floats, resamples: int, seed: int, weights: Floats | None =
         position = normal.cdf(bias + shifted / shrink) if shrink > 0 else float(shifted > 0)
         ends.append(float(np.quantile(means, position)))
     return ends[0], ends[1]
+
+
+def halves_p_value(counts: Iterable[tuple[int, int]]) -> float:
+    """Test whether two halves are a random split of their classes.
+
+    Args:
+        counts: of each class, its members in the first and in the second half.
+
+    Returns:
+        The exact p-value: the share of all splits of these sizes whose overlap, the sum over classes of the
+        smaller count, is not larger. 1 if no class has two members.
+    """
+    pairs = list(counts)
+    taken = sum(first for first, _ in pairs)
+    observed = sum(map(min, pairs))
+    most = sum(sum(pair) // 2 for pair in pairs)
+    # chance, up to a factor, of each number of members in the first half (rows) and overlap (columns)
+    chances = np.zeros((taken + 1, most + 1))
+    chances[0, 0] = 1.0
+    for size in map(sum, pairs):
+        longer = np.zeros_like(chances)
+        for count in range(min(size, taken) + 1):
+            overlap = min(count, size - count)
+            ways = math.comb(size, count) / math.comb(size, size // 2)
+            longer[count:, overlap:] += ways * chances[: taken + 1 - count, : most + 1 - overlap]
+        chances = longer / longer.max()
+    whole = chances[taken]
+    return min(1.0, float(whole[: observed + 1].sum() / whole.sum()))
+
+
+def discoveries(p_values: Mapping[T, float], level: float = 1 - CONFIDENCE) -> list[T]:
+    """Choose the tests that are significant at a false discovery rate (Benjamini and Hochberg 1995)."""
+    ranked = sorted(p_values, key=lambda key: p_values[key])
+    total = len(ranked)
+    last = max(
+        (rank for rank, key in enumerate(ranked, 1) if p_values[key] <= level * rank / total), default=0
+    )
+    return ranked[:last]

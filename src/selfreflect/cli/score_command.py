@@ -75,7 +75,8 @@ def score_command(
         check_installed(log)
     if overrides.section("execution").get("executor", "local") != "local":
         raise ConfigError("--executor and --ray-address belong to --out DIR")
-    file = reading.read(items, need_summaries=True)
+    seed = overrides.config().scores.seed
+    file = reading.read(items, need_summaries=True, seed=seed)
     _score(file.items, source_name(items), overrides, words=words, dry_run=dry_run, log=log, json=json)
 
 
@@ -127,6 +128,7 @@ def _score(
 def _lines(item: Item, results: Sequence[Measured], words: bool) -> Iterator[dict[str, Any]]:
     """The JSON line of each summary."""
     from selfreflect.metric.information import with_information
+    from selfreflect.report.results import answer_halves_p_value
 
     by_name: dict[str, dict[type, Any]] = {}
     controls: Controls | None = None
@@ -139,6 +141,7 @@ def _lines(item: Item, results: Sequence[Measured], words: bool) -> Iterator[dic
     for name, records in by_name.items():
         line: dict[str, Any] = {"id": item.id, "summary": name, "question": item.question}
         line["summary_text"] = item.summaries[name]
+        line |= {"halves": item.halved, "halves_p_value": answer_halves_p_value(item.answer_set)}
         if item.metadata:
             line["metadata"] = item.metadata
         information = records.get(Information)

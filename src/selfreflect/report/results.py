@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from selfreflect.records import Control, Controls, Information, NothingToTell, Score
+from selfreflect.grouping import normal_form
+from selfreflect.records import AnswerSet, Control, Controls, Information, NothingToTell, Score
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
 from selfreflect.stats import (
     FEWEST_TESTED,
@@ -16,6 +17,8 @@ from selfreflect.stats import (
     PairedEstimate,
     clear_sign,
     defined,
+    discoveries,
+    halves_p_value,
     mean_interval,
     paired_difference,
     ratio_interval,
@@ -215,6 +218,24 @@ def run_measures(run: RunRecords) -> list[Measure]:
     if run.scores or not measures:
         measures.append(SELFREFLECT)
     return measures
+
+
+def differing_halves(run: RunRecords) -> list[str]:
+    """List the questions whose two halves of answers differ more than chance, by an exact test on classes.
+
+    The rate of false discoveries among them is 5 %.
+    """
+    p_values = {}
+    for id_ in run.questions:
+        if id_ in run.answers:
+            p_values[id_] = answer_halves_p_value(run.answers[id_])
+    return discoveries(p_values)
+
+
+def answer_halves_p_value(answers: AnswerSet) -> float:
+    """Test whether the halves of a question's answers are a random split of their classes by spelling."""
+    first, second = (Counter(map(normal_form, half)) for half in (answers.masked_out, answers.conditioning))
+    return halves_p_value((first[form], second[form]) for form in first.keys() | second.keys())
 
 
 def conditioning_count(run: RunRecords) -> int | None:

@@ -17,6 +17,7 @@ from selfreflect.report.results import (
     control_lead,
     control_text,
     control_values,
+    differing_halves,
     main_measure,
     pasted_answers,
     run_measures,
@@ -207,6 +208,13 @@ def _answer_cautions(run: RunRecords) -> list[str]:
         sentences.append(
             f"{cut:,} of {total:,} answers ({percent(cut / total)}) were cut off{limit}: the summaries are "
             "measured against broken sentences. Draw longer answers."
+        )
+    differing = differing_halves(run)
+    if differing:
+        sentences.append(
+            f"On {len(differing)} of {counted(len(sets), 'question')} the two halves of the answers differ "
+            "more than chance (exact test on equal answers, 5 % false discoveries): one half then says "
+            "little about the other. One list of answers is shuffled before it is halved."
         )
     sampled = [answers for answers in sets if answers.temperature and len(answers.answers) > 2]
     equal = sum(len(set(answers.answers)) == 1 for answers in sampled)

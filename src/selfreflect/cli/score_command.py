@@ -17,7 +17,7 @@ from selfreflect.config import Config
 from selfreflect.errors import ConfigError
 from selfreflect.pipeline.models import ConfiguredModels, watched_judge
 from selfreflect.records import Controls, Failure, Information, Score
-from selfreflect.report.run_records import RunRecords, records_in_memory
+from selfreflect.report.run_records import RunRecords, answer_halves_p_value, records_in_memory
 from selfreflect.sources.files import source_name
 from selfreflect.sources.items import Item
 
@@ -128,7 +128,6 @@ def _score(
 def _lines(item: Item, results: Sequence[Measured], words: bool) -> Iterator[dict[str, Any]]:
     """The JSON line of each summary."""
     from selfreflect.metric.information import with_information
-    from selfreflect.report.results import answer_halves_p_value
 
     by_name: dict[str, dict[type, Any]] = {}
     controls: Controls | None = None

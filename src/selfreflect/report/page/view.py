@@ -23,7 +23,7 @@ from selfreflect.report.results import control_text, pasted_answers
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
 from selfreflect.report.sentences import controls_place, information_sentence
 from selfreflect.report.words import Mark, MarkKind, marks
-from selfreflect.stats import student_quantile
+from selfreflect.stats import is_tie, student_quantile
 
 Grouping = Callable[[Sequence[str]], list[list[int]]]
 """Groups answers that say the same, as indices: a typical one of each first, the largest group first."""
@@ -327,7 +327,11 @@ def control_views(controls: Controls | None, outcomes: Sequence[SummaryOutcome])
         if shares and control.bits is not None and controls.bits_available:
             share = control.bits / controls.bits_available
         name = control_text(control, pasted_answers(controls))
-        beaten = [strategy for strategy, own in shares.items() if share is not None and share > own]
+        beaten = [
+            strategy
+            for strategy, own in shares.items()
+            if share is not None and share > own and not is_tie(share, own)
+        ]
         view = {"name": name, "words": control.words, "recovered": share, "score": control.score}
         views.append({**view, "pasted": control.answers, "beats": beaten})
     return views

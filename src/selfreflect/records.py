@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
@@ -120,6 +121,14 @@ class Question(Record, frozen=True, kw_only=True):
         return hash((self.id, self.text, self.context))  # a dictionary has no hash
 
 
+Halving = Literal[
+    "",  # the order of sampling; also in records of earlier versions, which cut every list in the middle
+    "shuffled",  # a list of answers, shuffled by seed and question
+    "given",  # two halves that the user gave
+]
+"""How answers came into their two halves."""
+
+
 class AnswerSet(_Shown, frozen=True, kw_only=True):
     """An answer distribution: samples for one question in two disjoint halves, and how they were sampled.
 
@@ -132,6 +141,7 @@ class AnswerSet(_Shown, frozen=True, kw_only=True):
         tokens: generated for this set; 0 if the server does not report them.
         logprobs: for each answer the log-probabilities of its tokens, or why there are none; empty if nobody
             asked for them.
+        halved: how the answers came into their halves.
 
     Raises:
         ValueError: ``logprobs`` are those of other answers.
@@ -150,8 +160,9 @@ class AnswerSet(_Shown, frozen=True, kw_only=True):
     refused: Count = 0
     tokens: Count = 0
     logprobs: tuple[AnswerTokens | NoLogprobs, ...] = ()
+    halved: Halving = ""
 
-    _rare: ClassVar[tuple[str, ...]] = ("logprobs",)
+    _rare: ClassVar[tuple[str, ...]] = ("logprobs", "halved")
 
     def __post_init__(self) -> None:
         if self.logprobs and len(self.logprobs) != len(self.answers):
@@ -560,18 +571,31 @@ def metadata_headings(
     return headings
 
 
-def halves(samples: Sequence[T]) -> tuple[tuple[T, ...], tuple[T, ...]]:
-    """Split samples in order into (masked-out, conditioning); an odd one goes to the second half.
+def shuffled(answers: Sequence[str], question_id: str, seed: int = 0) -> list[int]:
+    """Shuffle a list of answers by seed and question; return indices into ``answers``.
+
+    Logs are often sorted or grouped, so the result is the same for every order of the list.
+    """
+    order = sorted(range(len(answers)), key=lambda index: answers[index])
+    random.Random(f"{seed}\x1f{question_id}\x1fhalves").shuffle(order)
+    return order
+
+
+def halves(
+    answers: Sequence[str], question_id: str, seed: int = 0
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Shuffle a list of answers and split it into (masked-out, conditioning); an odd one goes to the second.
 
     Raises:
-        ValueError: fewer than two samples.
+        ValueError: fewer than two answers.
     """
-    if len(samples) < 2:
+    if len(answers) < 2:
         raise ValueError(
-            f"an answer distribution needs at least 2 answers, one for each half; this one has {len(samples)}"
+            f"an answer distribution needs at least 2 answers, one for each half; this one has {len(answers)}"
         )
-    middle = len(samples) // 2
-    return tuple(samples[:middle]), tuple(samples[middle:])
+    texts = tuple(answers[index] for index in shuffled(answers, question_id, seed))
+    middle = len(texts) // 2
+    return texts[:middle], texts[middle:]
 
 
 def dump_line(value: Any) -> str:

@@ -18,6 +18,9 @@ Floats = NDArray[np.float64]
 CONFIDENCE = 0.95
 """Of every interval; its complement is the level of every test."""
 
+TIE = 1e-6
+"""Scores and shares that differ by less are ties: batches of other sizes change the eighth digit."""
+
 FEWEST_TESTED = 6
 """On fewer differences no sign-flip test can reach p < 0.05: the most extreme of 2^5 patterns and its mirror
 have 2/32."""
@@ -151,6 +154,22 @@ def ratio_interval(
     return Estimate(ratio, ratio + low, ratio + high, len(pairs), total)
 
 
+def is_tie(a: float, b: float) -> bool:
+    """Whether two scores or shares count as equal."""
+    return abs(a - b) < TIE
+
+
+def settled(values: Sequence[float]) -> list[float]:
+    """Make ties exactly equal: each value becomes the lowest of those that it ties with, from below."""
+    lowest = -math.inf
+    by_value = {}
+    for value in sorted(values):
+        if not is_tie(value, lowest):
+            lowest = value
+        by_value[value] = lowest
+    return [by_value[value] for value in values]
+
+
 def paired_difference(
     a: Mapping[str, float],
     b: Mapping[str, float],
@@ -160,6 +179,8 @@ def paired_difference(
     higher_is_better: bool = False,
 ) -> PairedEstimate:
     """Compute the mean of ``b - a`` over common keys, its BCa interval, and a sign-flip p-value.
+
+    Ties differ by 0 exactly.
 
     Args:
         total: number of questions that could have a difference.
@@ -171,14 +192,17 @@ def paired_difference(
         ValueError: NaN or infinite values.
     """
     keys = a.keys() & b.keys()
-    differences = [b[key] - a[key] for key in keys]
+    scales = dict.fromkeys(keys, 1.0) if scale is None else scale
+    differences = [
+        0.0 if is_tie(a[key] / scales[key], b[key] / scales[key]) else b[key] - a[key] for key in keys
+    ]
     lower = sum(difference < 0 for difference in differences)
     higher = sum(difference > 0 for difference in differences)
     wins, losses = (higher, lower) if higher_is_better else (lower, higher)
     if scale is None:
         estimate = mean_interval(differences, total)
     else:
-        estimate = ratio_interval([(b[key] - a[key], scale[key]) for key in keys], total)
+        estimate = ratio_interval(list(zip(differences, map(scale.__getitem__, keys), strict=True)), total)
     p_value = sign_flip_p(differences) if differences else None
     return PairedEstimate(estimate, wins, len(differences) - wins - losses, losses, p_value)
 
@@ -349,3 +373,41 @@ def _bca(deviations: Floats, resamples: int, seed: int, weights: Floats | None =
         position = normal.cdf(bias + shifted / shrink) if shrink > 0 else float(shifted > 0)
         ends.append(float(np.quantile(means, position)))
     return ends[0], ends[1]
+
+
+def halves_p_value(counts: Iterable[tuple[int, int]]) -> float:
+    """Test whether two halves are a random split of their classes.
+
+    Args:
+        counts: of each class, its members in the first and in the second half.
+
+    Returns:
+        The exact p-value: the share of all splits of these sizes whose overlap, the sum over classes of the
+        smaller count, is not larger. 1 if no class has two members.
+    """
+    pairs = list(counts)
+    taken = sum(first for first, _ in pairs)
+    observed = sum(map(min, pairs))
+    most = sum(sum(pair) // 2 for pair in pairs)
+    # chance, up to a factor, of each number of members in the first half (rows) and overlap (columns)
+    chances = np.zeros((taken + 1, most + 1))
+    chances[0, 0] = 1.0
+    for size in map(sum, pairs):
+        longer = np.zeros_like(chances)
+        for count in range(min(size, taken) + 1):
+            overlap = min(count, size - count)
+            ways = math.comb(size, count) / math.comb(size, size // 2)
+            longer[count:, overlap:] += ways * chances[: taken + 1 - count, : most + 1 - overlap]
+        chances = longer / longer.max()
+    whole = chances[taken]
+    return min(1.0, float(whole[: observed + 1].sum() / whole.sum()))
+
+
+def discoveries(p_values: Mapping[T, float], level: float = 1 - CONFIDENCE) -> list[T]:
+    """Choose the tests that are significant at a false discovery rate (Benjamini and Hochberg 1995)."""
+    ranked = sorted(p_values, key=lambda key: p_values[key])
+    total = len(ranked)
+    last = max(
+        (rank for rank, key in enumerate(ranked, 1) if p_values[key] <= level * rank / total), default=0
+    )
+    return ranked[:last]

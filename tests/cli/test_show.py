@@ -35,21 +35,26 @@ def test_a_summary_is_introduced_by_what_it_tells_and_its_place(capsys):
 
 def test_words_have_signs_and_a_legend_where_there_are_no_colours(capsys):
     text = shown(measured_run({"greedy": [5.6]}), capsys)
-    assert "+told by the summary, -missed by it, !misled: less believable after it" in text
+    assert (
+        "+told by the summary, -missed by it, !misled: less believable after it, plain: neither covers it"
+        in text
+    )
     assert "The +car +red" in text
     assert "The -car !blue" in text
     assert text.count("The +car +red") == 1  # a repeated answer is shown once
 
 
 def test_words_have_colours_of_different_looks_on_a_terminal():
-    line = marked_words(WORDS[1], signs=False)
+    line = marked_words(WORDS[1], "", signs=False)
     assert line.plain == "The car blue"
     styles = {line.plain[span.start : span.end]: str(span.style) for span in line.spans if span.style}
     assert styles == {"car": "yellow underline", "blue": "bold magenta reverse"}
 
 
 def test_long_answers_are_cut_and_no_word_controls_the_terminal():
-    line = marked_words([WordBits("\x1b[31mred\n", 9.0, 9.0), *[WordBits("x", 0.0, 0.0)] * 99], signs=True)
+    line = marked_words(
+        [WordBits("\x1b[31mred\n", 9.0, 9.0), *[WordBits("x", 0.0, 0.0)] * 99], "", signs=True
+    )
     assert line.plain.endswith("x …")
     assert len(line.plain.split()) <= 32
     assert "\x1b" not in line.plain
@@ -57,7 +62,7 @@ def test_long_answers_are_cut_and_no_word_controls_the_terminal():
 
 
 def test_the_answers_with_most_at_stake_are_shown():
-    measured = [information("q0", "greedy", 5.6)]
+    measured = [(information("q0", "greedy", 5.6), "")]
     assert telling_answers(measured, 2) == [1, 0]
     assert telling_answers(measured, 9) == [1, 0]
     assert telling_answers([], 2) == []

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from selfreflect.records import WordBits
-from selfreflect.report.words import FULL, PLAIN_BELOW, mark
+from selfreflect.report.words import FULL, PLAIN_BELOW, mark, marks
 
 bits = st.floats(-60, 60)
 
@@ -17,7 +17,7 @@ bits = st.floats(-60, 60)
         (0.5, 8.1, "missed", 7.6),
         (-6.6, 4.9, "misled", 6.6),
         (-3.7, 12.0, "misled", 3.7),  # a false statement, not just a gap
-        (0.3, 0.4, "plain", 0.3),  # anybody would guess it
+        (0.3, 0.4, "plain", 0.3),  # neither covers it
         (-0.5, 0.4, "plain", 0.0),
         (5.0, 8.0, "told", 5.0),  # the larger part counts
         (3.0, 8.0, "missed", 5.0),
@@ -46,3 +46,26 @@ def test_a_summary_that_tells_what_the_answers_tell_neither_misses_nor_misleads(
     assert mark(WordBits("word", available, available)).kind in ("plain", "told")
     better = max(told, available)
     assert mark(WordBits("word", better, available)).kind in ("plain", "told")
+
+
+@pytest.mark.parametrize(
+    ("word", "summary", "kind"),
+    [
+        ("Ankara.", "Ankara", "told"),
+        ("Ankara.", "The capital of Turkey is **ANKARA**!", "told"),
+        ("Ankara", "I would say Ankara's old town", "told"),
+        ("安卡拉。", "首都是安卡拉", "told"),
+        ("Ankara.", "Ankaraspor won", "missed"),
+        ("Ankara.", "Istanbul", "missed"),
+        ("Ankara.", "", "missed"),
+        ("5", "15 or 25", "missed"),
+    ],
+)
+def test_a_word_that_stands_in_the_summary_is_never_missed(word, summary, kind):
+    [label] = marks([WordBits(word, 0.5, 8.0)], summary)
+    assert label.kind == kind
+
+
+def test_a_word_of_the_summary_can_mislead_and_can_be_plain():
+    labels = marks([WordBits("red", -6.0, 3.0), WordBits("red", 0.3, 0.4)], "not red")
+    assert [label.kind for label in labels] == ["misled", "plain"]

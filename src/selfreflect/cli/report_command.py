@@ -263,7 +263,8 @@ def _default_groups(runs: Sequence[Sequence[RunRecords]]) -> str:
 def compare_command(
     runs: o.Runs,
     baseline: str | None = option(
-        "--baseline STRATEGY", "Strategy of the first run to compare with. [default: its first]"
+        "--baseline STRATEGY",
+        "Strategy of the first run to compare with. [default: the first of its --strategies]",
     ),
     judge: str | None = JUDGE,
     by: str | None = BY,

@@ -17,7 +17,7 @@ from selfreflect.config import Config
 from selfreflect.errors import ConfigError
 from selfreflect.pipeline.models import ConfiguredModels, watched_judge
 from selfreflect.records import Controls, Failure, Information, Score
-from selfreflect.report.run_records import RunRecords, records_in_memory
+from selfreflect.report.run_records import RunRecords, answer_halves_p_value, records_in_memory
 from selfreflect.sources.files import source_name
 from selfreflect.sources.items import Item
 
@@ -75,7 +75,8 @@ def score_command(
         check_installed(log)
     if overrides.section("execution").get("executor", "local") != "local":
         raise ConfigError("--executor and --ray-address belong to --out DIR")
-    file = reading.read(items, need_summaries=True)
+    seed = overrides.config().scores.seed
+    file = reading.read(items, need_summaries=True, seed=seed)
     _score(file.items, source_name(items), overrides, words=words, dry_run=dry_run, log=log, json=json)
 
 
@@ -139,6 +140,7 @@ def _lines(item: Item, results: Sequence[Measured], words: bool) -> Iterator[dic
     for name, records in by_name.items():
         line: dict[str, Any] = {"id": item.id, "summary": name, "question": item.question}
         line["summary_text"] = item.summaries[name]
+        line |= {"halves": item.halved, "halves_p_value": answer_halves_p_value(item.answer_set)}
         if item.metadata:
             line["metadata"] = item.metadata
         information = records.get(Information)

@@ -136,7 +136,7 @@ class ItemOptions(msgspec.Struct, frozen=True, kw_only=True):
         if self.column or self.split is not None:
             raise ConfigError("--column and --split belong to a file of items")
 
-    def read(self, source: str, *, need_summaries: bool = False) -> ItemFile:
+    def read(self, source: str, *, need_summaries: bool = False, seed: int = 0) -> ItemFile:
         """Read a file of items; say now and then how much of it is read, and then what a user should know."""
         from selfreflect.cli.console import ReadingProgress, say_notes
         from selfreflect.sources.columns import answer_separator, assigned_columns
@@ -149,6 +149,7 @@ class ItemOptions(msgspec.Struct, frozen=True, kw_only=True):
             columns=assigned_columns(self.column),
             separator=answer_separator(self.split),
             need_summaries=need_summaries,
+            seed=seed,
             progress=ReadingProgress(source),
         )
         say_notes(file.notes)

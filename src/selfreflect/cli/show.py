@@ -43,7 +43,12 @@ _MARKS: Mapping[MarkKind, tuple[str, str]] = MappingProxyType(
 """Sign and style of a word. Each style differs in more than its colour."""
 
 _MEANINGS: Mapping[MarkKind, str] = MappingProxyType(
-    {"told": " by the summary, ", "missed": " by it, ", "misled": ": less believable after it"}
+    {
+        "told": " by the summary, ",
+        "missed": " by it, ",
+        "misled": ": less believable after it, ",
+        "plain": ": neither covers it",
+    }
 )
 
 
@@ -119,6 +124,7 @@ def print_question(records: RunRecords, query: str, *, answers: int = 5) -> None
     outcomes = best_first(records.outcomes(question_id))
     sampled = records.answers.get(question_id)
     conditioning = len(sampled.conditioning) if sampled else None
+    texts = {outcome.strategy: outcome.summary.text if outcome.summary else "" for outcome in outcomes}
     results = [outcome.information for outcome in outcomes if outcome.information is not None]
     if all(information.recovered is None for information in results):
         reasons = dict.fromkeys(information_sentence(information, conditioning) for information in results)
@@ -131,7 +137,7 @@ def print_question(records: RunRecords, query: str, *, answers: int = 5) -> None
         _print_dim(f"Summaries{explained}:")
     else:
         _print_legend()
-    places = telling_answers(results, 2)
+    places = telling_answers([(one, texts[one.summary]) for one in results], 2)
     controls = records.controls.get(question_id)
     for outcome in outcomes:
         _print_summary(outcome, controls, conditioning, places)
@@ -162,7 +168,8 @@ def _print_summary(
     if information is not None:
         for index in places if information.recovered is not None else ():
             if index < len(information.answers):
-                words = marked_words(information.answers[index], _no_colour())
+                text = outcome.summary.text if outcome.summary else ""
+                words = marked_words(information.answers[index], text, _no_colour())
                 stdout.print(Text("    ").append(words))
         if score is not None or outcome.failure is not None:
             _print_dim(f"    SelfReflect {result}")
@@ -185,13 +192,12 @@ def _print_legend() -> None:
     stdout.print(line)
 
 
-def marked_words(words: Sequence[WordBits], signs: bool) -> Text:
+def marked_words(words: Sequence[WordBits], summary: str, signs: bool) -> Text:
     """Colour the words of a held-out answer by what a summary tells of them; or put ``signs`` before them."""
-    from selfreflect.report.words import mark
+    from selfreflect.report.words import marks
 
     line = Text()
-    for word in words[:_WORDS]:
-        look = mark(word)
+    for word, look in zip(words[:_WORDS], marks(words, summary), strict=False):
         sign, style = _MARKS[look.kind]
         if line:
             line.append(" ")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from selfreflect.errors import ConfigError, DataError, excerpt
-from selfreflect.records import halves
+from selfreflect.records import AnswerSet, halves
 
 
 def checked_text(value: object, name: str) -> str:
@@ -43,17 +43,32 @@ def checked_texts(value: object, name: str) -> tuple[str, ...]:
 
 
 def two_halves(
-    answers: Sequence[str] | None, masked_out: Sequence[str] | None, conditioning: Sequence[str] | None
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Check the answers of a question, and halve them unless they come in halves. Raises DataError."""
+    question_id: str,
+    answers: Sequence[str] | None,
+    masked_out: Sequence[str] | None,
+    conditioning: Sequence[str] | None,
+    seed: int = 0,
+) -> AnswerSet:
+    """Check the answers of a question; shuffle and halve a single list. Raises DataError."""
     if answers is None and masked_out is not None and conditioning is not None:
-        return checked_texts(masked_out, "masked_out"), checked_texts(conditioning, "conditioning")
+        return AnswerSet(
+            question_id=question_id,
+            masked_out=checked_texts(masked_out, "masked_out"),
+            conditioning=checked_texts(conditioning, "conditioning"),
+            halved="given",
+        )
     if answers is None or masked_out is not None or conditioning is not None:
         raise DataError("give either answers=..., or both masked_out=... and conditioning=...")
+    return shuffled_set(question_id, checked_texts(answers, "answers"), seed)
+
+
+def shuffled_set(question_id: str, answers: Sequence[str], seed: int = 0) -> AnswerSet:
+    """Shuffle and halve a list of answers. Raises DataError for fewer than two."""
     try:
-        return halves(checked_texts(answers, "answers"))
+        first, second = halves(answers, question_id, seed)
     except ValueError as error:
         raise DataError(str(error)) from None
+    return AnswerSet(question_id=question_id, masked_out=first, conditioning=second, halved="shuffled")
 
 
 def named_texts(value: object) -> dict[str, str]:

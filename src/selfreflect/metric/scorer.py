@@ -179,6 +179,7 @@ class SelfReflect:
         answers: Sequence[str] | None = None,
         masked_out: Sequence[str] | None = None,
         conditioning: Sequence[str] | None = None,
+        seed: int = 0,
     ) -> dict[str, Score]:
         """Score summaries of one answer distribution: name -> :class:`Score`, 0 is perfect, 1 is worst.
 
@@ -187,8 +188,9 @@ class SelfReflect:
 
         Args:
             summaries: texts by name. One text is named ``summary``, the texts of a list ``summary_1``, …
-            answers: all samples; the first half is masked, the second half conditions.
-            masked_out, conditioning: the two halves, instead of ``answers``.
+            answers: all samples. They are shuffled; then the first half is masked, the second conditions.
+            masked_out, conditioning: the two halves, instead of ``answers``. They keep their order.
+            seed: decides, with the question, how ``answers`` are shuffled.
 
         Raises:
             DataError: there is nothing to mask or to condition on, a text does not fit the judge's window, or
@@ -196,10 +198,9 @@ class SelfReflect:
         """
         from selfreflect.metric.inputs import checked_question, named_texts, two_halves
 
-        first, second = two_halves(answers, masked_out, conditioning)
-        summaries = named_texts(summaries)
         record = Question(id=question_id(checked_question(question)), text=question)
-        answer_set = AnswerSet(question_id=record.id, masked_out=first, conditioning=second)
+        answer_set = two_halves(record.id, answers, masked_out, conditioning, seed)
+        summaries = named_texts(summaries)
         summary_records = [
             Summary(question_id=record.id, name=name, text=text) for name, text in summaries.items()
         ]

@@ -35,6 +35,7 @@ from selfreflect.pipeline.settings import (
 from selfreflect.pipeline.stages import Outcome, StageSpec, strategy_names
 from selfreflect.pipeline.tasks import ModelStage, StageTask, count_results, total_size
 from selfreflect.pipeline.todo import (
+    copied_results,
     missing_answers,
     missing_scores,
     missing_summaries,
@@ -208,6 +209,7 @@ class Experiment:
 
     def scores(self) -> None:
         """Measure what is not measured yet of summaries of questions with answers."""
+        self.run.append_all(copied_results(self.run, self._config.scores))
         self._fill("scores", missing_scores(self.run, self._config.scores))
 
     def _fill(self, stage: ModelStage, tasks: Sequence[StageTask], strategies: Sequence[Named] = ()) -> None:

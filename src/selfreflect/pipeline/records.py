@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,12 +17,16 @@ from selfreflect.sources.items import Item, items_from_records
 from selfreflect.store.run import Run
 from selfreflect.text import one_line
 
+BASELINE = "greedy"
+"""The strategy that others are compared with where nobody wrote an order."""
+
 
 def run_records(run: Run, label: str | None = None) -> RunRecords:
     """What a report needs of a run directory, with the selected scoring.
 
-    Strategies are in the order in which they were made. Bits that an earlier version measured against
-    another zero are left out as soon as some are measured against today's: they cannot be compared.
+    Strategies are in the order of :func:`strategy_order`, so the first is the baseline. Bits that an earlier
+    version measured against another zero are left out as soon as some are measured against today's: they
+    cannot be compared.
     """
     zeros = {one.zero for one in run.information.values()}
     zero: Zero = "question" if zeros == {"question"} else "empty"
@@ -33,7 +37,7 @@ def run_records(run: Run, label: str | None = None) -> RunRecords:
     manifest["prompt_texts"] = {bundled.hash: to_builtins(bundled), **manifest["prompt_texts"]}
     records = RunRecords(
         label=label or run.path.name or str(run.path),
-        strategies=list(names),
+        strategies=strategy_order(run, names),
         questions=run.questions,
         answers=run.answers,
         summaries=run.summaries,
@@ -46,6 +50,26 @@ def run_records(run: Run, label: str | None = None) -> RunRecords:
         manifest=manifest,
     )
     return records.with_zero(zero)
+
+
+def strategy_order(run: Run, names: Iterable[str]) -> list[str]:
+    """Order strategies as the user wrote them; never as they finished, which differs from run to run.
+
+    Summaries by hand keep the order of their file. Where nothing says more, greedy comes first, then the rest
+    by name.
+    """
+    written = list(run.manifest.plan.get("strategies", ()))
+    by_model = {name for (_, name), summary in run.summaries.items() if summary.model}
+    by_hand = list(dict.fromkeys(name for _, name in run.summaries if name not in by_model))
+
+    def rank(name: str) -> tuple[int, int, str]:
+        if name in written:
+            return 0, written.index(name), ""
+        if name == BASELINE and not written:
+            return 0, 0, ""
+        return (1, by_hand.index(name), "") if name in by_hand else (2, 0, name)
+
+    return sorted(set(names), key=rank)
 
 
 def records_by_judge(run: Run, label: str | None = None) -> list[RunRecords]:

@@ -70,7 +70,8 @@ def reflect(
         questions: a text; a list of texts or of rows (dicts); or a pandas data frame. Rows and frames have
             columns as files of items have: ``question``, ``context``, ``samples``, ``summary``, …; others
             travel along. With one answer per row, rows of a question are joined.
-        samples: a list of texts; for a list of questions, a list of them for each.
+        samples: a list of texts; for a list of questions, a list of them for each. It is shuffled by
+            ``seed`` before it is halved.
         summaries: a text, a list of texts, or texts by name; for a list of questions, one of these for each.
         generate: your function from a conversation to texts, see :mod:`selfreflect.models.function`.
         model: a name as for ``--model``, or a loaded generator.
@@ -132,7 +133,7 @@ def reflect_each(
 
     Arguments are checked and models loaded at once.
     """
-    cases = make_cases(questions, samples, summaries, context)
+    cases = make_cases(questions, samples, summaries, context, settings.get("seed", 0))
     if generate is not None and model is not None:
         raise ConfigError("give either generate=... or model=..., not both")
     if workers is not None and generate is None:

@@ -8,8 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from selfreflect.errors import DataError, excerpt
-from selfreflect.metric.inputs import checked_question, checked_text, checked_texts, named_texts
-from selfreflect.records import AnswerSet, Question, Summary, halves
+from selfreflect.metric.inputs import (
+    checked_question,
+    checked_text,
+    checked_texts,
+    named_texts,
+    shuffled_set,
+)
+from selfreflect.records import AnswerSet, Question, Summary
 from selfreflect.sources.files import Row, RowIds
 from selfreflect.sources.item_rows import Reading, item_rows
 
@@ -27,8 +33,11 @@ class Case:
     """The user's own."""
 
 
-def make_cases(questions: Any, samples: Any, summaries: Any, context: Any) -> list[Case]:
+def make_cases(questions: Any, samples: Any, summaries: Any, context: Any, seed: int) -> list[Case]:
     """Check the arguments of :func:`~selfreflect.pipeline.reflect.reflect`.
+
+    Args:
+        seed: decides, with each question, how its list of samples is shuffled.
 
     Raises:
         DataError: something in them has a wrong type or cannot be used; the message names the question.
@@ -36,7 +45,7 @@ def make_cases(questions: Any, samples: Any, summaries: Any, context: Any) -> li
     ids = RowIds()
     if isinstance(questions, str):
         fields = {"question": questions, "samples": samples, "summaries": summaries, "context": context}
-        return [_case("the question", fields, ids)]
+        return [_case("the question", fields, ids, seed)]
     if is_frame(questions):
         rows = questions.to_dict("records")
     elif isinstance(questions, list | tuple) and any(isinstance(one, Mapping) for one in questions):
@@ -51,10 +60,11 @@ def make_cases(questions: Any, samples: Any, summaries: Any, context: Any) -> li
             )
         columns = {"question": questions, "samples": samples, "summaries": summaries}
         columns["context"] = [context] * len(questions) if isinstance(context, str) else context
-        return [_case(f"question {n + 1}", fields, ids) for n, fields in enumerate(_by_question(columns))]
+        each = enumerate(_by_question(columns), start=1)
+        return [_case(f"question {number}", fields, ids, seed) for number, fields in each]
     if not (samples is None and summaries is None and context == ""):
         raise DataError("with rows or a data frame, samples, summaries and contexts are columns of it")
-    return _row_cases(rows, ids)
+    return _row_cases(rows, ids, seed)
 
 
 def is_frame(value: object) -> bool:
@@ -87,7 +97,7 @@ def _cell(value: Any) -> Any:
     return None if isinstance(value, float) and value != value else value
 
 
-def _row_cases(rows: Sequence[Any], ids: RowIds) -> list[Case]:
+def _row_cases(rows: Sequence[Any], ids: RowIds, seed: int) -> list[Case]:
     """Rows as in a file of items, except that they need no answers."""
     source_rows = []
     for number, row in enumerate(rows, start=1):
@@ -99,37 +109,28 @@ def _row_cases(rows: Sequence[Any], ids: RowIds) -> list[Case]:
     cases = []
     for item in item_rows(source_rows, Reading(need_answers=False)):
         id_ = ids.take(item.row, item.question, item.context, item.id_column)
-        first, second = item.halves
-        if second and not first:
+        answers = item.answer_set(id_, seed)
+        if answers.conditioning and not answers.masked_out:
             raise item.row.error("an answer distribution needs at least 2 answers, and here is 1")
         question = Question(id=id_, text=item.question, context=item.context, metadata=item.metadata)
-        answers = (first, second) if first else None
-        cases.append(_records(item.row.where, question, answers, item.named_summaries))
+        given = answers if answers.masked_out else None
+        cases.append(_records(item.row.where, question, given, item.named_summaries))
     return cases
 
 
-def _case(where: str, fields: Mapping[str, Any], ids: RowIds) -> Case:
+def _case(where: str, fields: Mapping[str, Any], ids: RowIds, seed: int) -> Case:
     try:
         text = checked_question(fields["question"])
         context = checked_text(fields["context"] or "", "context")
         samples = fields["samples"]
-        texts = None if samples is None else halves(checked_texts(samples, "samples"))
+        id_ = ids.take(Row("the questions", where, {}), text, context)
+        answers = None if samples is None else shuffled_set(id_, checked_texts(samples, "samples"), seed)
         summaries = {} if fields["summaries"] is None else named_texts(fields["summaries"])
     except (DataError, ValueError) as error:
         raise DataError(f"{where}: {error}") from None
-    id_ = ids.take(Row("the questions", where, {}), text, context)
-    return _records(where, Question(id=id_, text=text, context=context), texts, summaries)
+    return _records(where, Question(id=id_, text=text, context=context), answers, summaries)
 
 
-def _records(
-    where: str,
-    question: Question,
-    answers: tuple[tuple[str, ...], tuple[str, ...]] | None,
-    summaries: Mapping[str, str],
-) -> Case:
+def _records(where: str, question: Question, answers: AnswerSet | None, summaries: Mapping[str, str]) -> Case:
     own = [Summary(question_id=question.id, name=name, text=text) for name, text in summaries.items()]
-    if answers is None:
-        return Case(where, question, None, tuple(own))
-    first, second = answers
-    answer_set = AnswerSet(question_id=question.id, masked_out=first, conditioning=second)
-    return Case(where, question, answer_set, tuple(own))
+    return Case(where, question, answers, tuple(own))

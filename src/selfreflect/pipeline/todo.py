@@ -124,6 +124,31 @@ def missing_scores(run: Run, settings: ScoresConfig) -> list[StageTask]:
     return tasks
 
 
+def copied_results(run: Run, settings: ScoresConfig) -> list[Score | Information]:
+    """Results of summaries whose text another summary of the question has: they are not measured twice.
+
+    Measured apart, equal texts would differ in the eighth digit, and be ranked by it.
+    """
+    names: dict[tuple[str, str], list[str]] = {}
+    for (question, name), summary in run.summaries.items():
+        names.setdefault((question, summary.text), []).append(name)
+    measures = settings.measure_names
+    copies: list[Score | Information] = []
+    for (question, _), alike in names.items():
+        if len(alike) == 1:
+            continue
+        scores = {name: run.scores.get((question, name)) for name in alike}
+        told = {name: run.information.get((question, name)) for name in alike}
+        score = next(filter(None, scores.values()), None)
+        informed = [one for one in told.values() if one is not None and not _is_unread(one, settings)]
+        for name in alike:
+            if "selfreflect" in measures and score is not None and scores[name] is None:
+                copies.append(replace(score, summary=name))
+            if "information" in measures and informed and _is_unread(told[name], settings):
+                copies.append(replace(informed[0], summary=name))
+    return copies
+
+
 def _is_unread(record: Information | Controls | None, settings: ScoresConfig) -> bool:
     """Whether bits are missing, may be measured in another try, or were measured against another zero, or by
     another reader than the one asked for."""

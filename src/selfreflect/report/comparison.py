@@ -121,6 +121,8 @@ class Comparison:
 def contenders(runs: Sequence[RunRecords], baseline: str | None) -> list[Contender]:
     """List all strategies of all runs, the baseline first: a strategy of the first run, by default its first.
 
+    A run directory has them in the order of ``--strategies``.
+
     Raises:
         DataError: the first run has no such strategy.
     """

@@ -11,7 +11,14 @@ from selfreflect.report.comparison import Contender, compare, paste_table, run_c
 from selfreflect.report.judges import judge_tables
 from selfreflect.report.overview import failure_table, overview
 from selfreflect.report.question_table import joined, question_table
-from selfreflect.report.results import INFORMATION, SELFREFLECT, Measure, no_interval, strategy_results
+from selfreflect.report.results import (
+    INFORMATION,
+    SELFREFLECT,
+    Measure,
+    differing_halves,
+    no_interval,
+    strategy_results,
+)
 from selfreflect.report.run_records import RunRecords
 from selfreflect.report.sentences import headline
 from selfreflect.stats import CONFIDENCE, Estimate
@@ -50,6 +57,7 @@ def csv(records: Sequence[RunRecords]) -> str:
 
 def result_lines(records: RunRecords) -> Iterator[dict[str, Any]]:
     """The results of each strategy of a run."""
+    differing = len(differing_halves(records))
     for result in strategy_results(records):
         line: dict[str, Any] = {
             "run": records.label,
@@ -64,6 +72,7 @@ def result_lines(records: RunRecords) -> Iterator[dict[str, Any]]:
             "median_words": result.median_words,
             "failures": result.failures,
             "judge": records.judge,
+            "halves_differ": differing,
         }
         if records.information:
             line |= {

@@ -7,7 +7,7 @@ from itertools import chain, combinations
 
 from selfreflect.report.results import INFORMATION, SELFREFLECT, Measure
 from selfreflect.report.run_records import RunRecords
-from selfreflect.stats import FEWEST_CORRELATED, Estimate, ratio_interval
+from selfreflect.stats import FEWEST_CORRELATED, Estimate, is_tie, ratio_interval
 from selfreflect.table import Cell, Column, Table
 from selfreflect.text import counted
 
@@ -82,11 +82,10 @@ def same_order(first: Numbers, second: Numbers) -> Estimate:
     strategies = [name for name in first if name in second]
     for a, b in combinations(strategies, 2):
         for id_ in first[a].keys() & first[b].keys() & second[a].keys() & second[b].keys():
-            difference = first[a][id_] - first[b][id_]
-            other = second[a][id_] - second[b][id_]
-            if difference and other:
+            pairs = [(numbers[a][id_], numbers[b][id_]) for numbers in (first, second)]
+            if not any(is_tie(*pair) for pair in pairs):
                 count = counts.setdefault(id_, [0, 0])
-                count[0] += (difference > 0) == (other > 0)
+                count[0] += len({value > other for value, other in pairs}) == 1
                 count[1] += 1
     return ratio_interval([(same, pairs) for same, pairs in counts.values()], len(counts))
 

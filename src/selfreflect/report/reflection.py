@@ -25,7 +25,7 @@ from selfreflect.report.question_table import QUESTION_HEADINGS, question_table
 from selfreflect.report.results import best_first
 from selfreflect.report.run_records import RunRecords
 from selfreflect.report.sentences import information_sentence
-from selfreflect.report.words import MarkKind, mark, telling_answers
+from selfreflect.report.words import MarkKind, marks, telling_answers
 from selfreflect.text import counted, one_line, printable
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ class Reflection:
             parts.append(f"<p>{counted(len(self.answers), 'answer')}:</p><ul>{''.join(classes)}</ul>")
         rows = []
         for name, text, result in self._results():
-            words = _marked_words(self.information.get(name))
+            words = _marked_words(self.information.get(name), text)
             cells = (_html(name), _html(text), _html(result) + words)
             rows.append("".join(f'<td style="text-align:left">{cell}</td>' for cell in cells))
         if rows:
@@ -242,19 +242,19 @@ class Reflections(list[Reflection]):
         return "<hr>".join(parts)
 
 
-def _marked_words(information: Information | None) -> str:
+def _marked_words(information: Information | None, summary: str) -> str:
     """The held-out answer of which the summary told, missed or got wrong the most, its words in colour."""
     if information is None or information.recovered is None:
         return ""
-    places = telling_answers([information], 1)
+    places = telling_answers([(information, summary)], 1)
     if not places:
         return ""
     words = information.answers[places[0]]
-    if all(mark(word).kind == "plain" for word in words):
+    looks = marks(words, summary)
+    if all(look.kind == "plain" for look in looks):
         return ""
     spans = []
-    for word in words[:_SHOWN_WORDS]:
-        look = mark(word)
+    for word, look in zip(words[:_SHOWN_WORDS], looks, strict=False):
         text = _html(word.text)
         if look.kind != "plain":
             style = f"background:rgba({_COLOURS[look.kind]},{0.15 + 0.45 * look.strength:.2f})"

@@ -9,16 +9,19 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from selfreflect.records import Control, Controls, Information, NothingToTell, Score
-from selfreflect.report.run_records import RunRecords, SummaryOutcome
+from selfreflect.report.run_records import RunRecords, SummaryOutcome, answer_halves_p_value
 from selfreflect.stats import (
     FEWEST_TESTED,
     Estimate,
     PairedEstimate,
     clear_sign,
     defined,
+    discoveries,
+    is_tie,
     mean_interval,
     paired_difference,
     ratio_interval,
+    settled,
 )
 from selfreflect.table import Approximate, Column
 
@@ -217,6 +220,18 @@ def run_measures(run: RunRecords) -> list[Measure]:
     return measures
 
 
+def differing_halves(run: RunRecords) -> list[str]:
+    """List the questions whose two halves of answers differ more than chance, by an exact test on classes.
+
+    The rate of false discoveries among them is 5 %.
+    """
+    p_values = {}
+    for id_ in run.questions:
+        if id_ in run.answers:
+            p_values[id_] = answer_halves_p_value(run.answers[id_])
+    return discoveries(p_values)
+
+
 def conditioning_count(run: RunRecords) -> int | None:
     """Count the conditioning answers of a question, by the controls; None if questions differ."""
     counts = {pasted_answers(run.controls[id_]) for id_ in run.questions if id_ in run.controls}
@@ -297,7 +312,7 @@ def control_lead(
     if mean is None or strategy_mean is None:
         return None
     sign = 1 if measure.higher_is_better else -1
-    if sign * mean < sign * strategy_mean:
+    if sign * mean < sign * strategy_mean and not is_tie(mean, strategy_mean):
         return None
     paired = measure.pair(own, theirs, ids)
     is_clear = clear_sign(paired.difference, paired.p_value) != 0
@@ -387,11 +402,12 @@ def sorted_results(run: RunRecords) -> list[StrategyResult]:
     results = strategy_results(run)
     measure = main_measure(run, results)
 
+    means = _settled_means(results, measure)
+
     def rank(result: StrategyResult) -> tuple[bool, bool, float]:
-        mean = result.estimate(measure).mean
-        if mean is None:
+        if result.strategy not in means:
             return True, False, 0.0
-        return False, result.missing > 0, -mean if measure.higher_is_better else mean
+        return False, result.missing > 0, -means[result.strategy]
 
     return sorted(results, key=rank)
 
@@ -407,12 +423,18 @@ def main_measure(run: RunRecords, results: Sequence[StrategyResult]) -> Measure:
 
 def best_strategy(results: Sequence[StrategyResult], measure: Measure) -> str | None:
     """Name the strategy with the best mean, complete or not; None if none has a mean."""
+    means = _settled_means(results, measure)
+    return max(means, key=means.__getitem__, default=None)
+
+
+def _settled_means(results: Sequence[StrategyResult], measure: Measure) -> dict[str, float]:
+    """The mean of each strategy that has one, negated where lower is better; ties are equal."""
     means = {}
     for result in results:
         mean = result.estimate(measure).mean
         if mean is not None:
             means[result.strategy] = mean if measure.higher_is_better else -mean
-    return max(means, key=means.__getitem__, default=None)
+    return dict(zip(means, settled(list(means.values())), strict=True))
 
 
 def sorted_strategies(run: RunRecords) -> RunRecords:
@@ -424,12 +446,16 @@ def best_first(outcomes: Iterable[SummaryOutcome]) -> list[SummaryOutcome]:
     """Sort the outcomes of one question by what their summaries tell, those without that by their score, the
     best first; at last those without either."""
 
-    def rank(outcome: SummaryOutcome) -> tuple[int, float]:
+    ranks = []
+    outcomes = list(outcomes)
+    for outcome in outcomes:
         if outcome.information is not None and outcome.information.recovered is not None:
-            return 0, -outcome.information.recovered
-        return (2, 0.0) if outcome.score is None else (1, outcome.score.value)
-
-    return sorted(outcomes, key=rank)
+            ranks.append((0, -outcome.information.recovered))
+        else:
+            ranks.append((2, 0.0) if outcome.score is None else (1, outcome.score.value))
+    values = settled([value for _, value in ranks])
+    order = sorted(range(len(outcomes)), key=lambda index: (ranks[index][0], values[index]))
+    return [outcomes[index] for index in order]
 
 
 def _estimates(run: RunRecords, measure: Measure) -> dict[str, tuple[Estimate, Estimate | None]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -178,6 +179,15 @@ class RunRecords:
         scores = {key: lean(score, parts) for key, score in self.scores.items()}
         information = {key: lean(record, parts) for key, record in self.information.items()}
         return replace(self, scores=scores, information=information)
+
+
+def answer_halves_p_value(answers: AnswerSet) -> float:
+    """Test whether the halves of a question's answers are a random split of their classes by spelling."""
+    from selfreflect.grouping import normal_form
+    from selfreflect.stats import halves_p_value
+
+    first, second = (Counter(map(normal_form, half)) for half in (answers.masked_out, answers.conditioning))
+    return halves_p_value((first[form], second[form]) for form in first.keys() | second.keys())
 
 
 def records_in_memory(label: str, records: Iterable[Record]) -> RunRecords:

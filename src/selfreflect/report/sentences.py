@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isclose
 
 from selfreflect.records import Controls, Information, Reader, SamplingCheck
 from selfreflect.report.comparison import Contender, compare
@@ -17,13 +16,14 @@ from selfreflect.report.results import (
     control_lead,
     control_text,
     control_values,
+    differing_halves,
     main_measure,
     pasted_answers,
     run_measures,
     sorted_results,
 )
 from selfreflect.report.run_records import RunRecords
-from selfreflect.stats import FEWEST_TESTED
+from selfreflect.stats import FEWEST_TESTED, is_tie
 from selfreflect.text import counted, listed
 
 CUT_OFF = 0.05
@@ -31,9 +31,6 @@ CUT_OFF = 0.05
 
 _UNDEFINED = 1 / 3
 """Share of questions where nothing can be told, above which that is said."""
-
-_EQUAL = 1e-12
-"""Means that differ by less are the same number, added up in another order."""
 
 _REPEATED = 3
 """Questions with only one answer, from which the sampling is doubted."""
@@ -76,7 +73,7 @@ def findings(run: RunRecords) -> list[str]:
         return ["Nothing has been measured yet." if not run.information else "No share could be computed."]
     whole = [one for one in ranking if not one.missing] or ranking
     best = whole[0]
-    leaders = [one for one in whole if isclose(_mean(one, measure), _mean(best, measure), abs_tol=_EQUAL)]
+    leaders = [one for one in whole if is_tie(_mean(one, measure), _mean(best, measure))]
     if len(whole) == 1:
         return [_result_sentence(run, measure, leaders, 1, is_clear=True)]
     comparison = compare(Contender(run, whole[1].strategy), Contender(run, best.strategy), measure)
@@ -188,7 +185,7 @@ def _control_cautions(run: RunRecords, results: Sequence[StrategyResult]) -> lis
 
 def _lead_verdict(lead: ControlLead) -> tuple[str, str]:
     """How much better a control does, and what to do about it."""
-    if lead.mean == lead.strategy_mean:
+    if is_tie(lead.mean, lead.strategy_mean):
         return "does as well as", "Do not rank summaries by it with this judge."
     if lead.is_clear:
         return "does better than", "Do not rank summaries by it with this judge."
@@ -207,6 +204,13 @@ def _answer_cautions(run: RunRecords) -> list[str]:
         sentences.append(
             f"{cut:,} of {total:,} answers ({percent(cut / total)}) were cut off{limit}: the summaries are "
             "measured against broken sentences. Draw longer answers."
+        )
+    differing = differing_halves(run)
+    if differing:
+        sentences.append(
+            f"On {len(differing)} of {counted(len(sets), 'question')} the two halves of the answers differ "
+            "more than chance (exact test on equal answers, 5 % false discoveries): one half then says "
+            "little about the other. One list of answers is shuffled before it is halved."
         )
     sampled = [answers for answers in sets if answers.temperature and len(answers.answers) > 2]
     equal = sum(len(set(answers.answers)) == 1 for answers in sampled)

@@ -6,6 +6,7 @@ And which answers and words show most of that.
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
@@ -16,7 +17,8 @@ from selfreflect.records import Information, WordBits, WordDistance
 MarkKind = Literal["plain", "told", "missed", "misled"]
 
 PLAIN_BELOW = 2.0
-"""Bits below which a word stays plain: its probability has changed by less than a factor of 4."""
+"""Bits below which a word stays plain: neither the summary nor the answers change its probability by a factor
+of 4."""
 
 FULL = 8.0
 """Bits at which a mark has its full strength, a factor of 256. It is fixed, so that pages compare."""
@@ -35,12 +37,33 @@ class Mark(NamedTuple):
         return min(self.bits / FULL, 1.0)
 
 
-def mark(word: WordBits) -> Mark:
+def marks(words: Sequence[WordBits], summary: str) -> list[Mark]:
+    """Label the words of an answer by what a summary says of them."""
+    said = _forms(summary)
+    return [mark(word, _stands_in(normal_form(word.text), said)) for word in words]
+
+
+def _forms(summary: str) -> str:
+    """The words of a summary as the classes compare them, in one text."""
+    return f" {' '.join(map(normal_form, summary.split()))} "
+
+
+def _stands_in(form: str, said: str) -> bool:
+    if form.lower() == form.upper() and not form.isnumeric():  # scripts that may put no spaces between words
+        return len(form) > 1 and form in said
+    return re.search(rf"(?<!\w){re.escape(form)}(?!\w)", said) is not None
+
+
+def mark(word: WordBits, is_said: bool = False) -> Mark:
     """Decide what one word says about the summary.
 
     A summary misleads where it makes a word less believable than the conditioning answers do: what they make
     unlikely too, such as a rare answer, is not its fault. This comes first, because a false statement is
-    worse than a gap. Of a word that is told in part, the larger part counts.
+    worse than a gap. Of a word that is told in part, the larger part counts. What the summary says is never
+    missed, however little the judge makes of it.
+
+    Args:
+        is_said: whether the word stands in the summary.
     """
     loss = min(word.available, 0.0) - word.told
     if loss >= PLAIN_BELOW:
@@ -49,23 +72,26 @@ def mark(word: WordBits) -> Mark:
     lacking = max(word.available - gained, 0.0)
     if max(gained, lacking) < PLAIN_BELOW:
         return Mark("plain", gained)
-    return Mark("told", gained) if gained >= lacking else Mark("missed", lacking)
+    return Mark("told", gained) if is_said or gained >= lacking else Mark("missed", lacking)
 
 
-def telling_answers(results: Sequence[Information], limit: int) -> list[int]:
+def telling_answers(results: Sequence[tuple[Information, str]], limit: int) -> list[int]:
     """Choose the held-out answers with the most bits told, missed or lost by all summaries, each text once.
+
+    Args:
+        results: what each summary tells, and its text.
 
     Returns:
         Indices into the masked-out answers.
     """
     at_stake: defaultdict[int, float] = defaultdict(float)
     texts = {}
-    for information in results:
+    for information, summary in results:
         for index, words in enumerate(information.answers):
             if not words:
                 continue
-            marks = list(map(mark, words))
-            at_stake[index] += sum(one.bits for one in marks if one.kind != "plain")
+            looks = marks(words, summary)
+            at_stake[index] += sum(look.bits for look in looks if look.kind != "plain")
             texts[index] = normal_form(" ".join(word.text for word in words))
     by_text: dict[str, int] = {}
     for index in sorted(at_stake, key=lambda index: (-at_stake[index], index)):

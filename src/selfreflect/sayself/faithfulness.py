@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from selfreflect.grouping import group_indices
 from selfreflect.metric.measures import Measures
-from selfreflect.records import AnswerSet, Information, Question, Score, Summary
+from selfreflect.records import AnswerSet, Information, Question, Score, Summary, halves
 from selfreflect.sayself.clusters import Cluster, ClusteredQuestion
 from selfreflect.stats import mean_interval
 from selfreflect.table import Cell, Column, Table, interval_text
@@ -54,10 +54,13 @@ def answer_sets(answers: Sequence[AnsweredQuestion]) -> dict[str, AnswerSet]:
     """The answers of each question in two halves, where there are enough."""
     sets = {}
     for one in answers:
-        half = len(one.answers) // 2
-        if half:
+        if len(one.answers) > 1:
+            first, second = halves(one.answers, one.id)
             sets[one.id] = AnswerSet(
-                question_id=one.id, masked_out=one.answers[:half], conditioning=one.answers[half : 2 * half]
+                question_id=one.id,
+                masked_out=first,
+                conditioning=second[: len(first)],
+                halved="shuffled",
             )
     return sets
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from selfreflect.errors import ConfigError, excerpt, nearest
-from selfreflect.records import Scalar, halves
+from selfreflect.records import AnswerSet, Halving, Scalar, shuffled
 from selfreflect.sources.columns import (
     CONDITIONING,
     MASKED_OUT,
@@ -120,12 +120,30 @@ class ItemRow:
         return self.rows[0]
 
     @property
-    def halves(self) -> tuple[Texts, Texts]:
-        """The masked-out and the conditioning answers; fewer than two leave the first half empty."""
+    def texts(self) -> Texts:
+        """All answers, as they come in the file."""
         if self.given_halves is not None:
-            return self.given_halves
-        answers = tuple(answer for answer in self.answers if answer is not None)
-        return halves(answers) if len(answers) > 1 else ((), answers)
+            return (*self.given_halves[0], *self.given_halves[1])
+        return tuple(answer for answer in self.answers if answer is not None)
+
+    def halves(self, id_: str, seed: int) -> tuple[list[int], list[int]]:
+        """The masked-out and the conditioning answers, as indices into ``texts``.
+
+        A list is shuffled; fewer than two answers leave the first half empty.
+        """
+        count = len(self.texts)
+        if self.given_halves is not None:
+            middle = len(self.given_halves[0])
+            return list(range(middle)), list(range(middle, count))
+        order = shuffled(self.texts, id_, seed)
+        return order[: count // 2], order[count // 2 :]
+
+    def answer_set(self, id_: str, seed: int) -> AnswerSet:
+        """The answers in their halves."""
+        texts = self.texts
+        first, second = (tuple(map(texts.__getitem__, half)) for half in self.halves(id_, seed))
+        halved: Halving = "shuffled" if self.given_halves is None else "given"
+        return AnswerSet(question_id=id_, masked_out=first, conditioning=second, halved=halved)
 
     @property
     def named_summaries(self) -> dict[str, str]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.logprobs import TokenValues, stored_values
-from selfreflect.records import AnswerSet, Question, Record, Scalar, Summary, halves, question_id
+from selfreflect.records import AnswerSet, Halving, Question, Record, Scalar, Summary, halves, question_id
 from selfreflect.sources.columns import CONDITIONING, MASKED_OUT, columns_with_lists
 from selfreflect.sources.files import RowIds, listed
 from selfreflect.sources.item_rows import ItemRow, Reading, item_rows, read_row_file
@@ -41,6 +41,8 @@ class Item(Record, frozen=True, kw_only=True):
     """Further columns of the file."""
     known: TokenValues = TokenValues()
     """Of the tokens of all answers, the masked-out ones first."""
+    halved: Halving = ""
+    """How the answers came into their halves."""
 
     @classmethod
     def of(
@@ -53,20 +55,22 @@ class Item(Record, frozen=True, kw_only=True):
         conditioning: Sequence[str] = (),
         context: str = "",
     ) -> Item:
-        """Make an item whose id is the hash of its question. One list ``answers`` is halved.
+        """Make an item whose id is the hash of its question. One list ``answers`` is shuffled and halved.
 
         Raises:
             ValueError: there are fewer than two ``answers``.
         """
+        id_ = question_id(question, context)
         if answers is not None:
-            masked_out, conditioning = halves(answers)
+            masked_out, conditioning = halves(answers, id_)
         return cls(
-            id=question_id(question, context),
+            id=id_,
             question=question,
             masked_out=tuple(masked_out),
             conditioning=tuple(conditioning),
             summaries=dict(summaries),
             context=context,
+            halved="given" if answers is None else "shuffled",
         )
 
     @property
@@ -80,6 +84,7 @@ class Item(Record, frozen=True, kw_only=True):
             masked_out=self.masked_out,
             conditioning=self.conditioning,
             logprobs=self.known.records((*self.masked_out, *self.conditioning)),
+            halved=self.halved,
         )
 
     @property
@@ -112,6 +117,7 @@ def items_from_records(
                 context=question.context,
                 metadata=question.metadata,
                 known=stored_values(answer_set.logprobs),
+                halved=answer_set.halved,
             )
             items.append(item)
     return items
@@ -150,14 +156,15 @@ def read_item_file(
     columns: Mapping[str, str] | None = None,
     separator: str = "",
     need_summaries: bool = False,
+    seed: int = 0,
     progress: Callable[[float], None] | None = None,
 ) -> ItemFile:
     """Read questions with answers and maybe summaries from JSON, JSONL, CSV, parquet, a log of inspect_ai or
     samples of lm-eval, or from standard input (``"-"``).
 
     A row holds a question with a list of answers, numbered columns of answers, or two halves of them; or one
-    answer, and then rows with the same question and context are joined. One list of answers is halved; with
-    fewer than two answers the first half is empty. Other columns travel along as metadata.
+    answer, and then rows with the same question and context are joined. One list of answers is shuffled and
+    halved; with fewer than two answers the first half is empty. Other columns travel along as metadata.
 
     Args:
         limit: keep only the first items. The whole file is checked nevertheless.
@@ -165,6 +172,7 @@ def read_item_file(
         columns: columns by role, one of :data:`~selfreflect.sources.columns.ROLES`, whose names say nothing.
         separator: what separates the answers in a text that holds several, such as ``";"``.
         need_summaries: leave out questions without a summary; a note counts them.
+        seed: decides, with the id of a question, how its list of answers is shuffled.
         progress: called now and then with the share that is read.
 
     Raises:
@@ -182,7 +190,7 @@ def read_item_file(
     rows = item_rows(file.rows, reading, progress and (lambda share: progress(0.5 + share / 2)))
     ids = RowIds()
     values, problems = _known_tokens(rows, reserved)
-    items = [_item(row, ids, num_answers, known) for row, known in zip(rows, values, strict=True)]
+    items = [_item(row, ids, num_answers, known, seed) for row, known in zip(rows, values, strict=True)]
     layout = file.layout
     if any(row.one_answer for row in rows):
         layout += ", one row per answer"
@@ -210,7 +218,7 @@ def to_plain(item: Item) -> dict[str, Any]:
     if item.context:
         fields["context"] = item.context
     answers = (*item.masked_out, *item.conditioning)
-    if len(answers) > 1 and halves(answers) == (item.masked_out, item.conditioning):
+    if item.halved == "shuffled" and _is_list(item, answers):
         fields["answers"] = answers
     else:
         fields |= {MASKED_OUT[0]: item.masked_out, CONDITIONING[0]: item.conditioning}
@@ -224,6 +232,11 @@ def to_plain(item: Item) -> dict[str, Any]:
     return fields
 
 
+def _is_list(item: Item, answers: Sequence[str]) -> bool:
+    """Whether reading one list gives the halves of an item again, which another seed does not."""
+    return len(answers) > 1 and halves(answers, item.id) == (item.masked_out, item.conditioning)
+
+
 def _known_tokens(rows: Sequence[ItemRow], columns: Collection[str]) -> tuple[list[TokenValues], list[str]]:
     """What rows say of their answers' tokens; nothing where that cannot be, and why."""
     if not columns:
@@ -234,7 +247,7 @@ def _known_tokens(rows: Sequence[ItemRow], columns: Collection[str]) -> tuple[li
     problems: list[str] = []
     for row in rows:
         try:
-            values.append(token_values(row, list(chain.from_iterable(row.halves)), columns))
+            values.append(token_values(row, row.texts, columns))
         except DataError as error:
             values.append(TokenValues())
             problems.append(str(error))
@@ -255,20 +268,21 @@ def _with_summaries(items: Sequence[Item], name: str, notes: list[str]) -> list[
     return scorable
 
 
-def _item(row: ItemRow, ids: RowIds, num_answers: int | None, values: TokenValues) -> Item:
-    masked_out, conditioning = row.halves
-    first, total = len(masked_out), len(masked_out) + len(conditioning)
-    places = [*range(first)[:num_answers], *range(first, total)[:num_answers]]
+def _item(row: ItemRow, ids: RowIds, num_answers: int | None, values: TokenValues, seed: int) -> Item:
+    id_ = ids.take(row.row, row.question, row.context, row.id_column)
+    first, second = (half[:num_answers] for half in row.halves(id_, seed))
+    texts = row.texts
     return Item(
-        id=ids.take(row.row, row.question, row.context, row.id_column),
+        id=id_,
         question=row.question,
-        masked_out=masked_out[:num_answers],
-        conditioning=conditioning[:num_answers],
+        masked_out=tuple(map(texts.__getitem__, first)),
+        conditioning=tuple(map(texts.__getitem__, second)),
         summaries=row.named_summaries,
         order=row.order,
         context=row.context,
         metadata=row.metadata,
-        known=values.choose(places),
+        known=values.choose([*first, *second]),
+        halved="shuffled" if row.given_halves is None else "given",
     )
 
 

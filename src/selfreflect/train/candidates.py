@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 
 from selfreflect.records import Information, Score
 from selfreflect.report.run_records import RunRecords
+from selfreflect.stats import settled
 
 TrainingMeasure: TypeAlias = Literal["recovered", "selfreflect"]
 
@@ -135,4 +136,5 @@ def margin(better: Candidate, worse: Candidate) -> tuple[float, float] | None:
 
 def best(options: Sequence[Candidate]) -> Candidate:
     """Choose the best candidate; of equals the shorter one, then the first."""
-    return max(options, key=lambda one: (one.merit, -one.words))
+    merits = settled([one.merit for one in options])
+    return max(zip(merits, options, strict=True), key=lambda pair: (pair[0], -pair[1].words))[1]

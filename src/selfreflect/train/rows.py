@@ -21,6 +21,7 @@ from selfreflect.models.base import seed_for
 from selfreflect.prompts import Prompts
 from selfreflect.records import AnswerSet, Question
 from selfreflect.report.run_records import RunRecords
+from selfreflect.stats import TIE
 from selfreflect.train.candidates import Candidate, TrainingMeasure, best, candidates, margin
 from selfreflect.train.hedging import hedged
 from selfreflect.uncertainty.classes import ClassRule
@@ -298,7 +299,7 @@ def _pairs(choices: Sequence[Candidate], options: RowOptions) -> list[Pair] | st
     pairs: list[Pair] = []
     for better, worse in alike:
         estimate = margin(better, worse)
-        if estimate is not None and estimate[0] > 0 and estimate[0] >= options.margin * estimate[1]:
+        if estimate is not None and estimate[0] >= TIE and estimate[0] >= options.margin * estimate[1]:
             pairs.append((better, worse, *estimate))
     if not pairs:
         if all(margin(*pair) is None for pair in alike):

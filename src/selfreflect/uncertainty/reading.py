@@ -20,7 +20,6 @@ from selfreflect.sources.files import Row, RowIds, field_names, is_text_list, li
 from selfreflect.sources.item_rows import ItemRow, Reading, item_rows, read_row_file
 from selfreflect.sources.items import separated_cell
 from selfreflect.sources.token_columns import field_list, field_value, token_values
-from selfreflect.stats import defined
 from selfreflect.uncertainty.question import AnsweredQuestion, has_gold
 
 _OF_QUESTION = ("aliases", "confidence", "length", "correct")
@@ -129,10 +128,7 @@ def _notes(items: list[ItemRow], questions: list[AnsweredQuestion], is_log: bool
 
 
 def _question(item: ItemRow, row: Row, ids: RowIds, gold: str) -> AnsweredQuestion:
-    if item.given_halves:
-        answers = (*item.given_halves[0], *item.given_halves[1])
-    else:
-        answers = tuple(defined(item.answers))
+    answers = item.texts
     confidence = _number(row, "confidence", 0, 1)
     if not answers and confidence is None:
         raise row.error(

@@ -8,6 +8,7 @@ from typing import Literal
 
 from selfreflect.records import FailureKind, NothingToTell, Record, dump_line
 from selfreflect.sources.items import Item
+from selfreflect.stats import is_tie
 
 Better = Literal["lower", "higher"]
 Need = Literal["judge", "generator", "embedder"]
@@ -37,8 +38,8 @@ class MetricInfo(Record, frozen=True, kw_only=True):
     needs: tuple[Need, ...] = ()
 
     def wins(self, value: float, other: float) -> bool:
-        """Whether ``value`` is the better one. Of two equal values none is."""
-        return self.badness(value) < self.badness(other)
+        """Whether ``value`` is the better one. Of two values that tie none is."""
+        return self.badness(value) < self.badness(other) and not is_tie(value, other)
 
     def badness(self, value: float) -> float:
         """The value, negated where higher is better, so that lower is better for every metric."""

@@ -23,7 +23,7 @@ from selfreflect.errors import DataError, excerpt
 from selfreflect.plots import Curve, Plot
 from selfreflect.sources.files import listed
 from selfreflect.sources.items import Item
-from selfreflect.stats import FEWEST_TESTED, Floats, clustered_mean, mean_interval
+from selfreflect.stats import FEWEST_TESTED, TIE, Floats, clustered_mean, mean_interval
 from selfreflect.table import Approximate
 from selfreflect.validate.base import MetricInfo, Parts, Value
 from selfreflect.validate.study import Finding, Layout, Row, interval, summary_names, with_interval
@@ -39,8 +39,6 @@ ANSWERS = 10
 DRAWS = 500
 STABLE = 0.95
 """A ranking is stable if at least this share of draws gives it."""
-_TIE = 1e-12
-"""Means closer than this differ by rounding alone."""
 
 Units = tuple[Floats, Floats]
 """Of the units of one question: the sums over their token tasks, (U, S), and how many these are, (U,)."""
@@ -318,11 +316,11 @@ def same_ranking(means: Floats, reference: Floats) -> float | None:
     """
     first, second = np.triu_indices(len(reference), 1)
     gaps = reference[first] - reference[second]
-    differ = np.abs(gaps) > _TIE
+    differ = np.abs(gaps) > TIE
     if not differ.any():
         return None
     draw_gaps = (means[:, first] - means[:, second]) * np.sign(gaps)
-    same = (draw_gaps[:, differ] > _TIE).all(axis=1)
+    same = (draw_gaps[:, differ] > TIE).all(axis=1)
     return float(same.mean())
 
 

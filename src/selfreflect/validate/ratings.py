@@ -12,6 +12,7 @@ from pathlib import Path
 from selfreflect.errors import DataError, excerpt, nearest
 from selfreflect.sources.files import PARSERS, Row, listed, parse_rows, read_content
 from selfreflect.sources.items import Item
+from selfreflect.stats import is_tie
 
 RATING, PREFERENCES, TIE = "rating", ("preferred", "preference"), "tie"
 
@@ -45,7 +46,8 @@ def summary_orders(values: Mapping[tuple[str, str], float]) -> dict[Pair, int]:
     orders: dict[Pair, int] = {}
     for item, own in by_item.items():
         for one, other in combinations(sorted(own), 2):
-            orders[item, one, other] = (own[one] > own[other]) - (own[one] < own[other])
+            first, second = own[one], own[other]
+            orders[item, one, other] = 0 if is_tie(first, second) else 1 if first > second else -1
     return orders
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from selfreflect.errors import MissingExtraError
 from selfreflect.stats import (
     FEWEST_CORRELATED,
+    TIE,
     Estimate,
     Floats,
     clear_sign,
@@ -166,7 +167,8 @@ def somers(x: Numbers, y: Numbers) -> float | None:
 
 def _signs(values: Floats) -> Floats:
     """For each two values whether the first is larger (1), equal (0) or smaller (-1)."""
-    signs: Floats = np.sign(np.subtract.outer(values, values))
+    gaps = np.subtract.outer(values, values)
+    signs: Floats = np.where(np.abs(gaps) < TIE, 0.0, np.sign(gaps))
     return signs
 
 

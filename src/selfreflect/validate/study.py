@@ -11,7 +11,7 @@ from typing import Protocol
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.plots import Curve, Plot
 from selfreflect.sources.items import Item
-from selfreflect.stats import Estimate
+from selfreflect.stats import Estimate, is_tie
 from selfreflect.table import Cell, Column, Table
 from selfreflect.text import listed
 from selfreflect.validate.base import MetricInfo, Value
@@ -83,8 +83,9 @@ def worsenings(
     changes: dict[str, list[float]] = defaultdict(list)
     for item, before, after in edits:
         if (item, before) in numbers and (item, after) in numbers:
-            change = metric.badness(numbers[item, after]) - metric.badness(numbers[item, before])
-            changes[item].append(change)
+            after_value, before_value = numbers[item, after], numbers[item, before]
+            change = metric.badness(after_value) - metric.badness(before_value)
+            changes[item].append(0.0 if is_tie(after_value, before_value) else change)
     return changes
 
 

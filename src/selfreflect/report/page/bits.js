@@ -5,7 +5,7 @@ import { cut, element, label, styled, visible, wordsOf } from "./dom.js";
 export const WORD_LIMIT = 300;
 const KINDS = ["told", "missed", "misled"];
 const MEANINGS = {
-  told: "the summary made it more believable",
+  told: "the summary says it, or made it more believable",
   missed: "the answers tell it, the summary does not",
   misled: "the summary made it less believable",
 };
@@ -29,9 +29,10 @@ function markOf(code) {
   return code === 0 ? { kind: "", level: 0 } : { kind: KINDS[Math.floor((code - 1) / 10)], level: ((code - 1) % 10 + 1) / 10 };
 }
 
-/** Say bits beside those that the sampled answers tell, as `7.2 of 7.9 bits`; `12.0 of 8.3` would look like an error. */
+/** Say bits beside those that the sampled answers tell, as `7.2 of 7.9 bits`; `12.0 of 8.3` would look like an error, and so would parts of less than nothing. */
 export function bitsBeside(told, available) {
   const [own, most] = [bitsText(told), bitsText(available)];
+  if (available <= 0 && own !== most) return `${own} bits; the answers ${most}`;
   return told > available && own !== most ? `${own} bits, more than the answers (${most})` : `${own} of ${most} bits`;
 }
 
@@ -86,7 +87,7 @@ export function bitsLegend() {
   const items = KINDS.map((kind) =>
     element("li", {}, styled(element("span", { class: `mark ${kind}` }, kind), { "--level": 0.7 }), ` ${MEANINGS[kind]}`),
   );
-  return element("ul", { class: "legend" }, items, element("li", {}, "plain words: anybody would guess them"));
+  return element("ul", { class: "legend" }, items, element("li", {}, "plain words: neither covers them"));
 }
 
 /** The ends of the axis on which all shares of a question fit, from 0 to 1 at least. */

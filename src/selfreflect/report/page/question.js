@@ -333,7 +333,7 @@ function scoreFacts(summary) {
 export function legend(scale) {
   const steps = [0, 0.25, 0.5, 0.75, 1];
   const chips = steps.map((step) => styled(element("span", { class: "heat step" }, distanceText(step * scale)), { "--level": step }));
-  return element("p", { class: "legend" }, element("span", {}, "well predicted"), ...chips, element("span", {}, "missed"));
+  return element("p", { class: "legend" }, element("span", {}, "well predicted"), ...chips, element("span", {}, "poorly predicted"));
 }
 
 /** Show the masked-out answers under one summary, in the order of the bars: every coloured word is a button with its number. */

@@ -16,15 +16,14 @@ from selfreflect.records import (
     Information,
     Question,
     Score,
-    WordBits,
     WordDistance,
     dump_line,
 )
 from selfreflect.report.results import control_text, pasted_answers
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
 from selfreflect.report.sentences import controls_place, information_sentence
-from selfreflect.report.words import MarkKind, mark
-from selfreflect.stats import student_quantile
+from selfreflect.report.words import Mark, MarkKind, marks
+from selfreflect.stats import is_tie, student_quantile
 
 Grouping = Callable[[Sequence[str]], list[list[int]]]
 """Groups answers that say the same, as indices: a typical one of each first, the largest group first."""
@@ -175,7 +174,7 @@ def _scoring_view(
     for outcome, words_by_place in zip(outcomes, words_by_outcome, strict=True):
         view = _summary_view(outcome, words_by_place, words, guesses)
         view["information"] = outcome.information and information_view(outcome.information, answers)
-        view["bits"] = bits_view(outcome.information, masked)
+        view["bits"] = bits_view(outcome.information, masked, view["text"] or "")
         view["place"] = controls_place(outcome.score.value, controls) if outcome.score else None
         summaries.append(view)
     return {"words": words, "summaries": summaries, "controls": control_views(controls, outcomes)}
@@ -278,7 +277,9 @@ def information_view(information: Information, answers: AnswerSet | None) -> dic
     }
 
 
-def bits_view(information: Information | None, masked: Sequence[Sequence[str]]) -> dict[str, Any] | None:
+def bits_view(
+    information: Information | None, masked: Sequence[Sequence[str]], summary: str
+) -> dict[str, Any] | None:
     """The marks and the bits of every word of every masked-out answer.
 
     None if they were not kept, belong to other answers, or mean nothing because the judge knows the answers.
@@ -290,17 +291,16 @@ def bits_view(information: Information | None, masked: Sequence[Sequence[str]]) 
     for words, texts in zip(information.answers, masked, strict=True):
         if words and len(words) != len(texts):
             return None
-    marks, told, available = [], [], []
+    codes, told, available = [], [], []
     for answer in information.answers:
-        marks.append(list(map(_mark_code, answer)))
+        codes.append(list(map(_mark_code, marks(answer, summary))))
         told.append([_tenths(word.told) for word in answer])
         available.append([_tenths(word.available) for word in answer])
-    return {"marks": marks, "told": told, "available": available}
+    return {"marks": codes, "told": told, "available": available}
 
 
-def _mark_code(word: WordBits) -> int:
+def _mark_code(look: Mark) -> int:
     """0 for a plain word; else 1 to 10 for told, 11 to 20 for missed, 21 to 30 for misled, by strength."""
-    look = mark(word)
     if look.kind == "plain":
         return 0
     return _LEVELS * _MARKS.index(look.kind) + max(1, round(_LEVELS * look.strength))
@@ -327,7 +327,11 @@ def control_views(controls: Controls | None, outcomes: Sequence[SummaryOutcome])
         if shares and control.bits is not None and controls.bits_available:
             share = control.bits / controls.bits_available
         name = control_text(control, pasted_answers(controls))
-        beaten = [strategy for strategy, own in shares.items() if share is not None and share > own]
+        beaten = [
+            strategy
+            for strategy, own in shares.items()
+            if share is not None and share > own and not is_tie(share, own)
+        ]
         view = {"name": name, "words": control.words, "recovered": share, "score": control.score}
         views.append({**view, "pasted": control.answers, "beats": beaten})
     return views

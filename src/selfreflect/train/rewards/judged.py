@@ -152,7 +152,7 @@ class JudgeReward(Reward):
             first, second = masked[row], conditioning[row]
             if not first:
                 try:
-                    first, second = halves(second)
+                    first, second = halves(second, ids[row] or question_id(text, contexts[row]))
                 except ValueError as error:
                     raise DataError(f"the column {excerpt(self.answers)}, row {row}: {error}") from None
             context = contexts[row]

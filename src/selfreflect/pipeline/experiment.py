@@ -152,7 +152,10 @@ class Experiment:
         if not servers:
             return []
         with self._progress.stage("server check", len(servers)):
-            checks = check_sampling(servers, self._config, self._executors.models)
+            greedy = any("#" not in name for name in strategies)
+            system = self._prompts.answers["system"]
+            models = self._executors.models
+            checks = check_sampling(servers, self._config, models, system=system, greedy=greedy)
         suspects = [check for check in dict.fromkeys(checks.values()) if check.is_suspect]
         for check in suspects:
             self._warn(check)
@@ -245,6 +248,7 @@ class Experiment:
         It is settled with the first result: a server may yet turn out not to know the model.
         """
         first: dict[str, Any] | None = None
+        last: dict[str, Any] | None = None
         notes: set[str] = set()
         is_settled = False
         for outcome in outcomes:
@@ -256,7 +260,7 @@ class Experiment:
             if facts is not None and first is None:
                 check_model(self.run.manifest, stage, facts, self.run.path)
                 first = facts
-            elif facts is not None and {**facts, "device": ""} != {**(first or {}), "device": ""}:
+            elif facts is not None and _identity(facts) != _identity(first or {}):
                 raise BackendError(
                     f"Workers have different models: {first} and {facts}. Name a revision and a dtype."
                 )
@@ -264,6 +268,9 @@ class Experiment:
                 self._settle(stage, models=first)
                 is_settled = True
             yield outcome
+            last = facts or last
+        if is_settled and last != first and last is not None:
+            self.run.update_manifest(models={stage: last})
 
     def _settle(self, stage: Stage, *, again: bool = False, **facts: dict[str, Any]) -> None:
         """Record what a stage is made with. Until then a mistyped name does not bind the directory.
@@ -296,6 +303,11 @@ class Experiment:
     def _record_end(self, stage: Stage, start: float) -> None:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         self.run.update_manifest(wall_time={stage: time.monotonic() - start}, finished={stage: now})
+
+
+def _identity(facts: dict[str, Any]) -> dict[str, Any]:
+    """What workers must agree on: not where they run, nor what their servers have refused so far."""
+    return {name: value for name, value in facts.items() if name not in ("device", "refused", "drawn_again")}
 
 
 def _packages() -> dict[str, str]:

@@ -6,9 +6,12 @@ import asyncio
 import math
 import random
 import ssl
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from urllib.request import getproxies
@@ -17,7 +20,13 @@ import msgspec
 
 from selfreflect.errors import BackendError, MissingExtraError, excerpt
 from selfreflect.models.openai.endpoint import Endpoint
-from selfreflect.models.openai.protocol import APIError, error_text, status_error
+from selfreflect.models.openai.protocol import (
+    APIError,
+    error_fields,
+    error_text,
+    is_moderation,
+    status_error,
+)
 
 if TYPE_CHECKING:
     import httpx2
@@ -44,6 +53,8 @@ class Connection:
     """Limits the calls under way, waits between tries included."""
     alone: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by a call that finds out what the server takes, while others wait."""
+    effort: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by a call that finds out how thinking is switched off."""
     report: Callable[[Any], None] = lambda event: None
     """Yields something from the stream of results before the task's result."""
 
@@ -241,6 +252,8 @@ async def together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 async def body_of(response: Any) -> bytes:
     """The JSON of a response with HTTP 200. Raises APIError if it is something else, or too large."""
     content_type = response.headers.get("content-type", "")
+    if "event-stream" in content_type:
+        raise APIError("the server sends an event stream, though the call says that it must not stream")
     if "json" not in content_type:
         raise APIError(
             "the response is not JSON; check --base-url, which usually ends in /v1. Its type",
@@ -259,8 +272,12 @@ async def _check(response: Any) -> None:
             server_text=response.headers["location"],
         )
     if response.status_code >= 300:
-        text = error_text(await _read(response.aiter_bytes()))
-        raise status_error(response.status_code, text, retry_after(response.headers.get("retry-after")))
+        data = await _read(response.aiter_bytes())
+        wait = retry_after(response.headers.get("retry-after"))
+        error = status_error(response.status_code, error_text(data), wait, error_fields(data))
+        if is_moderation(data) and not (error.fatal or error.retryable):
+            error = replace(error, kind="content_filter", rejected=False)
+        raise error
 
 
 async def _read(chunks: AsyncIterator[bytes]) -> bytes:
@@ -311,9 +328,14 @@ def transport_error(exception: BaseException) -> APIError:
 
 
 def retry_after(value: str | None) -> float | None:
-    """Seconds that a Retry-After header asks to wait; None without it, or if it is no number."""
+    """Seconds that a Retry-After header asks to wait, as a number or until a date; None without either."""
     try:
         seconds = float(value or "")
     except ValueError:
-        return None
+        try:
+            date = parsedate_to_datetime(value or "")
+        except (ValueError, TypeError, OverflowError):
+            return None
+        # one without a zone is in UTC, as HTTP has it
+        seconds = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - time.time()
     return None if math.isnan(seconds) else max(0.0, seconds)

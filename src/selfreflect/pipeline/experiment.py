@@ -115,6 +115,7 @@ class Experiment:
             return
         if missing.note:
             self._progress.note(missing.note)
+        if not missing.questions and not missing.updated:
             return
         with self._timed("questions"):
             self.run.replace_questions(missing.updated)

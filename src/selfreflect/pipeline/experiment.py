@@ -41,7 +41,7 @@ from selfreflect.pipeline.todo import (
     run_strategies,
     stages_with_work,
 )
-from selfreflect.prompts import Prompts, load_prompts
+from selfreflect.prompts import Prompts, load_prompts, prompts_origin
 from selfreflect.records import Failure, SamplingCheck, Stage, from_plain
 from selfreflect.store.manifest import plain_settings
 from selfreflect.store.run import Run
@@ -288,6 +288,8 @@ class Experiment:
         entries: dict[str, Any] = {name: {stage: value} for name, value in sections.items()}
         if stage in PROMPTED:
             entries["prompt_texts"] = {self._prompts.hash: to_builtins(self._prompts)}
+            if origin := prompts_origin(self._options.prompts):
+                entries["sources"] = {stage: origin}
         self.run.update_manifest(packages=_packages(), **entries)
 
     @contextmanager

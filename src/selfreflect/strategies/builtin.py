@@ -8,9 +8,10 @@ import re
 from msgspec.structs import replace
 
 from selfreflect.models.base import Message
+from selfreflect.prompts import LISTS
 from selfreflect.strategies.listed import one_line_list, parse_listed
 from selfreflect.strategies.task import Strategy, StrategyFunction, Task, draw_samples
-from selfreflect.text import answer_list, numbered
+from selfreflect.text import answer_list
 
 
 def greedy(task: Task) -> Strategy:
@@ -52,8 +53,9 @@ def sample_and_summarize(task: Task) -> Strategy:
     samples = yield from draw_samples(task)
     if not samples:
         return ""
-    template = task.prompts.sample_and_summarize["user"]
-    conversation = task.messages(template, n=str(len(samples)), answers=numbered(samples))
+    prompts = task.prompts.sample_and_summarize
+    answers = LISTS[prompts["list"]](samples)
+    conversation = task.messages(prompts["user"], n=str(len(samples)), answers=answers)
     [reply] = yield task.request(conversation, "summary")
     return reply.text
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 import tiny
+from command import run, written
+from fault_server import FaultServer
 from hypothesis import given
 from hypothesis import strategies as st
+from served import command, forget
 
 from selfreflect.errors import ConfigError
 from selfreflect.models.base import Message
 from selfreflect.models.chat import ChatTokenizer
 from selfreflect.prompts import load_prompts
 from selfreflect.records import Question, question_id
+from selfreflect.store.run import Run
 from selfreflect.text import answer_list, fenced, fill, normalise_question, numbered
 
 HOSTILE = [
@@ -224,3 +229,117 @@ def test_the_metric_list_escapes_nothing():
 )
 def test_questions_are_normalised_as_the_metric_does(text, shown):
     assert normalise_question(text) == shown
+
+
+CODE = '''
+import vllm, no_such_package
+raise SystemExit("nobody runs this")
+class Prompts:
+    def basic_summary(self, question):
+        user_prompt = f"""Tell all about '{question}' {{"braces"}}.
+Now."""
+        return self.tokenizer(user_prompts=user_prompt)
+    def sample_and_summarize_summary(self, question, answers):
+        n_answers = len(answers)
+        answers = "; ".join(answers)
+        user_prompt = f"{n_answers} people on '{question}': {answers}. All {n_answers}?"
+    def cot_summary(self, question):
+        user_prompt = f"Ponder '{question}'. Gist: [text]"
+    def generate_cot_analysis(self, question: str):
+        user_prompt = (
+            f"{question}\\nCollect.\\n"
+        )
+    def generate_cot_summary_prompt(self, context):
+        user_prompt = (
+            "Now boil it down. "
+            "Only that."
+        )
+def cot_chain_remover(item, method):
+    match = re.search(r"(?i)gist:\\s*(.*)", item[f"{method}_summary"])
+'''
+"""A file of the shape of the published one, with other texts."""
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    path = tmp_path / "theirs" / "src" / "selfreflect" / "generate_summaries.py"
+    path.parent.mkdir(parents=True)
+
+    def write(code: str = CODE):
+        path.write_text(code, encoding="utf-8")
+        return Path(f"published:{tmp_path / 'theirs'}")
+
+    return write
+
+
+def test_prompts_of_the_published_code_are_read_and_nothing_of_it_runs(checkout):
+    prompts = load_prompts(checkout())
+    assert prompts.basic["user"] == "Tell all about '{question}' {\"braces\"}.\nNow."
+    assert prompts.sample_and_summarize == {
+        "list": "assigned",
+        "user": "{n} people on '{question}': {answers}. All {n}?",
+    }
+    assert prompts.cot == {"marker": "gist:", "user": "Ponder '{question}'. Gist: [text]"}
+    assert prompts.twostep_cot == {
+        "possibilities": "{question}\nCollect.\n",
+        "distil": "Now boil it down. Only that.",
+    }
+    assert prompts.answers == load_prompts().answers
+    assert prompts.hash != load_prompts().hash
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("def basic_summary", "def other_summary", "no function basic_summary"),
+        ("f\"Ponder '{question}'", "f\"Ponder '{secret}'", "cot_summary is not a text with known values"),
+        ("{question}'. Gist", "{open('x')}'. Gist", "cot_summary is not a text with known values"),
+        ("gist:\\s", "\\s", "names no marker"),
+        ("class Prompts:", "class Prompts", "is not Python"),
+    ],
+)
+def test_code_of_another_shape_is_refused(checkout, before, after, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        load_prompts(checkout(CODE.replace(before, after)))
+
+
+def test_a_folder_without_the_published_code_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="needs a checkout"):
+        load_prompts(Path(f"published:{tmp_path}"))
+
+
+def test_a_run_with_published_prompts_says_so(checkout, tmp_path, monkeypatch):
+    forget(monkeypatch)
+    asked = written(tmp_path / "q.txt", "Who is it?")
+    with FaultServer() as server:
+        assert run(*command(tmp_path / "r", server.url, asked)).code == 0
+        before = len(server.calls)
+        strategies = "basic,sample_and_summarize"
+        more = ["summarize", "--out", tmp_path / "r", "--strategies", strategies, "--num-samples", 2]
+        done = run(*more, "--prompts", checkout())
+        shown = [call.body["messages"][-1]["content"] for call in server.calls[before:]]
+    assert done.code == 0, done.said
+    assert "Tell all about 'Question: Who is it?' {\"braces\"}.\nNow." in shown
+    assert any(
+        re.fullmatch(r"2 people on 'Question: Who is it\?': x_1 = '.*'\nx_2 = '.*'\. All 2\?", text)
+        for text in shown
+    )
+    stored = Run.load(tmp_path / "r").manifest
+    assert stored.sources["summaries"]["prompts"] == "published"
+    assert stored.sources["summaries"]["prompts_file"].endswith(
+        "theirs/src/selfreflect/generate_summaries.py"
+    )
+    assert stored.prompts["summaries"] == load_prompts(checkout()).hash
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_the_page_says_whose_prompts_the_strategies_have(published, checkout, tmp_path, monkeypatch):
+    forget(monkeypatch)
+    asked = written(tmp_path / "q.txt", "Who is it?")
+    options = ["--prompts", checkout()] if published else []
+    with FaultServer() as server:
+        assert run(*command(tmp_path / "r", server.url, asked)).code == 0
+        assert run("summarize", "--out", tmp_path / "r", "--strategies", "basic", *options).code == 0
+    assert run("report", tmp_path / "r", "--output", tmp_path / "r.html").code == 0
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert ("not the published ones" in page) is not published

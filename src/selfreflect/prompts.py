@@ -1,9 +1,11 @@
-"""Prompt texts: the bundled defaults, overridden by a user's TOML file."""
+"""Prompt texts: the bundled defaults, overridden by a user's file or by those of the published code."""
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
+import re
 import tomllib
 from collections.abc import Mapping
 from functools import cache
@@ -14,10 +16,39 @@ from typing import Any
 from selfreflect.errors import ConfigError, excerpt, nearest
 from selfreflect.models.base import Message
 from selfreflect.records import Question, Record
-from selfreflect.text import PLACEHOLDER, fenced, fill, normalise_question
+from selfreflect.text import PLACEHOLDER, answer_list, fenced, fill, normalise_question, numbered
 
-LATER = (("answers", "context"), ("verbalized_sampling", "user"), ("multi_answer", "user"))
+LATER = (
+    ("answers", "context"),
+    ("sample_and_summarize", "list"),
+    ("verbalized_sampling", "user"),
+    ("multi_answer", "user"),
+)
 """Tables and keys that came after the first run directories."""
+
+LISTS = {"numbered": numbered, "assigned": answer_list}
+"""How samples are listed for the model, by the names of ``sample_and_summarize.list``."""
+
+PUBLISHED = "published:"
+"""Stands before the folder of a checkout of the published code, whose prompts are then taken."""
+
+_PUBLISHED_FILE = "src/selfreflect/generate_summaries.py"
+_PUBLISHED_VARIABLE = "user_prompt"
+_PUBLISHED_FUNCTIONS = {
+    ("basic", "user"): "basic_summary",
+    ("cot", "user"): "cot_summary",
+    ("twostep_cot", "possibilities"): "generate_cot_analysis",
+    ("twostep_cot", "distil"): "generate_cot_summary_prompt",
+    ("sample_and_summarize", "user"): "sample_and_summarize_summary",
+}
+"""The function of the published code in which each prompt is assigned to a variable."""
+_PUBLISHED_NAMES = {"question": "question", "n_answers": "n", "answers": "answers"}
+"""Our placeholder for each variable in its prompts."""
+_PUBLISHED_MARKER = ("cot_chain_remover", re.compile(r"(?:\(\?i\))?(\w[\w ]*:)"))
+"""The function that cuts off the reasoning, and the marker at the start of its pattern."""
+
+MAX_PROMPT_FILE = 1_000_000
+"""Bytes of a file with prompts that are read."""
 
 
 class Prompts(Record, frozen=True, kw_only=True):
@@ -78,13 +109,18 @@ def _bundled() -> Mapping[str, Mapping[str, str]]:
 
 
 def load_prompts(path: Path | None = None) -> Prompts:
-    """Load the default prompts, overridden by the TOML file at ``path``.
+    """Load the default prompts, overridden by the TOML file at ``path``, or by the published code in the
+    folder that :data:`PUBLISHED` precedes.
 
     Raises:
         ConfigError: the file cannot be read, has an unknown name, a value that is not a text, a blank prompt,
             or a prompt whose placeholders differ from the default's.
     """
     tables = {name: dict(texts) for name, texts in _bundled().items()}
+    if path and str(path).startswith(PUBLISHED):
+        for (table, key), text in _published_texts(_prompt_file(path)).items():
+            tables[table][key] = text
+        return Prompts(**tables)
     overrides = read_toml(path) if path else {}
     for table, texts in overrides.items():
         check_known(path, "table", table, tables)
@@ -94,6 +130,90 @@ def load_prompts(path: Path | None = None) -> Prompts:
             check_known(path, f"key in [{table}]", key, tables[table])
             tables[table][key] = _checked_text(f"{path}: {table}.{key}", key, text, tables[table][key])
     return Prompts(**tables)
+
+
+def prompts_origin(path: Path | None) -> dict[str, str]:
+    """The file that prompts come from and its hash, for a manifest; empty for the bundled ones."""
+    if path is None:
+        return {}
+    file = _prompt_file(path)
+    return {
+        "prompts": "the user's" if file == path else "published",
+        "prompts_file": str(file),
+        "prompts_sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
+    }
+
+
+def _prompt_file(path: Path) -> Path:
+    """The file with the texts."""
+    folder = str(path).removeprefix(PUBLISHED)
+    return path if folder == str(path) else Path(folder).expanduser() / _PUBLISHED_FILE
+
+
+def _published_texts(file: Path) -> dict[tuple[str, str], str]:
+    """Read the prompts from a file of the published code, which is parsed and never run.
+
+    Raises ConfigError if it cannot be read, or its prompts are not where they are expected.
+    """
+    try:
+        with file.open("rb") as stream:
+            source = stream.read(MAX_PROMPT_FILE + 1)
+    except OSError as error:
+        raise ConfigError(
+            f"{file}: cannot be read: {error.strerror}. --prompts {PUBLISHED}DIR needs a checkout of the "
+            "published code, https://github.com/apple/ml-selfreflect"
+        ) from None
+    try:
+        if len(source) > MAX_PROMPT_FILE:
+            raise ValueError("it is too large")
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ConfigError(f"{file}: is not Python: {excerpt(str(error), 200)}") from None
+    functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+    def body(name: str) -> list[ast.AST]:
+        if name not in functions:
+            raise ConfigError(f"{file}: has no function {name}, so it is not the version that can be read")
+        return list(ast.walk(functions[name]))
+
+    texts = {}
+    for place, name in _PUBLISHED_FUNCTIONS.items():
+        values = [node.value for node in body(name) if isinstance(node, ast.Assign) and _is_prompt(node)]
+        text = _template(values[0]) if values else None
+        if not text or not text.strip():
+            raise ConfigError(f"{file}: {_PUBLISHED_VARIABLE} of {name} is not a text with known values")
+        texts[place] = text
+    function, pattern = _PUBLISHED_MARKER
+    markers = [pattern.match(str(node.value)) for node in body(function) if isinstance(node, ast.Constant)]
+    if not any(markers):
+        raise ConfigError(f"{file}: {function} names no marker of the summary")
+    texts["cot", "marker"] = next(marker[1] for marker in markers if marker)
+    texts["sample_and_summarize", "list"] = "assigned"
+    return texts
+
+
+def _is_prompt(node: ast.Assign) -> bool:
+    return any(isinstance(target, ast.Name) and target.id == _PUBLISHED_VARIABLE for target in node.targets)
+
+
+def _template(node: ast.expr) -> str | None:
+    """A text with our placeholders; None if it is computed from anything but variables that are known."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if not isinstance(node, ast.JoinedStr):
+        return None
+    parts = []
+    for part in node.values:
+        if isinstance(part, ast.Constant):
+            parts.append(str(part.value))
+        elif isinstance(part, ast.FormattedValue) and isinstance(part.value, ast.Name):
+            name = _PUBLISHED_NAMES.get(part.value.id)
+            if name is None or part.format_spec is not None or part.conversion != -1:
+                return None
+            parts.append(f"{{{name}}}")
+        else:
+            return None
+    return "".join(parts)
 
 
 def stored_prompts(tables: Mapping[str, Mapping[str, str]]) -> Prompts:
@@ -134,6 +254,8 @@ def _checked_text(where: str, key: str, text: object, default: str) -> str:
         raise ConfigError(
             f"{where} needs at least one letter or digit to be distinguishable from the reasoning"
         )
+    if key == "list" and text not in LISTS:
+        raise ConfigError(f"{where} must be {' or '.join(LISTS)}, not {excerpt(text)}")
     if key != "system" and not text.strip():
         raise ConfigError(f"{where} must not be blank")
     required = set(PLACEHOLDER.findall(default))

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from command import piped
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from selfreflect.errors import DataError, MissingExtraError
@@ -439,7 +439,9 @@ def test_csv_round_trip(cells):
     stream = io.StringIO(newline="")
     writer = csv.writer(stream)
     writer.writerows([("question", "answer"), *cells])
-    assert [tuple(row.fields.values()) for row in parsed(".csv", stream.getvalue())] == cells
+    filled = [row for row in cells if any(row)]
+    assume(filled)
+    assert [tuple(row.fields.values()) for row in parsed(".csv", stream.getvalue())] == filled
 
 
 @given(st.lists(st.tuples(texts, st.lists(texts)), min_size=1))

@@ -181,8 +181,8 @@ def test_columns_can_be_named() -> None:
         ("name,value\na,b\n", "line 2: the field 'question' is missing .it can be called problem, prompt"),
         ("question,text_\nWhy?,b\n", "its fields are 'question', 'text_'"),
         (
-            "question,response,samples\nWhy?,b,c\n",
-            "'response', 'samples' could each hold the model's answers",
+            "question,response,prediction\nWhy?,b,c\n",
+            "'response', 'prediction' could each hold the model's answers",
         ),
         ("question,answer\nWhy?,b\n", "needs at least 2 answers, one for each half; the question has 1"),
         ("question,answer\n,b\n", "line 2: the field 'question' is blank"),

@@ -149,10 +149,10 @@ def test_blank_summary_is_left_to_the_scorer():
         (but(question=["Why?"]), "the field 'question' must be a text, not a list"),
         (but(id=1.5), "the field 'id' must be a text or an integer"),
         (but(answers="a"), "the field 'answers' must be a list of texts, not a text"),
-        (but(answers=["a", 1, "c"]), "the field 'answers' must be a list of texts, but entry 2 is a number"),
+        (but(answers=["a", True, "c"]), "the field 'answers' must be a list of texts, but entry 2 is true"),
         (but(answers=["a", ["b"]]), "entry 2 is a list"),
         (but(answers=None, reply_text="a"), "its fields are 'question', 'summaries', 'reply_text'"),
-        (but(answers=None, response="a", samples=["b"]), "'response', 'samples' could each hold"),
+        (but(answers=None, response="a", prediction="b"), "'response', 'prediction' could each hold"),
         (
             but(answers=None, masked_out_task_answers=["a"]),
             "both 'masked_out_task_answers' and 'conditioning_answers'",

@@ -123,6 +123,8 @@ def questions_command(
         stdout.print(line, soft_wrap=True)
         if question.context:
             stdout.print(context_line(question), soft_wrap=True)
+    if source.with_images:
+        say(f"{counted(source.with_images, 'question')} with a picture left out")
     say(f"{len(source.questions)} of {source.total} questions of {source.source}")
 
 

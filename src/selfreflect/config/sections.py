@@ -350,7 +350,14 @@ class ExecutionOptions(ExecutionConfig, frozen=True, kw_only=True):
         ConfigError: a value is out of range, or two options contradict each other.
     """
 
-    prompts: Annotated[Path | None, Flag("--prompts FILE", "TOML file that replaces some prompts.")] = None
+    prompts: Annotated[
+        Path | None,
+        Flag(
+            "--prompts FILE",
+            "TOML file that replaces some prompts, or published:DIR for those of the published code, in your "
+            "checkout of it.",
+        ),
+    ] = None
     guesses: Annotated[
         int,
         Flag(

@@ -41,7 +41,7 @@ from selfreflect.models.base import (
     Sample,
     StreamingGenerator,
 )
-from selfreflect.models.reasoning import UnclosedReasoningError, split_reasoning
+from selfreflect.models.reasoning import UnclosedReasoningError, split_answer
 from selfreflect.plugins import error_text, load_function
 
 TextFunction: TypeAlias = Callable[..., "str | Sequence[str]"]
@@ -196,7 +196,7 @@ def _is_async(function: object) -> bool:
 
 def _completion(text: str) -> Completion:
     try:
-        return Completion(text=split_reasoning(text).visible, finish="stop", tokens=0)
+        return Completion(text=split_answer(text).visible, finish="stop", tokens=0)
     except UnclosedReasoningError:
         return Completion(text="", finish="unclosed_reasoning", tokens=0)
 

@@ -57,6 +57,10 @@ _EITHER = "|".join(f"({opening})|({closing})" for opening, closing in TRACES.val
 _ANY_TAG = re.compile(rf"(?=[<\[◁]/?[|\w])(?:{_EITHER})", re.IGNORECASE)
 
 
+_ANSWER_TAG = re.compile(r"(?<!`)<(/?)answer>", re.IGNORECASE)
+"""Tags that training taught models to put around their answer; in backquotes they are text."""
+
+
 class _Tag(NamedTuple):
     start: int
     end: int
@@ -88,6 +92,26 @@ def split_reasoning(text: str, in_trace: bool = False) -> Split:
         end, index = tags[closing].end, closing + 1
     visible = text[end:].strip()
     return Split(_unwrap(visible) if end else visible, closes_prompted)
+
+
+def split_answer(text: str, in_trace: bool = False) -> Split:
+    """Find the answer of a reply: what stands between ``<answer>`` tags in its visible text, or all of that.
+
+    A tag may lack its partner: the prompt may have opened it, or the limit of tokens cut the other off.
+    Raises UnclosedReasoningError as :func:`split_reasoning`.
+    """
+    split = split_reasoning(text, in_trace)
+    return split._replace(visible=_in_answer_tags(split.visible))
+
+
+def _in_answer_tags(text: str) -> str:
+    tags = list(_ANSWER_TAG.finditer(text))
+    if not tags:
+        return text
+    # A text may mention the tags before it uses them, so the last pair counts.
+    end = max((tag.start() for tag in tags if tag[1]), default=len(text))
+    start = max((tag.end() for tag in tags if not tag[1] and tag.end() <= end), default=0)
+    return text[start:end].strip() or _ANSWER_TAG.sub("", text).strip()
 
 
 def _tags(text: str) -> list[_Tag]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from selfreflect.report.run_records import RunRecords
+from selfreflect.sources.item_rows import list_in
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, token_fields
 
 GOLD = "gold"
@@ -21,7 +22,8 @@ def run_questions(run: RunRecords, scoring: RunRecords, gold: str) -> list[Answe
         if answers is None or not answers.answers:
             continue
         right = question.metadata.get(gold, question.gold if gold == GOLD else ())
-        texts = tuple(right) if isinstance(right, tuple) else (str(right),)
+        spellings = list_in(right) if isinstance(right, str) and right.startswith("[") else None
+        texts = right if isinstance(right, tuple) else tuple(map(str, spellings or [right]))
         greedy = run.summaries.get((question.id, GREEDY))
         result.append(
             AnsweredQuestion(

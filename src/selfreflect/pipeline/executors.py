@@ -105,13 +105,12 @@ class LocalExecutor:
             SelfReflectError: at once, if the model cannot be loaded.
         """
         model = load_stage_model(spec.stage, self._models)
-        facts = model.facts
         results = stage_fn(spec, model, self._progress)(tasks)
 
         def batches() -> Generator[Outcome, None, None]:
-            yield Outcome(facts=facts)
+            yield Outcome(facts=model.facts)
             for group in results:
-                yield Outcome(group, facts=facts)
+                yield Outcome(group, facts=model.facts)  # of which a server may have told more
 
         return batches()
 

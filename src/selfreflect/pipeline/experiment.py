@@ -42,7 +42,7 @@ from selfreflect.pipeline.todo import (
     run_strategies,
     stages_with_work,
 )
-from selfreflect.prompts import Prompts, load_prompts
+from selfreflect.prompts import Prompts, load_prompts, prompts_origin
 from selfreflect.records import Failure, SamplingCheck, Stage, from_plain
 from selfreflect.store.manifest import plain_settings
 from selfreflect.store.run import Run
@@ -116,6 +116,7 @@ class Experiment:
             return
         if missing.note:
             self._progress.note(missing.note)
+        if not missing.questions and not missing.updated:
             return
         with self._timed("questions"):
             self.run.replace_questions(missing.updated)
@@ -153,7 +154,10 @@ class Experiment:
         if not servers:
             return []
         with self._progress.stage("server check", len(servers)):
-            checks = check_sampling(servers, self._config, self._executors.models)
+            greedy = any("#" not in name for name in strategies)
+            system = self._prompts.answers["system"]
+            models = self._executors.models
+            checks = check_sampling(servers, self._config, models, system=system, greedy=greedy)
         suspects = [check for check in dict.fromkeys(checks.values()) if check.is_suspect]
         for check in suspects:
             self._warn(check)
@@ -247,6 +251,7 @@ class Experiment:
         It is settled with the first result: a server may yet turn out not to know the model.
         """
         first: dict[str, Any] | None = None
+        last: dict[str, Any] | None = None
         notes: set[str] = set()
         is_settled = False
         for outcome in outcomes:
@@ -258,7 +263,7 @@ class Experiment:
             if facts is not None and first is None:
                 check_model(self.run.manifest, stage, facts, self.run.path)
                 first = facts
-            elif facts is not None and {**facts, "device": ""} != {**(first or {}), "device": ""}:
+            elif facts is not None and _identity(facts) != _identity(first or {}):
                 raise BackendError(
                     f"Workers have different models: {first} and {facts}. Name a revision and a dtype."
                 )
@@ -266,6 +271,9 @@ class Experiment:
                 self._settle(stage, models=first)
                 is_settled = True
             yield outcome
+            last = facts or last
+        if is_settled and last != first and last is not None:
+            self.run.update_manifest(models={stage: last})
 
     def _settle(self, stage: Stage, *, again: bool = False, **facts: dict[str, Any]) -> None:
         """Record what a stage is made with. Until then a mistyped name does not bind the directory.
@@ -282,6 +290,8 @@ class Experiment:
         entries: dict[str, Any] = {name: {stage: value} for name, value in sections.items()}
         if stage in PROMPTED:
             entries["prompt_texts"] = {self._prompts.hash: to_builtins(self._prompts)}
+            if origin := prompts_origin(self._options.prompts):
+                entries["sources"] = {stage: origin}
         self.run.update_manifest(packages=_packages(), **entries)
 
     @contextmanager
@@ -298,6 +308,11 @@ class Experiment:
     def _record_end(self, stage: Stage, start: float) -> None:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         self.run.update_manifest(wall_time={stage: time.monotonic() - start}, finished={stage: now})
+
+
+def _identity(facts: dict[str, Any]) -> dict[str, Any]:
+    """What workers must agree on: not where they run, nor what their servers have refused so far."""
+    return {name: value for name, value in facts.items() if name not in ("device", "refused", "drawn_again")}
 
 
 def _packages() -> dict[str, str]:

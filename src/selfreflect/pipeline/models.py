@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from selfreflect.config import ExecutionOptions
@@ -142,10 +142,16 @@ class ConfiguredModels:
     _config: Config
     _options: ExecutionOptions
     _progress: Progress
+    _learned: dict[ModelSpec, Any] = field(default_factory=dict)
+    """What is known of the server of each model, so that a stage does not find out again."""
 
     def generator(self, stage: Literal["answers", "summaries"]) -> StageGenerator:
         """Load the stage's generator. Raises as :func:`~selfreflect.models.base.load_generator`."""
-        return load_generator(stage_model(self._config, self._options, stage), self._progress.note)
+        spec = stage_model(self._config, self._options, stage)
+        generator = load_generator(spec, self._progress.note)
+        if hasattr(generator, "learned"):
+            generator.learned = self._learned.setdefault(spec, generator.learned)
+        return generator
 
     def judge(self) -> Judge:
         """Load the judge. Raises as :func:`~selfreflect.models.base.load_judge`."""

@@ -27,6 +27,7 @@ from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.pipeline.models import ModelProvider, Progress, stage_model
 from selfreflect.pipeline.tasks import ModelStage
 from selfreflect.records import AnswerSet, SamplingCheck
+from selfreflect.strategies.task import GREEDY, THINKING
 
 PROBE = (
     "Write ten random words that have nothing to do with each other, all in one line. Write only the words."
@@ -86,39 +87,66 @@ def server_stages(
 
 
 def check_sampling(
-    stages: Sequence[Literal["answers", "summaries"]], config: Config, models: ModelProvider
+    stages: Sequence[Literal["answers", "summaries"]],
+    config: Config,
+    models: ModelProvider,
+    *,
+    system: str = "",
+    greedy: bool = False,
 ) -> dict[ModelStage, SamplingCheck]:
     """Ask the server of each stage for two samples, each server once; for two of each of three requests where
     the samples are identical.
+
+    Args:
+        system: of the prompts; a server may have no such turn.
+        greedy: whether summaries are greedy, which a server may refuse: it is asked before anything else.
 
     Raises:
         BackendError: a server cannot be used.
     """
     checks: dict[ModelStage, SamplingCheck] = {}
     by_server: dict[Any, SamplingCheck] = {}
+    if greedy and "summaries" in stages:
+        base = THINKING if config.summaries.thinking else GREEDY
+        request = _probe(PROBE, system, replace(base, max_new_tokens=PROBE_TOKENS))
+        _reply(models.generator("summaries"), request)
     for stage in stages:
         section: Any = getattr(config, stage)
         sampling = replace(section.sampling, max_new_tokens=PROBE_TOKENS)
         key = (section.model, section.base_url, sampling)
         if key not in by_server:
             url = endpoint(section.base_url).url
-            by_server[key] = _ask(models.generator(stage), url, sampling, seed_for(section.seed, "preflight"))
+            seed = seed_for(section.seed, "preflight")
+            by_server[key] = _ask(
+                models.generator(stage), url, _probe(PROBE, system, sampling, n=2, seed=seed)
+            )
         checks[stage] = by_server[key]
     return checks
 
 
-def _ask(generator: Generator, url: str, sampling: Sampling, seed: int) -> SamplingCheck:
+def _probe(text: str, system: str, sampling: Sampling, **fields: Any) -> Request:
+    messages = [Message(role="system", content=system)] if system else []
+    return Request(messages=(*messages, Message(role="user", content=text)), sampling=sampling, **fields)
+
+
+def _reply(generator: Generator, request: Request) -> Reply | Refusal:
+    [reply] = generator.generate([request])
+    if isinstance(reply, Refusal) and reply.kind == "backend":
+        raise BackendError(f"{reply.message}. Nothing was generated yet.")
+    return reply
+
+
+def _ask(generator: Generator, url: str, request: Request) -> SamplingCheck:
     replies: Any = "unknown"
     seconds: float | None = None
     tokens = 0
+    sampling = request.sampling
     for probe in (PROBE, *OTHER_PROBES):
         message = Message(role="user", content=probe)
         start = time.monotonic()
-        [reply] = generator.generate([Request(messages=(message,), sampling=sampling, n=2, seed=seed)])
+        reply = _reply(generator, replace(request, messages=(*request.messages[:-1], message)))
         if seconds is None and isinstance(reply, Reply):
             seconds, tokens = time.monotonic() - start, reply.tokens
-        if isinstance(reply, Refusal) and reply.kind == "backend":
-            raise BackendError(f"{reply.message}. Nothing was generated yet.")
         replies = _compare(() if isinstance(reply, Refusal) else reply.completions, sampling)
         if replies != "identical":
             break

@@ -14,6 +14,7 @@ from selfreflect.errors import ConfigError, StoreError, excerpt
 from selfreflect.records import Question
 from selfreflect.sources.questions import QuestionSet, is_file, load_questions
 from selfreflect.store.run import Run
+from selfreflect.text import counted
 
 NO_QUESTIONS = (
     "name the questions: --questions FILE, or --questions bundled for the 64 questions of this package"
@@ -35,7 +36,7 @@ class NewQuestions:
     updated: Sequence[Question] = ()
     """Stored questions whose other columns, such as the gold answers or a topic, are now these."""
     note: str = ""
-    """What has changed in the source and is not taken over, for people."""
+    """What is not taken over from the source, for people."""
 
 
 @dataclass(frozen=True)
@@ -89,11 +90,15 @@ def new_questions(
     question_set = load_questions(**settings)
     source = msgspec.to_builtins(question_set)
     del source["questions"]
+    note = ""
+    if with_images := source.pop("with_images"):
+        source["with_images"] = with_images
+        note = f"{counted(with_images, 'question')} with a picture left out: the model would not see it"
     if not add:
         _check_revision(run, recorded, question_set)
     missing = [one for one in question_set.questions if one.id not in run.questions]
     if not recorded:
-        return NewQuestions(missing, {**source, "count": len(question_set.questions)})
+        return NewQuestions(missing, {**source, "count": len(question_set.questions)}, note=note)
     if add:
         return _additions(run, question_set, source)
     if recorded.get("sha256", "") == question_set.sha256:

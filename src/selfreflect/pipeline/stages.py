@@ -185,12 +185,12 @@ class StageWorker:
 
     def __init__(self, spec: StageSpec) -> None:
         self._notes = _Notes()
-        self._facts: dict[str, Any] | None = None
+        self._model: Any = None
         self._error: SelfReflectError | None = None
         try:
             model = load_stage_model(spec.stage, ConfiguredModels(spec.config, spec.options, self._notes))
             self._work = stage_fn(spec, model, self._notes)
-            self._facts = model.facts
+            self._model = model
         except SelfReflectError as error:
             self._error = error
 
@@ -200,11 +200,15 @@ class StageWorker:
         if error is None:
             try:
                 for group in self._work(tasks):
-                    yield Outcome(group, self._facts, *self._notes.take())
+                    yield Outcome(group, self._facts(), *self._notes.take())
             except SelfReflectError as raised:
                 error = raised
         failure = None if error is None else (type(error).__name__, str(error))
-        yield Outcome((), self._facts, *self._notes.take(), error=failure)
+        yield Outcome((), self._facts(), *self._notes.take(), error=failure)
+
+    def _facts(self) -> dict[str, Any] | None:
+        facts: dict[str, Any] | None = self._model and self._model.facts
+        return facts
 
 
 class _Notes(Quiet):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from typing import TYPE_CHECKING
 
 from selfreflect.errors import ConfigError
 from selfreflect.records import Scalar
-from selfreflect.sources.files import Row
+
+if TYPE_CHECKING:
+    from selfreflect.sources.files import Row
 
 QUESTION_COLUMNS = ("question", "problem", "prompt", "query", "input", "instruction", "text")
 GOLD_COLUMNS = ("answer", "answers", "gold")
@@ -18,6 +22,8 @@ CONTEXT_COLUMN = "context"
 ID_COLUMNS = ("question_id", "qid", "id")
 MASKED_OUT = ("masked_out_task_answers", "masked_out")
 CONDITIONING = ("conditioning_answers", "conditioning")
+IMAGE_COLUMNS = ("image", "images", "image_url", "image_path", "picture")
+"""Pictures that a question speaks of, which no model of texts sees."""
 TOKEN_COLUMNS = ("logprobs", "tokens", "self_certainty")
 """What may be known of the tokens of each answer."""
 
@@ -40,6 +46,8 @@ _ANSWERS = {
 }
 """Names of columns with answers: plural and singular. Any but the first is always a model's answer, while
 ``answer`` may be the reference answer."""
+_PREFIX = re.compile(r"(?:model|sampled|generated)_")
+"""What may stand before such a name."""
 _NUMBERED = re.compile(r"(.+?)_?(\d{1,6})")
 _SPAN = re.compile(r"(.*?)([0-9]{1,6})\.\.(.*?)([0-9]{1,6})")
 _SUMMARY = re.compile(r"summar(?:y|ies)[\s._-]++(.+)|(.+)[\s._-]summary", re.IGNORECASE)
@@ -61,6 +69,8 @@ class ItemColumns:
     """Whether the name of the one column says that it holds several answers."""
     rivals: tuple[str, ...] = ()
     """Further columns that could as well hold the answers."""
+    beside: tuple[str, ...] = ()
+    """Columns with one answer each, beside those that hold several: a summary, or the answer that counts."""
     reference: str = ""
     """``answer`` or ``answers``, if another column holds the model's answers."""
     summaries: str = ""
@@ -115,18 +125,23 @@ def item_columns(names: Iterable[str], assigned: Mapping[str, str]) -> ItemColum
     order = take("", ["order"])
     families = {} if assigned_answers else _answer_families(free)
     reference = ""
-    if len(families) > 1 and len(families.get(("answer", False), ())) == 1:
-        [reference] = families.pop(("answer", False))
+    given = [key for key in families if key[0] == "answer" and key[1] != "numbered"]
+    if len(families) > 1 and sum(len(families[key]) for key in given) == 1:
+        [reference] = families.pop(given[0])
+    beside: list[str] = []
+    if any(form != "single" for _, form in families):
+        for key in [key for key in families if key[1] == "single"]:
+            beside += families.pop(key)
     answers = assigned_answers
     rivals: list[str] = []
-    for (_, numbered), family in families.items():
+    for (_, form), family in families.items():
         if answers:
             rivals += family
-        elif numbered:
+        elif form == "numbered":
             answers = tuple(family)
         else:
             answers, rivals = (family[0],), family[1:]
-    plural = len(answers) == 1 and plain_name(answers[0]).removeprefix("model_") in _ANSWERS
+    plural = len(answers) == 1 and _answer_name(answers[0])[1] == "plural"
     for name in (*answers, *rivals):
         free.pop(name, None)
     by_name = _named_summaries(name for name in free if name != reference)
@@ -140,6 +155,7 @@ def item_columns(names: Iterable[str], assigned: Mapping[str, str]) -> ItemColum
         answers=answers,
         plural=plural,
         rivals=tuple(rivals),
+        beside=tuple(beside),
         reference=reference,
         summaries=summaries,
         named_summaries=tuple(by_name.items()),
@@ -206,18 +222,29 @@ def plain_name(name: str) -> str:
     return re.sub(r"[\s._-]+", "_", name.strip().lower())
 
 
-def _answer_families(names: Mapping[str, str]) -> dict[tuple[str, bool], list[str]]:
-    """Columns that may hold answers, by the singular of their names and whether they are numbered; numbered
-    ones in order."""
-    families: dict[tuple[str, bool], list[tuple[int, str]]] = {}
-    for name, plain in names.items():
-        stem, number = plain.removeprefix("model_"), -1
-        match = _NUMBERED.fullmatch(stem)
-        if match:
-            stem, number = match[1], int(match[2])
-        stem = _ANSWERS.get(stem, stem)
-        if stem in _ANSWERS.values():
-            families.setdefault((stem, number >= 0), []).append((number, name))
+def _answer_name(name: str) -> tuple[str, str, int]:
+    """What a column of answers is called in the singular, whether it is ``numbered``, ``plural`` or
+    ``single``, and its number; an empty name for other columns."""
+    stem, number = _PREFIX.sub("", plain_name(name), count=1), -1
+    match = _NUMBERED.fullmatch(stem)
+    if match:
+        stem, number = match[1], int(match[2])
+    if number >= 0:
+        form = "numbered"
+    else:
+        form = "plural" if stem in _ANSWERS else "single"
+    stem = _ANSWERS.get(stem, stem)
+    return (stem if stem in _ANSWERS.values() else "", form, number)
+
+
+def _answer_families(names: Iterable[str]) -> dict[tuple[str, str], list[str]]:
+    """Columns that may hold answers, by the singular of their names and their form; numbered ones in
+    order."""
+    families: dict[tuple[str, str], list[tuple[int, str]]] = {}
+    for name in names:
+        stem, form, number = _answer_name(name)
+        if stem:
+            families.setdefault((stem, form), []).append((number, name))
     return {key: [name for _, name in sorted(columns)] for key, columns in families.items()}
 
 
@@ -236,7 +263,9 @@ def _named_summaries(columns: Iterable[str]) -> dict[str, str]:
 
 def scalar(value: object) -> Scalar | None:
     """A value as it travels with a question; None for one that does not: missing, blank, too long, not a
-    finite number, or not a single value."""
+    finite number, or an object. A list of texts, such as spellings of the right answer, travels as JSON."""
+    if isinstance(value, list) and value and all(isinstance(one, str) for one in value):
+        value = json.dumps(value, ensure_ascii=False)
     if isinstance(value, str):
         return value if value.strip() and len(value) <= METADATA_CHARACTERS else None
     if isinstance(value, bool):

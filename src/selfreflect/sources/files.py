@@ -6,6 +6,7 @@ import csv
 import hashlib
 import io
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -240,22 +241,40 @@ def _json_rows(content: Content) -> list[Row]:
             f"{content.name} holds {type_name(values)}; expected an object, or a list of objects or "
             "texts (for one object per line use the suffix .jsonl)"
         )
-    return _numbered_rows(content.name, values)
+    rows = enumerate(values, start=1)
+    return [row for number, value in rows for row in _json_records(content.name, f"record {number}", value)]
 
 
 def _jsonl_rows(content: Content) -> Iterator[Row]:
     for where, line in _lines(content):
         value = _parse_json(line, f"{content.name}, {where}", one_line=True)
-        yield _row(content.name, where, value)
+        yield from _json_records(content.name, where, value)
+
+
+def _json_records(name: str, where: str, value: Any) -> Iterator[Row]:
+    """The record of a value, or the records, where it holds several."""
+    from selfreflect.sources.shapes import unfold
+
+    records = unfold(value) if isinstance(value, dict) else None
+    if records is None:
+        yield _row(name, where, value)
+    else:
+        for place, fields in records:
+            yield Row(name, f"{where}, {place}", fields)
 
 
 def _txt_rows(content: Content) -> list[Row]:
     return [_row(content.name, where, line) for where, line in _lines(content)]
 
 
+_SEPARATOR_LINE = re.compile(r"sep=([,;\t|])\r?\n")
+"""The first line by which a spreadsheet says what separates its cells."""
+
+
 def _delimiter(text: str) -> str:
-    """The delimiter of a CSV file: a comma, unless its first line has none but semicolons or tabs."""
-    header = text.partition("\n")[0]
+    """The delimiter of a CSV file: a comma, unless its first line has none but semicolons or tabs outside of
+    quotes."""
+    header = re.sub('"[^"]*"', "", text.partition("\n")[0])
     if "," in header:
         return ","
     return max(",;\t", key=header.count)  # the first of equals: a comma
@@ -263,19 +282,25 @@ def _delimiter(text: str) -> str:
 
 def _csv_rows(content: Content) -> Iterator[Row]:
     text = _decode(content)
+    declared = _SEPARATOR_LINE.match(text)
+    text = text[declared.end() :] if declared else text
+    delimiter = declared[1] if declared else _delimiter(text)
     # a cell may be as long as any text; the limit is of the process, so it is never lowered
     csv.field_size_limit(max(len(text), csv.field_size_limit()))
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=_delimiter(text))
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter)
     header: list[str] = []
-    line = 1
+    skipped = 1 if declared else 0
+    line = 1 + skipped
     try:
         for cells in reader:
             where = f"line {line}"
-            line = reader.line_num + 1
-            if not cells:
-                continue
+            line = reader.line_num + 1 + skipped
+            if not cells or (header and not any(cells)):
+                continue  # spreadsheets keep rows that were once used
             if not header:
                 header = cells
+                while len(header) > 2 and not header[-1]:  # and columns
+                    header.pop()
                 # a data frame's index comes without a name, in front
                 names = header[1:] if len(header) > 1 and not header[0] else header
                 if not all(map(str.strip, names)) or len(set(names)) < len(names):
@@ -283,12 +308,12 @@ def _csv_rows(content: Content) -> Iterator[Row]:
                         f"{content.name}: the first line must be a header that names every column "
                         f"differently; it is {excerpt(header)}"
                     )
-            elif len(cells) != len(header):
+            elif len(cells) < len(header) or any(map(str.strip, cells[len(header) :])):
                 raise DataError(
                     f"{content.name}, {where}: {len(cells)} cells, but the header has {len(header)} columns"
                 )
             else:
-                fields = dict(zip(header, cells, strict=True))
+                fields = dict(zip(header, cells, strict=False))
                 fields.pop("", None)
                 yield Row(content.name, where, fields)
     except csv.Error as error:

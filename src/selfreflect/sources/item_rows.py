@@ -275,6 +275,7 @@ def _read_answers(item: ItemRow, reading: Reading) -> None:
         raise row.error(
             f"{listed([*columns.answers, *columns.rivals])} could each hold the model's answers. Keep "
             "one, or name it with --column answer=NAME, as in: selfreflect convert FILE --column answer=NAME"
+            ". If one is a summary, add --column summary=NAME"
         )
     if len(columns.halves) == 2 and not columns.answers:
         first, second = (_texts(row, name, reading) for name in columns.halves)
@@ -300,6 +301,8 @@ def _read_answers(item: ItemRow, reading: Reading) -> None:
     if columns.plural and reading.cells and not value.strip():
         value = None  # neither a list nor an answer
     is_list = columns.plural and (not reading.cells or str(value).lstrip()[:1] == "[")
+    if "answer" in reading.assigned and reading.cells and list_in(value) is not None:
+        is_list = True
     if reading.separator and isinstance(value, str):
         is_list = True
     item.one_answer = not is_list and (value is None or isinstance(value, str))
@@ -332,16 +335,24 @@ def _texts(row: Row, name: str, reading: Reading) -> Texts:
                 '["Radishes.", "Lettuce."]. If each row holds one answer, call the column \'answer\'; if '
                 "something separates several, name it with --split, as in --split ';'"
             )
+    elif isinstance(values, str):
+        values = list_in(values) or values
     if values is None:
         return ()
     if not isinstance(values, list):
         raise row.error(f"the field {excerpt(name)} must be a list of texts, not {type_name(values)}")
+    texts = []
     for number, value in enumerate(values, 1):
+        if isinstance(value, dict) and isinstance(value.get("text"), str):
+            value = value["text"]
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            value = json.dumps(value)
         if not isinstance(value, str):
             raise row.error(
                 f"the field {excerpt(name)} must be a list of texts, but entry {number} is {type_name(value)}"
             )
-    return tuple(values)
+        texts.append(value)
+    return tuple(texts)
 
 
 def list_in(text: str) -> list[Any] | None:

@@ -309,6 +309,10 @@ def _notes(rows: Sequence[ItemRow], items: Sequence[Item], name: str) -> list[st
             f"{counted(len(few), 'question')} with fewer than 2 answers cannot be scored, such as "
             f"{excerpt(few[0].question)}"
         )
+    for name in dict.fromkeys(name for row in rows for name in row.columns.beside):
+        notes.append(
+            f"{excerpt(name)} is not one of the answers; if it is a summary, add --column summary={name}"
+        )
     missing = sum(row.answers.count(None) for row in rows)
     if missing:
         notes.append(f"{counted(missing, 'row')} without an answer left out")

@@ -234,10 +234,18 @@ def lm_eval_log(name: str, samples: Iterable[Row]) -> RowFile:
         DataError: they are no generated answers.
     """
     rows: dict[str, Row] = {}
+    seen: set[tuple[str, str]] = set()
     for sample in samples:
-        key = str(sample.fields["doc_id"])
+        # the ids of each task begin at 0, and a file may hold several tasks
+        names = ("task_name", "doc_id", "doc_hash" if "doc_hash" in sample.fields else "doc")
+        key = repr([sample.fields.get(name) for name in names])
+        fields = _lm_eval_fields(sample)
+        label = (key, repr(sample.fields.get("filter")))
         if key not in rows:
-            rows[key] = sample._replace(fields=_lm_eval_fields(sample))
+            rows[key] = sample._replace(fields=fields)
+        elif label in seen:  # another run of the task
+            rows[key].fields["answers"] = [*rows[key].fields["answers"], *fields["answers"]]
+        seen.add(label)
     return RowFile(name, "samples of lm-eval", list(rows.values()), is_log=True)
 
 

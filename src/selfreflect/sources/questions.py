@@ -13,7 +13,15 @@ from typing import Any, NamedTuple
 from selfreflect.errors import ConfigError, DataError, excerpt, nearest
 from selfreflect.models.base import seed_for
 from selfreflect.records import Question, Record
-from selfreflect.sources.columns import CONTEXT_COLUMN, GOLD_COLUMNS, KIND_COLUMNS, QUESTION_COLUMNS, metadata
+from selfreflect.sources.columns import (
+    CONTEXT_COLUMN,
+    GOLD_COLUMNS,
+    IMAGE_COLUMNS,
+    KIND_COLUMNS,
+    QUESTION_COLUMNS,
+    metadata,
+    plain_name,
+)
 from selfreflect.sources.files import (
     PARSERS,
     Content,
@@ -66,6 +74,8 @@ class QuestionSet(Record, frozen=True, kw_only=True):
     split: str = ""
     revision: str = ""
     """Commit of the data set on the hub, if known."""
+    with_images: int = 0
+    """Questions left out because they come with a picture, which the model would not see."""
 
 
 class RowTable(NamedTuple):
@@ -156,7 +166,13 @@ def load_questions(
     else:
         raise _unknown_source(source)
 
-    questions = tuple(_questions(table, _sample(table, limit, seed), lenient=hub_set is not None))
+    found = list(_questions(table, _sample(table, limit, seed), lenient=hub_set is not None))
+    questions = tuple(question for question in found if question is not None)
+    with_images = len(found) - len(questions)
+    if found and not questions:
+        raise DataError(
+            f"{excerpt(source)}: every question comes with a picture, which the model would not see"
+        )
     if shard:
         count = len(questions)
         questions = questions[shard.number - 1 :: shard.of]
@@ -173,6 +189,7 @@ def load_questions(
         seed=seed,
         question_column=table.columns.question,
         context_column=table.columns.context,
+        with_images=with_images,
         **table.origin,
     )
 
@@ -248,6 +265,7 @@ def _hub_table(
     else:
         columns = _guess_columns(name, available, question_column, context_column)
     to_read.update(columns, [column.partition(".")[0] for column in columns])
+    to_read.update(column for column in available if plain_name(column) in IMAGE_COLUMNS)
     origin = {
         "dataset": hub_set.name,
         "subset": subset or "",
@@ -270,8 +288,10 @@ def _guess_columns(
 ) -> Columns:
     """Choose columns by their names; explicit ones must exist."""
 
+    plain = {plain_name(column): column for column in reversed(available)}
+
     def first(names: Sequence[str]) -> str:
-        return next((name for name in names if name in available), "")
+        return next((plain[name] for name in names if name in plain), "")
 
     listing = listed(available)
     for column in (question_column, context_column):
@@ -304,8 +324,8 @@ def _sample(table: RowTable, limit: int | None, seed: int) -> Container[int]:
     return set(shuffled[:limit])
 
 
-def _questions(table: RowTable, sample: Container[int], lenient: bool) -> Iterator[Question]:
-    """Convert the sampled rows to questions.
+def _questions(table: RowTable, sample: Container[int], lenient: bool) -> Iterator[Question | None]:
+    """Convert the sampled rows to questions; None for one with a picture.
 
     The others are checked as well: ids depend on earlier rows, and a malformed row should not surface only
     with another sample.
@@ -328,7 +348,11 @@ def _questions(table: RowTable, sample: Container[int], lenient: bool) -> Iterat
             metadata=metadata(row.fields, table.travelling),
         )
         if index in sample:
-            yield question
+            yield None if _has_image(row) else question
+
+
+def _has_image(row: Row) -> bool:
+    return any(value for name, value in row.fields.items() if plain_name(name) in IMAGE_COLUMNS)
 
 
 def _text(row: Row, column: str, lenient: bool) -> str:

@@ -212,7 +212,7 @@ def _common_settings(
         for stage, facts in manifest.models.items():
             sections[f"model of {stage}"] = {name: facts.get(name) for name in _MODEL_FACTS}
         for stage, facts in manifest.sources.items():
-            sections[f"source of {stage}"] = _without(facts, ("part", "count"))
+            sections[f"source of {stage}"] = _without(facts, ("part", "count", "with_images", "prompts_file"))
         common = merge_settings(common, sections, path, advice)
         for name, section in manifest.config.items():
             settings.setdefault(name, {**section, "part": None} if "part" in section else section)
@@ -261,7 +261,7 @@ def _write_manifest(
         prompts=_joined(manifest.prompts for manifest in manifests),
         prompt_texts=_joined(manifest.prompt_texts for manifest in manifests),
         finished=finished,
-        sources={"questions": source} if source else {},
+        sources=_joined([{"questions": source} if source else {}, *(one.sources for one in manifests)]),
         wall_time=times,
         checks=checks,
         plan={"strategies": [*strategies]} if strategies else {},

@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from selfreflect.models.base import Message, Request
+from selfreflect.prompts import LISTS
 from selfreflect.strategies.listed import one_line_list, parse_listed
 from selfreflect.strategies.task import Strategy, StrategyFunction, Task, draw_samples
-from selfreflect.text import answer_list, numbered
+from selfreflect.text import answer_list
 
 
 def greedy(task: Task) -> Strategy:
@@ -62,8 +63,9 @@ def sample_and_summarize(task: Task) -> Strategy:
 
 
 def _merge(task: Task, samples: Sequence[str]) -> Request:
-    template = task.prompts.sample_and_summarize["user"]
-    conversation = task.messages(template, n=str(len(samples)), answers=numbered(samples))
+    prompts = task.prompts.sample_and_summarize
+    answers = LISTS[prompts["list"]](samples)
+    conversation = task.messages(prompts["user"], n=str(len(samples)), answers=answers)
     return task.request(conversation, "summary")
 
 

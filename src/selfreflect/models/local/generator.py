@@ -23,7 +23,7 @@ from selfreflect.models.local.decode import Draw, decode
 from selfreflect.models.local.loading import CausalLM, load_causal_lm
 from selfreflect.models.local.prompts import PromptStates
 from selfreflect.models.local.step import why_slow
-from selfreflect.models.reasoning import UnclosedReasoningError, split_reasoning
+from selfreflect.models.reasoning import UnclosedReasoningError, split_answer
 
 
 class TokenGenerator(StreamingGenerator):
@@ -151,7 +151,7 @@ def _completion(tokenizer: Any, tokens: Sequence[int], *, in_trace: bool, stoppe
     inside a trace. ``stopped``: the model ended by itself."""
     raw = tokenizer.decode(tokens, skip_special_tokens=False)
     try:
-        visible = split_reasoning(raw, in_trace).visible
+        visible = split_answer(raw, in_trace).visible
     except UnclosedReasoningError:
         return Completion(text="", finish="unclosed_reasoning", tokens=len(tokens))
     if visible == raw.strip():

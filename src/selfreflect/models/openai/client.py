@@ -19,7 +19,13 @@ import msgspec
 
 from selfreflect.errors import BackendError, MissingExtraError, excerpt
 from selfreflect.models.openai.endpoint import Endpoint
-from selfreflect.models.openai.protocol import APIError, error_text, status_error
+from selfreflect.models.openai.protocol import (
+    APIError,
+    error_fields,
+    error_text,
+    is_moderation,
+    status_error,
+)
 
 if TYPE_CHECKING:
     import httpx2
@@ -46,6 +52,8 @@ class Connection:
     """Limits the calls under way, waits between tries included."""
     alone: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by a call that finds out what the server takes, while others wait."""
+    effort: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by a call that finds out how thinking is switched off."""
     report: Callable[[Any], None] = lambda event: None
     """Yields something from the stream of results before the task's result."""
 
@@ -243,6 +251,8 @@ async def together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 async def body_of(response: Any) -> bytes:
     """The JSON of a response with HTTP 200. Raises APIError if it is something else, or too large."""
     content_type = response.headers.get("content-type", "")
+    if "event-stream" in content_type:
+        raise APIError("the server sends an event stream, though the call says that it must not stream")
     if "json" not in content_type:
         raise APIError(
             "the response is not JSON; check --base-url, which usually ends in /v1. Its type",
@@ -261,8 +271,12 @@ async def _check(response: Any) -> None:
             server_text=response.headers["location"],
         )
     if response.status_code >= 300:
-        text = error_text(await _read(response.aiter_bytes()))
-        raise status_error(response.status_code, text, retry_after(response.headers.get("retry-after")))
+        data = await _read(response.aiter_bytes())
+        wait = retry_after(response.headers.get("retry-after"))
+        error = status_error(response.status_code, error_text(data), wait, error_fields(data))
+        if is_moderation(data) and not (error.fatal or error.retryable):
+            error = replace(error, kind="content_filter", rejected=False)
+        raise error
 
 
 async def _read(chunks: AsyncIterator[bytes]) -> bytes:
@@ -313,7 +327,7 @@ def transport_error(exception: BaseException) -> APIError:
 
 
 def retry_after(value: str | None) -> float | None:
-    """Seconds that a Retry-After header asks to wait, from now on if it names a time; None if neither."""
+    """Seconds that a Retry-After header asks to wait, as a number or until a date; None without either."""
     value = value or ""
     try:
         seconds = float(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,15 +12,14 @@ from selfreflect.logprobs import WHY, NoLogprobs
 from selfreflect.models.base import ModelSpec, Refusal, Reply, Request, Sample, StreamingGenerator
 from selfreflect.models.openai.client import Connection, RetryPolicy, ServerClient, together
 from selfreflect.models.openai.endpoint import Endpoint, endpoint
-from selfreflect.models.openai.protocol import (
-    APIError,
-    Dialect,
-    ParsedResponse,
-    parse_response,
-)
+from selfreflect.models.openai.protocol import APIError, ParsedResponse, parse_response
+from selfreflect.models.openai.refusals import Learned, Wording
 
 if TYPE_CHECKING:
     import httpx2
+
+CRASHES_WITH_LOGPROBS = 2
+"""Errors of a server after which an answer is asked for without log-probabilities."""
 
 FAILURES_IN_A_ROW = 3
 """Failed requests without a success in between after which the server is given up."""
@@ -47,7 +47,6 @@ class OpenAIGenerator(StreamingGenerator):
         progress: Callable[[str], None] | None = None,
     ) -> None:
         self.name = f"openai:{name}"
-        self.facts: dict[str, Any] = {"name": self.name, "revision": "", "base_url": server.url}
         self.client = ServerClient(
             "A model of an OpenAI-compatible server",
             server,
@@ -57,14 +56,22 @@ class OpenAIGenerator(StreamingGenerator):
         )
         self._model = name
         self._retries = retries or RetryPolicy()
-        self._dialect = Dialect()
-        """That of the last call which succeeded after a refusal."""
+        self.learned = Learned()
+        """What calls have found out about the server; generators of one run share it."""
         self._asked_for_likely_tokens = False
         self._opens_trace: dict[bool, bool] = {}
         """For requests with and without thinking: whether the chat template begins a reasoning trace."""
         self._failures = 0
+        self._gave_logprobs = False
         self._missing_logprobs: set[NoLogprobs] = set()
         """Reasons that were said."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a manifest says of the model, and of what its server refused so far."""
+        facts = {"name": self.name, "revision": self.revision, "base_url": self.client.server.url}
+        found = {"refused": self.learned.wording.changes, "drawn_again": self.learned.drawn_again}
+        return facts | {name: value for name, value in found.items() if value}
 
     @classmethod
     def load(cls, spec: ModelSpec, progress: Callable[[str], None] | None = None) -> OpenAIGenerator:
@@ -136,25 +143,27 @@ class OpenAIGenerator(StreamingGenerator):
 
     async def _draw(self, connection: Connection, request: Request, first: int, count: int) -> ParsedResponse:
         """Completions ``first`` to ``first + count`` of a request. Where a call gives fewer, further calls of
-        that size run at once."""
+        that size run at once, and calls of their own for texts that broke off."""
         response = await self._call(connection, request, first, count)
-        size = len(response.samples)
-        if size < request.n:
+        size = response.size
+        if size < request.n or response.broken:
             for sample in response.samples:
                 connection.report(sample)
-        if size == count:
-            return response
+        if response.broken:
+            self.learned.drawn_again += len(response.broken)
+            self.client.note(f"{self.client.server.url}: texts that did not end are drawn again")
         end = first + count
-        rest = []
+        rest = [self._draw(connection, request, place, 1) for place in response.broken]
         for start in range(first + size, end, size):
             rest.append(self._draw(connection, request, start, min(size, end - start)))
         for further in await together(rest):
             response.samples += further.samples
             response.prompt_tokens += further.prompt_tokens
+        response.broken = []
         return response
 
     async def _call(self, connection: Connection, request: Request, first: int, count: int) -> ParsedResponse:
-        """One call in the dialect that the server takes. The first one that wants likely tokens goes alone,
+        """One call, said as the server takes it. The first one that wants likely tokens goes alone,
         because servers differ in how many they give: otherwise each of those at once would be refused."""
         if request.first_tokens and not self._asked_for_likely_tokens:
             async with connection.alone:
@@ -170,40 +179,83 @@ class OpenAIGenerator(StreamingGenerator):
     ) -> ParsedResponse:
         """The response to one call, said in another way as long as the server's refusals point to one. Other
         calls say it so, too, once that has helped: a refusal alone may be about this request."""
-        shared = dialect = self._dialect
+        shared = wording = self.learned.wording
+        body: dict[str, Any] = {}
+        guesses: Iterator[Wording] | None = None
+        crashes = 0
 
         async def send(http: httpx2.AsyncClient) -> ParsedResponse:
-            nonlocal shared, dialect, count
+            nonlocal shared, wording, body, guesses, crashes
             while True:
-                if self._dialect != shared:  # another call has found out what the server takes
-                    shared = dialect = self._dialect
-                body = dialect.body(self._model, request, first, count)
+                if self.learned.wording != shared:  # another call has found out what the server takes
+                    shared = wording = self.learned.wording
+                size = 1 if wording.one_at_a_time else count
+                body = wording.body(self._model, request, first, size)
                 try:
-                    data = await self.client.send(http, "POST", "/chat/completions", body)
+                    return await self._send(http, body, request, first, size)
                 except APIError as error:
+                    if "logprobs" in body and (error.status or 0) >= 500:
+                        crashes += 1  # values that JSON does not have make some servers fail
+                        if crashes == CRASHES_WITH_LOGPROBS:
+                            wording = replace(
+                                wording, left_out=wording.left_out | {"logprobs", "top_logprobs"}
+                            )
                     if not error.rejected:
                         raise
-                    if self._dialect != shared:
+                    if self.learned.wording != shared:
                         continue
-                    other = dialect.without(error.server_text, request)
-                    if other is not None:
-                        dialect = other
-                    elif count > 1:  # servers that give one completion at a time say so in many ways
-                        count = 1
-                    else:
+                    other = wording.without(error, body, request, self.learned.taken)
+                    if other is None:
+                        if guesses is None:
+                            guesses = wording.guesses(body, is_known=bool(self.learned.taken))
+                        other = next(guesses, None)
+                    if other is None:
                         raise
-                else:
-                    return parse_response(data, request, first, count)
+                    wording = other
 
         response = await self.client.call(connection, send, self._retries)
         self._failures = 0
-        if dialect != shared:
-            if lacks := sorted(dialect.left_out - self._dialect.left_out - {"logprobs"}):
-                url = self.client.server.url
-                self.client.note(f"{url} does not take {', '.join(lacks)}; its own defaults hold there")
-            self._dialect = dialect
+        response, wording = await self._without_thinking(connection, response, wording, request, first)
+        if crashes >= CRASHES_WITH_LOGPROBS and self._gave_logprobs:
+            wording = shared  # only these answers have values that cannot be sent
+        if wording != shared:
+            if note := self.learned.note(wording):
+                self.client.note(f"{self.client.server.url} {note}")
+            self.learned.wording = wording
+        self.learned.take(body)
+        self._gave_logprobs = self._gave_logprobs or "logprobs" in body
         self._note_missing_logprobs(response)
         return response
+
+    async def _send(
+        self, http: httpx2.AsyncClient, body: dict[str, Any], request: Request, first: int, count: int
+    ) -> ParsedResponse:
+        data = await self.client.send(http, "POST", "/chat/completions", body)
+        return parse_response(data, request, first, count)
+
+    async def _without_thinking(
+        self, connection: Connection, response: ParsedResponse, wording: Wording, request: Request, first: int
+    ) -> tuple[ParsedResponse, Wording]:
+        """Ask once for no reasoning in another way, where a model reasons to the end against the request."""
+        if request.thinking or not response.unclosed or wording.no_effort:
+            return response, wording
+        async with connection.effort:
+            known = self.learned.wording
+            if self.learned.tried_effort and not known.no_effort:
+                return response, wording
+            self.learned.tried_effort = True
+            other = replace(wording, no_effort=True)
+            body = other.body(self._model, request, first, response.size)
+            try:
+                again = await self._send(connection.http, body, request, first, response.size)
+            except APIError:  # it was an offer
+                return response, wording
+            if again.size < response.size or again.unclosed >= response.unclosed:
+                return response, wording
+            if not known.no_effort:
+                self.client.note(f"{self.client.server.url} {self.learned.note(other)}")
+                self.learned.wording = other
+            return again, other
 
     def _note_missing_logprobs(self, response: ParsedResponse) -> None:
         """Say once for each reason why answers come without the log-probabilities that were asked for."""

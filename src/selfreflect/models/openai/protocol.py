@@ -5,8 +5,8 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Annotated, Any
 
 import msgspec
@@ -21,21 +21,19 @@ from selfreflect.logprobs import (
     likely_tokens,
 )
 from selfreflect.models.base import Completion, Reply, Request, Sample
-from selfreflect.models.reasoning import UnclosedReasoningError, split_reasoning
+from selfreflect.models.reasoning import UnclosedReasoningError, split_answer
 from selfreflect.records import FailureKind, Finish
 
-_FINISH: dict[str, Finish] = {
-    "length": "length",
-    "max_tokens": "length",
-    "model_length": "length",
-    "content_filter": "content_filter",
+_ENDINGS: dict[Finish, str] = {
+    "stop": "stop eos eos_token end_turn end_of_turn stop_sequence stop_token complete completed "
+    "finished end",
+    "length": "length max_tokens max_output_tokens max_new_tokens max_length model_length token_limit",
+    "content_filter": "content_filter content_filtered safety recitation prohibited_content blocklist spii "
+    "image_safety guardrail_intervened moderation flagged sensitive",
+    "refused": "refusal",
 }
-"""Whatever else a server calls the end of a text, the text is whole."""
-
-# Servers fill in their own or the model's defaults where a field is missing (a top-k of 20 or 40, a penalty),
-# and the answer distribution would be another one. So fields that the API does not know are sent too, until
-# the server rejects them.
-_NEUTRAL: dict[str, Any] = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+"""What servers call the ends of texts, in lower case. With any other word, or none, a text is half of one."""
+_FINISH = {word: finish for finish, words in _ENDINGS.items() for word in words.split()}
 
 MOST_TOKENS = 10**9
 """Of one call. A larger count is the server's mistake, and a record could not hold it."""
@@ -45,8 +43,7 @@ _TOO_LONG = re.compile(
     r"|`inputs` (?:tokens \+ `max_new_tokens` )?must (?:be <=|have less than)",  # text-generation-inference
     re.IGNORECASE,
 )
-_NUMBER = re.compile(r"(?<![\w.-])[0-9]{1,3}(?![\w-])")
-_FILTERED = re.compile(r"content[_ ](?:filter|policy)|responsible ?ai", re.IGNORECASE)
+_FILTERED = re.compile(r"content[_ ](?:filter|policy)|responsible ?ai|\bmoderat|\bflagged\b", re.IGNORECASE)
 
 
 @dataclass(eq=False)
@@ -70,15 +67,19 @@ class APIError(Exception):
     """HTTP status, if there was a response."""
     unreachable: bool = False
     """No connection could be made at all."""
+    fields: frozenset[str] = frozenset()
+    """Fields of the request that the structure of the error names."""
 
     def __str__(self) -> str:
         return self.message
 
 
-def status_error(status: int, server_text: str, wait: float | None = None) -> APIError:
+def status_error(
+    status: int, server_text: str, wait: float | None = None, fields: frozenset[str] = frozenset()
+) -> APIError:
     """What an HTTP status means."""
     error = _meaning(status, server_text)
-    return error if error.fatal else replace(error, status=status, wait=wait)
+    return error if error.fatal else replace(error, status=status, wait=wait, fields=fields)
 
 
 def _meaning(status: int, server_text: str) -> APIError:
@@ -102,7 +103,8 @@ def _meaning(status: int, server_text: str) -> APIError:
     if _FILTERED.search(server_text):
         return APIError(http, server_text=server_text, kind="content_filter")
     refuses_field = status == 403 and "logprobs" in server_text  # as OpenAI does for some models
-    return APIError(http, server_text=server_text, rejected=refuses_field or status in (400, 422))
+    rejected = refuses_field or status in (400, 422)
+    return APIError(http, server_text=server_text, rejected=rejected)
 
 
 class _Message(msgspec.Struct):
@@ -116,6 +118,7 @@ class _Choice(msgspec.Struct):
     message: _Message
     finish_reason: str | None = None
     logprobs: Any = None
+    error: Any = None
 
 
 class _Token(msgspec.Struct):
@@ -131,77 +134,18 @@ class _Tokens(msgspec.Struct):
     content: list[_Token]
 
 
+class _CompletionTokens(msgspec.Struct):
+    """Log-probabilities in the layout of the older completions, which some servers give for chats."""
+
+    tokens: list[str]
+    token_logprobs: list[Any]
+    top_logprobs: list[dict[str, Any] | None] | None = None
+
+
 class _Body(msgspec.Struct):
     choices: list[_Choice] | None = None
     usage: Any = None
     error: Any = None
-
-
-@dataclass(frozen=True)
-class Dialect:
-    """Which fields a server takes."""
-
-    left_out: frozenset[str] = frozenset()
-    limit: str = "max_tokens"
-    """What it calls the largest number of new tokens."""
-    most_likely: int = 1000
-    """How many likely tokens it gives at most."""
-
-    def body(self, model: str, request: Request, first: int, count: int) -> dict[str, Any]:
-        """The call for completions ``first`` to ``first + count`` of a request; a server may give fewer.
-        Raises APIError if the request needs a field that the server does not take."""
-        sampling = request.sampling
-        extra = {
-            **_NEUTRAL,
-            "min_p": sampling.min_p,
-            "chat_template_kwargs": {"enable_thinking": request.thinking},
-        }
-        if sampling.top_k:
-            extra["top_k"] = sampling.top_k
-        for name in self.left_out - {"logprobs"}:
-            value = extra.pop(name)
-            if name in _NEUTRAL and value != _NEUTRAL[name]:
-                raise APIError(f"the server does not take {name}, which this request needs")
-        body: dict[str, Any] = {
-            "model": model,
-            "messages": [
-                {"role": message.role, "content": _encodable(message.content)} for message in request.messages
-            ],
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            # Completion i has the seed of the request plus i, as servers that take `n` count too. Many of
-            # them read 32 bits.
-            "seed": (request.seed + first) % 2**31,
-            self.limit: sampling.max_new_tokens,
-            **extra,
-        }
-        if (request.logprobs or request.first_tokens) and "logprobs" not in self.left_out:
-            body["logprobs"] = True
-            if request.first_tokens:
-                body["top_logprobs"] = min(request.first_tokens, self.most_likely)
-        if count > 1:
-            body["n"] = count
-        return body
-
-    def without(self, server_text: str, request: Request) -> Dialect | None:
-        """Another way to say the same to a server that rejected it with these words, if they point to one."""
-        names = (*_NEUTRAL, "chat_template_kwargs", "logprobs")
-        fields = {name for name in names if name in server_text} - self.left_out
-        if request.first_tokens and fields == {"logprobs"}:  # with others, the server repeats the request
-            asked = min(request.first_tokens, self.most_likely)
-            allowed = [int(number) for number in _NUMBER.findall(server_text) if 0 < int(number) < asked]
-            if allowed:
-                return replace(self, most_likely=max(allowed))
-        if fields:
-            return replace(self, left_out=self.left_out | fields)
-        if self.limit == "max_tokens" and "max_completion_tokens" in server_text:
-            return replace(self, limit="max_completion_tokens")
-        return None
-
-
-def _encodable(text: str) -> str:
-    """Replace lone surrogates, which JSON on the wire cannot hold, by question marks."""
-    return text.encode("utf-8", "replace").decode()
 
 
 @dataclass
@@ -211,6 +155,18 @@ class ParsedResponse:
 
     samples: list[Sample]
     prompt_tokens: int
+    broken: list[int] = field(default_factory=list)
+    """Places of choices that did not end, so that they are no answers."""
+
+    @property
+    def size(self) -> int:
+        """How many completions the server gave, whole or not."""
+        return len(self.samples) + len(self.broken)
+
+    @property
+    def unclosed(self) -> int:
+        """How many completions hold reasoning alone."""
+        return sum(sample.completion.finish == "unclosed_reasoning" for sample in self.samples)
 
     @property
     def opens_trace(self) -> bool | None:
@@ -234,7 +190,7 @@ class ParsedResponse:
 
 def parse_response(data: bytes, request: Request, first: int, count: int) -> ParsedResponse:
     """Read 1 to ``count`` completions of a request, from its ``first`` on, from the body of a response.
-    Raises APIError if it holds none."""
+    Raises APIError if it holds none that has ended."""
     try:
         body = _decoded(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -249,9 +205,13 @@ def parse_response(data: bytes, request: Request, first: int, count: int) -> Par
     usage = body.usage if isinstance(body.usage, dict) else {}
     # A server counts the tokens of a call, not of each completion: they are shared out evenly.
     share, rest = divmod(_count(usage.get("completion_tokens")), len(choices))
-    samples = []
+    samples, broken = [], []
     for index, choice in enumerate(choices):
-        completion, closes_trace = _parse(choice, share + (index < rest))
+        finish = _ending(choice)
+        if finish is None:
+            broken.append(first + index)
+            continue
+        completion, closes_trace = _parse(choice, finish, share + (index < rest))
         if request.logprobs:
             completion = msgspec.structs.replace(
                 completion, logprobs=_answer_tokens(completion.text, choice.logprobs)
@@ -260,7 +220,29 @@ def parse_response(data: bytes, request: Request, first: int, count: int) -> Par
             likely = _first_tokens(completion.text, choice.logprobs)[: request.first_tokens]
             completion = msgspec.structs.replace(completion, first_tokens=likely)
         samples.append(Sample(index=first + index, completion=completion, closes_trace=closes_trace))
-    return ParsedResponse(samples, _count(usage.get("prompt_tokens")))
+    if not samples:
+        raise _unfinished(choices[0])
+    return ParsedResponse(samples, _count(usage.get("prompt_tokens")), broken)
+
+
+def _ending(choice: _Choice) -> Finish | None:
+    """How a choice ended; None if it did not."""
+    if choice.message.refusal:
+        return "refused"
+    return None if choice.error else _FINISH.get((choice.finish_reason or "").lower())
+
+
+def _unfinished(choice: _Choice) -> APIError:
+    """What is wrong with a choice that did not end."""
+    if choice.error:
+        error = _embedded_error(choice.error)
+        if error.kind != "backend" or error.fatal:
+            return error
+    ending = "no finish_reason" if choice.finish_reason is None else "finish_reason"
+    server_text = choice.finish_reason or ""
+    if choice.error:
+        server_text = f"{server_text} {error_message(choice.error)}".strip()
+    return APIError(f"the text did not end: it came with {ending}", server_text=server_text, retryable=True)
 
 
 def _decoded(data: bytes) -> _Body:
@@ -288,37 +270,80 @@ def _is_json(data: bytes) -> bool:
 
 def error_text(data: bytes) -> str:
     """What the body of an error says, as far as it follows any convention."""
+    return error_message(_error_value(data))
+
+
+def error_fields(data: bytes) -> frozenset[str]:
+    """Fields of the request that the structure of an error names, with the parts of their paths."""
+    return frozenset(_paths(_error_value(data)))
+
+
+def is_moderation(data: bytes) -> bool:
+    """Whether the structure of an error gives reasons of moderation, as gateways do."""
+    error = _error_value(data)
+    metadata = error.get("metadata") if isinstance(error, dict) else None
+    return isinstance(metadata, dict) and bool(metadata.get("reasons"))
+
+
+def _error_value(data: bytes) -> Any:
+    """The error in a body: the body itself, or what stands under ``error``, in a list or not."""
     try:
         value = msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return data[:2000].decode("utf-8", "replace")
-    return _message(value.get("error", value) if isinstance(value, dict) else value)
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    return value.get("error", value) if isinstance(value, dict) else value
 
 
 def _embedded_error(error: Any) -> APIError:
     """An error that came with HTTP 200, as gateways send it in mid-answer. Its code may be an HTTP status."""
     code = error.get("code") if isinstance(error, dict) else None
     status = code if isinstance(code, int) and 400 <= code < 600 else 500
-    return status_error(status, _message(error))
+    return status_error(status, error_message(error), fields=frozenset(_paths(error)))
 
 
-def _message(error: Any) -> str:
+def error_message(error: Any) -> str:
+    """The message of an error in any of the usual layouts, else its JSON."""
     if isinstance(error, dict) and isinstance(error.get("message"), str):
         code = error.get("code")
         return f"{error['message']} ({code})" if isinstance(code, str) else str(error["message"])
+    if isinstance(error, dict) and isinstance(error.get("detail"), str):
+        return str(error["detail"])
+    if problems := _problems(error):
+        lines = []
+        for problem in problems:
+            place = ".".join(map(str, problem["loc"])).removeprefix("body.") if "loc" in problem else ""
+            lines.append(": ".join(filter(None, [place, str(problem.get("msg") or problem.get("type", ""))])))
+        return "; ".join(lines)
     return error if isinstance(error, str) else msgspec.json.encode(error).decode()
 
 
-def _parse(choice: _Choice, tokens: int) -> tuple[Completion, bool]:
+def _problems(error: Any) -> list[dict[str, Any]]:
+    """The entries of a validation error in the layout of pydantic: ``{"detail": [{"loc": …, "msg": …}]}``."""
+    detail = error.get("detail") if isinstance(error, dict) else None
+    entries = detail if isinstance(detail, list) else []
+    return [entry for entry in entries if isinstance(entry, dict) and isinstance(entry.get("loc", []), list)]
+
+
+def _paths(error: Any) -> Iterator[str]:
+    """The parts of all paths of an error, such as ``messages``, ``0`` and ``role``."""
+    paths = [problem.get("loc", []) for problem in _problems(error)]
+    if isinstance(error, dict) and isinstance(error.get("param"), str):
+        paths.append(re.split(r"[.\[\]]+", error["param"]))
+    for path in paths:
+        yield from (str(part) for part in path if isinstance(part, str | int))
+
+
+def _parse(choice: _Choice, finish: Finish, tokens: int) -> tuple[Completion, bool]:
     """A completion, and whether it ends a reasoning trace that the prompt began."""
     message = choice.message
-    finish = _FINISH.get(choice.finish_reason or "", "stop")
     text, closes_trace = "", False
     if message.refusal:
-        text, finish = message.refusal.strip(), "refused"
+        text = message.refusal.strip()
     else:
         try:
-            text, closes_trace = split_reasoning(_text(message.content))
+            text, closes_trace = split_answer(_text(message.content))
         except UnclosedReasoningError:
             finish = "unclosed_reasoning"
         if not text and finish == "length" and (message.reasoning_content or message.reasoning):
@@ -326,10 +351,27 @@ def _parse(choice: _Choice, tokens: int) -> tuple[Completion, bool]:
     return Completion(text=text, finish=finish, tokens=tokens), closes_trace
 
 
+def _tokens(value: Any) -> list[_Token]:
+    """The tokens in the log-probabilities of a choice. Raises ValidationError if it holds none."""
+    try:
+        return msgspec.convert(value, _Tokens).content
+    except msgspec.ValidationError:
+        older = msgspec.convert(value, _CompletionTokens)
+    if len(older.tokens) != len(older.token_logprobs):
+        raise msgspec.ValidationError("there is not one log-probability for each token")
+    likely = older.top_logprobs or []
+    tokens = []
+    for place, (text, logprob) in enumerate(zip(older.tokens, older.token_logprobs, strict=True)):
+        others = (likely[place] or {}) if place < len(likely) else {}
+        top = [{"token": other, "logprob": value} for other, value in others.items()]
+        tokens.append(_Token(text, logprob, top_logprobs=top))
+    return tokens
+
+
 def _answer_tokens(answer: str, value: Any) -> AnswerTokens | NoLogprobs:
     """The tokens of an answer, from the log-probabilities of a choice."""
     try:
-        tokens = msgspec.convert(value, _Tokens).content
+        tokens = _tokens(value)
     except msgspec.ValidationError:
         return "not_returned"
     if answer and not tokens:
@@ -344,7 +386,7 @@ def _answer_tokens(answer: str, value: Any) -> AnswerTokens | NoLogprobs:
 def _first_tokens(answer: str, value: Any) -> tuple[LikelyToken, ...]:
     """The likeliest tokens where an answer begins, from the log-probabilities of a choice."""
     try:
-        tokens = msgspec.convert(value, _Tokens).content
+        tokens = _tokens(value)
         place = first_token(answer, _texts(tokens))
         others = msgspec.convert([] if place is None else tokens[place].top_logprobs, list[_Token])
     except msgspec.ValidationError:

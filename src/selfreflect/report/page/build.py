@@ -43,6 +43,8 @@ _SCRIPTS = (
     "frame.js",
     "report.js",
 )
+_PUBLISHED_STRATEGIES = frozenset({"basic", "cot", "twostep_cot", "sample_and_summarize"})
+"""Strategies that ask for a summary under the names of the published code."""
 _SECTIONS = ("sources", "config", "models", "prompts")
 """Sections of a manifest whose values the page shows, by stage."""
 
@@ -289,6 +291,7 @@ def report_page(
         beside=beside,
         uncertainty=uncertainty,
         prompts=[prompt_texts(of_run[0].manifest) for of_run in runs],
+        own_prompts=[of_run[0].label for of_run in runs if _has_own_prompts(of_run[0])],
         left_out=[PARTS[name] for name in left_out],
         blocks={"index": packed(index), **blocks},
     )
@@ -350,6 +353,12 @@ def prompt_texts(manifest: Mapping[str, Any]) -> list[tuple[str, list[tuple[str,
         if texts:
             prompts.append((stage, texts))
     return prompts
+
+
+def _has_own_prompts(run: RunRecords) -> bool:
+    """Whether strategies that the published code has, too, were asked for summaries in other words."""
+    origin = run.manifest.get("sources", {}).get("summaries", {})
+    return origin.get("prompts") != "published" and bool(_PUBLISHED_STRATEGIES & {*run.strategies})
 
 
 def _counts(run: RunRecords) -> dict[str, dict[str, int]]:

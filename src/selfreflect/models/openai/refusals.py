@@ -1,0 +1,261 @@
+"""The table of what servers refuse in a call, and how a call is said without it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from selfreflect.models.base import Request
+from selfreflect.models.openai.protocol import APIError
+
+
+def _always(value: Any) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field that a server may refuse."""
+
+    is_neutral: Callable[[Any], bool] = _always
+    """Whether leaving a value out changes no probability, save where the server has its own defaults."""
+    lost: str = ""
+    """What is lost without the field."""
+    choose: str = ""
+    """What to choose in place of a value that is not neutral."""
+    last: bool = False
+    """Whether other fields that a refusal names are left out first."""
+
+
+FIELDS: dict[str, Field] = {
+    "stream": Field(),
+    "seed": Field(lost="without seed its texts cannot be repeated"),
+    "chat_template_kwargs": Field(),
+    "reasoning_effort": Field(),
+    "logprobs": Field(),
+    "top_logprobs": Field(),
+    "top_k": Field(lambda value: value <= 0, choose="set top_k to 0"),
+    "min_p": Field(lambda value: value == 0, choose="set min_p to 0"),
+    "repetition_penalty": Field(lambda value: value == 1),
+    "top_p": Field(lambda value: value == 1, choose="set top_p to 1 (--top-p 1)"),
+    "temperature": Field(
+        lambda value: value == 1,
+        choose="set temperature to 1 (--temperature 1); for summaries, which are greedy otherwise, draw "
+        "them: --strategies 'basic#1-2'",
+        last=True,
+    ),
+}
+"""By name. A field without neutral values can always be left out: texts come from the same distribution."""
+
+# Servers fill in their own or the model's defaults where a field is missing (a top-k of 20 or 40, a penalty),
+# and the answer distribution would be another one. So these are sent, though neutral, until one is refused.
+_NEUTRAL: dict[str, Any] = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+
+_SYSTEM = re.compile(
+    r"\bsystem[ _-]?(?:role|message|prompt|instruction|turn)|\broles?\b|\bdeveloper instruction",
+    re.IGNORECASE,
+)
+"""How servers name the turn of the system, where their template has none."""
+
+_UNKNOWN_FIELD = re.compile(
+    r"max_completion_tokens|unsupported|unknown|unrecogni[sz]ed|unexpected|extra|no such"
+    r"|not (?:supported|permitted)",
+    re.IGNORECASE,
+)
+_NUMBER = re.compile(r"(?<![\w.-])[0-9]{1,3}(?![\w-])")
+
+RENAMED = {"max_tokens": "max_completion_tokens"}
+"""Fields that newer servers call otherwise."""
+
+
+@dataclass(frozen=True)
+class Wording:
+    """How a call is said so that a server takes it."""
+
+    left_out: frozenset[str] = frozenset()
+    limit: str = "max_tokens"
+    """What the server calls the largest number of new tokens."""
+    most_likely: int = 1000
+    """How many likely tokens it gives at most."""
+    one_at_a_time: bool = False
+    """Whether each completion needs a call."""
+    folds_system: bool = False
+    """Whether the system's text goes in front of the user's."""
+    no_effort: bool = False
+    """Whether thinking is switched off with ``reasoning_effort``."""
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """What differs from the usual call, for a manifest."""
+        changes: dict[str, Any] = dict.fromkeys(sorted(self.left_out), "left out")
+        if self.limit in RENAMED.values():
+            changes["max_tokens"] = f"sent as {self.limit}"
+        if self.most_likely != Wording.most_likely:
+            changes["top_logprobs"] = f"at most {self.most_likely}"
+        if self.one_at_a_time:
+            changes["n"] = "one completion per call"
+        if self.folds_system:
+            changes["system role"] = "its text in front of the user's"
+        if self.no_effort:
+            changes["reasoning_effort"] = "none"
+        return changes
+
+    def body(self, model: str, request: Request, first: int, count: int) -> dict[str, Any]:
+        """The call for completions ``first`` to ``first + count`` of a request; a server may give fewer.
+        Raises APIError if the request needs a field that the server does not take."""
+        sampling = request.sampling
+        messages = [
+            {"role": message.role, "content": _encodable(message.content)} for message in request.messages
+        ]
+        body: dict[str, Any] = {
+            "model": model,
+            "messages": _folded(messages) if self.folds_system else messages,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            # Completion i has the seed of the request plus i, as servers that take `n` count too. Many of
+            # them read 32 bits.
+            "seed": (request.seed + first) % 2**31,
+            self.limit: sampling.max_new_tokens,
+            "stream": False,  # some stream where nothing is said
+            **_NEUTRAL,
+            "min_p": sampling.min_p,
+            "chat_template_kwargs": {"enable_thinking": request.thinking},
+        }
+        if sampling.top_k:
+            body["top_k"] = sampling.top_k
+        if self.no_effort and not request.thinking:
+            body["reasoning_effort"] = "none"
+        if request.logprobs or request.first_tokens:
+            body["logprobs"] = True
+            if request.first_tokens:
+                body["top_logprobs"] = min(request.first_tokens, self.most_likely)
+        for name in sorted(self.left_out & body.keys()):
+            if not FIELDS[name].is_neutral(body[name]):
+                raise not_neutral([name], body)
+            del body[name]
+        if count > 1:
+            body["n"] = count
+        return body
+
+    def without(
+        self, error: APIError, body: dict[str, Any], request: Request, taken: Collection[tuple[str, Any]]
+    ) -> Wording | None:
+        """Another way to say the same to a server that refused ``body``, if the refusal points to one.
+
+        Args:
+            taken: fields with values that the server is known to take.
+
+        Raises:
+            APIError: what it refuses would change the distribution, so that nothing can be generated.
+        """
+        text = error.server_text
+        for message in request.messages:  # a server may quote it, and it may name anything
+            text = text.replace(message.content, " ") if message.content.strip() else text
+        named = [name for name in FIELDS if name in body and _names(name, text, error.fields)]
+        if {"logprobs", "top_logprobs"} & {*named}:
+            if request.first_tokens and {*named} <= {"logprobs", "top_logprobs"}:
+                asked = min(request.first_tokens, self.most_likely)
+                allowed = [int(number) for number in _NUMBER.findall(text) if 0 < int(number) < asked]
+                if allowed:
+                    return replace(self, most_likely=max(allowed))
+            named = list(dict.fromkeys([*named, "logprobs", "top_logprobs"]))
+        neutral = [name for name in named if name not in body or FIELDS[name].is_neutral(body[name])]
+        if first := [name for name in neutral if not FIELDS[name].last]:
+            return replace(self, left_out=self.left_out.union(first))
+        for old, new in RENAMED.items():
+            if old in body and _names(old, text, error.fields) and _UNKNOWN_FIELD.search(text):
+                return replace(self, limit=new)
+        if "n" in error.fields and "n" in body:
+            return replace(self, one_at_a_time=True)
+        has_system = any(message["role"] == "system" for message in body["messages"])
+        if has_system and (_SYSTEM.search(text) or "role" in error.fields):
+            return replace(self, folds_system=True)
+        if refused := [name for name in named if name not in neutral]:
+            if not any((name, body[name]) in taken for name in refused):
+                raise not_neutral(named, body, error)
+            return None  # about this request
+        return replace(self, left_out=self.left_out.union(neutral)) if neutral else None
+
+    def guesses(self, body: dict[str, Any], *, is_known: bool) -> Iterator[Wording]:
+        """Ways to say the same to a server that does not tell what it refuses.
+
+        Args:
+            is_known: whether the server takes other calls that are said like this one.
+        """
+        spare = {name for name in ("chat_template_kwargs", *_NEUTRAL) if name in body}
+        plain = {name for name in spare if FIELDS[name].is_neutral(body[name])}
+        several = "n" in body
+        if several:  # servers that give one completion at a time say so in many ways
+            yield replace(self, one_at_a_time=True)
+        if plain and not is_known:
+            yield replace(self, left_out=self.left_out | plain)
+            if several:
+                yield replace(self, left_out=self.left_out | plain, one_at_a_time=True)
+
+
+@dataclass
+class Learned:
+    """What calls have found out about a server; calls of a run share it."""
+
+    wording: Wording = Wording()
+    """That of the last call which succeeded after a refusal."""
+    taken: set[tuple[str, Any]] = field(default_factory=set)
+    """Fields with values that the server took."""
+    tried_effort: bool = False
+    """Whether a model that thinks against the request was asked in another way not to."""
+    drawn_again: int = 0
+    """Texts that did not end, among others that did."""
+
+    def note(self, wording: Wording) -> str:
+        """Say what this wording gives up that the last one did not, or nothing."""
+        given_up = wording.left_out - self.wording.left_out - {"logprobs", "top_logprobs", "stream"}
+        parts = []
+        if given_up:
+            parts.append(f"does not take {', '.join(sorted(given_up))}; its own defaults hold there")
+            parts += [FIELDS[name].lost for name in sorted(given_up) if FIELDS[name].lost]
+        if wording.folds_system and not self.wording.folds_system:
+            parts.append("takes no system message; its text goes in front of the user's")
+        if wording.no_effort and not self.wording.no_effort:
+            parts.append("thinks unless reasoning_effort is none, which is sent from now on")
+        return "; ".join(parts)
+
+    def take(self, body: dict[str, Any]) -> None:
+        """Remember what a call held that succeeded."""
+        sampled = {name for name, row in FIELDS.items() if row.choose}
+        self.taken |= {(name, body[name]) for name in sampled & body.keys()}
+
+
+def not_neutral(names: Collection[str], body: dict[str, Any], error: APIError | None = None) -> APIError:
+    """The error that ends a command: without these fields, texts would be others."""
+    shown = " and ".join(f"{name} {body[name]}" if name in body else name for name in names)
+    choices = [
+        FIELDS[name].choose
+        for name in names
+        if name in body and FIELDS[name].choose and not FIELDS[name].is_neutral(body[name])
+    ]
+    message = f"the server does not take {shown}, and without it texts would come from another distribution"
+    advice = f"{message}. To use this model, {'; '.join(choices)}" if choices else message
+    return APIError(advice, server_text=error.server_text if error else "", fatal=True)
+
+
+def _names(name: str, text: str, fields: Collection[str]) -> bool:
+    """Whether a refusal names a field, in its structure or, where that tells none, in its text."""
+    if fields & FIELDS.keys() or fields & RENAMED.keys():
+        return name in fields
+    return re.search(rf"(?<![A-Za-z0-9_]){name}(?![A-Za-z0-9_])", text) is not None
+
+
+def _folded(messages: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Put the system's text in front of the first turn of the user."""
+    system = "\n\n".join(message["content"].strip() for message in messages if message["role"] == "system")
+    turns = [dict(message) for message in messages if message["role"] != "system"]
+    if system and turns:
+        turns[0]["content"] = f"{system}\n\n{turns[0]['content']}"
+    return turns
+
+
+def _encodable(text: str) -> str:
+    """Replace lone surrogates, which JSON on the wire cannot hold, by question marks."""
+    return text.encode("utf-8", "replace").decode()

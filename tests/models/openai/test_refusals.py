@@ -1,0 +1,315 @@
+"""What servers refuse or leave half done: calls go on without a field where that changes nothing, the command
+ends where it would, and half a text is no answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from email.utils import formatdate
+from pathlib import Path
+from typing import Any
+
+import fault_server as fault
+import pytest
+from command import run
+from fault_server import FaultServer, answers, chat, choice, in_turn, status
+from msgspec.structs import replace
+from served import ask, command, forget, generator, only, questions
+
+from selfreflect.errors import BackendError
+from selfreflect.logprobs import AnswerTokens
+from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling
+from selfreflect.models.openai.client import RetryPolicy, retry_after
+from selfreflect.store.run import Run
+
+STANDARD = {"model", "messages", "temperature", "top_p", "max_tokens", "n", "seed", "stream"}
+
+
+@pytest.fixture(autouse=True)
+def _no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget(monkeypatch)
+
+
+Refuse = Callable[[list[str]], fault.Action]
+
+LAYOUTS: dict[str, Refuse] = {
+    "validation": lambda names: status(
+        422, {"detail": [{"type": "extra_forbidden", "loc": ["body", name], "msg": "no"} for name in names]}
+    ),
+    "wrapped in a list": lambda names: status(
+        400,
+        [{"error": {"message": "\n".join(f'Unknown name "{name}"' for name in names)}}],  # type: ignore[arg-type]
+    ),
+    "one at a time": lambda names: status(400, f"Unrecognized request argument supplied: {names[0]}"),
+    "a parameter": lambda names: status(400, {"error": {"message": "not allowed", "param": names[0]}}),
+    "nothing but a text": lambda names: status(400, {"detail": f"unsupported: {', '.join(names)}"}),
+}
+
+
+def strict(known: set[str], refuse: Refuse) -> fault.Script:
+    """A server that refuses every field it does not know, and gives texts without needing a seed."""
+
+    def script(call: fault.Call) -> fault.Action:
+        unknown = sorted(call.body.keys() - known)
+        texts = [choice(f"text {call.number} {place}") for place in range(call.n)]
+        return refuse(unknown) if unknown else chat(*texts)
+
+    return script
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_server_that_checks_its_input_answers_a_run(layout: str, tmp_path: Path) -> None:
+    out = tmp_path / "r"
+    with FaultServer(strict(STANDARD - {"seed"}, LAYOUTS[layout])) as server:
+        done = run(*command(out, server.url, questions(tmp_path / "q.txt", 6)))
+        refused = [call.number for call in server.calls if "seed" in call.body or "top_k" in call.body]
+    assert done.code == 0, done.said
+    stored = Run.load(out)
+    assert [len(one.answers) for one in stored.answers.values()] == [4] * 6
+    assert refused == list(range(len(refused))), "what was found out before the run holds for all of it"
+    assert done.stderr.count("seed") == 2, "said once, with what is lost"
+    known = stored.manifest.models["answers"]["refused"]
+    assert known == dict.fromkeys(
+        ["chat_template_kwargs", "min_p", "repetition_penalty", "seed", "top_k"], "left out"
+    )
+
+
+def test_a_system_message_that_is_refused_goes_in_front_of_the_users(tmp_path: Path) -> None:
+    def script(call: fault.Call) -> fault.Action:
+        roles = [message["role"] for message in call.body["messages"]]
+        return (
+            status(400, {"object": "error", "message": "System role not supported"})
+            if "system" in roles
+            else answers()
+        )
+
+    with FaultServer(script) as server:
+        done = run(*command(tmp_path / "r", server.url, questions(tmp_path / "q.txt", 20)))
+    assert done.code == 0, done.said
+    [folded, *others] = [call.body["messages"] for call in server.calls[1:]]
+    assert all([message["role"] for message in messages] == ["user"] for messages in (folded, *others))
+    assert "short and concise" in others[0][0]["content"]
+    assert "Question: Who is number" in others[0][0]["content"]
+    assert "system role" in Run.load(tmp_path / "r").manifest.models["answers"]["refused"]
+
+
+def test_a_model_that_cannot_be_greedy_ends_a_run_before_anything_is_drawn(tmp_path: Path) -> None:
+    def script(call: fault.Call) -> fault.Action:
+        for name, neutral in (("top_p", None), ("temperature", 1)):
+            if name in call.body and call.body[name] != neutral:
+                return status(400, {"error": {"message": "Unsupported value", "param": name}})
+        return answers()
+
+    asked, out = questions(tmp_path / "q.txt", 2), tmp_path / "r"
+    with FaultServer(script) as server:
+        assert run(*command(out, server.url, asked)).code == 0
+        before = len(server.calls)
+        ended = run("summarize", "--strategies", "basic", "--out", out)
+        assert ended.code == 2
+        assert "basic#1-2" in ended.said
+        assert all(call.body["temperature"] == 0 for call in server.calls[before:])
+        assert len(server.calls) - before == 2
+        drawn = run("summarize", "--strategies", "basic#1-2", "--out", out)
+    assert drawn.code == 0, drawn.said
+    assert len(Run.load(out).summaries) == 4
+
+
+BOTH = status(400, "`temperature` and `top_p` cannot both be given")
+
+
+@pytest.mark.parametrize(("top_p", "code"), [("1", 0), ("0.9", 2)])
+def test_a_field_is_only_left_out_where_that_changes_nothing(top_p: str, code: int, tmp_path: Path) -> None:
+    with FaultServer(lambda call: BOTH if "top_p" in call.body else answers()) as server:
+        done = run(*command(tmp_path / "r", server.url, questions(tmp_path / "q.txt", 2), "--top-p", top_p))
+        given = [call.body for call in server.calls]
+    assert done.code == code, done.said
+    if code:
+        assert len(given) == 1
+        assert "top_p 0.9 and temperature 1.0" in done.said
+    else:
+        assert all("top_p" not in body and body["temperature"] == 1 for body in given[1:])
+
+
+def test_a_question_that_names_a_field_costs_itself_alone() -> None:
+    warm = replace(ask("temperature 0.7?"), sampling=Sampling(temperature=0.7, max_new_tokens=9))
+
+    def script(call: fault.Call) -> fault.Action:
+        text = call.body["messages"][-1]["content"]
+        return status(400, f"cannot answer {text}") if "temperature" in text else answers()
+
+    with FaultServer(script) as server:
+        results = generator(server.url, max_connections=1).generate(
+            [replace(warm, messages=ask("Who?").messages), warm, replace(warm, messages=ask("Why?").messages)]
+        )
+    assert [type(result) for result in results] == [Reply, Refusal, Reply]
+    assert server.calls[-1].body["temperature"] == 0.7
+
+
+def test_a_server_that_does_not_say_what_it_refuses_is_asked_without_spare_fields() -> None:
+    def script(call: fault.Call) -> fault.Action:
+        return status(400, "Bad request") if "min_p" in call.body else answers()
+
+    with FaultServer(script) as server:
+        assert isinstance(only(server.url, ask(n=3)), Reply)
+        assert server.calls[-1].body["seed"] == 5
+
+
+def broken(text: str, finish: str | None, **fields: Any) -> dict[str, Any]:
+    return {**choice(text, finish), **fields}
+
+
+HALF = {
+    "an error in the choice": broken("Emerald C", "stop", error={"code": 502, "message": "provider gone"}),
+    "finish error": broken("Emerald C", "error"),
+    "abort": broken("Eme", "abort"),
+    "null": broken("Eme", None),
+    "missing": {"index": 0, "message": {"role": "assistant", "content": "Eme"}},
+    "resources": broken("Emerald", "insufficient_system_resource"),
+    "network": broken("Emerald", "network_error"),
+}
+
+
+@pytest.mark.parametrize("name", HALF)
+def test_half_a_text_is_drawn_again_and_is_no_answer(name: str) -> None:
+    with FaultServer(in_turn(chat(choice("Oz"), HALF[name], choice("Nod")), chat(choice("Cair")))) as server:
+        result = only(server.url, ask(n=3, seed=7))
+    assert isinstance(result, Reply)
+    assert result.texts == ("Oz", "Cair", "Nod")
+    assert [(call.n, call.seed) for call in server.calls] == [(3, 7), (1, 8)]
+    with FaultServer(lambda call: chat(HALF[name])) as server:
+        refused = only(server.url)
+    assert isinstance(refused, Refusal)
+    assert (refused.kind, len(server.calls)) == ("backend", 4)
+
+
+def test_texts_that_were_drawn_again_are_counted_in_the_manifest(tmp_path: Path) -> None:
+    def script(call: fault.Call) -> fault.Action:
+        return chat(choice(f"Oz {call.number}"), *[broken("Em", "abort")] * (call.n - 1))
+
+    with FaultServer(script) as server:
+        done = run(*command(tmp_path / "r", server.url, questions(tmp_path / "q.txt", 2)))
+    assert done.code == 0, done.said
+    stored = Run.load(tmp_path / "r")
+    assert all(answer.startswith("Oz") for one in stored.answers.values() for answer in one.answers)
+    assert stored.manifest.models["answers"]["drawn_again"] == 1 + 2 * 3  # of the check, and of each question
+
+
+def test_a_stream_that_nobody_asked_for_is_named() -> None:
+    with FaultServer(lambda call: fault.raw(b"data: {}\n\n", "text/event-stream")) as server:
+        refused = only(server.url)
+        assert server.calls[0].body["stream"] is False
+    assert isinstance(refused, Refusal)
+    assert "event stream" in refused.message
+
+
+def test_a_date_to_wait_for_is_waited_for() -> None:
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    later = formatdate(time.time() + 20, usegmt=True)
+    with FaultServer(in_turn(status(429, "slow down", Retry_After=later), answers())) as server:
+        assert isinstance(only(server.url, retries=RetryPolicy(sleep=sleep), timeout=60.0), Reply)
+    assert 17 < waits[0] < 21
+    assert (retry_after(later) or 0) > 15
+
+
+def test_a_flagged_question_is_filtered_and_a_plain_403_still_ends_the_run() -> None:
+    flagged = status(403, {"error": {"code": 403, "message": "no", "metadata": {"reasons": ["violence"]}}})
+    with FaultServer(lambda call: flagged) as server:
+        results = generator(server.url, max_connections=1).generate([ask(str(n)) for n in range(5)])
+    assert [result.kind for result in results if isinstance(result, Refusal)] == ["content_filter"] * 5
+    with FaultServer(lambda call: status(403, "forbidden")) as server, pytest.raises(BackendError):
+        generator(server.url, max_connections=1).generate([ask(str(n)) for n in range(5)])
+
+
+def test_log_probabilities_that_make_a_server_fail_are_given_up() -> None:
+    def script(call: fault.Call) -> fault.Action:
+        return status(500, "Internal Server Error") if "logprobs" in call.body else answers()
+
+    with FaultServer(script) as server:
+        model = generator(server.url, max_connections=1)
+        results = model.generate([ask(str(number), logprobs=True) for number in range(4)])
+    assert {result.completions[0].logprobs for result in results if isinstance(result, Reply)} == {
+        "not_returned"
+    }
+    assert ["logprobs" in call.body for call in server.calls] == [True, True, False, False, False, False]
+
+
+def test_one_answer_whose_log_probabilities_cannot_be_sent_costs_no_other_answer_its_own() -> None:
+    given = {**choice("Oz"), "logprobs": {"content": [{"token": "Oz", "logprob": -1}]}}
+
+    def script(call: fault.Call) -> fault.Action:
+        bad = "bad" in str(call.body["messages"]) and "logprobs" in call.body
+        return (
+            status(500, "not JSON compliant")
+            if bad
+            else chat(given if "logprobs" in call.body else choice("Oz"))
+        )
+
+    with FaultServer(script) as server:
+        model = generator(server.url, max_connections=1)
+        results = model.generate([ask(text, logprobs=True) for text in ("good", "bad", "fine")])
+    kinds = [result.completions[0].logprobs for result in results if isinstance(result, Reply)]
+    assert kinds == [AnswerTokens(("Oz",), (-1.0,)), "not_returned", AnswerTokens(("Oz",), (-1.0,))]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [([-0.5, -0.25], AnswerTokens(("Emerald", " City"), (-0.5, -0.25))), ([0.4, -0.25], "out_of_range")],
+)
+def test_log_probabilities_in_the_layout_of_completions_are_read(
+    values: list[float], expected: object
+) -> None:
+    given = {**choice("Emerald City"), "logprobs": {"tokens": ["Emerald", " City"], "token_logprobs": values}}
+    with FaultServer(lambda call: chat(given)) as server:
+        result = only(server.url, ask(logprobs=True))
+    assert isinstance(result, Reply)
+    assert result.completions[0].logprobs == expected
+
+
+def test_thinking_that_ignores_the_template_is_switched_off_by_effort() -> None:
+    thought = choice("", "length", reasoning="Let me see. ")
+
+    def script(call: fault.Call) -> fault.Action:
+        return answers() if call.body.get("reasoning_effort") == "none" else chat(*[thought] * call.n)
+
+    with FaultServer(script) as server:
+        results = generator(server.url, max_connections=1).generate([ask(str(n), n=2) for n in range(3)])
+    assert [result.ends for result in results if isinstance(result, Reply)] == [{"stop": 2}] * 3
+    assert all("reasoning_effort" in call.body for call in server.calls[3:])
+
+
+def test_an_answer_is_what_stands_in_its_tags() -> None:
+    tagged = "<think>hm</think>\n<answer>Emerald City</answer>\nIt is green."
+    texts = [
+        tagged,
+        "Sure. <answer>Emerald City</answer>",
+        "Emerald City</answer>\nIt is green.",
+        "<answer>Emerald City",
+    ]
+    with FaultServer(lambda call: chat(*map(choice, texts))) as server:
+        result = only(server.url, ask(n=len(texts)))
+    assert isinstance(result, Reply)
+    assert set(result.texts) == {"Emerald City"}
+    quoted = "Write `<answer>` before it."
+    with FaultServer(lambda call: chat(choice(quoted))) as server:
+        kept = only(server.url)
+    assert isinstance(kept, Reply)
+    assert kept.text == quoted
+
+
+def test_a_message_keeps_its_turns_when_the_system_is_folded() -> None:
+    refuse = status(400, "Conversation roles must alternate user/assistant/user/assistant/...")
+    turns = (("system", "Be brief."), ("user", "Hi"), ("assistant", "Hello"), ("user", "Who?"))
+    request = Request(
+        messages=tuple(Message(role=role, content=text) for role, text in turns),  # type: ignore[arg-type]
+        sampling=Sampling(max_new_tokens=9),
+    )
+    with FaultServer(
+        lambda call: refuse if call.body["messages"][0]["role"] == "system" else answers()
+    ) as server:
+        assert isinstance(only(server.url, request), Reply)
+    sent = server.calls[-1].body["messages"]
+    assert [message["content"] for message in sent] == ["Be brief.\n\nHi", "Hello", "Who?"]

@@ -1,0 +1,218 @@
+"""Files as other tools and spreadsheets write them: every answer, question and right answer is read."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import run, written
+from fault_server import FaultServer
+from served import command, forget
+
+from selfreflect.errors import DataError
+from selfreflect.sources.items import read_item_file
+from selfreflect.sources.questions import load_questions
+from selfreflect.store.run import Run
+from selfreflect.uncertainty.reading import read_answered_questions
+
+FRAME = """prompt,response,sampled_responses,semantic_negentropy
+Capital of Oz?,Emerald City,"['Emerald City', 'Ruby Town', 'Emerald City']",0.6
+Capital of Nod?,Cair,"['Cair', 'Cair', 'Cair']",1.0
+"""
+OZ = ("Emerald City", "Ruby Town", "Emerald City")
+RESULT = {
+    "data": {
+        "prompts": ["Capital of Oz?", "Capital of Nod?"],
+        "responses": ["Emerald City", "Cair"],
+        "sampled_responses": [OZ, ["Cair"] * 3],
+    },
+    "metadata": {"temperature": 1},
+}
+
+
+@pytest.mark.parametrize(("name", "content"), [("u.csv", FRAME), ("u.json", RESULT)])
+def test_samples_beside_a_response_are_the_answers(name: str, content: Any, tmp_path: Path) -> None:
+    path = written(tmp_path / name, content)
+    items = read_item_file(path).items
+    assert [item.answer_set.answers for item in items] == [OZ, ("Cair",) * 3]
+    [oz, _] = read_answered_questions(path).questions
+    assert (oz.answers, oz.answer) == (OZ, "Emerald City")
+    if name == "u.csv":
+        assert items[0].metadata["semantic_negentropy"] == "0.6"
+
+
+@pytest.mark.parametrize("other", ["response", "reply", "output", "answer", "model_output"])
+@pytest.mark.parametrize("several", [{"sample_1": "a", "sample_2": "b"}, {"generations": ["a", "b"]}])
+def test_columns_of_several_answers_win_over_one(other: str, several: dict[str, Any], tmp_path: Path) -> None:
+    path = written(tmp_path / "n.json", [{"question": "Oz?", **several, other: "Perhaps a"}])
+    file = read_item_file(path)
+    assert file.items[0].answer_set.answers == ("a", "b")
+    assert other == "answer" or any(f"--column summary={other}" in note for note in file.notes)
+    [item] = read_item_file(path, columns={"summary": other}).items
+    assert item.summaries == {"summary": "Perhaps a"}
+
+
+@pytest.mark.parametrize("cell", ['["a", "b", "a"]', "['a', 'b', 'a']"])
+def test_a_list_in_a_named_column_is_a_list(cell: str, tmp_path: Path) -> None:
+    path = written(tmp_path / "d.csv", 'question,drafts\nOz?,"' + cell.replace('"', '""') + '"\n')
+    columns = {"answer": "drafts"}
+    [item] = read_item_file(path, columns=columns).items
+    [question] = read_answered_questions(path, columns=columns).questions
+    assert item.answer_set.answers == question.answers == ("a", "b", "a")
+
+
+SHAPES: dict[str, Any] = {
+    "columns of pandas": {"question": {"0": "Oz?"}, "answers": {"0": ["a", "b"]}},
+    "columns as lists": {"question": ["Oz?"], "answers": [["a", "b"]]},
+    "by id": {"q1": {"question": "Oz?", "answers": ["a", "b"]}},
+    "texts in objects": {"question": "Oz?", "answers": [{"text": "a"}, {"text": "b"}]},
+    "a list in a text": {"question": "Oz?", "answers": "['a', 'b']"},
+}
+
+
+@pytest.mark.parametrize("suffix", ["json", "jsonl"])
+@pytest.mark.parametrize("name", SHAPES)
+def test_answers_in_other_shapes_are_read(name: str, suffix: str, tmp_path: Path) -> None:
+    path = written(tmp_path / f"k.{suffix}", json.dumps(SHAPES[name]))
+    [item] = read_item_file(path).items
+    assert (item.question, item.answer_set.answers) == ("Oz?", ("a", "b"))
+
+
+def test_answers_that_are_numbers_are_texts(tmp_path: Path) -> None:
+    path = written(tmp_path / "k.jsonl", '{"question":"Oz?","answers":[4,4,5.5]}\n')
+    assert read_item_file(path).items[0].answer_set.answers == ("4", "4", "5.5")
+
+
+def log(target: Any) -> bytes:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        for epoch, text in enumerate(("Emerald City", "Ruby Town"), 1):
+            message = {"role": "assistant", "content": text}
+            output = {"choices": [{"message": message, "stop_reason": "stop"}]}
+            sample = {"id": 1, "epoch": epoch, "input": "Capital of Oz?", "target": target, "output": output}
+            archive.writestr(f"samples/1_epoch_{epoch}.json", json.dumps(sample))
+    return data.getvalue()
+
+
+def test_a_log_with_several_accepted_answers_has_all_of_them(tmp_path: Path) -> None:
+    path = tmp_path / "t.eval"
+    path.write_bytes(log(["Emerald City", "the Emerald City"]))
+    assert read_answered_questions(path, "target").questions[0].gold == ("Emerald City", "the Emerald City")
+    assert any("--gold target" in note for note in read_answered_questions(path).notes)
+    path.write_bytes(log("Emerald City"))
+    assert read_answered_questions(path, "target").questions[0].gold == ("Emerald City",)
+
+
+def row(question: str, hash_: str | None, answers: list[str], filter_: str = "none") -> str:
+    fields: dict[str, Any] = {
+        "doc_id": 0,
+        "doc": {"question": question},
+        "resps": [answers],
+        "filter": filter_,
+    }
+    return json.dumps(fields if hash_ is None else {**fields, "doc_hash": hash_})
+
+
+@pytest.mark.parametrize("hashes", [("h1", "h2"), (None, None)])
+def test_two_tasks_in_one_file_keep_their_questions(hashes: tuple[str | None, ...], tmp_path: Path) -> None:
+    oz, nod = row("Oz?", hashes[0], ["a", "b"]), row("Nod?", hashes[1], ["c", "d"])
+    again = row("Oz?", hashes[0], ["a", "b"], "strict")
+    path = written(tmp_path / "both.jsonl", "\n".join([oz, nod, again]))
+    items = read_item_file(path).items
+    assert [(item.question, item.answer_set.answers) for item in items] == [
+        ("Oz?", ("a", "b")),
+        ("Nod?", ("c", "d")),
+    ]
+    second_run = row("Oz?", hashes[0], ["e"])
+    path = written(tmp_path / "runs.jsonl", "\n".join([oz, again, second_run]))
+    assert read_item_file(path).items[0].answer_set.answers == ("a", "b", "e")
+
+
+def test_right_answers_in_a_list_travel_with_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forget(monkeypatch)
+    spellings = ["answer 0", "A. Stone"]
+    asked = written(
+        tmp_path / "g.jsonl", json.dumps({"question": "Who built it?", "ground_truths": spellings})
+    )
+    with FaultServer() as server:
+        assert run(*command(tmp_path / "r", server.url, asked)).code == 0
+    [question] = Run.load(tmp_path / "r").questions.values()
+    assert json.loads(str(question.metadata["ground_truths"])) == spellings
+    judged = run(
+        "uncertainty", tmp_path / "r", "--gold", "ground_truths", "--estimators", "classes", "--json"
+    )
+    assert judged.json[0]["correct"] == {"exact": False}
+
+
+def test_the_header_of_a_table_may_have_capitals(tmp_path: Path) -> None:
+    path = written(tmp_path / "t.csv", "Type,Category,Question,Best Answer\nX,Fish,Do they forget?,No\n")
+    [question] = load_questions(str(path)).questions
+    assert (question.text, question.kind) == ("Do they forget?", "Fish")
+    assert question.metadata["Best Answer"] == "No"
+
+
+PICTURE = {
+    "id": "h1",
+    "question": "What does it show?",
+    "image": "data:image/png;base64,AAAA",
+    "answer": "a ring",
+}
+TEXT = {"id": "h2", "question": "What is a ring?", "image": "", "answer": "gold"}
+
+
+def test_a_question_with_a_picture_reaches_no_model_of_texts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget(monkeypatch)
+    path = written(tmp_path / "h.json", [PICTURE, TEXT])
+    with FaultServer() as server:
+        done = run(*command(tmp_path / "r", server.url, path))
+        assert "1 question with a picture left out" in done.said
+        assert not any("What does it show" in str(call.body) for call in server.calls)
+        again = run(*command(tmp_path / "r", server.url, path))
+    assert (done.code, again.code) == (0, 0)
+    stored = Run.load(tmp_path / "r")
+    assert list(stored.questions) == ["h2"]
+    assert stored.manifest.sources["questions"]["with_images"] == 1
+    with pytest.raises(DataError, match="every question"):
+        load_questions(str(written(tmp_path / "p.json", [PICTURE])))
+
+
+def test_answers_with_a_judges_verdicts_have_labels_and_confidences(tmp_path: Path) -> None:
+    verdicts = [
+        {"correct": "yes", "confidence": 85},
+        {"correct": "no", "confidence": 100},
+        None,
+        {"correct": "?"},
+    ]
+    records = {f"h{n}": {"response": "A ring", "judge_response": one} for n, one in enumerate(verdicts)}
+    questions = read_answered_questions(written(tmp_path / "judged.json", records)).questions
+    assert [(one.id, one.confidence, one.correct) for one in questions] == [
+        ("h0", 0.85, True),
+        ("h1", 1.0, False),
+        ("h2", None, None),
+        ("h3", None, None),
+    ]
+
+
+SHEETS = {
+    "a line for the separator": "sep=;\r\nquestion;answer_1;answer_2\r\nOz?;a;b\r\n",
+    "columns without a name": "question,answer_1,answer_2,,\nOz?,a,b,,\n",
+    "rows without a cell": "question,answer_1,answer_2\nOz?,a,b\n,,\n",
+    "a comma in a name": '"question";"answer_1";"answer_2";"note, as said"\nOz?;a;b;x\n',
+}
+
+
+@pytest.mark.parametrize("name", SHEETS)
+def test_what_spreadsheets_leave_in_a_table_is_no_fault(name: str, tmp_path: Path) -> None:
+    [item] = read_item_file(written(tmp_path / "s.csv", SHEETS[name])).items
+    assert (item.question, item.answer_set.answers) == ("Oz?", ("a", "b"))
+
+
+def test_a_cell_under_no_name_is_refused_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="line 2: 5 cells"):
+        read_item_file(written(tmp_path / "s.csv", "question,answer_1,answer_2,,\nOz?,a,b,x,\n"))

@@ -19,6 +19,10 @@ from starlette.types import Receive, Scope, Send
 from selfreflect.web import guard, server
 
 TOKEN = "a-token-that-nobody-guesses"
+HALF_BODY = (
+    f"POST /api/ask HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
+    "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+).encode()
 HALF = b"GET /api/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nX-"
 
 
@@ -67,7 +71,7 @@ def get(url: str, path: str) -> socket.socket:
     return raw
 
 
-@pytest.mark.parametrize("sent", [HALF, b""], ids=["half a head", "nothing"])
+@pytest.mark.parametrize("sent", [HALF, b"", HALF_BODY], ids=["half a head", "nothing", "half a body"])
 def test_many_idle_connections_leave_room_for_a_request(
     client: Client, sent: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,9 +204,8 @@ def test_a_body_that_does_not_arrive_in_time_is_refused(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(guard, "BODY_SECONDS", 0.3)
-    head = f"POST /api/ask HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
     with connect(client) as raw:
-        raw.sendall(f"{head}Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{{".encode())
+        raw.sendall(HALF_BODY)
         assert b" 408 " in raw.recv(4096)
         assert ended(raw)
 

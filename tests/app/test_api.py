@@ -439,6 +439,16 @@ def test_what_may_be_asked_for_is_said_and_described(client: Client) -> None:
     assert {"/api/ask", "/api/score", "/api/runs", "/api/jobs/{id}/events"} <= api["paths"].keys()
 
 
+def test_what_is_proposed_for_a_model_of_a_server_can_be_asked(tmp_path: Path) -> None:
+    with (
+        FaultServer() as server,
+        serving(tmp_path, model="openai:m", base_url=server.url) as client,
+    ):
+        proposed = client.get("/api/options").json()["defaults"]
+        assert (proposed["model"], proposed["judge"]) == ("openai:m", "smollm2")
+        assert client.post("/api/check", json=proposed).json()["problems"] == []
+
+
 def test_a_server_that_the_app_was_started_with_answers_and_no_other(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

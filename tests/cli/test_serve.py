@@ -39,6 +39,7 @@ def cities(messages, n):
         ("--measures information", "--measures needs a judge"),
         ("--when-unsure ask --confidence none", "needs a confidence"),
         ("--ask-candidates 0", "--ask-candidates (serve.ask_candidates) must be from 1 to 50"),
+        ("--proxies example.com", "give addresses"),
         ("--below 2", "--below (serve.below) must be in (0, 1]"),
         ("--classes judge", "asks a model"),
         ("--host 0.0.0.0", "Add --allow-remote"),
@@ -135,6 +136,21 @@ def test_a_process_serves_a_function_finishes_what_it_began_and_keeps_it(tmp_pat
         finally:
             served.kill()
     assert len(Run.load(tmp_path / "kept").answers) == 2
+
+
+def test_it_says_what_a_question_takes_and_no_password(tmp_path: Path) -> None:
+    command = "serve --base-url http://me:pa55word9@127.0.0.1:9/v1 --port 0 --num-answers 7"
+    with subprocess.Popen(
+        [*COMMAND, *command.split()], cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True
+    ) as served:
+        try:
+            assert served.stderr is not None
+            said = "".join(served.stderr.readline() for _ in range(3))
+        finally:
+            served.kill()
+    assert "http://127.0.0.1:9/v1" in said
+    assert "pa55word9" not in said
+    assert "8 completions" in said
 
 
 def metrics(url: str, headers: dict[str, str]) -> str:

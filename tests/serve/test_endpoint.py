@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -387,6 +388,40 @@ def test_the_queue_is_bounded_for_all_and_for_each_client(limits: tuple[int, ...
         for thread in threads:
             thread.join()
     assert statuses == [200, 200]
+
+
+@pytest.mark.parametrize(
+    ("proxies", "expected"), [((), 429), (("127.0.0.1",), 200), (("127.0.0.0/8",), 200), (("10.0.0.1",), 429)]
+)
+def test_clients_of_a_proxy_that_is_named_have_a_limit_each(proxies: tuple[str, ...], expected: int) -> None:
+    release, begun = threading.Event(), threading.Event()
+
+    def script(request: Request) -> Any:
+        if "slow" in request.messages[0].content:
+            begun.set()
+            release.wait(200)
+        return by_step(request)
+
+    with (
+        endpoint_server(script, admission={"per_client": 1}, proxies=proxies) as client,
+        ThreadPoolExecutor() as pool,
+    ):
+
+        def ask(address: str, text: str) -> int:
+            body = {"model": "m", "messages": [{"role": "user", "content": text}]}
+            headers = {"X-Forwarded-For": address}
+            return client.http.post("/v1/chat/completions", json=body, headers=headers).status_code
+
+        slow = pool.submit(ask, "192.0.2.1", "slow")
+        begun.wait(200)
+        try:
+            assert ask("192.0.2.1", "quick") == 429
+            other = pool.submit(ask, "192.0.2.2", "quick")
+            if expected == 429:
+                assert other.result(20) == expected
+        finally:
+            release.set()
+        assert (other.result(20), slow.result(20)) == (expected, 200)
 
 
 def test_a_token_is_needed_for_everything_but_health() -> None:

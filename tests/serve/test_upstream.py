@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import json
-import socket
 import threading
 import time
+import zlib
 from collections.abc import Iterator
+from email.utils import formatdate
 from typing import Any
 
 import pytest
@@ -21,7 +23,6 @@ from fault_server import (
     answers,
     chat,
     choice,
-    endless,
     in_turn,
     raw,
     reset,
@@ -270,22 +271,124 @@ def test_models_are_those_that_the_upstream_lists_or_those_that_are_named(upstre
         assert error(client.http.get("/v1/models"), 502)["code"] == "no_models"
 
 
-@pytest.mark.parametrize("model", ["selfreflect/m", "m"])
-def test_a_client_that_goes_away_ends_the_calls_to_the_upstream(model: str) -> None:
-    with FaultServer(lambda call: endless) as upstream, endpoint_server(upstream=upstream.url) as client:
-        body = json.dumps({"model": model, "messages": [{"role": "user", "content": "?"}]}).encode()
-        with socket.create_connection(client.address) as connection:
-            connection.sendall(
-                b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-                + f"Content-Length: {len(body)}\r\n\r\n".encode()
-                + body
-            )
-            wait_until(lambda: upstream.under_way == 1)
-        wait_until(lambda: upstream.under_way == 0)
+def answering(head: bytes, body: bytes = b"{}") -> Action:
+    """A response with this status line and these headers, byte by byte."""
+
+    def give(handler: Handler, call: Call) -> None:
+        handler.wfile.write(b"HTTP/1.1 " + head + b"\r\nContent-Length: %d\r\n" % len(body))
+        handler.wfile.write(b"Connection: close\r\n\r\n" + body)
+        handler.drop()
+
+    return give
 
 
-def wait_until(condition: Any) -> None:
-    until = time.monotonic() + 200
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.01)
+@pytest.mark.parametrize("code", [101, 199, 304, 600, 999])
+def test_a_status_that_no_response_has_is_a_fault_of_the_upstream(
+    upstream: FaultServer, client: EndpointClient, code: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    upstream.script = lambda call: answering(b"%d Odd\r\nContent-Type: application/json" % code)
+    for response in (client.chat(model="m"), client.chat(), client.http.get("/v1/models")):
+        assert error(response, 502)["type"] == "upstream_error"
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+@pytest.mark.parametrize("code", [201, 204, 418, 499, 529, 599])
+def test_any_other_status_is_handed_on(upstream: FaultServer, client: EndpointClient, code: int) -> None:
+    body = b"" if code == 204 else b'{"a": 1}'
+    upstream.script = lambda call: answering(b"%d Odd\r\nContent-Type: application/json" % code, body)
+    response = client.chat(model="m")
+    assert (response.status_code, response.content) == (code, body)
+
+
+@pytest.mark.parametrize("value", ["x\u2026", "\xe9"])
+def test_headers_that_are_no_plain_text_are_not_handed_on(
+    upstream: FaultServer, client: EndpointClient, value: str
+) -> None:
+    head = b"200 OK\r\nContent-Type: application/json\r\nX-Request-Id: " + value.encode()
+    upstream.script = lambda call: answering(head)
+    response = client.chat(model="m")
+    assert (response.status_code, response.headers.get("x-request-id")) == (200, None)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress), ("x-gzip", gzip.compress)]
+)
+@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
+def test_a_compressed_response_is_handed_on_as_plain_text(
+    upstream: FaultServer, client: EndpointClient, encoding: str, pack: Any, kind: str
+) -> None:
+    plain = EVENTS * 5000
+    head = f"200 OK\r\nContent-Type: {kind}\r\nContent-Encoding: {encoding}".encode()
+    upstream.script = lambda call: answering(head, pack(plain))
+    response = client.chat(model="m")
+    assert response.content == plain
+    assert "content-encoding" not in response.headers
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body"),
+    [
+        ("br", b"\x0b\x02\x80{}\x03"),
+        ("gzip", b"no"),
+        ("gzip", gzip.compress(b"{}" * 99)[:-9]),
+        ("gzip", gzip.compress(b" " * 40_000_000)),
+    ],
+    ids=["unknown", "damaged", "cut", "bomb"],
+)
+def test_a_compressed_response_that_cannot_be_read_is_a_fault_of_the_upstream(
+    upstream: FaultServer, client: EndpointClient, encoding: str, body: bytes
+) -> None:
+    head = f"200 OK\r\nContent-Type: application/json\r\nContent-Encoding: {encoding}".encode()
+    upstream.script = lambda call: answering(head, body)
+    assert error(client.chat(model="m"), 502)["type"] == "upstream_error"
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"), [("60", "60"), ("300.5", "301"), ("1e400", "604800"), (None, "5"), ("soon", "5")]
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_upstream_that_is_busy_is_handed_on_with_the_time_that_it_asks_for(
+    upstream: FaultServer, client: EndpointClient, asked: str | None, told: str, stream: bool
+) -> None:
+    headers = {} if asked is None else {"Retry_After": asked}
+    upstream.script = lambda call: status(429, "slow down", **headers)
+    for options in ({}, {"selfreflect": {"strategy": "greedy"}}):
+        for _ in range(4):  # a server that fails again and again is given up
+            response = client.chat(stream=stream, **options)
+            assert error(response, 429)["code"] == "upstream_busy"
+            assert response.headers["retry-after"] == told
+    response = client.http.get("/v1/models")
+    assert error(response, 429)["code"] == "upstream_busy"
+    assert response.headers["retry-after"] == told
+
+
+def test_a_date_until_which_to_wait_is_handed_on_in_seconds(
+    upstream: FaultServer, client: EndpointClient
+) -> None:
+    date = formatdate(time.time() + 100, usegmt=True)
+    upstream.script = lambda call: status(429, "slow down", Retry_After=date)
+    assert 90 <= int(client.chat().headers["retry-after"]) <= 101
+
+
+@pytest.mark.parametrize("size", [1, 7, 10**6])
+def test_a_key_in_a_successful_response_is_not_handed_on(
+    upstream: FaultServer, client: EndpointClient, size: int
+) -> None:
+    """Nor one that is cut into pieces on its way."""
+    event = f'data: {{"choices": [{{"delta": {{"content": "Bearer {KEY}"}}}}]}}\n\n'.encode()
+
+    def pieces(handler: Handler, call: Call) -> None:
+        handler.start(200, {"Content-Type": "text/event-stream", "Connection": "close"})
+        for start in range(0, len(event), size):
+            handler.wfile.write(event[start : start + size])
+            handler.wfile.flush()
+            time.sleep(0.001)
+        handler.drop()
+
+    upstream.script = lambda call: pieces
+    assert client.chat(model="m", stream=True).content == event.replace(KEY.encode(), b"***")
+    upstream.script = lambda call: chat(choice(f"I got {KEY}"))
+    assert client.chat(model="m").json()["choices"][0]["message"]["content"] == "I got ***"
+    for response in (client.chat(), client.chat(stream=True)):
+        assert KEY not in response.text
+        assert "I got ***" in response.text

@@ -105,7 +105,7 @@ def by_first_letter(answers: Sequence[str]) -> list[list[int]]:
 def serving(
     root: Path,
     *,
-    model: Path | None = None,
+    model: Path | str | None = None,
     others: Sequence[Path] = (),
     work: Callable[[Job], None] | None = None,
     token: str | None = None,

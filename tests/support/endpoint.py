@@ -78,6 +78,7 @@ def endpoint_server(
     judge: Any = None,
     generator: Any = None,
     graceful: float = SHUTDOWN_SECONDS,
+    proxies: Sequence[str] = (),
     **settings: Any,
 ) -> Iterator[EndpointClient]:
     """Serve the model ``m`` of a script or a generator, or the models of a server (``upstream``)."""
@@ -95,7 +96,7 @@ def endpoint_server(
         ServerMetrics(lambda: queue.running, lambda: queue.waiting),
         Archive(out, texts=keep_texts) if out else None,
     )
-    server = EndpointServer(services, Access(LOCAL, token=token), graceful=graceful)
+    server = EndpointServer(services, Access(LOCAL, token=token), graceful=graceful, proxies=proxies)
     with running(server) as url:
         client = EndpointClient(url, server, token)
         with client.http:

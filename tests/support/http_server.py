@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from selfreflect.web.access import listen
+import pytest
+from starlette.types import ASGIApp
+
+from selfreflect.web.access import Access, listen
+from selfreflect.web.guard import Guard, Policy
 from selfreflect.web.server import HttpServer
+
+
+def guarded(app: ASGIApp) -> Guard:
+    """An application behind a guard that lets every client of this machine in."""
+    policy = Policy(
+        protects=lambda path: False,
+        refuse=lambda *_: pytest.fail("refused"),
+        headers={},
+        max_body=10,
+        token_advice="",
+        log=logging.getLogger("selfreflect.tests"),
+    )
+    return Guard(app, Access(), policy)
 
 
 @contextmanager

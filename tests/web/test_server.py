@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 import threading
 import time
@@ -16,13 +15,11 @@ import httpx2
 import pytest
 from app_server import Client, serving
 from endpoint import endpoint_server
-from http_server import running
+from http_server import guarded, running
 from starlette.types import Message, Receive, Scope, Send
 
 from selfreflect.app.jobs import Job
 from selfreflect.models.base import Request
-from selfreflect.web.access import Access
-from selfreflect.web.guard import Guard, Policy
 from selfreflect.web.server import HttpServer
 
 HEAD = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 5\r\n\r\n"
@@ -68,15 +65,7 @@ async def reading(scope: Scope, receive: Receive, send: Send) -> None:
 @pytest.mark.parametrize("app", [endless, whole, thinking, reading])
 def test_a_client_that_reads_nothing_does_not_hold_up_the_end(app: Any, again: bool) -> None:
     """Told once, the server waits for a time; told twice, not at all."""
-    policy = Policy(
-        protects=lambda path: False,
-        refuse=lambda *_: pytest.fail("refused"),
-        headers={},
-        max_body=10,
-        token_advice="",
-        log=logging.getLogger("selfreflect.tests"),
-    )
-    server = HttpServer(Guard(app, Access(), policy), graceful=1000 if again else 0.2)
+    server = HttpServer(guarded(app), graceful=1000 if again else 0.2)
     with running(server) as url, socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.connect(("127.0.0.1", int(url.rpartition(":")[2])))

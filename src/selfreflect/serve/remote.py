@@ -48,6 +48,9 @@ _HANDED_ON = (range(200, 300), range(400, 600))
 _DECODED = ("gzip", "x-gzip", "deflate")
 """Compressions that some servers send unasked, which zlib tells apart by itself."""
 
+_LARGEST_ERROR = 2**20
+"""Bytes of an error, which is searched for keys."""
+
 _PIECE = 2**16
 """Bytes of decompressed text at a time: a small body may unfold to a large one."""
 
@@ -180,7 +183,7 @@ class RelayedResponse:
         for name in _RELAYED:
             value = response.headers.get(name, "")
             if value and value.isascii() and value.isprintable():
-                self.headers[name] = value
+                self.headers[name] = server.endpoint.redacted(value)
 
     @property
     def is_stream(self) -> bool:
@@ -203,10 +206,11 @@ class RelayedResponse:
     async def aread(self) -> bytes:
         """The whole body. Raises ChatError if it breaks off or is too large."""
         data = bytearray()
+        largest = LARGEST_RESPONSE if self.status_code < 300 else _LARGEST_ERROR
         async for part in self.parts():
             data += part
-            if len(data) > LARGEST_RESPONSE:
-                message = f"the response is larger than {LARGEST_RESPONSE // 2**20} MB"
+            if len(data) > largest:
+                message = f"the response is larger than {largest // 2**20} MB"
                 raise self._server.fault(APIError(message))
         return self._server.redacted(bytes(data)) if self.status_code >= 300 else bytes(data)
 

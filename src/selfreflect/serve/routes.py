@@ -120,7 +120,7 @@ async def _keep(services: ServeServices, archive: Archive, exchange: Exchange) -
     """Keep an exchange on disk. What was drawn and paid for is given even if the disk refuses it."""
     try:
         await archive.add(exchange)
-    except SelfReflectError as error:
+    except (SelfReflectError, OSError) as error:
         services.metrics.not_kept.inc()
         log.warning("%s is not kept: %s", exchange.belief.id, error)
         belief = exchange.belief

@@ -28,6 +28,10 @@ BODY_SECONDS = 30.0
 """Seconds that the body of a request may take."""
 
 
+CLIENT_CLOSED = 499
+"""The status of a request whose client went away, as nginx calls it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Policy:
     """What one server asks of requests, and how it says no."""
@@ -63,8 +67,12 @@ class Guard:
             refusal = self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "too_large", message)
         if refusal is not None:
             await refusal(scope, receive, send)
-        else:
+            return
+        try:
             await self._app(scope, _limited(receive, self._policy.max_body), send)
+        except asyncio.CancelledError:
+            self._note(scope, CLIENT_CLOSED)
+            raise
 
     def _check(self, method: str, path: str, headers: Headers) -> Response | None:
         if not self._access.knows(headers.get("host", "")):
@@ -89,19 +97,22 @@ class Guard:
         return self._policy.refuse(status, kind, message, headers)
 
     def _finishing(self, scope: Scope, send: Send) -> Send:
-        """Set the headers of every response and log the request: method, path without its query, status."""
+        """Set the headers of every response and log the request."""
 
         async def finish(message: Message) -> None:
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message).update(self._policy.headers)
-                path = one_line(scope["path"])[:200]
-                # what a page fetches by itself would fill the terminal
-                is_quiet = scope["method"] == "GET" and message["status"] < 400
-                level = logging.DEBUG if is_quiet else logging.INFO
-                self._policy.log.log(level, "%s %s %d", scope["method"], path, message["status"])
+                self._note(scope, message["status"])
             await send(message)
 
         return finish
+
+    def _note(self, scope: Scope, status: int) -> None:
+        """Log a request: method, path without its query, status."""
+        # what a page fetches by itself would fill the terminal
+        is_quiet = scope["method"] == "GET" and (status < 400 or status == CLIENT_CLOSED)
+        level = logging.DEBUG if is_quiet else logging.INFO
+        self._policy.log.log(level, "%s %s %d", scope["method"], one_line(scope["path"])[:200], status)
 
 
 def _head_size(scope: Scope) -> int:

@@ -97,13 +97,13 @@ class Connection(H11Protocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def _make_room(self) -> None:
-        """Drop the connection that is idle for longest, else one that reads nothing, else the oldest stream.
-        A request whose response has not begun never gives way."""
+        """Drop the connection that sends nothing for longest, else one that reads nothing, else the oldest
+        stream. A whole request whose response has not begun never gives way."""
         ranked = []
         for connection in self.connections:
             if connection is self or not isinstance(connection, Connection):
                 continue
-            if not connection._is_busy:
+            if not connection._is_busy or connection.conn.their_state is h11.SEND_BODY:
                 ranked.append((0, connection._since, connection))
             elif connection.flow.write_paused:
                 ranked.append((1, connection._since, connection))
@@ -137,7 +137,8 @@ class HttpServer(uvicorn.Server):
                 proxy_headers=bool(proxies),
                 forwarded_allow_ips=list(proxies),
                 server_header=False,
-                limit_concurrency=MAX_CONNECTIONS + 1,  # only if none can give way
+                # reached only where none can give way; requests of those that have take a moment to end
+                limit_concurrency=2 * MAX_CONNECTIONS,
                 h11_max_incomplete_event_size=MAX_HEAD,
                 timeout_graceful_shutdown=math.ceil(graceful) + _CANCEL_SECONDS,
             )

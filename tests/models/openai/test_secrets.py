@@ -91,6 +91,51 @@ def test_what_a_server_says_is_shown_without_the_key(name: str, key: str, around
     assert key not in server.redacted(f"{around}{key}{around} {key}")
 
 
+LONG_KEY = "sk-proj-Ab3dEf6hIj9lMn2pQr5tUv8x"
+
+
+@pytest.mark.parametrize(
+    "shortened",
+    ["sk-proj-Ab3d...Uv8x", "sk-p****************Uv8x", "****Uv8x", "sk-proj-Ab3dEf6h", "Qr5tUv8x"],
+)
+def test_a_shortened_key_is_not_shown(shortened: str) -> None:
+    server = endpoint("http://host/v1", {KEYS[0]: LONG_KEY})
+    said = server.redacted(f'{{"message": "Incorrect key: {shortened}, see ... http://host/a.b"}}')
+    assert "Uv8x" not in said
+    assert "sk-p" not in said
+    assert 'see ... http://host/a.b"}' in said
+
+
+@pytest.mark.parametrize("key", ["EMPTY", "none", "not-needed", "12345678"])
+def test_a_key_that_is_a_word_or_a_number_stays_in_answers(key: str) -> None:
+    body = f'{{"content": "EMPTY none not-needed 12345678 {LONG_KEY}"}}'.encode()
+    assert endpoint("http://host/v1", {KEYS[0]: key}).without_secrets(body) == body
+
+
+def test_a_key_in_successful_answers_is_in_no_file(folder: Path, asked: Path) -> None:
+    """Also one that JSON escapes."""
+
+    def repeat(call: fault.Call) -> fault.Action:
+        texts = [f'{number} {call.headers["authorization"]} pa55"word9' for number in range(call.n)]
+        return chat(*map(choice, texts))
+
+    with FaultServer(repeat) as server:
+        url = server.url.replace("://", "://me:pa55%22word9@")
+        outcomes = [
+            run(*command(folder / "key", server.url, asked)),
+            run(*command(folder / "password", url, asked)),
+        ]
+    assert [outcome.code for outcome in outcomes] == [0, 0]
+    assert leaks(folder, *outcomes) == []
+    for name in ("key", "password"):
+        assert all(
+            "***" in text for answer in Run.load(folder / name).answers.values() for text in answer.answers
+        )
+    stored = (folder / "password" / "answers.jsonl").read_text()
+    assert "word9" not in stored
+    assert b64encode(b'me:pa55"word9').decode() not in stored
+
+
 SECRETS = (
     KEY,
     *(

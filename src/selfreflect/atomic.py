@@ -6,15 +6,21 @@ which a rename would replace; :func:`write_through` is for those.
 
 from __future__ import annotations
 
+import errno
+import glob
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 _STAGING = ".selfreflect.partial"
 """Folder of files that :func:`write_files` has not moved to their place yet."""
+
+_YOUNG = 2.0
+"""Seconds for which a new folder may not be locked yet."""
 
 
 def write_bytes(
@@ -80,14 +86,18 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
         with _turn(folder):
             _replace_files(folder, files)
         return
+    _remove_leftovers(folder)
     unique = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}.partial")
-    with _staged(unique, files):
+    unique.mkdir()
+    with _turn(unique), _staged(unique, files):
         unique.rename(folder)
         sync_directory(folder.parent)
 
 
 def _replace_files(folder: Path, files: Mapping[str, bytes]) -> None:
     staging = folder / _STAGING
+    for path in (staging, *((folder / inner).parent for inner in files)):
+        _refuse_links(folder, path)
     shutil.rmtree(staging, ignore_errors=True)  # a killed process left it
     with _staged(staging, files):
         for inner in files:
@@ -95,6 +105,33 @@ def _replace_files(folder: Path, files: Mapping[str, bytes]) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             (staging / inner).replace(target)
             sync_directory(target.parent)
+
+
+def _refuse_links(folder: Path, path: Path) -> None:
+    """Raise OSError if a path below a folder leads through a link: anybody may have made it, and files
+    elsewhere would be replaced and removed."""
+    for part in (path, *path.parents):
+        if part == folder:
+            return
+        if part.is_symlink():
+            raise OSError(errno.ELOOP, f"{part.name} in it is a link, which is not followed", str(part))
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove what killed processes left beside a folder: folders that nobody writes to, where there are
+    locks."""
+    with suppress(ImportError, OSError):
+        import fcntl
+
+        for leftover in folder.parent.glob(f"{glob.escape(folder.name)}.{'[0-9a-f]' * 8}.partial"):
+            if leftover.is_symlink() or time.time() - leftover.stat().st_mtime < _YOUNG:
+                continue
+            descriptor = os.open(leftover, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(leftover)
+            finally:
+                os.close(descriptor)
 
 
 @contextmanager
@@ -129,7 +166,8 @@ def conflicts(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
     beginning of the same files."""
     paths = {folder / name: data for name, data in files.items()}
     existing = [path for path in paths if path.exists()]
-    was_killed = (folder / _STAGING).is_dir() and len(existing) < len(paths)
+    staging = folder / _STAGING
+    was_killed = staging.is_dir() and not staging.is_symlink() and len(existing) < len(paths)
     is_beginning = was_killed and all(_holds(path, paths[path]) for path in existing)
     return [] if is_beginning else existing
 

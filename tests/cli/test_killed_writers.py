@@ -3,6 +3,7 @@ command then completes what was begun."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,48 @@ def test_a_kill_in_a_folder_with_other_files_is_completed_by_the_same_command(
     assert execute(writer, sources, again) == 0
     assert visible(files_in(again)) == after
     assert execute(writer, sources, again) == 2  # all are there, and may be older ones that somebody needs
+
+
+@pytest.mark.parametrize("writer", ["published", "datasets"])
+def test_what_a_kill_left_beside_a_folder_goes_with_the_next_try(
+    sources: Path, tmp_path: Path, writer: str
+) -> None:
+    out = tmp_path / "out"
+    with moments(out) as states:
+        assert execute(writer, sources, out) == 0
+    after = files_in(out)
+    begun = next(state for state in states if any(".partial/" in name for name in state))
+    again = place(begun, tmp_path / "again")
+    mine = {"files.partial/notes.txt": b"mine", "other.0123abcd.partial/notes.txt": b"mine"}
+    place(mine, again)
+    elsewhere = place({"kept.txt": b"mine"}, tmp_path / "elsewhere")
+    (again / "files.00000000.partial").symlink_to(elsewhere)
+    for leftover in again.glob("*.partial"):
+        if not leftover.is_symlink():
+            os.utime(leftover, (0, 0))
+    assert execute(writer, sources, again) == 0
+    (again / "files.00000000.partial").unlink()
+    assert files_in(again) == after | mine
+    assert files_in(elsewhere) == {"kept.txt": b"mine"}
+
+
+@pytest.mark.parametrize(
+    ("writer", "link"),
+    [("published", ""), ("datasets", ""), ("training", ""), ("datasets", "data")],
+)
+def test_files_elsewhere_are_safe_from_links_in_a_folder(
+    sources: Path, tmp_path: Path, writer: str, link: str
+) -> None:
+    out = tmp_path / "out"
+    assert execute(writer, sources, out) == 0
+    names = [name.removeprefix("files/").removeprefix(f"{link}/" if link else "") for name in files_in(out)]
+    elsewhere = place(dict.fromkeys(names, b"precious"), tmp_path / "elsewhere")
+    before = files_in(elsewhere)
+    hostile = tmp_path / "hostile"
+    (hostile / "files").mkdir(parents=True)
+    (hostile / "files" / (link or ".selfreflect.partial")).symlink_to(elsewhere)
+    assert execute(writer, sources, hostile, "--overwrite") == 2
+    assert files_in(elsewhere) == before
 
 
 @pytest.mark.parametrize("writer", ["published", "calibrate", "convert"])

@@ -16,10 +16,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from moments import files_in, moments, place
 from msgspec.structs import replace
 
 from selfreflect.errors import StoreError
 from selfreflect.records import (
+    AnswerSample,
     AnswerSet,
     Control,
     Controls,
@@ -390,6 +392,32 @@ class TestOtherDirectories:
         with pytest.raises(ValueError, match="Out of range"):
             Run.open(full, {"answers": {"temperature": float("nan")}}, fresh=True)
         assert contents(Run.load(full)) == ALL
+
+    def test_fresh_that_is_killed_leaves_only_records_that_belong_together(
+        self, full: Path, tmp_path: Path
+    ) -> None:
+        """What is left may be continued without ``fresh``: nothing new may get old results beside it."""
+        with Run.open(full, CONFIG) as run:
+            run.append(AnswerSample(question_id="q-2", index=0, text="a", finish="stop", request="r"))
+            run.select_scoring("second-01234567")
+            run.update_manifest(config={"scores": {"judge": "second"}})
+            run.append(score(1))
+        before = files_in(full)
+        records = {name for name in before if name.endswith(".jsonl")}
+        with moments(full) as states:
+            Run.open(full, {"questions": {"limit": 9}}, fresh=True).close()
+        assert len(states) > len(records) > 6
+        makers = {"summaries": "answers", "scores": "summaries", "information": "answers"}
+        for number, state in enumerate(states):
+            left = {name.rpartition("/")[2].partition(".")[0] for name in state if name in records}
+            for made, maker in {**makers, "controls": "answers", "answers": "questions"}.items():
+                assert made not in left or maker in left, sorted(state)
+            saved = {name.partition("/")[2] for name in state if name.startswith("backup-")}
+            assert records <= saved | state.keys(), "a record is lost"
+            assert all(state[name] == before[name] for name in records & state.keys())
+            if "manifest.json" in state:
+                Run.open(place(state, tmp_path / f"{number}"), {}).close()
+        assert not records & states[-1].keys()
 
     def test_fresh_makes_a_directory_too(self, tmp_path: Path) -> None:
         with Run.open(tmp_path / "new", CONFIG, fresh=True) as run:

@@ -61,10 +61,11 @@ class Preflight:
     def __init__(self, choices: ModelChoices, options: ExecutionOptions) -> None:
         self._choices = choices
         self._options = options
-        self._sampling: dict[Any, tuple[float, dict[ModelStage, SamplingCheck]]] = {}
+        self.checked: dict[Any, tuple[float, dict[ModelStage, SamplingCheck]]] = {}
+        """What the last server gave for samples, and when."""
 
     def check(self, body: AskBody | ScoreBody) -> CheckAnswer:
-        """Look for what would fail later: names, keys, files, chat templates, and whether a server samples.
+        """Look for what would fail later: names, keys, files, and whether a server samples.
 
         Raises:
             ConfigError: a model may not be used.
@@ -99,10 +100,10 @@ class Preflight:
         if not servers:
             return {}
         key = _servers_key(config)
-        checked_at, checks = self._sampling.get(key, (0.0, {}))
+        checked_at, checks = self.checked.get(key, (0.0, {}))
         if not checks or time.monotonic() - checked_at > _REMEMBERED:
             checks = check_sampling(servers, config, models)
-            self._sampling = {key: (time.monotonic(), checks)}
+            self.checked = {key: (time.monotonic(), checks)}
         return checks
 
     def estimate(self, body: AskBody) -> EstimateAnswer:
@@ -137,9 +138,12 @@ def _servers_key(config: Config) -> Any:
 
 
 def _check_model(spec: ModelSpec) -> None:
-    """Check one model, without its weights. The embedded one is there, or will be downloaded by the job."""
+    """Check one model, without its weights. The embedded one is there, or will be downloaded by the job.
+
+    Its chat template is left to the job, whose process can be killed if the template never ends.
+    """
     if spec.name != "smollm2":
-        load_object("selfreflect.models.check:check_loadable")(spec, None)
+        load_object("selfreflect.models.check:check_loadable")(spec, None, template=False)
 
 
 def _stage_cost(stage: dict[str, Any]) -> StageCostEntry:

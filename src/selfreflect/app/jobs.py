@@ -106,6 +106,11 @@ class Job:
     def stop(self) -> None:
         self._stopped = True
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the job was cancelled."""
+        return self._stopped
+
     def check(self) -> None:
         """Raise StopRequested if the job was cancelled."""
         if self._stopped:
@@ -161,8 +166,7 @@ class JobQueue:
             return list(self._jobs.values())
 
     def cancel(self, job: Job) -> None:
-        """Remove a waiting job, or stop the running one at its next forward pass. A finished job stays as it
-        is."""
+        """Remove a waiting job, or stop the running one. A finished job stays as it is."""
         job.stop()
         with self._changed:
             if job in self._waiting:

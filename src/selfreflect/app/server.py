@@ -3,6 +3,7 @@ page, and run until a signal."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import socket
@@ -26,7 +27,7 @@ from selfreflect.app.library import Library, UnknownRunError
 from selfreflect.app.meaning import Meaning
 from selfreflect.app.routes import Services, job_routes, run_routes
 from selfreflect.app.schemas import ErrorAnswer
-from selfreflect.app.work import JobRunner
+from selfreflect.app.worker import PATIENCE, JobProcess
 from selfreflect.config import ExecutionOptions
 from selfreflect.errors import SelfReflectError
 from selfreflect.web.access import Access
@@ -42,8 +43,8 @@ _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".
 another type."""
 
 
-_SHUTDOWN = 5.0
-"""Seconds that the running job has to reach its next forward pass when the server stops."""
+_SHUTDOWN = PATIENCE + 5.0
+"""Seconds that the running job has to end, or its process to be killed, when the server stops."""
 
 
 class _AsciiResponse(JSONResponse):
@@ -145,12 +146,13 @@ def serve(
     log_to_stderr(logging.getLogger("selfreflect.app"))
     library = Library(root)
     checks = Preflight(models, options)
-    queue = JobQueue(JobRunner(library, models, options, checks))
+    work = JobProcess(root, models, options, checks)
+    queue = JobQueue(work)
     services = Services(queue, library, models, Meaning(), checks)
     try:
         AppServer(services, allowed).run([bound])
     finally:
-        queue.close(_SHUTDOWN)
+        work.close()
 
 
 class AppServer(HttpServer):
@@ -163,3 +165,4 @@ class AppServer(HttpServer):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._queue.close()
         await super().shutdown(sockets)
+        await asyncio.to_thread(self._queue.close, _SHUTDOWN)  # after SIGTERM nothing follows

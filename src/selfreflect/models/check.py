@@ -17,10 +17,15 @@ from selfreflect.models.local.machine import set_library_defaults
 _EXAMPLES = 2
 
 
-def check_loadable(spec: ModelSpec, progress: Callable[[str], None] | None = None) -> None:
+def check_loadable(
+    spec: ModelSpec, progress: Callable[[str], None] | None = None, *, template: bool = True
+) -> None:
     """Check the name, place, architecture, tokenizer, chat template and headers of weights of a model, of a
     judge's server that it serves the model, and of other servers and functions what can be known without
     asking them.
+
+    Args:
+        template: whether to render the chat template, which is a program of the model's author.
 
     Raises:
         SelfReflectError: as loading the model would.
@@ -46,7 +51,8 @@ def check_loadable(spec: ModelSpec, progress: Callable[[str], None] | None = Non
         source.architecture()
     if spec.kind != "vllm+http":
         check_weights(source)
-    ChatTokenizer(tokenizer).render([Message(role="user", content="Hello")])
+    if template:
+        ChatTokenizer(tokenizer).render([Message(role="user", content="Hello")])
 
 
 def check_weights(source: ModelSource) -> None:

@@ -40,6 +40,7 @@ class EntailmentModel:
         source = locate(ModelSpec(name), None)
         with source.explain_errors():
             config = transformers.AutoConfig.from_pretrained(source.path, **source.options)
+            source.check_weight_files(config)
             labels = {int(number): str(label) for number, label in (config.id2label or {}).items()}
         self._entailment = _entailment_label(name, labels)
         with source.explain_errors():

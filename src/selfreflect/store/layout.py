@@ -121,7 +121,7 @@ def backup_folder(path: Path) -> Path:
 
 def set_aside(path: Path) -> Path | None:
     """Move all records, with a copy of their manifest, to a folder that opens as a run of its own."""
-    files = record_files(path)
+    files = removable_files(path)
     if not files:
         return None
     folder = backup_folder(path)
@@ -160,6 +160,12 @@ def record_files(path: Path) -> list[Path]:
     for folder in scoring_folders(path):
         files += [folder / name for name in (MANIFEST, *FILES)]
     return [file for file in files if file.exists()]
+
+
+def removable_files(path: Path) -> list[Path]:
+    """:func:`record_files`, what was made from others before these: when some are gone, those that are left
+    still belong together, and nothing new can be made beside what was made from something else."""
+    return record_files(path)[::-1]
 
 
 def scoring_folders(path: Path) -> list[Path]:

@@ -45,7 +45,7 @@ from selfreflect.store.layout import (
     check_run_directory,
     is_of_scoring,
     journals,
-    record_files,
+    removable_files,
     scored_folders,
     scoring_folder,
     scoring_folders,
@@ -111,7 +111,7 @@ class Run:
             check_run_directory(path)
             stack.callback(os.close, lock(path / LOCK))
             folder = set_aside(path) if fresh and backup else None
-            for file in record_files(path) if fresh else ():
+            for file in removable_files(path) if fresh else ():
                 file.unlink()
             is_new = fresh or not (path / MANIFEST).exists()
             run = cls(path, Manifest() if is_new else read_manifest(path), stack)
@@ -172,7 +172,7 @@ class Run:
         """Delete the files of this run, which was opened for writing, and close it. The directory stays."""
         self._check_writable()
         with store_errors(self.path):
-            for file in (*record_files(self.path), self.path / MANIFEST, self.path / LOCK):
+            for file in (*removable_files(self.path), self.path / MANIFEST, self.path / LOCK):
                 file.unlink(missing_ok=True)
         self.close()
 

@@ -21,6 +21,7 @@ from tiny_chat import byte_bpe, chatml, multimodal_config, save_config, save_lm,
 from selfreflect.errors import BackendError
 from selfreflect.models import smollm2 as demo
 from selfreflect.models.base import ModelSpec
+from selfreflect.models.check import check_loadable
 from selfreflect.models.judge import Judge
 from selfreflect.models.local import pretrained
 from selfreflect.models.local.generator import HFGenerator
@@ -214,6 +215,48 @@ def test_pickled_weights_are_not_loaded(path: str) -> None:
     assert "can run code" in message
     assert "save_pretrained" in message
     assert not ran.exists()
+
+
+@pytest.mark.parametrize("named", ["weights.bin", "../weights.bin", "../model.safetensors", "/absolute", 7])
+@pytest.mark.parametrize("loads", [load_causal_lm, check_loadable])
+def test_an_index_names_safetensors_in_the_folder_alone(
+    path: str, named: object, loads: Callable[[ModelSpec], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(path)
+    tensors = load_file(folder / "model.safetensors")
+    target = str(folder.parent / "outside.bin") if named == "/absolute" else named
+    place = folder / str(target)
+    if str(target).endswith(".safetensors"):
+        shutil.copy(folder / "model.safetensors", place)
+    else:
+        torch.save(tensors, place)
+    (folder / "model.safetensors").rename(folder / "unused.safetensors")
+    index = {"metadata": {}, "weight_map": dict.fromkeys(tensors, target)}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+    def opened(*_: object, **__: object) -> None:
+        raise AssertionError("the weights were opened")
+
+    monkeypatch.setattr(torch, "load", opened)
+    with pytest.raises(BackendError, match="Only safetensors files in its own folder"):
+        loads(ModelSpec(path, device="cpu"))
+
+
+def test_a_configuration_names_safetensors_alone(path: str) -> None:
+    torch.save(load_file(Path(path) / "model.safetensors"), Path(path) / "adapter_model.bin")
+    edit_config(path, transformers_weights="adapter_model.bin")
+    assert "'adapter_model.bin' as weights" in refusal(path)
+
+
+def test_shards_in_the_folder_are_loaded(path: str) -> None:
+    folder = Path(path)
+    model = loaded(path, device="cpu").model
+    expected = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    (folder / "model.safetensors").unlink()
+    model.save_pretrained(folder, max_shard_size="20KB")
+    assert (folder / "model.safetensors.index.json").exists()
+    again = loaded(path, device="cpu").model.state_dict()
+    assert all(torch.equal(again[name], tensor) for name, tensor in expected.items())
 
 
 def test_a_directory_without_config(path: str) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gc
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 EMBEDDED = "smollm2"
 """The alias of the embedded model."""
+
+_WEIGHTS = "model.safetensors"
+_INDEX = f"{_WEIGHTS}.index.json"
 
 LARGEST_TEXT = 16 * 2**20
 """Bytes of a chat template or a configuration. Those of models in use have less than a tenth."""
@@ -110,6 +114,7 @@ class ModelSource:
         )
 
         config = transformers.AutoConfig.from_pretrained(self.path, **self.options)
+        self.check_weight_files(config)
         attention = config._attn_implementation or ""
         if "/" in attention and not self.trust_remote_code:
             raise BackendError(
@@ -121,6 +126,31 @@ class ModelSource:
         if multimodal and not causal and not config.is_encoder_decoder:
             return transformers.AutoModelForImageTextToText
         return transformers.AutoModelForCausalLM
+
+    def check_weight_files(self, config: Any) -> None:
+        """Refuse a model whose configuration or index names other weights than safetensors in its folder:
+        transformers opens what they name, pickles and files elsewhere too."""
+        named = str(getattr(config, "transformers_weights", None) or _WEIGHTS)
+        index = named if named.endswith(".json") else _INDEX
+        folder = Path(self.path)
+        if folder.is_dir():
+            found = folder / index if (folder / index).is_file() else None
+        else:
+            from transformers.utils import cached_file
+
+            options = {name: self.options[name] for name in ("revision", "local_files_only")}
+            missing_is_fine = {"_raise_exceptions_for_missing_entries": False}
+            found = cached_file(self.path, index, **options, **missing_is_fine)
+        names = [named.removesuffix(".index.json")]
+        if found is not None:
+            names += json.loads(Path(found).read_bytes())["weight_map"].values()
+        for name in names:
+            path = PurePath(str(name))
+            if path.suffix != ".safetensors" or path.is_absolute() or ".." in path.parts:
+                raise BackendError(
+                    f"{excerpt(self.name, 200)} names {excerpt(name)} as weights. Only safetensors files in "
+                    "its own folder are loaded: pickled weights can run code. Save it with save_pretrained."
+                )
 
     @contextmanager
     def explain_errors(self) -> Iterator[None]:

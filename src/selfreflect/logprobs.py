@@ -120,7 +120,11 @@ def first_token(answer: str, texts: Sequence[str | None]) -> int | None:
 def _pieces(answer: str, texts: Sequence[str | None]) -> dict[int, str] | None:
     """What each token adds to the answer, by its place among all tokens; None if they do not spell it."""
     whole = "".join(text or "" for text in texts)
-    start = whole.rfind(answer, 0, len(whole) - len(_end_of_turn(answer, texts)))
+    limit = len(whole) - len(_end_of_turn(answer, texts))
+    closing = whole.rfind("</answer>", 0, limit)  # what follows may repeat the answer
+    if closing >= 0 and not whole[:limit].rstrip().endswith(answer) and answer in whole[:closing]:
+        limit = closing
+    start = whole.rfind(answer, 0, limit)
     if start < 0:
         return None
     end = start + len(answer)

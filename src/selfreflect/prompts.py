@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import tomllib
+import warnings
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
@@ -137,11 +138,10 @@ def prompts_origin(path: Path | None) -> dict[str, str]:
     if path is None:
         return {}
     file = _prompt_file(path)
-    return {
-        "prompts": "the user's" if file == path else "published",
-        "prompts_file": str(file),
-        "prompts_sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
-    }
+    origin = {"prompts": "the user's" if file == path else "published", "prompts_file": str(file)}
+    if file.is_file():  # and no pipe, which was read
+        origin["prompts_sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
+    return origin
 
 
 def _prompt_file(path: Path) -> Path:
@@ -166,7 +166,8 @@ def _published_texts(file: Path) -> dict[tuple[str, str], str]:
     try:
         if len(source) > MAX_PROMPT_FILE:
             raise ValueError("it is too large")
-        tree = ast.parse(source)
+        with warnings.catch_warnings(action="ignore"):  # of their escapes
+            tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ConfigError(f"{file}: is not Python: {excerpt(str(error), 200)}") from None
     functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}

@@ -67,6 +67,30 @@ def client(upstream: FaultServer) -> Iterator[EndpointClient]:
         yield served
 
 
+def test_an_upstream_that_checks_its_input_is_asked_as_it_takes_it() -> None:
+    known = {"model", "messages", "temperature", "max_completion_tokens", "n", "stream"}
+
+    def strict(call: Call) -> Action:
+        unknown = sorted(call.body.keys() - known)
+        detail = [{"type": "extra_forbidden", "loc": ["body", name], "msg": "unknown"} for name in unknown]
+        return status(422, {"detail": detail}) if unknown else cities(call)
+
+    with FaultServer(strict) as upstream, endpoint_server(upstream=upstream.url) as client:
+        bodies = [client.chat().json() for _ in range(2)]
+    assert [body["choices"][0]["message"]["content"] for body in bodies] == ["Most likely Ankara."] * 2
+    assert sum(bool(call.body.keys() - known) for call in upstream.calls) <= 2
+
+
+def test_half_a_text_of_an_upstream_is_no_sample() -> None:
+    def dying(call: Call) -> Action:
+        halves = [{**choice("Ank", "error"), "error": {"code": 502, "message": "gone"}}] * (call.n - 1)
+        return chat(choice("Ankara"), *halves)
+
+    with FaultServer(dying) as upstream, endpoint_server(upstream=upstream.url) as client:
+        reflected = client.chat().json()["selfreflect"]
+    assert reflected["classes"] == [{"text": "Ankara", "share": 1.0}]
+
+
 def error(response: Any, expected: int) -> dict[str, Any]:
     assert response.status_code == expected, response.text
     assert KEY not in response.text

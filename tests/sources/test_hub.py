@@ -329,6 +329,23 @@ def test_unknown_column_is_named_with_the_nearest(published):
         load(published, "mmlu", question_column="qestion")
 
 
+def test_rows_with_pictures_are_left_out_whatever_holds_them(tmp_path):
+    picture = {"bytes": b"no picture that could be decoded", "path": None}
+    features = Features(
+        {"question": TEXT, "image": TEXT, "images": List(datasets.Image()), "picture": datasets.Image()}
+    )
+    rows = [
+        {"question": "What is seen?", "image": "data:image/png;base64,AAAA", "images": [], "picture": None},
+        {"question": "What is drawn?", "image": "", "images": [picture], "picture": None},
+        {"question": "What is painted?", "image": None, "images": None, "picture": picture},
+        {"question": "What is said?", "image": "", "images": [], "picture": None},
+    ]
+    Dataset.from_list(rows, features=features).to_parquet(tmp_path / "test.parquet")
+    found = load_questions(f"hf:{tmp_path}", split="test")
+    assert [question.text for question in found.questions] == ["What is said?"]
+    assert found.with_images == 3
+
+
 def test_schema_that_changed_is_reported(tmp_path):
     with pytest.raises(DataError, match="'basicv8vc/SimpleQA' has no column 'problem'"):
         loaded("simpleqa", lambda *_: Dataset.from_list([{"metadata": "m", "answer": "a"}]))

@@ -216,3 +216,23 @@ def test_what_spreadsheets_leave_in_a_table_is_no_fault(name: str, tmp_path: Pat
 def test_a_cell_under_no_name_is_refused_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="line 2: 5 cells"):
         read_item_file(written(tmp_path / "s.csv", "question,answer_1,answer_2,,\nOz?,a,b,x,\n"))
+
+
+def test_a_value_that_is_no_number_costs_no_question(tmp_path: Path) -> None:
+    path = written(tmp_path / "n.jsonl", '{"question":"Oz?","answers":["a","b"],"score":NaN}\n')
+    file = read_item_file(path)
+    assert "score" not in file.items[0].metadata
+    assert any("'score'" in note for note in file.notes)
+    log = row("Oz?", "h1", ["a", "b"]).replace("}", ', "bleu": NaN}').replace(', "bleu": NaN}', "}", 1)
+    assert len(read_item_file(written(tmp_path / "l.jsonl", log)).items) == 1
+
+
+@pytest.mark.parametrize("field", ["gold", "confidence", "answers", "logprobs"])
+def test_a_value_that_is_needed_must_be_a_number(field: str, tmp_path: Path) -> None:
+    fields: dict[str, Any] = {"question": "Oz?", "answers": ["a", "b"]}
+    value: Any = {"answers": ["a", float("nan")], "logprobs": [[float("nan")], [-1.0]]}.get(
+        field, float("nan")
+    )
+    path = written(tmp_path / "n.jsonl", json.dumps({**fields, field: value}))
+    with pytest.raises(DataError, match="line 1"):
+        read_answered_questions(path)

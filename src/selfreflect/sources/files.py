@@ -135,6 +135,8 @@ class Content(NamedTuple):
     suffix: str
     """Selects the parser, for example ``".jsonl"``."""
     data: bytes
+    allows_nan: bool = False
+    """Whether JSON may hold NaN, as data frames and logs write it, which the caller checks."""
 
     @property
     def sha256(self) -> str:
@@ -229,7 +231,7 @@ def parse_rows(content: Content, progress: Callable[[float], None] | None = None
 
 def json_value(content: Content) -> Any:
     """Parse content as one JSON value. Raises DataError if it is none."""
-    return _parse_json(_decode(content), content.name)
+    return _parse_json(_decode(content), content.name, allows_nan=content.allows_nan)
 
 
 def _json_rows(content: Content) -> list[Row]:
@@ -247,7 +249,8 @@ def _json_rows(content: Content) -> list[Row]:
 
 def _jsonl_rows(content: Content) -> Iterator[Row]:
     for where, line in _lines(content):
-        value = _parse_json(line, f"{content.name}, {where}", one_line=True)
+        place = f"{content.name}, {where}"
+        value = _parse_json(line, place, one_line=True, allows_nan=content.allows_nan)
         yield from _json_records(content.name, where, value)
 
 
@@ -374,9 +377,9 @@ def _row(name: str, where: str, value: Any) -> Row:
     return Row(name, where, value)
 
 
-def _parse_json(text: str, where: str, one_line: bool = False) -> Any:
+def _parse_json(text: str, where: str, one_line: bool = False, allows_nan: bool = False) -> Any:
     try:
-        return _JSON.decode(text)
+        return (_JSON_WITH_NAN if allows_nan else _JSON).decode(text)
     except json.JSONDecodeError as error:
         position = f"column {error.colno}" if one_line else f"line {error.lineno} column {error.colno}"
         hint = ""
@@ -403,6 +406,7 @@ def _refuse_constant(constant: str) -> Any:
 
 
 _JSON = json.JSONDecoder(object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
+_JSON_WITH_NAN = json.JSONDecoder(object_pairs_hook=_unique_keys)
 
 _TYPE_NAMES = {
     type(None): "null",

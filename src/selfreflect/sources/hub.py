@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -121,6 +122,23 @@ def load_hub(name: str, subset: str | None, split: str | None) -> Any:
             f"the data set {excerpt(name)} (subset {excerpt(subset or 'default')}, split "
             f"{excerpt(split or 'the only one')}) could not be loaded: {reason}."
         ) from None
+
+
+def rows_with_values(dataset: Any, columns: Iterable[str]) -> set[int]:
+    """Find the rows of a ``datasets.Dataset`` that hold something in one of some columns. Pictures are not
+    decoded."""
+    rows = set()
+    for column in columns:
+        tables = dataset.select_columns([column]).with_format("arrow").iter(batch_size=100)
+        values = chain.from_iterable(table[column] for table in tables)
+        rows |= {index for index, value in enumerate(values) if _holds_something(value)}
+    return rows
+
+
+def _holds_something(value: Any) -> bool:
+    """Whether a scalar of Arrow is more than null, an empty list or an empty text."""
+    is_sized = hasattr(type(value), "__len__")
+    return bool(value.is_valid and (len(value) if is_sized else value.as_py()))
 
 
 def revision_of(dataset: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -64,13 +65,26 @@ def read_row_file(source: str | Path, progress: Callable[[float], None] | None =
         log = inspect_log(content)
         if log is not None:
             return log
-    rows = parse_rows(content, progress)
+    rows = parse_rows(content._replace(allows_nan=True), progress)
     if content.suffix in (".json", ".jsonl") and all(row.fields.keys() >= _LM_EVAL_FIELDS for row in rows):
         from selfreflect.sources.logs import lm_eval_log
 
         return lm_eval_log(content.name, rows)
     layout = content.suffix.removeprefix(".").upper()
-    return RowFile(content.name, layout, rows, cells=content.suffix in (".csv", ".tsv"))
+    notes = []
+    if names := _without_number(rows):
+        notes.append(f"NaN or Infinity is no value and is left out of {listed(names)}")
+    return RowFile(content.name, layout, rows, notes, cells=content.suffix in (".csv", ".tsv"))
+
+
+def _without_number(rows: Sequence[Row]) -> list[str]:
+    """The names of fields that hold NaN or Infinity in some row, which only fields that travel may do."""
+    names: dict[str, None] = {}
+    for row in rows:
+        for name, value in row.fields.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                names[name] = None
+    return list(names)
 
 
 @dataclass(frozen=True)
@@ -345,7 +359,7 @@ def _texts(row: Row, name: str, reading: Reading) -> Texts:
     for number, value in enumerate(values, 1):
         if isinstance(value, dict) and isinstance(value.get("text"), str):
             value = value["text"]
-        if isinstance(value, int | float) and not isinstance(value, bool):
+        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf:
             value = json.dumps(value)
         if not isinstance(value, str):
             raise row.error(

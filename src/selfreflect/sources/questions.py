@@ -32,7 +32,15 @@ from selfreflect.sources.files import (
     read_content,
     type_name,
 )
-from selfreflect.sources.hub import HUB_SETS, Columns, HubSet, find_hub_set, load_hub, revision_of
+from selfreflect.sources.hub import (
+    HUB_SETS,
+    Columns,
+    HubSet,
+    find_hub_set,
+    load_hub,
+    revision_of,
+    rows_with_values,
+)
 
 _SHARD = re.compile(r"([1-9][0-9]*)/([1-9][0-9]*)", re.ASCII)
 
@@ -265,7 +273,6 @@ def _hub_table(
     else:
         columns = _guess_columns(name, available, question_column, context_column)
     to_read.update(columns, [column.partition(".")[0] for column in columns])
-    to_read.update(column for column in available if plain_name(column) in IMAGE_COLUMNS)
     origin = {
         "dataset": hub_set.name,
         "subset": subset or "",
@@ -274,11 +281,16 @@ def _hub_table(
     }
     # other columns stay unread: one row of Natural Questions holds a whole web page
     narrow = dataset.select_columns([column for column in available if column in to_read])
-    return RowTable(_hub_rows(name, narrow, rewrite), len(dataset), columns, origin)
+    images = rows_with_values(dataset, [name for name in available if plain_name(name) in IMAGE_COLUMNS])
+    return RowTable(_hub_rows(name, narrow, images, rewrite), len(dataset), columns, origin)
 
 
-def _hub_rows(name: str, dataset: Any, rewrite: Callable[[Row], Row] | None) -> Iterator[Row]:
+def _hub_rows(
+    name: str, dataset: Any, images: Container[int], rewrite: Callable[[Row], Row] | None
+) -> Iterator[Row]:
     for number, fields in enumerate(dataset, start=1):
+        if number - 1 in images:
+            fields[IMAGE_COLUMNS[0]] = True
         row = Row(name, f"record {number}", fields)
         yield rewrite(row) if rewrite else row
 

@@ -58,7 +58,11 @@ def _rows_of_indexed_columns(value: Mapping[str, Any]) -> Records:
 def _has_records(value: Mapping[str, Any], *names: str) -> bool:
     """Whether each field is a record of a question."""
     records = list(value.values())
-    if not records or not all(isinstance(record, dict) for record in records):
+    if (
+        not records
+        or not all(isinstance(record, dict) for record in records)
+        or any(map(_is_question, value))
+    ):
         return False
     return all(any(_is_question(name) or name in names for name in record) for record in records)
 

@@ -204,6 +204,7 @@ def test_a_lone_surrogate_in_a_question_does_not_stop_it() -> None:
         (choice("Mars", "end_turn"), "Mars", "stop"),
         (choice("Mars", "STOP"), "Mars", "stop"),
         (choice("Mars", "stop_sequence"), "Mars", "stop"),
+        (choice("Mars", "FINISH_REASON_STOP"), "Mars", "stop"),
         ({"message": {}, "finish_reason": "PROHIBITED_CONTENT"}, "", "content_filter"),
         ({"message": {}, "finish_reason": "SAFETY"}, "", "content_filter"),
         (choice(None, "stop"), "", "stop"),

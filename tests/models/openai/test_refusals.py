@@ -42,6 +42,11 @@ LAYOUTS: dict[str, Refuse] = {
     ),
     "one at a time": lambda names: status(400, f"Unrecognized request argument supplied: {names[0]}"),
     "a parameter": lambda names: status(400, {"error": {"message": "not allowed", "param": names[0]}}),
+    "camel case": lambda names: status(
+        400,
+        "Argument not supported: "
+        + names[0].title().replace("_", "").replace(names[0][0].upper(), names[0][0], 1),
+    ),
     "nothing but a text": lambda names: status(400, {"detail": f"unsupported: {', '.join(names)}"}),
 }
 

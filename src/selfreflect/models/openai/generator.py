@@ -194,7 +194,7 @@ class OpenAIGenerator(StreamingGenerator):
                 try:
                     return await self._send(http, body, request, first, size)
                 except APIError as error:
-                    if "logprobs" in body and (error.status or 0) >= 500:
+                    if "logprobs" in body and error.status == 500:
                         crashes += 1  # values that JSON does not have make some servers fail
                         if crashes == CRASHES_WITH_LOGPROBS:
                             wording = replace(

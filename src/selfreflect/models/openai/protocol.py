@@ -25,11 +25,11 @@ from selfreflect.models.reasoning import UnclosedReasoningError, split_answer
 from selfreflect.records import FailureKind, Finish
 
 _ENDINGS: dict[Finish, str] = {
-    "stop": "stop eos eos_token end_turn end_of_turn stop_sequence stop_token complete completed "
-    "finished end",
+    "stop": "stop eos eos_token end_turn end_of_turn end_of_text eot stop_sequence stop_token complete "
+    "completed finished done end",
     "length": "length max_tokens max_output_tokens max_new_tokens max_length model_length token_limit",
     "content_filter": "content_filter content_filtered safety recitation prohibited_content blocklist spii "
-    "image_safety guardrail_intervened moderation flagged sensitive",
+    "image_safety guardrail_intervened moderation flagged sensitive error_toxic",
     "refused": "refusal",
 }
 """What servers call the ends of texts, in lower case. With any other word, or none, a text is half of one."""
@@ -43,7 +43,10 @@ _TOO_LONG = re.compile(
     r"|`inputs` (?:tokens \+ `max_new_tokens` )?must (?:be <=|have less than)",  # text-generation-inference
     re.IGNORECASE,
 )
-_FILTERED = re.compile(r"content[_ ](?:filter|policy)|responsible ?ai|\bmoderat|\bflagged\b", re.IGNORECASE)
+_FILTERED = re.compile(
+    r"content[_ ](?:filter|policy)|responsible ?ai|\bmoderation\b|\bflagged (?:by|as|for|due)\b",
+    re.IGNORECASE,
+)
 
 
 @dataclass(eq=False)
@@ -229,7 +232,8 @@ def _ending(choice: _Choice) -> Finish | None:
     """How a choice ended; None if it did not."""
     if choice.message.refusal:
         return "refused"
-    return None if choice.error else _FINISH.get((choice.finish_reason or "").lower())
+    word = (choice.finish_reason or "").lower().removeprefix("finish_reason_")
+    return None if choice.error else _FINISH.get(word)
 
 
 def _unfinished(choice: _Choice) -> APIError:

@@ -244,7 +244,8 @@ def _names(name: str, text: str, fields: Collection[str]) -> bool:
     """Whether a refusal names a field, in its structure or, where that tells none, in its text."""
     if fields & FIELDS.keys() or fields & RENAMED.keys():
         return name in fields
-    return re.search(rf"(?<![A-Za-z0-9_]){name}(?![A-Za-z0-9_])", text) is not None
+    camel_case = re.sub(r"_(\w)", lambda match: match[1].upper(), name)  # as in gateways' own notation
+    return re.search(rf"(?<![A-Za-z0-9_])(?:{name}|{camel_case})(?![A-Za-z0-9_])", text) is not None
 
 
 def _folded(messages: list[dict[str, str]]) -> list[dict[str, str]]:

@@ -440,10 +440,10 @@ def test_patience_ends() -> None:
         ("9" * 400, math.inf),
         ("nan", None),
         ("", None),
-        ("Thu, 01 Jan 2026 00:01:00 GMT", None),
+        ("Thu, 01 Jan 2026 00:01:00 GMT", 0.0),
     ],
 )
-def test_retry_after_is_a_number_of_seconds(header: str | None, seconds: float | None) -> None:
+def test_retry_after_is_a_number_of_seconds_or_a_date(header: str | None, seconds: float | None) -> None:
     assert retry_after(header) == seconds
 
 

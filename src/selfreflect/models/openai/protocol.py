@@ -66,10 +66,10 @@ class APIError(Exception):
     """Seconds that the server asks to wait."""
     fatal: bool = False
     """Every other call would fail in the same way."""
-    status: int | None = None
-    """HTTP status, if there was a response."""
     unreachable: bool = False
     """No connection could be made at all."""
+    status: int = 0
+    """Of HTTP; 0 without a response."""
 
     def __str__(self) -> str:
         return self.message
@@ -77,11 +77,6 @@ class APIError(Exception):
 
 def status_error(status: int, server_text: str, wait: float | None = None) -> APIError:
     """What an HTTP status means."""
-    error = _meaning(status, server_text)
-    return error if error.fatal else replace(error, status=status, wait=wait)
-
-
-def _meaning(status: int, server_text: str) -> APIError:
     http = f"HTTP {status}"
     fatal = ""
     if status == 401:
@@ -96,7 +91,7 @@ def _meaning(status: int, server_text: str) -> APIError:
     if fatal:
         return APIError(f"{fatal} ({http})", server_text=server_text, fatal=True)
     if status in (408, 409, 425, 429) or status >= 500:
-        return APIError(http, server_text=server_text, retryable=True)
+        return APIError(http, server_text=server_text, retryable=True, wait=wait, status=status)
     if _TOO_LONG.search(server_text):
         return APIError(http, server_text=server_text, kind="too_long")
     if _FILTERED.search(server_text):

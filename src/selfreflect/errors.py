@@ -28,11 +28,11 @@ class BackendError(SelfReflectError):
     """A generator could not be loaded or stopped working.
 
     Args:
-        status: HTTP status of its server, if it said one.
+        status: HTTP status of its server; 0 without one.
         wait: seconds that the server asked to wait.
     """
 
-    def __init__(self, message: str = "", *, status: int | None = None, wait: float | None = None) -> None:
+    def __init__(self, message: str = "", *, status: int = 0, wait: float | None = None) -> None:
         super().__init__(message)
         self.status = status
         self.wait = wait

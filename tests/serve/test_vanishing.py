@@ -6,8 +6,10 @@ from __future__ import annotations
 import json
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 
@@ -16,6 +18,7 @@ from endpoint import EndpointClient, endpoint_server
 from fault_server import Action, FaultServer, events, no_event, until_hung_up
 from served import QUICK
 
+from selfreflect.records import Question, Score
 from selfreflect.serve import remote
 from selfreflect.web import server
 
@@ -103,6 +106,38 @@ def test_a_client_that_vanishes_frees_its_slot_and_stops_the_upstream(
         wait_until(lambda: upstream.under_way == 0)
         wait_until(lambda: "selfreflect_running 0.0" in counts(served))
         assert f'selfreflect_responses_total{{outcome="cancelled"}} {CLIENTS}.0' in counts(served)
+
+
+class SlowJudge:
+    """Waits, and says how often it began."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.begun = 0
+
+    def measure(self, question: Question, *_: Any, **__: Any) -> list[Score]:
+        self.begun += 1
+        self.go.wait(20)
+        names = {"question_id": question.id, "summary": "sample_and_summarize", "judge": "j"}
+        return [Score(**names, value=0.25, stderr=None, token_tasks=1)]
+
+
+def test_a_judge_goes_on_alone_until_it_has_finished_for_a_client_that_vanished() -> None:
+    judge = SlowJudge()
+    with (
+        endpoint_server(judge={"information": judge}, measures=("information",)) as served,
+        ThreadPoolExecutor() as pool,
+    ):
+        with socket.create_connection(served.address) as client:
+            client.sendall(request("selfreflect/m", False))
+            wait_until(lambda: judge.begun == 1)
+        second = pool.submit(served.chat)
+        time.sleep(0.3)
+        assert judge.begun == 1
+        judge.go.set()
+        assert second.result(20).status_code == 200
+        wait_until(lambda: 'selfreflect_responses_total{outcome="cancelled"} 1.0' in counts(served))
+    assert judge.begun == 2
 
 
 @pytest.mark.parametrize("vanish", [close, reset, read_nothing])

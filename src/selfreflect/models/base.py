@@ -127,8 +127,8 @@ class Refusal(Record, frozen=True, kw_only=True):
 
     kind: FailureKind
     message: str
-    status: int | None = None
-    """HTTP status of a server, if it said one."""
+    status: int = 0
+    """HTTP status of a server; 0 without one."""
     wait: float | None = None
     """Seconds that the server asked to wait."""
 

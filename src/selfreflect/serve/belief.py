@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from selfreflect.errors import ConfigError
 from selfreflect.grouping import ordered_groups
+from selfreflect.serve.local import exclusively
 from selfreflect.serve.reply import AnswerShare
 from selfreflect.uncertainty.calibrator_file import CalibratorFile, digests, read_calibrator
 from selfreflect.uncertainty.classes import ClassRule, Labels, members_of
@@ -111,8 +112,7 @@ class BeliefReader:
         if the rule is slow or there are many answers."""
         if self._is_quick and answers <= FEW:
             return work()
-        async with self._is_free:
-            return await asyncio.to_thread(work)
+        return await exclusively(self._is_free, work)
 
     def labels(self, question: str, answers: Sequence[str]) -> Labels:
         """The class of each answer, numbered in the order of first answers."""

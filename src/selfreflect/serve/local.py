@@ -9,9 +9,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import Thread
+from typing import TypeVar
 
 from selfreflect.errors import SelfReflectError, excerpt
 from selfreflect.models.base import Generator, Refusal, Reply, Request, Sample, as_drawn
+
+T = TypeVar("T")
 
 BATCH = 16
 """Requests of one batch."""
@@ -49,6 +52,23 @@ class _Pending:
             self.report(event)
         else:
             self.reply.set_result(event)
+
+
+async def exclusively(lock: asyncio.Lock, work: Callable[[], T]) -> T:
+    """Do work in a thread, one at a time. A cancellation takes effect at its end: threads cannot be stopped,
+    and what they use is not free before."""
+    async with lock:
+        thread = asyncio.create_task(asyncio.to_thread(work))
+        is_cancelled = False
+        while not thread.done():
+            try:
+                await asyncio.wait((thread,))
+            except asyncio.CancelledError:
+                is_cancelled = True
+        if is_cancelled:
+            thread.exception()
+            raise asyncio.CancelledError
+        return thread.result()
 
 
 class LocalModel:

@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -21,6 +22,7 @@ from selfreflect.serve.belief import BeliefReader, Classes, Confidence
 from selfreflect.serve.chat import ChatRequest
 from selfreflect.serve.clarify import clarify
 from selfreflect.serve.faults import ChatError
+from selfreflect.serve.local import exclusively
 from selfreflect.serve.reply import Belief, ChatChoice
 from selfreflect.serve.session import ConversationTask, ServedModel, Session, TokenPrice, held_out
 from selfreflect.serve.stopping import StoppingRule
@@ -278,10 +280,9 @@ class Reflector:
         both = replace(reply, completions=further.completions + reply.completions)
         answers = answer_set(question, request, both, generator, len(further.completions))
         results: list[Measured] = []
-        async with self._judge_is_free:
-            for name in plan.measures:
-                measure = self._judge[name].measure
-                results += await asyncio.to_thread(measure, question, answers, summaries, controls=False)
+        for name in plan.measures:
+            measure = partial(self._judge[name].measure, question, answers, summaries, controls=False)
+            results += await exclusively(self._judge_is_free, measure)
         return answers, tuple(results)
 
     async def _word(

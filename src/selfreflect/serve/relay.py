@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, aclosing
 
@@ -62,6 +63,7 @@ def relay(
                         try:
                             async for part in parts:
                                 await send_part(send, part)
+                                await asyncio.sleep(0)  # a fast upstream leaves others, and news, no turn
                         except ChatError as error:
                             await send_part(send, error_event(error.body))
                     await send_part(send, b"", more=False)

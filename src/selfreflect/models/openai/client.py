@@ -10,7 +10,8 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from email.utils import mktime_tz, parsedate_tz
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from urllib.request import getproxies
@@ -328,15 +329,13 @@ def transport_error(exception: BaseException) -> APIError:
 
 def retry_after(value: str | None) -> float | None:
     """Seconds that a Retry-After header asks to wait, as a number or until a date; None without either."""
-    value = value or ""
     try:
-        seconds = float(value)
+        seconds = float(value or "")
     except ValueError:
-        date = parsedate_tz(value)
-        if date is None:
-            return None
         try:
-            seconds = mktime_tz(date) - time.time()
-        except (ValueError, OverflowError):
+            date = parsedate_to_datetime(value or "")
+        except (ValueError, TypeError, OverflowError):
             return None
+        # one without a zone is in UTC, as HTTP has it
+        seconds = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - time.time()
     return None if math.isnan(seconds) else max(0.0, seconds)

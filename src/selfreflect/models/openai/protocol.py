@@ -66,10 +66,10 @@ class APIError(Exception):
     """Seconds that the server asks to wait."""
     fatal: bool = False
     """Every other call would fail in the same way."""
-    status: int | None = None
-    """HTTP status, if there was a response."""
     unreachable: bool = False
     """No connection could be made at all."""
+    status: int = 0
+    """Of HTTP; 0 without a response."""
     fields: frozenset[str] = frozenset()
     """Fields of the request that the structure of the error names."""
 

@@ -60,7 +60,7 @@ def test_a_missing_file(command: Sequence[str], tmp_path: Path) -> None:
         ("{nonsense", ["not JSON", "line 1 column 2"]),
         ('{"question": "a"}', []),
         ([item(), item(id="b", answers="one text")], ["record 2", "'answers'", "list of texts"]),
-        ([item(), item(id="b", answers=["x", 3])], ["record 2", "'answers'", "entry 2"]),
+        ([item(), item(id="b", answers=["x", True])], ["record 2", "'answers'", "entry 2"]),
         ([item(), item(id="b", question=None)], ["record 2", "question"]),
         ([item(), item(id="b", summaries=3)], ["record 2", "'summaries'", "name"]),
         ([item(summaries={})], ["no summaries", "selfreflect summarize"]),

@@ -300,7 +300,7 @@ def test_a_run_directory_without_answers(tmp_path: Path) -> None:
     ("change", "parts"),
     [
         ({"answers": "Paris"}, ["record 2", "'answers' must be a list"]),
-        ({"answers": ["a", 3]}, ["record 2", "entry 2 is a number"]),
+        ({"answers": ["a", True]}, ["record 2", "entry 2 is true"]),
         ({"answers": []}, ["record 2", "give it 'answers' or a 'confidence'"]),
         ({"id": "q0"}, ["record 2", "already taken"]),
         ({"id": None, "question": ""}, ["record 2", "'question' or an 'id'"]),

@@ -305,8 +305,9 @@ def test_an_answer_is_what_stands_in_its_tags() -> None:
     assert kept.text == quoted
 
 
-def test_a_message_keeps_its_turns_when_the_system_is_folded() -> None:
-    refuse = status(400, "Conversation roles must alternate user/assistant/user/assistant/...")
+@pytest.mark.parametrize("code", [400, 500])
+def test_a_message_keeps_its_turns_when_the_system_is_folded(code: int) -> None:
+    refuse = status(code, "Conversation roles must alternate user/assistant/user/assistant/...")
     turns = (("system", "Be brief."), ("user", "Hi"), ("assistant", "Hello"), ("user", "Who?"))
     request = Request(
         messages=tuple(Message(role=role, content=text) for role, text in turns),  # type: ignore[arg-type]

@@ -43,6 +43,8 @@ _TOO_LONG = re.compile(
     r"|`inputs` (?:tokens \+ `max_new_tokens` )?must (?:be <=|have less than)",  # text-generation-inference
     re.IGNORECASE,
 )
+_TEMPLATE = re.compile(r"system role|roles must alternate", re.IGNORECASE)
+"""What chat templates raise, which some servers answer with 500."""
 _FILTERED = re.compile(
     r"content[_ ](?:filter|policy)|responsible ?ai|\bmoderation\b|\bflagged (?:by|as|for|due)\b",
     re.IGNORECASE,
@@ -99,6 +101,8 @@ def _meaning(status: int, server_text: str) -> APIError:
         )
     if fatal:
         return APIError(f"{fatal} ({http})", server_text=server_text, fatal=True)
+    if status == 500 and _TEMPLATE.search(server_text):
+        return APIError(http, server_text=server_text, rejected=True, status=status)
     if status in (408, 409, 425, 429) or status >= 500:
         return APIError(http, server_text=server_text, retryable=True)
     if _TOO_LONG.search(server_text):

@@ -358,7 +358,8 @@ def prompt_texts(manifest: Mapping[str, Any]) -> list[tuple[str, list[tuple[str,
 def _has_own_prompts(run: RunRecords) -> bool:
     """Whether strategies that the published code has, too, were asked for summaries in other words."""
     origin = run.manifest.get("sources", {}).get("summaries", {})
-    return origin.get("prompts") != "published" and bool(_PUBLISHED_STRATEGIES & {*run.strategies})
+    written = {one.name.partition("#")[0] for one in run.summaries.values() if one.model}
+    return origin.get("prompts") != "published" and not _PUBLISHED_STRATEGIES.isdisjoint(written)
 
 
 def _counts(run: RunRecords) -> dict[str, dict[str, int]]:

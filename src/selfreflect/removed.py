@@ -15,11 +15,30 @@ KEYS: dict[str, dict[str, str]] = {"scores": SCORES}
 SCHEDULE_B = "Compare (a) with (c): batches of the same requests were between the two."
 _CURVES = "Time items of your own sizes with --items."
 
+_RANKED = "Its numbers are columns of --study ranked, in the table of metrics."
+STUDIES = {
+    "controls": _RANKED,
+    "length": _RANKED,
+    "dose": "Take --study choice, which shows whether a judge reads percentages, or --study interventions.",
+}
+"""Studies of ``validate``."""
+
+METRICS = {
+    **dict.fromkeys(
+        ("kl", "jensen_shannon", "hellinger", "top1", "per_word", "all_words"),
+        "Take selfreflect, or tv_t1 for another temperature.",
+    ),
+    "p_true": "Take pmi, which reads the judge's belief in whole answers too.",
+}
+"""Metrics of ``validate``. Stored values of them stay."""
+
 _SCORING = ("run", "score", "ask")
 
 FLAGS: dict[tuple[str, str], str] = {
     **{(command, "--se"): _FEWER_WORDS for command in _SCORING},
     **{(command, "--race"): _FEWER_WORDS for command in _SCORING},
     **{("bench", flag): _CURVES for flag in ("--scaling", "--no-scaling")},
+    ("validate", "--pad"): "The table of ranked has pairs of equal length, and the balanced win rate.",
+    ("validate", "--writer"): "Statements come from the template; summaries of your own are edited as well.",
 }
 """By command and flag."""

@@ -41,6 +41,8 @@ names the new one."""
 REMOVED: dict[tuple[str, str], str] = {
     **{(command, flag): "--budget" for command in ("run", "score") for flag in ("--se", "--race")},
     **{("bench", flag): "--items" for flag in ("--scaling", "--no-scaling")},
+    ("validate", "--pad"): "ranked",
+    ("validate", "--writer"): "template",
 }
 """Flags that went on purpose, each with a word of the advice that it is answered with."""
 

@@ -272,11 +272,14 @@ def test_undefined_values_are_counted_and_explained(model: Path, tmp_path: Path)
         (ITEMS, ("--study", "raters"), "--ratings FILE"),
         (ITEMS, ("--study", "judges"), "two judges"),
         (ITEMS, ("--judge", "other"), "belong to --study judges"),
-        (ITEMS, ("--study", "length", "--order", "good>bad"), "--order belongs to --study ranked"),
-        (ITEMS, ("--study", "dose", "--groups", "colour"), "not one of 'spelling', 'meaning'"),
-        (ITEMS, ("--study", "length", "--pad"), "--pad belongs to --study ranked"),
+        (ITEMS, ("--study", "convergence", "--order", "good>bad"), "--order belongs to --study ranked"),
+        (ITEMS, ("--study", "interventions", "--groups", "colour"), "not one of 'spelling', 'meaning'"),
+        (ITEMS, ("--study", "length"), "columns of --study ranked"),
+        (ITEMS, ("--study", "controls"), "columns of --study ranked"),
+        (ITEMS, ("--study", "dose"), "Take --study choice"),
+        (ITEMS, ("--pad",), "--pad is no longer an option. The table of ranked has pairs of equal length"),
         (ITEMS, ("--order", "good>terse"), "'terse'"),
-        (ITEMS, ("--writer",), "--model"),
+        (ITEMS, ("--writer",), "--writer is no longer an option"),
         (ITEMS, ("--revision", "v1"), "--judge-revision"),
         (ITEMS, ("--limit", "0"), "--limit must be at least 1"),
         (ITEMS, ("--column", "summary=texts"), "there is no column 'texts'"),
@@ -425,7 +428,7 @@ def test_no_two_judges_are_in_memory_at_once(
     assert len(judges) == 2
 
 
-@pytest.mark.parametrize("study", ["choice", "dose", "convergence", "length"])
+@pytest.mark.parametrize("study", ["choice", "convergence", "interventions"])
 def test_every_study_runs_by_its_name(model: Path, tmp_path: Path, study: str) -> None:
     source = () if study == "choice" else ("bundled",)
     more = (
@@ -449,21 +452,6 @@ def test_every_study_runs_by_its_name(model: Path, tmp_path: Path, study: str) -
     )
 
 
-def test_controls_are_shown_for_both_measures_and_shared_with_ranked(model: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    arguments = ("--metrics", "selfreflect,information,information_blind", "--json", "--out", out)
-    validate(model, ITEMS, tmp_path, *arguments)
-    before = len(stored(out))
-    outcome = validate(model, ITEMS, tmp_path, *arguments, "--study", "controls")
-    rows = [line["row"] for line in outcome.json if line.get("table") == "Summaries and controls"]
-    names = ("empty", "question repeated", "nonsense", "1 answer pasted", "all answers pasted")
-    controls = [f"control: {name}" for name in names]
-    assert [row["summary"] for row in rows] == ["good", "mid", "bad", *controls] * 3
-    # four texts of the controls are new (one answer is pasted twice: the first, and the middle one), for
-    # three metrics and four items
-    assert len(stored(out)) == before + 4 * 3 * 4
-
-
 def test_without_scipy_nothing_is_measured(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -472,23 +460,6 @@ def test_without_scipy_nothing_is_measured(
     assert outcome.code == 2
     assert "pip install '.[validate]'" in outcome.said
     assert not (tmp_path / "out").exists()
-
-
-def test_padding_adds_to_what_was_measured(model: Path, tmp_path: Path) -> None:
-    arguments = ("--metrics", "length", "--out", tmp_path / "out")
-    assert validate(model, ITEMS, tmp_path, *arguments).code == 0
-    before = stored(tmp_path / "out")
-    assert validate(model, ITEMS, tmp_path, *arguments, "--pad").code == 0
-    known, new = stored(tmp_path / "out")[: len(before)], stored(tmp_path / "out")[len(before) :]
-    assert known == before
-    assert {(one["summary"], one["value"]) for one in new} == {
-        ("good: padded to 5 words", 5),
-        ("mid: padded to 3 words", 3),
-        ("mid: padded to 5 words", 5),
-    }
-    assert "padded to equal length" in (tmp_path / "out" / "ranked" / "finding.md").read_text(
-        encoding="utf-8"
-    )
 
 
 def test_a_blank_control_is_no_failure_and_a_blank_summary_is_one(model: Path, tmp_path: Path) -> None:

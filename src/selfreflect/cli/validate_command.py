@@ -20,8 +20,8 @@ from selfreflect.cli.settings import ItemOptions, Overrides, argument, option, t
 from selfreflect.config import SEED
 from selfreflect.errors import BackendError, ConfigError, DataError, excerpt, nearest
 from selfreflect.flags import Flag, flags_of
-from selfreflect.models.base import Generator
 from selfreflect.pipeline.records import run_items
+from selfreflect.removed import STUDIES as REMOVED_STUDIES
 from selfreflect.sources.items import Item, bundled_items
 from selfreflect.store.run import Run
 from selfreflect.table import Column, Table
@@ -45,23 +45,13 @@ class StudyRow:
 STUDIES = {
     "ranked": StudyRow(
         "ranked.study:RankedSets",
-        ("order", "controls", "pad", "seed"),
+        ("order", "controls"),
         "summaries whose order is known: how often does the better one win?",
-    ),
-    "controls": StudyRow(
-        "ranked.controls:AgainstControls",
-        (),
-        "nonsense and raw answers as summaries: does a summary tell more, and in fewer words?",
     ),
     "interventions": StudyRow(
         "edits.interventions:Interventions",
-        ("groups", "writer", "seed"),
-        "summaries made worse in known ways: does the score notice?",
-    ),
-    "dose": StudyRow(
-        "edits.percentages:ShiftedPercentages",
         ("groups", "seed"),
-        "stated percentages shifted by 10 to 50 points: does the score rise with the shift?",
+        "summaries made worse in known ways: does the score notice?",
     ),
     "choice": StudyRow(
         "edits.percentages:MultipleChoice",
@@ -78,9 +68,6 @@ STUDIES = {
         "agreement:HumanAgreement",
         ("ratings", "seed"),
         "does the score agree with people? (needs --ratings)",
-    ),
-    "length": StudyRow(
-        "ranked.length:LengthStudy", (), "do longer summaries score better, whatever they say?"
     ),
 }
 
@@ -105,23 +92,14 @@ class StudyOptions(Struct, frozen=True, kw_only=True):
         bool,
         Flag(
             "--controls",
-            "Add an empty summary and the repeated question to ranked sets.",
+            "Add an empty summary, the repeated question, nonsense and pasted answers to ranked sets.",
             negative="--no-controls",
         ),
     ] = True
-    pad: Annotated[
-        bool,
-        Flag(
-            "--pad", "Also measure the shorter of two ranked summaries, padded with filler to the longer one."
-        ),
-    ] = False
     groups: Annotated[
         Literal["spelling", "meaning"],
         Flag("--groups", "Group answers by spelling, or by meaning (with the embed extra)."),
     ] = "spelling"
-    writer: Annotated[
-        bool, Flag("--writer", "Let --model put the statements of interventions into its own words.")
-    ] = False
     ratings: Annotated[
         Path | None,
         Flag(
@@ -170,8 +148,6 @@ def validate_command(
     if list_metrics:
         _list_metrics(json)
         return
-    if options.writer and model is None:
-        raise typer.BadParameter("--writer needs --model NAME")
     name = options.study or ("interventions" if source is not None and Path(source).is_dir() else "ranked")
     check(name, source, options, reading)
     judges = _judge_names(judge, name, overrides)
@@ -185,7 +161,7 @@ def validate_command(
     if out is not None:
         advice = f"Finished measurements are kept in {out}; run the same command to resume."
     try:
-        study = load(name, source, options, reading, models.generator)
+        study = load(name, source, options, reading)
         made_with = {"source": source or "made up", "seed": options.seed}
         undefined = run_study(study, metric_names, models, made_with, out, json)
     except KeyboardInterrupt:
@@ -222,13 +198,8 @@ A first look at a judge, on eight bundled items and three metrics:
   selfreflect validate bundled --metrics selfreflect,information,length
 Your own summaries in a known order, all metrics, everything kept:
   selfreflect validate mine.json --order 'careful>rushed' --out validation
-Do your summaries tell more than nonsense, and more than as many words of
-raw answers?
-  selfreflect validate runs/mine --study controls --out validation
-Your own run: every summary made worse in known ways, then percentages
-shifted step by step:
+Your own run, every summary made worse in known ways:
   selfreflect validate runs/mine --out validation
-  selfreflect validate runs/mine --study dose --out validation
 How many questions and answers you need to tell your strategies apart:
   selfreflect validate runs/mine --study convergence --out validation
 Do two judges agree? Does the score agree with people?
@@ -266,6 +237,8 @@ def _list_metrics(json: bool) -> None:
 
 def check(study: str, source: str | None, options: StudyOptions, reading: ItemOptions) -> None:
     """Check what can be checked before anything is read, or raise ConfigError."""
+    if study in REMOVED_STUDIES:
+        raise ConfigError(f"--study {study} is no longer a study. {REMOVED_STUDIES[study]}")
     if study not in STUDIES:
         choices = f"it must be one of {', '.join(STUDIES)}.{nearest(study, list(STUDIES))}"
         raise ConfigError(f"--study {excerpt(study)}: {choices}")
@@ -289,14 +262,8 @@ def check(study: str, source: str | None, options: StudyOptions, reading: ItemOp
         )
 
 
-def load(
-    study: str,
-    source: str | None,
-    options: StudyOptions,
-    reading: ItemOptions,
-    writer: Callable[[], Generator] | None,
-) -> Study:
-    """Make a study; ``writer`` loads the model that ``--writer`` asks."""
+def load(study: str, source: str | None, options: StudyOptions, reading: ItemOptions) -> Study:
+    """Make a study."""
     row = STUDIES[study]
     module, _, class_name = row.path.partition(":")
     make: Callable[..., Study] = getattr(import_module(f"selfreflect.validate.{module}"), class_name)
@@ -312,8 +279,6 @@ def load(
         arguments["ratings"] = read_ratings(options.ratings, items)
     if "groups" in arguments:
         arguments["grouping"] = o.grouping(arguments.pop("groups"))
-    if "writer" in arguments:
-        arguments["writer"] = writer() if options.writer and writer is not None else None
     return make(items[: reading.limit], **arguments)
 
 

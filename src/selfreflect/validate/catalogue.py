@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from selfreflect.errors import ConfigError, excerpt, nearest
 from selfreflect.models.base import Generator
+from selfreflect.removed import METRICS as REMOVED_METRICS
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import Better, MetricInfo, Need, Value
 
@@ -46,7 +47,6 @@ _SELFREFLECT = (
     "answers, at temperature 5."
 )
 _INFORMATION = "Usable information: bits per answer by which a judge better predicts answers it has not seen"
-_P_TRUE = "How far the judge's belief in masked-out answers after the summary is from that after the answers."
 _PMI = "Pointwise mutual information, log p(answer | summary) - log p(answer), in nats per answer."
 _PRECISION = "Share of the summary's claims that the answers support; a language model lists and checks them."
 _RECALL = "Share of the answers' claims that the summary supports; a language model lists and checks them."
@@ -58,18 +58,12 @@ _LENGTH = "Words of the summary. Good summaries are longer than bad ones, so thi
 MASKED = (
     MetricInfo(name="selfreflect", better="lower", group="selfreflect", about=_SELFREFLECT, needs=("judge",)),
     _ablation("tv_t1", "SelfReflect at judge temperature 1, where synonyms of a masked word hardly count."),
-    _ablation("kl", "SelfReflect with the Kullback-Leibler divergence from the answers, in nats."),
-    _ablation("jensen_shannon", "SelfReflect with the Jensen-Shannon divergence, in bits."),
-    _ablation("hellinger", "SelfReflect with the Hellinger distance."),
-    _ablation("top1", "SelfReflect with the share of tokens whose likeliest prediction differs."),
-    _ablation("per_word", "SelfReflect as a mean over words, not over their tokens."),
-    _ablation("all_words", "SelfReflect with stopwords masked as well."),
 )
 INFORMATION = (
     _information("information", f"{_INFORMATION}."),
     _information("information_blind", f"{_INFORMATION}, nor the question."),
 )
-LIKELIHOOD = (_ablation("p_true", _P_TRUE), _ablation("pmi", _PMI, better="higher"))
+LIKELIHOOD = (_ablation("pmi", _PMI, better="higher"),)
 RATED = (
     _competitor("llm_judge", "How faithful a language model finds the summary, from 0 to 10.", "generator"),
 )
@@ -187,6 +181,8 @@ def _select(names: Sequence[str], models: set[str]) -> set[str]:
 
 
 def _check_name(name: str, names: list[str]) -> None:
+    if name in REMOVED_METRICS:
+        raise ConfigError(f"the metric {name} is no longer measured. {REMOVED_METRICS[name]}")
     if name not in names:
         raise ConfigError(f"unknown metric {excerpt(name)}. Known: {', '.join(names)}.{nearest(name, names)}")
 

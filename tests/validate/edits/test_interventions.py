@@ -10,17 +10,14 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted import Scripted
 from studies import HIGHER, LOWER, measured, rows
 
 from selfreflect.errors import DataError
 from selfreflect.grouping import group_indices, normal_form
-from selfreflect.models.base import Completion, Refusal, Reply
 from selfreflect.sources.items import Item
 from selfreflect.table import Table, to_csv, to_markdown
-from selfreflect.validate.base import MetricInfo, Undefined, Value
-from selfreflect.validate.edits.interventions import BASE, OWN, QUESTION, Interventions, write_frames
-from selfreflect.validate.edits.percentages import ShiftedPercentages
+from selfreflect.validate.base import MetricInfo, Value
+from selfreflect.validate.edits.interventions import BASE, OWN, QUESTION, Interventions
 from selfreflect.validate.edits.statements import (
     DETAIL,
     FILLER,
@@ -68,7 +65,7 @@ def item(answers: Sequence[str], id_: str = "i", **summaries: str) -> Item:
     )
 
 
-def made(study: Interventions | ShiftedPercentages, place: int = 0) -> dict[str, str]:
+def made(study: Interventions, place: int = 0) -> dict[str, str]:
     return study.items[place].summaries
 
 
@@ -248,7 +245,7 @@ def test_an_order_of_summaries_that_are_gone_is_not_passed_on():
         summaries={"x": "X", "y": "Y"},
         order=(("x", "y"),),
     )
-    assert Interventions([one]).items[0].order == ShiftedPercentages([one]).items[0].order == ()
+    assert Interventions([one]).items[0].order == ()
 
 
 TEXTS = st.text(max_size=30) | st.sampled_from(
@@ -410,12 +407,11 @@ def test_pairs_without_two_values_are_left_out_of_n_and_values_of_others_are_pas
     assert says[0].endswith("With so few items even an edit that is always noticed could be chance.")
 
 
-@pytest.mark.parametrize("study", [Interventions, ShiftedPercentages])
-def test_items_that_make_no_sense_are_refused(study: type):
+def test_items_that_make_no_sense_are_refused():
     with pytest.raises(DataError, match="none of the 0 items"):
-        study([])
+        Interventions([])
     with pytest.raises(DataError, match=r"none of the 1 items .*no answers that can be stated"):
-        study([item(["", " "])])
+        Interventions([item(["", " "])])
 
 
 def test_items_without_answers_still_have_their_summaries_edited():
@@ -430,36 +426,3 @@ def test_hostile_texts_reach_the_summary_as_they_are_and_tables_stay_whole():
     assert made(study)[BASE] == f"I would say “{hostile}” (75%) or “pea” (25%)."
     for table in study.finding([], [LOWER]).tables:
         assert "\x1b" not in to_markdown(table) + to_csv(table)
-
-
-def test_a_writer_gives_the_sentence_and_the_edits_stay_the_same():
-    writer = Scripted({"capital": f"  The seat of government is {LIST}, I think. ", "won": "I have no idea."})
-    study = Interventions([CAPITAL, PRIZE], writer=writer)
-    assert (
-        made(study)[BASE]
-        == "The seat of government is “Paris.” (50%), “Lyon” (30%), “Lille” (10%) or “Nice” (10%), I think."
-    )
-    assert (
-        made(study)["template: cut to the majority"] == "The seat of government is “Paris.” (100%), I think."
-    )
-    assert study.skipped[BASE, f"writer: unparsed: the writer's reply does not hold {LIST} once"] == 1
-    assert BASE not in made(study, 1)
-    assert len(writer.batches) == 1
-    assert all("Becquerel" not in request.messages[-1].content for request in writer.requests)
-    # another wording would be another summary, so that stored values of it were worth nothing
-    assert [request.sampling.temperature for request in writer.requests] == [0, 0]
-
-
-def test_a_sentence_of_the_writer_that_is_cut_off_is_no_statement():
-    text = f"I believe that it is {LIST}, or perh"
-    writer = Scripted([Reply(completions=(Completion(text=text, finish="length", tokens=9),))])
-    [found] = write_frames([CAPITAL], writer).values()
-    assert isinstance(found, Undefined)
-    assert found.reason == "cut_off"
-
-
-@pytest.mark.parametrize("reply", [f"{LIST} or {LIST}", "", Refusal(kind="backend", message="down")])
-def test_a_writer_that_fails_is_a_typed_failure(reply: str | Refusal):
-    [found] = write_frames([CAPITAL], Scripted([reply])).values()
-    assert isinstance(found, Undefined)
-    assert found.reason == ("backend" if isinstance(reply, Refusal) else "unparsed")

@@ -16,10 +16,10 @@ from transformers import PretrainedConfig
 from selfreflect.models.judge import Judge
 from selfreflect.models.local.loading import CausalLM
 from selfreflect.models.vllm.judge import LMHead
-from selfreflect.sources.items import Item, bundled_items
+from selfreflect.sources.items import bundled_items
 from selfreflect.validate.base import MetricInfo
 from selfreflect.validate.catalogue import MASKED
-from selfreflect.validate.edits.percentages import QUESTIONS, MultipleChoice, ShiftedPercentages
+from selfreflect.validate.edits.percentages import QUESTIONS, MultipleChoice
 from selfreflect.validate.measure import measure
 from selfreflect.validate.metrics.judged import Masked
 from selfreflect.validate.study import Finding
@@ -110,9 +110,7 @@ class Reader:
         return found / found.sum()
 
 
-def found_by(
-    reader: Reader, study: MultipleChoice | ShiftedPercentages, metrics: Sequence[MetricInfo] = MASKED[:1]
-) -> Finding:
+def found_by(reader: Reader, study: MultipleChoice, metrics: Sequence[MetricInfo] = MASKED[:1]) -> Finding:
     masked = Masked(reader.judge, metrics)
     return study.finding(measure(study.items, [masked]), masked.metrics)
 
@@ -155,37 +153,3 @@ def test_temperature_blurs_a_perfect_reader_but_leaves_the_sign():
     finding = found_by(Reader(stated, 1.0), MultipleChoice(), MASKED[:2])
     assert cells(finding, 0, 1)["Pearson"] == pytest.approx(1, abs=1e-6)
     assert 0.5 < cells(finding, 0, 0)["Pearson"] < 0.95
-
-
-def test_whoever_reads_percentages_minds_a_shift_wherever_a_masked_word_can_tell(good_reader: Reader):
-    study = ShiftedPercentages(RANKED)
-    assert study.open == {"oldest-bridge", "night-singer", "good-at-chess", "quiet-month"}
-    finding = found_by(good_reader, study)
-    response = cells(finding, 0)
-    assert (response["open items"], response["n open"]) == (pytest.approx(1), 4)
-    assert (
-        "In 4 of them a masked-out answer has a word that only the two percentages can tell"
-        in finding.says[0]
-    )
-
-
-def test_whoever_reads_them_backwards_likes_a_shift():
-    finding = found_by(Reader(backwards, 5.0), ShiftedPercentages(RANKED))
-    assert cells(finding, 0)["open items"] < -0.3
-
-
-def test_where_the_rest_of_the_answer_gives_it_away_nobody_can_respond(good_reader: Reader):
-    long = [
-        Item(
-            id="door",
-            question="Why?",
-            masked_out=("The wood swells.",) * 3,
-            conditioning=("Hinges are loose.",),
-            summaries={},
-        )
-    ]
-    study = ShiftedPercentages(long)
-    assert not study.open
-    changes = found_by(good_reader, study).tables[1]
-    assert [row[1] for row in changes.rows] == [10, 20, 30, 40, 50]
-    assert all(abs(float(row[2] or 0)) < 1e-5 for row in changes.rows)

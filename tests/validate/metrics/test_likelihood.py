@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,16 +10,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_chat import byte_bpe, chatml, instruct, metaspace_bpe, save_lm, single_threaded, wrapped
-from tokenizers import normalizers
 
 from selfreflect.metric.engine.logits import log_probabilities
-from selfreflect.metric.prompts import reference_context, summary_context
 from selfreflect.models.judge import Judge
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import Value
 from selfreflect.validate.catalogue import LIKELIHOOD
-from selfreflect.validate.metrics.judged import GROUP, Likelihood, answering, belief
+from selfreflect.validate.metrics.judged import GROUP, Likelihood, answering
 
 SYSTEM = "You are a friendly chatbot who always responds with short and concise answers.\n"
 ITEM = Item(
@@ -52,22 +48,6 @@ def family(tiny_judge) -> Likelihood:
 
 def turns(*contents: str) -> list[tuple[str, str]]:
     return list(zip(("system", "user", "assistant", "user"), contents, strict=False))
-
-
-def test_the_conversation_about_an_answer():
-    told = belief(summary_context("Why", "Because."), "So {x}.")
-    assert [(turn.role, turn.content) for turn in told] == turns(
-        SYSTEM,
-        "Question: Why?",
-        "Because.",
-        "Here is a possible answer to the question: So {x}.\n"
-        "Only based on the answer you gave above, could this be the answer? "
-        'Please reply with "Yes" or "No" only.',
-    )
-    known = belief(reference_context("Why", ["Because.", "So."]), "So.")
-    assert known[1].content == "Question: Why?\nSample 2 answers to this question."
-    assert known[2].content == "x_1 = 'Because.'\nx_2 = 'So.'"
-    assert "Only based on the distribution of answers you gave above" in known[3].content
 
 
 def test_the_conversations_that_end_in_an_answer_ask_for_it_alike():
@@ -111,36 +91,13 @@ def naive_pmi(judge: Judge, summary: str) -> float:
     return total / 4
 
 
-def naive_p_yes(judge: Judge, asked: str, said: str, source: str, answer: str) -> float:
-    ask = (
-        f"Here is a possible answer to the question: {answer}\n"
-        f"Only based on the {source} you gave above, could this be the answer? "
-    )
-    chat = turns(SYSTEM, asked, said, ask + 'Please reply with "Yes" or "No" only.')
-    sums = []
-    for spellings in (("Yes", "yes", "YES"), ("No", "no", "NO")):
-        first = {next_logs(judge, chat, word)[0][0] for word in spellings}
-        sums.append(sum(next_logs(judge, chat, spellings[0])[1][0, token].exp().item() for token in first))
-    return sums[0] / sum(sums)
-
-
-def naive_p_true(judge: Judge, summary: str) -> float:
-    total = 0.0
-    for answer, count in COUNTS.items():
-        told = naive_p_yes(judge, "Question: What should I plant?", summary, "answer", answer)
-        asked = "Question: What should I plant?\nSample 3 answers to this question."
-        total += count * abs(told - naive_p_yes(judge, asked, LISTING, "distribution of answers", answer))
-    return total / 4
-
-
 @pytest.mark.parametrize("architecture", ["llama", "lfm2"])
-def test_both_are_those_of_full_forward_passes(tiny_judge, architecture):
+def test_values_are_those_of_full_forward_passes(tiny_judge, architecture):
     judge = tiny_judge(architecture)
     values = found(Likelihood(judge, LIKELIHOOD).score(ITEM))
     for name, summary in ITEM.summaries.items():
-        assert values["p_true", name] == pytest.approx(naive_p_true(judge, summary), abs=2e-5)
         assert values["pmi", name] == pytest.approx(naive_pmi(judge, summary), abs=1e-3)
-    assert len({round(value, 4) for value in values.values()}) == 6
+    assert len({round(value, 4) for value in values.values()}) == 3
 
 
 def test_log_probabilities_are_those_of_each_row_and_token():
@@ -167,56 +124,6 @@ def test_many_summaries_in_groups_have_the_values_they_have_alone(family):
         alone = found(family.score(changed(summaries={name: text})))
         assert {key: together[key] for key in alone} == pytest.approx(alone, abs=1e-4)
     assert together["pmi", "twin"] == together["pmi", "s0"]
-
-
-# --- other tokenizers and templates
-
-
-@pytest.mark.parametrize(
-    "make", [lambda: instruct(metaspace_bpe()), lambda: chatml(None)], ids=["space at the end", "no template"]
-)
-def test_yes_and_no_are_told_apart_where_the_prompt_merges_with_the_reply(tmp_path: Path, make):
-    with single_threaded():
-        judge = Judge.load(save_lm(tmp_path, make()), device="cpu", dtype="float32")
-        values = found(Likelihood(judge, LIKELIHOOD[:1]).score(ITEM))
-        assert all(value is not None and 0 < value < 1 for value in values.values())
-        expected = {("p_true", name): apart(judge, text) for name, text in ITEM.summaries.items()}
-    assert values == pytest.approx(expected, abs=2e-5)
-
-
-@torch.no_grad()
-def p_yes_of_whole_texts(judge: Judge, chat: Any) -> float:
-    """From the tokens of each whole text, where the one with Yes and the one with No part; those that part
-    before are left out."""
-    spelled = ("Yes", "yes", "YES", "No", "no", "NO")
-    ids = [judge.encode_tasks([chat], [word])[0][0] for word in spelled]
-    at = next(i for i, (a, b) in enumerate(zip(ids[0], ids[3], strict=False)) if a != b)
-    p = torch.softmax(judge.lm.model(input_ids=torch.tensor([ids[0][:at]])).logits[0, -1].double(), dim=0)
-    yes, no = (
-        sum(p[token].item() for token in {one[at] for one in some if one[:at] == ids[0][:at]})
-        for some in (ids[:3], ids[3:])
-    )
-    return yes / (yes + no)
-
-
-def apart(judge: Judge, summary: str) -> float:
-    told, known = summary_context(ITEM.question, summary), reference_context(ITEM.question, ITEM.conditioning)
-    gaps = {
-        a: abs(p_yes_of_whole_texts(judge, belief(told, a)) - p_yes_of_whole_texts(judge, belief(known, a)))
-        for a in COUNTS
-    }
-    return sum(count * gaps[answer] for answer, count in COUNTS.items()) / 4
-
-
-def test_a_tokenizer_for_which_yes_is_no_gives_no_value(tmp_path: Path):
-    backend = byte_bpe()
-    backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), normalizers.Replace("yes", "no")])
-    with single_threaded():
-        judge = Judge.load(save_lm(tmp_path, wrapped(backend)), device="cpu", dtype="float32")
-        values = Likelihood(judge, LIKELIHOOD).score(ITEM)
-    reasons = {(value.metric, value.undefined.reason) for value in values if value.undefined}
-    assert reasons == {("p_true", "backend")}
-    assert "does not tell yes from no" in next(value.undefined.message for value in values if value.undefined)
 
 
 def test_markers_in_the_texts_stay_text(family):
@@ -247,22 +154,16 @@ def test_one_text_that_is_too_long_disturbs_no_other(tiny_judge, family):
     judge = tiny_judge("llama", max_position_embeddings=400)
     endless = "Radishes. " * 150
     values = Likelihood(judge, LIKELIHOOD).score(changed(summaries={**ITEM.summaries, "endless": endless}))
-    assert {(v.metric, v.summary, v.undefined.reason) for v in values if v.undefined} == {
-        ("p_true", "endless", "too_long"),
-        ("pmi", "endless", "too_long"),
-    }
+    undefined = [(v.metric, v.summary, v.undefined.reason) for v in values if v.undefined]
+    assert undefined == [("pmi", "endless", "too_long")]
     known = found(family.score(ITEM))
     assert {key: value for key, value in found(values).items() if key in known} == pytest.approx(
         known, abs=1e-4
     )
-    values = Likelihood(judge, LIKELIHOOD).score(changed(conditioning=(endless,)))
-    assert {v.metric for v in values if v.undefined} == {"p_true"}
-    assert "the conditioning answers with a masked-out answer needs" in values[0].undefined.message
 
 
 def test_without_answers_there_is_nothing_to_believe(family):
     assert {v.undefined.reason for v in family.score(changed(masked_out=("", " \n")))} == {"no_answers"}
-    assert {v.metric for v in family.score(changed(conditioning=())) if v.undefined} == {"p_true"}
 
 
 def test_a_damaged_judge_gives_no_numbers(tiny_judge):

@@ -15,7 +15,7 @@ from selfreflect.sources.items import Item
 from selfreflect.table import to_csv, to_markdown
 from selfreflect.validate.base import Better, Group, MetricInfo, Value
 from selfreflect.validate.ranked.pairs import Pair, compare_lengths, decide_pairs
-from selfreflect.validate.ranked.study import EMPTY, QUESTION, RankedSets
+from selfreflect.validate.ranked.study import EMPTY, NONSENSE, PASTED, QUESTION, RankedSets
 from selfreflect.validate.study import Finding
 
 Rule = Callable[[Item, str], float | None]
@@ -113,13 +113,30 @@ def test_a_control_that_has_more_wins_is_named():
 def test_controls_are_added_to_each_item_and_never_collide():
     study = RankedSets([*items(1), item("x", good="g", bad="b", **{QUESTION: "mine"})])
     names = list(study.items[0].summaries)
-    assert names == ["good", "bad", QUESTION + "*", EMPTY]
+    assert names == ["good", "bad", QUESTION + "*", EMPTY, NONSENSE, PASTED]
+    assert study.items[0].summaries[PASTED] == "y"
     assert study.items[0].summaries[QUESTION + "*"] == "Why is it so?"
     assert study.items[0].summaries[EMPTY] == ""
     assert study.items[1].summaries[QUESTION] == "mine"
     assert Pair("i0", "good", EMPTY) in study.control_pairs
     plain = RankedSets(items(2), controls=False)
     assert [list(one.summaries) for one in plain.items] == [["good", "bad"]] * 2
+
+
+def test_texts_that_say_nothing_pasted_answers_and_length_are_columns():
+    def rule(one: Item, summary: str) -> float | None:
+        known = {"good": 0.5, "bad": 0.2, QUESTION: 0.6, EMPTY: 0.5, NONSENSE: 0.1, PASTED: 0.4}
+        return 1 - known[summary] - (0.2 if summary == PASTED and one.id == "i0" else 0.0)
+
+    study = RankedSets(items(4))  # good has more words than bad
+    row = rows(table(finding(study, selfreflect=rule), "Metrics by win rate"))[0]
+    assert row["beats empty"] == 0  # a tie is a loss
+    assert row["beats question repeated"] == 0
+    assert row["beats nonsense"] == 1
+    assert row["pasted wins"] == 0.25
+    assert row["prefers longer"] == 1
+    bare = finding(RankedSets(items(4), controls=False), selfreflect=rule)
+    assert not {"beats empty", "pasted wins"} & rows(table(bare, "Metrics by win rate"))[0].keys()
 
 
 def test_the_best_summary_is_that_of_each_item():
@@ -130,12 +147,14 @@ def test_the_best_summary_is_that_of_each_item():
 
 def test_a_control_is_not_paired_with_its_own_text():
     study = RankedSets([item("a", good="Why is it so?", bad="b"), item("b", good="g", bad="")])
-    assert [pair for pair in study.control_pairs if pair.item == "a"] == [Pair("a", "good", EMPTY)]
+    assert [pair for pair in study.control_pairs if pair.item == "a"] == [
+        Pair("a", "good", name) for name in (EMPTY, NONSENSE, PASTED)
+    ]
 
 
 def test_a_metric_that_prefers_the_question_is_named():
     def rule(one: Item, summary: str) -> float | None:
-        return {QUESTION: 0.0, EMPTY: None, "good": 0.1, "bad": 0.2}[summary]
+        return {QUESTION: 0.0, "good": 0.1, "bad": 0.2}.get(summary)
 
     found = finding(RankedSets(items(7)), selfreflect=rule)
     assert (

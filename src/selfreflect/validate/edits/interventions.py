@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from statistics import fmean
 
@@ -13,14 +12,12 @@ import msgspec
 
 from selfreflect.errors import DataError
 from selfreflect.grouping import group_indices
-from selfreflect.models.base import Generator, seed_for
+from selfreflect.models.base import seed_for
 from selfreflect.sources.items import Item
 from selfreflect.stats import FEWEST_TESTED, mean_interval
-from selfreflect.text import counted, listed, normalise_question
-from selfreflect.validate.base import MetricInfo, Undefined, Value
+from selfreflect.text import counted, listed
+from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.edits.statements import (
-    FRAME,
-    LIST,
     PAD,
     STATEMENT_EDITS,
     TEXT_EDITS,
@@ -30,14 +27,11 @@ from selfreflect.validate.edits.statements import (
     other_possibilities,
     stated,
 )
-from selfreflect.validate.metrics.asked import ask
 from selfreflect.validate.statistics import bounded_mean, detectable_rate, direction
 from selfreflect.validate.study import Finding, Layout, each_metric, interval, worsenings
 
 BASE, QUESTION = "template", "repeat the question"
 OWN = " (own summaries)"
-MOST_WORDS = 60
-"""Of a writer's sentence: a longer one would drown the edits."""
 _ORDER = (*STATEMENT_EDITS, PAD, QUESTION, *(edit + OWN for edit in TEXT_EDITS))
 _NOT_MADE = Layout("Edits that could not be made", "d")
 Edit = Callable[[Material], str]
@@ -59,8 +53,6 @@ class Interventions:
 
     Args:
         grouping: which answers say the same; by default those with the same spelling.
-        writer: words the sentence around the statement for each item. Items for which it fails have no
-            statement.
 
     Raises:
         DataError: nothing can be edited.
@@ -68,19 +60,9 @@ class Interventions:
 
     name = "interventions"
 
-    def __init__(
-        self,
-        items: Sequence[Item],
-        seed: int = 0,
-        grouping: Grouping = group_indices,
-        writer: Generator | None = None,
-    ) -> None:
+    def __init__(self, items: Sequence[Item], seed: int = 0, grouping: Grouping = group_indices) -> None:
         self._seed = seed
         self._statements = {item.id: stated(item, grouping) for item in items}
-        self._frames: dict[str, str | Undefined] = {}
-        if writer is not None:
-            stating = [item for item in items if self._statements[item.id]]
-            self._frames = write_frames(stating, writer)
         self._pairs: dict[str, list[tuple[str, str, str]]] = defaultdict(list)
         """By edit: an item, and the names of its summaries before and after."""
         self.skipped: Counter[tuple[str, str]] = Counter()
@@ -98,13 +80,9 @@ class Interventions:
         """The summaries to measure: the statement and the item's own ones, with their edits."""
         summaries: dict[str, str] = {}
         statement = self._statements[item.id]
-        frame = self._frames.get(item.id, FRAME)
         if statement is None:
             self.skipped[BASE, "no answers that can be stated"] += 1
-        elif isinstance(frame, Undefined):
-            self.skipped[BASE, f"writer: {frame.reason}: {frame.message}"] += 1
         else:
-            statement = replace(statement, frame=frame)
             text = statement.text()
             edits: dict[str, Edit] = {}
             for edit, change in STATEMENT_EDITS.items():
@@ -206,31 +184,3 @@ _LIMITS = (
     "conditioning half may not hold it."
 )
 _VERDICTS = {1: "clearly marks down:", 0: "shows no clear response to:", -1: "clearly PREFERS:"}
-
-
-def write_frames(items: Sequence[Item], writer: Generator) -> dict[str, str | Undefined]:
-    """Ask a model for a sentence around each item's statement: by item, the sentence or why there is none.
-
-    The list of possibilities stays the template's, marked by :data:`LIST`, so that edits stay controlled.
-    """
-    prompts = []
-    for item in items:
-        prompts.append(
-            f"{normalise_question(item.question)}\n\n"
-            f'Somebody answers this question with "{FRAME}", where {LIST} stands for a list of possible '
-            "answers that you do not see. Write that reply in your own words, in one sentence that suits the "
-            f"question. Keep {LIST} exactly as it is, once, and name no answer yourself. Reply with the "
-            "sentence only."
-        )
-    # greedily: another wording would make stored values worthless
-    frames = ask(writer, prompts, 256, _parse_frame)
-    return {item.id: frame for item, frame in zip(items, frames, strict=True)}
-
-
-def _parse_frame(reply: str) -> str | Undefined:
-    text = reply.strip()
-    if text.count(LIST) != 1:
-        return Undefined(reason="unparsed", message=f"the writer's reply does not hold {LIST} once")
-    if len(text.split()) > MOST_WORDS:
-        return Undefined(reason="unparsed", message=f"the writer's reply has more than {MOST_WORDS} words")
-    return text

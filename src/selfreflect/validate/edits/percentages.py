@@ -1,47 +1,32 @@
-"""Studies of stated percentages that are wrong by a known distance: does a metric follow the distance?
-
-Study ``choice`` takes multiple choice whose true distribution is known; ``dose`` shifts the percentages of a
-user's own answers.
-"""
+"""Study ``choice``: multiple choice whose true distribution is known. Does a metric follow how far the stated
+percentages are from it?"""
 
 from __future__ import annotations
 
 import random
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from itertools import combinations_with_replacement, pairwise
-from statistics import fmean
+from collections.abc import Sequence
+from itertools import combinations_with_replacement
 
 import numpy as np
-from msgspec.structs import replace
 
-from selfreflect.errors import ConfigError, DataError
-from selfreflect.grouping import group_indices
-from selfreflect.metric.prompts import masked_words
+from selfreflect.errors import ConfigError
 from selfreflect.models.base import seed_for
 from selfreflect.plots import Curve, Plot
 from selfreflect.sources.items import Item
-from selfreflect.stats import FEWEST_TESTED, Estimate, Floats, defined, mean_interval
-from selfreflect.text import counted
+from selfreflect.stats import Estimate, Floats, defined
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.edits.statements import (
     CORRELATION,
     RESPONSES,
-    CannotEditError,
-    Grouping,
-    Material,
     Possibility,
     Statement,
     apportioned,
-    other_possibilities,
-    stated,
 )
 from selfreflect.validate.statistics import (
     ALPHA,
     bounded_mean,
     column_shuffle_p,
     correlation_interval,
-    direction,
     interaction,
     pearson,
     scipy_stats,
@@ -263,182 +248,3 @@ def _form(tables: Floats) -> float | None:
     within = np.stack([interaction(table, columns=False) for table in tables])
     total = float(np.nansum(within**2))
     return max(0.0, 1 - float(np.nansum(_net(tables) ** 2)) / total) if total else None
-
-
-SHIFTS = (10, 20, 30, 40, 50)
-"""Percentage points."""
-_RESPONSE_NOTES = (
-    "rank correlation: mean over items of Spearman's correlation of the shift with the value, its sign "
-    "turned where higher is better: 1 if every larger shift is worse; n: items that have one",
-    "rises at every step: share of items in which each larger shift is worse than the one before",
-    "open items: the mean among items with a masked word that only the two percentages can tell; in the "
-    "others the rest of the answer gives it away, so even a perfect reader of masked words need not respond",
-    "intervals: 95% BCa bootstrap over items; exact where all items agree",
-)
-_CHANGE_NOTES = (
-    "mean change against the unshifted statement, above 0 if worse, of the mean of two statements, one with "
-    "each of the two possibilities in front; of: items whose most frequent possibility has as many points",
-)
-_SHARES = dict.fromkeys(("rises at every step", "rises low", "rises high"), ".0%")
-_RESPONSE = Layout("Response to shifted percentages", CORRELATION, _RESPONSE_NOTES, _SHARES)
-_CHANGE = Layout("Change by shift", "+z.4f", _CHANGE_NOTES)
-_DOSE_LIMITS = (
-    "No clear response may also come from a judge that is too weak to read percentages, or too few items. A "
-    "judge that likes some numbers, such as 0%, whatever they say, shows a small response in all items "
-    "alike; only multiple choice subtracts that."
-)
-
-
-class ShiftedPercentages:
-    """For each item the statement of its answers, and the same with 10 to 50 points moved from the most
-    frequent possibility to the next.
-
-    If there is no next one, a possibility from another item takes its place, at 0%. Both halves are made of
-    all answers, since all are stated: the total variation between the stated and the true distribution is
-    then the shift itself. Each statement is measured twice, with each of the two possibilities in front, and
-    the mean counts: else a judge that likes a small number in front would seem to like the shift.
-
-    Raises:
-        DataError: no item has a possibility of 10% or more.
-    """
-
-    name = "dose"
-
-    def __init__(self, items: Sequence[Item], seed: int = 0, grouping: Grouping = group_indices) -> None:
-        self._statements = {item.id: stated(item, grouping) for item in items}
-        self._seed = seed
-        self.skipped: Counter[str] = Counter()
-        """Why an item has no shifts -> how often."""
-        self.shifts: dict[str, list[int]] = {}
-        """By item: 0, and the shifts that the item has room for."""
-        self.open: set[str] = set()
-        """Items with a masked word that only the two percentages can tell, see :func:`is_open`."""
-        self.items: list[Item] = []
-        for item in items:
-            try:
-                self._add(item)
-            except CannotEditError as error:
-                self.skipped[str(error)] += 1
-        if not self.items:
-            reasons = ", ".join(sorted(self.skipped))
-            raise DataError(f"percentages can be shifted in none of the {len(items)} items ({reasons})")
-
-    def _add(self, item: Item) -> None:
-        (first, second, *others), rest = self._in_points(item)
-        answers = item.masked_out + item.conditioning
-        if is_open(answers, first.text, second.text):
-            self.open.add(item.id)
-        shifts = [shift for shift in (0, *SHIFTS) if shift <= first.weight]
-        summaries = {}
-        for shift in shifts:
-            less = Possibility(first.text, first.weight - shift)
-            more = Possibility(second.text, second.weight + shift)
-            name, opposite = _names(shift)
-            summaries[name] = Statement((less, more, *others), rest).text()
-            summaries[opposite] = Statement((more, less, *others), rest).text()
-        self.shifts[item.id] = shifts
-        self.items.append(
-            replace(item, masked_out=answers, conditioning=answers, summaries=summaries, order=())
-        )
-
-    def _in_points(self, item: Item) -> tuple[list[Possibility], int]:
-        """What the item's statement names, in percentage points, at least two, and the rest."""
-        statement = self._statements[item.id]
-        if statement is None:
-            raise CannotEditError("no answers that can be stated")
-        *shares, rest = statement.percentages
-        possibilities = []
-        for possibility, share in zip(statement.possibilities, shares, strict=True):
-            possibilities.append(Possibility(possibility.text, share))
-        if possibilities[0].weight < SHIFTS[0]:
-            raise CannotEditError(f"no possibility has {SHIFTS[0]}%")
-        if len(possibilities) == 1:
-            others = other_possibilities(self._statements, item.id)
-            rng = random.Random(seed_for(self._seed, item.id, "shift"))
-            material = Material(item.masked_out + item.conditioning, others, rng)
-            possibilities.append(Possibility(material.new_possibility(), 0))
-        return possibilities, rest
-
-    def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
-        finding = Finding(self.name, _RESPONSE, _CHANGE)
-        extent = (
-            f"Percentages were shifted in {counted(len(self.items), 'item')}. In {len(self.open)} of them a "
-            "masked-out answer has a word that only the two percentages can tell."
-        )
-        for reason, count in sorted(self.skipped.items()):
-            extent += f" {counted(count, 'item')} left out: {reason}."
-        finding.says.append(extent)
-        for metric, numbers in each_metric(values, metrics):
-            bad = self._badness(metric, numbers)
-            self._add_response(finding, metric, bad)
-            for shift in SHIFTS:
-                total = sum(shift in shifts for shifts in self.shifts.values())
-                if total:
-                    changes = [own[shift] - own[0] for own in bad.values() if {0, shift} <= own.keys()]
-                    change = mean_interval(changes, total)
-                    cells = {"metric": metric.name, "shift": shift, **interval("change", change)}
-                    finding.add(_CHANGE, {**cells, "n": change.n, "of": total})
-        finding.says.append(_DOSE_LIMITS)
-        return finding
-
-    def _badness(self, metric: MetricInfo, numbers: Numbers) -> dict[str, dict[int, float]]:
-        """By item and shift, how bad the metric finds the two statements on average; without a shift that
-        lacks a value."""
-        bad: dict[str, dict[int, float]] = {}
-        for item, shifts in self.shifts.items():
-            bad[item] = {}
-            for shift in shifts:
-                name, opposite = _names(shift)
-                if (item, name) in numbers and (item, opposite) in numbers:
-                    bad[item][shift] = metric.badness(fmean([numbers[item, name], numbers[item, opposite]]))
-        return bad
-
-    def _add_response(
-        self, finding: Finding, metric: MetricInfo, bad: Mapping[str, Mapping[int, float]]
-    ) -> None:
-        """Add a row of the first table and its sentence, over the items with at least two shifts."""
-        by_item: dict[str, float] = {}
-        rises = []
-        several = [item for item, shifts in self.shifts.items() if len(shifts) > 2]
-        for item in several:
-            if len(bad[item]) == len(self.shifts[item]):
-                curve = list(bad[item].values())
-                rises.append(float(all(a < b for a, b in pairwise(curve))))
-                correlation_of_item = spearman(list(bad[item]), curve)
-                if correlation_of_item is not None:
-                    by_item[item] = correlation_of_item
-        correlation = bounded_mean(list(by_item.values()), -1, 1)
-        of_open = [value for item, value in by_item.items() if item in self.open]
-        row = {
-            "metric": metric.name,
-            **interval("rank correlation", correlation),
-            "n": correlation.n,
-            "of": len(several),
-            **interval("rises at every step", bounded_mean(rises, 0, 1), "rises low", "rises high"),
-            "open items": fmean(of_open) if of_open else None,
-            "n open": len(of_open),
-        }
-        finding.add(_RESPONSE, row)
-        verdict = f"cannot be judged by {counted(correlation.n, 'item')}"
-        if correlation.n >= FEWEST_TESTED:
-            verdict = RESPONSES[direction(correlation, list(by_item.values()))]
-        size = with_interval(correlation, CORRELATION)
-        of = f"{correlation.n} of {counted(len(several), 'item')}"
-        finding.says.append(f"{metric.name} {verdict}: mean rank correlation {size} within {of}.")
-
-
-def _names(shift: int) -> tuple[str, str]:
-    """Of a statement, and of the same one with the second possibility in front."""
-    return f"{shift} points", f"{shift} points, turned"
-
-
-def is_open(masked_out: Sequence[str], one: str, other: str) -> bool:
-    """Whether the same word of the same masked-out answer could be that of either possibility: in ``The _
-    bridge.`` both ``mill`` and ``church``, in ``The wood _ in damp air.`` only one."""
-    words = {task.masked: task.text for task in masked_words([one], every=True)}
-    other_words = {task.masked: task.text for task in masked_words([other], every=True)}
-    for task in masked_words(masked_out):
-        both = task.masked in words and task.masked in other_words
-        if both and words[task.masked] != other_words[task.masked]:
-            return True
-    return False

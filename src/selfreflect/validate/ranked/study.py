@@ -6,15 +6,17 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
+from statistics import fmean
 
 from msgspec.structs import replace
 
+from selfreflect.metric import information
+from selfreflect.report.overview import CONTROL
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate
+from selfreflect.table import Cell
 from selfreflect.text import counted
 from selfreflect.validate.base import MetricInfo, Value
-from selfreflect.validate.ranked.controls import EMPTY, QUESTION
-from selfreflect.validate.ranked.length import FILLER, filler_rows, pad_items
 from selfreflect.validate.ranked.pairs import (
     ADJUSTED_P,
     ALIKE,
@@ -22,25 +24,31 @@ from selfreflect.validate.ranked.pairs import (
     Lengths,
     MetricResult,
     Pair,
-    Relation,
     compare_lengths,
     decide_pairs,
     is_clear,
     known_order,
     paired_tests,
 )
-from selfreflect.validate.statistics import detectable_difference, detectable_rate, side_of_chance
-from selfreflect.validate.study import Finding, Layout, Row, interval, summary_names, values_by_metric
+from selfreflect.validate.statistics import detectable_difference, detectable_rate, side_of_chance, somers
+from selfreflect.validate.study import (
+    Finding,
+    Layout,
+    Numbers,
+    Row,
+    interval,
+    summary_names,
+    values_by_metric,
+)
 
+EMPTY, QUESTION, NONSENSE = f"{CONTROL}empty", f"{CONTROL}question repeated", f"{CONTROL}nonsense"
+PASTED = f"{CONTROL}all answers pasted"
 _RATE, _DIFFERENCE = ".1%", "+z.1%"
 _P_FORMS = {"p": ".2g", ADJUSTED_P: ".2g"}
 TIES = "ties are losses; pairs with an undefined value are counted and left out of n"
 INTERVALS = "intervals: 95% BCa bootstrap over items; exact (Clopper-Pearson) where all items agree"
 _FEW = f"a dash for fewer than {FEWEST_PAIRS}"
 EQUAL = f"the longer of the two has at most {ALIKE} times the words of the other; {_FEW}"
-PADDED = (
-    "all pairs whose texts have words, the shorter one continued with filler to the words of the longer one"
-)
 SHORTER = f"only pairs whose better summary has fewer words; {_FEW}"
 BALANCED = (
     "the mean of the rates among pairs whose better summary is longer and among those whose better one is "
@@ -52,16 +60,21 @@ _RANKING_NOTES = (
     f"at equal length: {EQUAL}",
     INTERVALS,
 )
-_RANKING = Layout("Metrics by win rate", _RATE, _RANKING_NOTES)
+_COLUMN_NOTES = (
+    "beats …: share of items whose best summary beats a text that says nothing; pasted wins: share of items "
+    "where all conditioning answers, pasted, beat it",
+    "prefers longer: mean over items of Somers' D of value and words, above 0 where longer summaries are "
+    "judged better; no bias by itself, since better summaries may be longer",
+)
+_LONGER = "prefers longer"
+_RANKING = Layout("Metrics by win rate", _RATE, (*_RANKING_NOTES, *_COLUMN_NOTES), {_LONGER: "+z.2f"})
 _PAIRS = Layout("How often the better summary wins", _RATE, _RANKING_NOTES[1:])
-_PAIRS_WITH_FILLER = Layout(_PAIRS.title, _RATE, (*_RANKING_NOTES[1:3], f"padded: {PADDED}", INTERVALS))
 _TEST_NOTES = (
     "difference in win rate on the pairs that both have values for; p: exact McNemar test, a dash where both "
     "win the same pairs",
     "p (Holm): adjusted for all tests of the metric on pairs of the same kind",
     INTERVALS,
 )
-_PADDED = "padded to equal length"
 _REFERENCES = {"selfreflect": "SelfReflect", "information": "Usable information"}
 """The groups whose metrics are tested against all others."""
 _AGAINST_CHANCE: dict[int | None, str] = {
@@ -75,10 +88,8 @@ class RankedSets:
     """Items whose summaries have a known order, see :func:`selfreflect.validate.ranked.pairs.known_order`.
 
     Args:
-        controls: also measure the repeated question and an empty text as summaries of each item. The item's
-            best summary should beat both.
-        pad: measure the shorter summary of each pair once more, padded to the length of the longer one.
-        seed: decides on the filler.
+        controls: also measure the repeated question, an empty text, nonsense and all conditioning answers as
+            summaries of each item. The item's best summary should beat the first three.
 
     Raises:
         DataError, ConfigError: as ``known_order``.
@@ -91,22 +102,22 @@ class RankedSets:
         items: Sequence[Item],
         order: str | None = None,
         controls: bool = True,
-        *,
-        pad: bool = False,
-        seed: int = 0,
     ) -> None:
         self.order = known_order(items, order)
         best = _best_summaries(self.order.pairs)
         usable: Sequence[Item] = [item for item in items if item.id in best]
-        self.padded: dict[Pair, Relation] = {}
-        if pad:
-            usable, self.padded = pad_items(usable, self.order.pairs, seed)
         names = summary_names(usable)
-        self.controls = tuple(_unused(name, names) for name in (QUESTION, EMPTY)) if controls else ()
+        every = (
+            tuple(_unused(name, names) for name in (QUESTION, EMPTY, NONSENSE, PASTED)) if controls else ()
+        )
+        self.controls = every[:2]
+        self.more_controls = every[2:]
+        """Shown as columns only."""
         self.items: list[Item] = []
         self.control_pairs: list[Pair] = []
         for item in usable:
-            texts = dict(zip(self.controls, (item.question, ""), strict=False))
+            texts = dict(zip(every, (item.question, "", *_more_texts(item)), strict=False))
+            texts = {name: text for name, text in texts.items() if text is not None}
             self.items.append(replace(item, summaries={**item.summaries, **texts}))
             for name, text in texts.items():
                 if item.summaries[best[item.id]] != text:
@@ -114,22 +125,20 @@ class RankedSets:
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
         numbers = values_by_metric(values)
-        names = {pair: pair.kind for pair in (*self.order.pairs, *self.control_pairs)}
+        shown = [pair for pair in self.control_pairs if pair.worse not in self.more_controls]
+        names = {pair: pair.kind for pair in (*self.order.pairs, *shown)}
         lengths = compare_lengths(self.items, names)
         in_order = frozenset(self.order.pairs)
         with_controls = [decide_pairs(metric, numbers.get(metric.name, {}), names) for metric in metrics]
         with_controls.sort(key=lambda result: _rank(result.among(in_order)))
         results = [result.among(in_order) for result in with_controls]
-        best_first = [result.metric for result in results]
-        padded: list[MetricResult] = []
-        if self.padded:
-            padded = [decide_pairs(one, numbers.get(one.name, {}), self.padded) for one in best_first]
         finding = Finding(self.name)
-        finding.add(_RANKING, *_ranking_rows(results, lengths))
-        finding.add(_PAIRS_WITH_FILLER if padded else _PAIRS, *_pair_rows(with_controls, lengths, padded))
-        self._add_matched(finding, results, lengths, padded)
-        if self.padded:
-            finding.add(FILLER, *filler_rows(self.padded, best_first, numbers))
+        for row, result in zip(_ranking_rows(results, lengths), results, strict=True):
+            finding.add(
+                _RANKING, {**row, **self._columns(result.metric, numbers.get(result.metric.name, {}))}
+            )
+        finding.add(_PAIRS, *_pair_rows(with_controls, lengths))
+        self._add_matched(finding, results, lengths)
         tests = [self._add_tests(finding, reference, results) for reference in _REFERENCES]
         if len(results) > 2 or not any(tests):
             self._add_all_tests(finding, results)
@@ -141,8 +150,6 @@ class RankedSets:
         self._say_lengths(finding, lengths)
         alike = [(result.metric.name, result.matched_rate(lengths.alike)) for result in results]
         _say_against_chance(finding, "Pairs of about equal length", alike)
-        with_filler = [(result.metric.name, result.rate) for result in padded]
-        _say_against_chance(finding, "All pairs, padded to equal length with neutral filler", with_filler)
         for name, rows in zip(_REFERENCES.values(), tests, strict=True):
             unclear = sum(not is_clear(row) for row in rows)
             if unclear:
@@ -155,23 +162,41 @@ class RankedSets:
         finding.draw_dots("ranked", title, "win rate (0.5: chance)", rates, against=0.5)
         return finding
 
-    def _add_matched(
-        self,
-        finding: Finding,
-        results: Sequence[MetricResult],
-        lengths: Lengths,
-        padded: Sequence[MetricResult],
-    ) -> None:
+    def _columns(self, metric: MetricInfo, numbers: Numbers) -> Row:
+        """How a metric's values stand to texts that say nothing, to pasted answers, and to length."""
+        row: dict[str, Cell] = {}
+        decided = decide_pairs(metric, numbers, {pair: pair.kind for pair in self.control_pairs}).decided
+        for control in (*self.controls, *self.more_controls):
+            wins = [won for pair, won in decided.items() if pair.worse == control]
+            heading = f"beats {control.removeprefix(CONTROL)}"
+            if control.startswith(PASTED):  # a tie is a loss, as everywhere
+                heading = "pasted wins"
+                turned = {
+                    pair: (pair.worse, pair.better) for pair in self.control_pairs if pair.worse == control
+                }
+                wins = [*decide_pairs(metric, numbers, turned).decided.values()]
+            row[heading] = fmean(wins) if wins else None
+        made = {*self.controls, *self.more_controls}
+        preferences: list[float] = []
+        for item in self.items:
+            names = [name for name in item.summaries if name not in made and (item.id, name) in numbers]
+            words = [float(len(item.summaries[name].split())) for name in names]
+            preference = somers(words, [-metric.badness(numbers[item.id, name]) for name in names])
+            if preference is not None:
+                preferences.append(preference)
+        row[_LONGER] = fmean(preferences) if preferences else None
+        return row
+
+    def _add_matched(self, finding: Finding, results: Sequence[MetricResult], lengths: Lengths) -> None:
         """Add one table for each way of matching: next to each other they are too wide for a terminal."""
         ways: list[tuple[str, str, Callable[[MetricResult], Estimate]]] = [
             ("equal length", EQUAL, lambda result: result.matched_rate(lengths.alike)),
-            (_PADDED, PADDED, lambda result: result.matched_rate(result.wins)),
             ("the better summary is shorter", SHORTER, lambda result: result.matched_rate(lengths.shorter)),
             ("balanced", BALANCED, lambda result: result.balanced_rate(lengths)),
         ]
         for way, note, rate_of in ways:
             layout = Layout(f"After matching for length: {way}", _RATE, (note, TIES, INTERVALS))
-            for result in padded if way == _PADDED else results:
+            for result in results:
                 for kind in self.order.kinds:
                     rate = rate_of(result.of_kind(kind))
                     names: Row = {"metric": result.metric.name, "better": kind[0], "worse": kind[1]}
@@ -235,6 +260,14 @@ class RankedSets:
         )
 
 
+def _more_texts(item: Item) -> tuple[str | None, str | None]:
+    """Nonsense, and all conditioning answers pasted; None for what an item has not."""
+    texts = information.control_texts(item.question, item.conditioning)
+    nonsense = next((text for control, text in texts if control.name == "nonsense"), None)
+    pasted = max((pair for pair in texts if pair[0].answers), key=lambda pair: pair[0].answers, default=None)
+    return nonsense, pasted[1] if pasted else None
+
+
 def _unused(name: str, names: Sequence[str]) -> str:
     while name in names:
         name += "*"
@@ -272,12 +305,8 @@ def _ranking_rows(results: Sequence[MetricResult], lengths: Lengths) -> Iterator
         }
 
 
-def _pair_rows(
-    results: Sequence[MetricResult], lengths: Lengths, padded: Sequence[MetricResult]
-) -> Iterator[Row]:
-    """A row for each metric and kind of pair, those with controls too. ``padded`` is empty without
-    padding."""
-    with_filler = {result.metric.name: result for result in padded}
+def _pair_rows(results: Sequence[MetricResult], lengths: Lengths) -> Iterator[Row]:
+    """A row for each metric and kind of pair, those with controls too."""
     for of_metric in results:
         for kind in dict.fromkeys(pair.kind for pair in of_metric.wins):
             result = of_metric.of_kind(kind)
@@ -293,10 +322,6 @@ def _pair_rows(
                 "at equal length": alike.mean,
                 "n equal": alike.n,
             }
-            if padded:
-                filled = with_filler[result.metric.name].of_kind(kind)
-                rate = filled.matched_rate(filled.wins)
-                row = {**row, "padded": rate.mean, "n padded": rate.n}
             yield row
 
 

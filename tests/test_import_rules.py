@@ -22,6 +22,8 @@ import selfreflect
 ROOT = Path(selfreflect.__file__).parent
 LAYERS = (
     ("atomic", "errors", "grouping", "logprobs", "stats", "text"),
+    ("quantities",),
+    ("sameness",),
     ("flags", "plots", "plugins", "table"),
     ("records", "web"),
     ("models",),

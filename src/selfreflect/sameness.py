@@ -96,8 +96,8 @@ _NUMBER_WORDS = {
     for word in words.split()
 }
 
-_NUMBER_BETWEEN = re.compile(r"\b(?:between|zwischen) (\S*\d) (?:and|und) (?=(\S*\d))\S*\d", re.IGNORECASE)
-_WORD = re.compile(rf"\b(?:{'|'.join(_NUMBER_WORDS)})\b", re.IGNORECASE)
+_NUMBER_WORD = re.compile(rf"\b(?:{'|'.join(_NUMBER_WORDS)})\b", re.IGNORECASE)
+_BETWEEN = re.compile(r"\b(?:between|zwischen) (\S*\d) (?:and|und) (?=(\S*\d))\S*\d", re.IGNORECASE)
 _SPOKEN_RANGE = re.compile(r"(?<=\d) (?:to|bis) (?=\d)")
 _WORD = re.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}]+(?:['&.-][^\W_{UNSPACED}]+)*|&")
 _ASIDE = re.compile(r"\s*\((?![A-ZÄÖÜ]\w*(?:,? [A-ZÄÖÜ]\w*)*\))[^()]*\)")  # but not (Cardiff, Wales)

@@ -132,4 +132,4 @@ def test_other_weights_are_refused(monkeypatch):
 def test_an_unknown_way_of_grouping_is_answered_with_the_known_ones(tmp_path):
     done = run_command("report", tmp_path, "--groups", "sense")
     assert done.code == 2
-    assert "is not one of 'spelling', 'meaning'" in done.said
+    assert "is not one of 'spelling', 'same', 'meaning'" in done.said

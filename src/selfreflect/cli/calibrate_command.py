@@ -66,6 +66,7 @@ def calibrate_command(
         return
     from selfreflect.uncertainty.assess import Assessment
     from selfreflect.uncertainty.calibrator_file import fit_file, write_calibrator
+    from selfreflect.uncertainty.classes import DEFAULT
     from selfreflect.uncertainty.recalibrate import cross_fit
 
     if save is not None:
@@ -81,7 +82,7 @@ def calibrate_command(
     by = method or "isotonic"
     _show(assessment, name, label, indices, cross_fit(by, scores, labels), f"{by}, cross-fitted", json)
     if save is not None:
-        rule = comparison.classes or "exact", comparison.class_order
+        rule = comparison.classes or DEFAULT, comparison.class_order
         write_file(save, write_calibrator(fit_file(assessment, name, label, by, *rule)))
         say(f"Use it on other questions: selfreflect calibrate FILE --apply {shlex.quote(str(save))}")
 

@@ -174,7 +174,10 @@ def grouping(groups: str) -> Callable[[Sequence[str], str], list[list[int]]]:
         return same_groups
     from selfreflect.grouping import group_indices
 
-    return lambda answers, question="": group_indices(answers)
+    def by_spelling(answers: Sequence[str], question: str = "") -> list[list[int]]:
+        return group_indices(answers)
+
+    return by_spelling
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,11 @@ from selfreflect.report.overview import failure_table, overview, zero_text
 from selfreflect.report.page.frame import render_page
 from selfreflect.report.page.uncertainty_part import UncertaintyPart
 from selfreflect.report.page.view import Grouping, packed, run_data
-from selfreflect.sameness import same_groups
 from selfreflect.report.question_table import QUESTION_HEADINGS
 from selfreflect.report.results import INFORMATION, SELFREFLECT, Measure, sorted_strategies
 from selfreflect.report.run_records import RunRecords
 from selfreflect.report.sentences import headline
+from selfreflect.sameness import same_groups
 from selfreflect.store.trim import PARTS
 from selfreflect.table import Table, to_csv
 

@@ -29,8 +29,8 @@ def json_lines(
     if assessment.stated_faithfulness is not None:
         value, count = assessment.stated_faithfulness
         yield {"cmfg": value, "n": count}
-    for name, count in right_counts(assessment).items():
-        yield {"correctness": name, "counts": count._asdict()}
+    for name, right in right_counts(assessment).items():
+        yield {"correctness": name, "counts": right._asdict()}
     yield from _prediction_lines(assessment, results)
     for name, sizes in by_size.items():
         for size in sizes:

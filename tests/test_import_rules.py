@@ -22,6 +22,8 @@ import selfreflect
 ROOT = Path(selfreflect.__file__).parent
 LAYERS = (
     ("atomic", "errors", "grouping", "logprobs", "stats", "text"),
+    ("quantities",),
+    ("sameness",),
     ("flags", "plots", "plugins", "removed", "table"),
     ("records", "web"),
     ("models",),
@@ -228,7 +230,10 @@ def test_nothing_imports_the_command_line() -> None:
 
 
 def test_reports_run_no_model() -> None:
-    allowed = ("errors", "logprobs", "records", "stats", "text", "grouping", "table", "plots", "store.trim")
+    allowed = (
+        *("errors", "logprobs", "records", "stats", "text", "grouping", "sameness", "table", "plots"),
+        "store.trim",
+    )
     assert {target for target in ours("report") if not under(target, *allowed)} == set()
 
 

@@ -8,12 +8,28 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-_SYMMETRIC = "\"'`*_”’»"
-_PAIRS = {"()", "[]", "{}", "“”", "‘’", "„“", "«»", "‹›", "「」", "『』", *(2 * mark for mark in _SYMMETRIC)}
+_SYMMETRIC = "\"'*_"
+_PAIRS = {"()", "[]", "{}", "「」", "『』", *(2 * mark for mark in _SYMMETRIC)}
 _LEADING = "¿¡.,;:!?"
 _TRAILING = ".,;:!?。、"
 _ARTICLE = re.compile(r"\A(?:an?|the) (?=.)")
 _NESTING = 4  # quotes within brackets within emphasis; deeper nesting is no packaging of an answer
+
+# before NFKC, which would tear some of these apart: an acute accent becomes a space and a combining mark
+_TWINS = str.maketrans(
+    {
+        **dict.fromkeys("‘’‚‛‹›ʼʹ′`´＇", "'"),
+        **dict.fromkeys("“”„‟«»″＂", '"'),
+        **dict.fromkeys("‐‑‒–—―−﹘﹣－", "-"),
+    }
+)
+# U.S.A. and J. K. without their dots; a single letter such as "A." keeps its own
+_INITIALS = re.compile(
+    r"(?<![^\W_])(?:(?:[^\W\d_]\. ?){1,8}[^\W\d_]\.(?![^\W_])|(?:[^\W\d_]\.){2,8}[^\W\d_]\b)"
+)
+_MIDDLE_INITIAL = re.compile(r"(?<=[^\W\d_] )([^\W\d_])\.(?= )")
+_SERIAL_COMMA = re.compile(r",(?= (?:and|or|und|oder|&) )")
+_INNER_ARTICLE = re.compile(r"(?<= )the (?=.)")
 
 
 def group_indices(answers: Sequence[str]) -> list[list[int]]:
@@ -26,14 +42,15 @@ def group_indices(answers: Sequence[str]) -> list[list[int]]:
 
 
 def ordered_groups(answers: Sequence[str], groups: Iterable[Sequence[int]]) -> list[list[int]]:
-    """Sort groups of indices into ``answers``: the largest first, equal sizes by their most common spelling.
+    """Sort groups of indices into ``answers``: the largest first, equal sizes by their first answer.
 
-    Within a group the answers with that spelling come first.
+    Within a group the answers with its most common spelling come first.
     """
     titled = []
     for group in groups:
-        text = most_common(answers[index] for index in group)
-        titled.append((text, sorted(group, key=lambda index: (answers[index] != text, index))))
+        members = sorted(group)
+        text = most_common(answers[index] for index in members)
+        titled.append((members[0], sorted(members, key=lambda index: (answers[index] != text, index))))
     titled.sort(key=lambda pair: (-len(pair[1]), pair[0]))
     return [group for _, group in titled]
 
@@ -51,19 +68,33 @@ def spread(groups: Iterable[Sequence[int]]) -> float | None:
 
 
 def most_common(texts: Iterable[str]) -> str:
-    """Return the most frequent text; of equally frequent ones the first in code point order."""
+    """Return the most frequent text; of equally frequent ones the first that was sampled."""
     counts = Counter(texts)
-    return min(counts, key=lambda text: (-counts[text], text))
+    return max(counts, key=lambda text: counts[text])  # the first of equals
+
+
+def unified(text: str) -> str:
+    """Write each character in one way: NFKC, one kind of quote, dash and space, none of zero width."""
+    plain = unicodedata.normalize("NFKC", text.translate(_TWINS)).translate(_TWINS)
+    if not plain.isascii():
+        plain = "".join(one for one in plain if unicodedata.category(one) != "Cf")
+    return " ".join(plain.split())
 
 
 def normal_form(text: str) -> str:
-    """Normalise spelling and packaging: NFKC, case, whitespace, surrounding quotes and punctuation, article.
+    """Normalise spelling and packaging, so that equal forms are the same answer.
 
-    Quotes, brackets and emphasis go only in pairs and signs stay, so that ``-5``, ``.5``, ``$5``, ``5%``,
-    ``[0, 1)`` and ``6'`` keep their meaning. A text of nothing else, such as ``A`` or ``?``, stays too.
+    Characters are :func:`unified`; case, an outer article, an inner *the*, surrounding quotes and
+    punctuation, an unpaired quote at an end, dots of initials and the comma before *and* or *or* do not
+    count. Other quotes, brackets and emphasis go only in pairs and signs stay, so that ``-5``, ``.5``,
+    ``$5``, ``5%``, ``[0, 1)`` and ``6'`` keep their meaning. A text of nothing else, such as ``A`` or ``?``,
+    stays too.
     """
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    result = " ".join(folded.split())
+    result = unified(text).casefold()
+    if "." in result:
+        result = _INITIALS.sub(lambda match: re.sub("[. ]", "", match[0]), result)
+        result = _MIDDLE_INITIAL.sub(r"\1", result)
+    result = _INNER_ARTICLE.sub("", _SERIAL_COMMA.sub("", result))
     for _ in range(_NESTING):
         result = _unwrap(result)
     return result
@@ -78,4 +109,6 @@ def _unwrap(text: str) -> str:
         inner = "." + inner
     if len(inner) > 2 and inner[0] + inner[-1] in _PAIRS:
         inner = inner[1:-1].strip()
+    elif len(inner) > 2 and inner.count('"') == 1 and not inner[-2].isdigit():  # 6" is a length
+        inner = inner.strip('"')
     return _ARTICLE.sub("", inner) or text

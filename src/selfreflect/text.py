@@ -31,6 +31,13 @@ tab, at which some spreadsheets cut a line. They read quotation marks otherwise,
 begins a row, and a quotation mark in the text may open a cell. Of several such places in a row the last one
 will do, so that a search takes time in proportion to the text."""
 
+UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf"
+    "\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+)
+"""Characters of scripts that put no spaces between words, for use in a regular expression: Chinese, Japanese,
+Thai, Lao, Khmer and Burmese."""
+
 Fields = Iterable[tuple[str, object]]
 
 _FIELD_LENGTH = 60

@@ -146,7 +146,8 @@ def test_answers_without_their_end_are_noted() -> None:
         return Reply(completions=(cut, whole, whole, cut)) if request.n > 1 else "Ankara."
 
     with endpoint_server(script) as client:
-        [note] = client.chat().json()["selfreflect"]["notes"]
+        note, spelling = client.chat().json()["selfreflect"]["notes"]
+    assert "2 classes by spelling are 1" in spelling
     assert note.startswith("2 of 4 answers reached the limit of tokens")
 
 
@@ -204,7 +205,8 @@ def test_a_footer_is_for_clients_that_show_only_text() -> None:
     text, _, line = body["choices"][0]["message"]["content"].rpartition("\n\n")
     assert text == "Most likely Ankara, perhaps Istanbul. [END] More."
     assert line == (
-        f"[selfreflect: confidence 0.75 (modal share of 4 answers, not calibrated), id {body['id']}]"
+        "[selfreflect: confidence 0.75 (modal share of 4 answers, classes by the rule exact, not calibrated), "
+        f"id {body['id']}]"
     )
 
 
@@ -473,3 +475,52 @@ def test_a_share_near_the_threshold_takes_more_answers_than_to_know_which_leads(
         second = body["selfreflect"]["num_answers"]
         plain = client.chat(selfreflect={"confidence": "none"}).json()["selfreflect"]["num_answers"]
     assert first == plain < 30 < second
+
+
+SENTENCES = [
+    "The capital of Turkey is Ankara.",
+    "Ankara",
+    "It is Ankara.",
+    "Ankara is the capital of Turkey.",
+    "Turkey's capital is Ankara.",
+    "That would be Ankara.",
+    "I believe it is Ankara.",
+    "Ankara, which became the capital in 1923.",
+    "The answer is Ankara.",
+    "Its capital is Ankara.",
+]
+
+
+def test_ten_sentences_that_say_the_same_are_one_class_and_no_reason_to_abstain() -> None:
+    def script(request: Request) -> Any:
+        if request.n == 1:
+            return "Ankara."
+        return Reply(completions=tuple(Completion(text=one, finish="stop", tokens=5) for one in SENTENCES))
+
+    policy = UnsurePolicy("abstain", 0.6)
+    with endpoint_server(script, rule="same", num_answers=10, unsure=policy) as client:
+        body = client.chat().json()
+    found = body["selfreflect"]
+    assert (found["confidence"], len(found["classes"]), found["classes_by"]) == (1, 1, "same")
+    assert (found["action"], body["choices"][0]["message"]["content"]) == (None, "Ankara.")
+
+
+def test_a_served_model_is_asked_about_open_pairs_once_and_that_is_counted() -> None:
+    answers = ["the wind", "a gust", "the cat", "The wind."]
+    asked = []
+
+    def script(request: Request) -> Any:
+        if request.n > 1:
+            return Reply(completions=tuple(Completion(text=one, finish="stop", tokens=2) for one in answers))
+        text = request.messages[-1].content
+        if request.sampling.max_new_tokens == 16:
+            asked.append(text)
+            return "Yes" if '"the wind"' in text and '"a gust"' in text else "No"
+        return "The wind."
+
+    with endpoint_server(script, rule="judge") as client:
+        first, second = (client.chat("What broke the vase?").json()["selfreflect"] for _ in range(2))
+    assert [one["share"] for one in first["classes"]] == [0.75, 0.25]
+    assert first["classes_by"].startswith("judge")
+    assert len(asked) == 3
+    assert first["cost"]["completions"] - second["cost"]["completions"] == 3

@@ -12,7 +12,7 @@ from selfreflect.serve.clarify import Clarification, NoClarification
 from selfreflect.serve.unsure import UnsureAction, UnsurePolicy, certainty
 from selfreflect.uncertainty.hedges import PHRASES, Hedge, read_hedge
 
-SUMMARY = "Paris, {certainty} 60%"
+SUMMARY = "Paris, {certainty}"
 LOW = Confidence(0.25, "modal_share", num_answers=20)
 QUESTION = Clarification("Which one, {summary}?", ("the first", "the second"), 1.0, 1.5)
 
@@ -37,6 +37,24 @@ def test_abstaining_says_no_answer() -> None:
 def test_a_hedge_comes_before_the_summary_which_stays_as_it_is() -> None:
     text = said("hedge")
     assert text.endswith("(25%, from 20 samples).\n\n" + SUMMARY)
+
+
+@pytest.mark.parametrize(
+    "summary",
+    [
+        "Probably 146 (about half of my answers)",
+        "146, 40 % of the time",
+        "146 in 3 out of 10",
+        "Very likely 146",
+    ],
+)
+def test_a_hedge_and_its_summary_never_hold_two_numbers_for_one_thing(summary: str) -> None:
+    wording = UnsurePolicy("hedge", 0.5).word(LOW, summary, None)
+    assert wording.text.endswith(summary)
+    assert "25%" not in wording.text
+    assert wording.note
+    calibrated = LOW._replace(calibrator_id="c")  # of being right, which is another thing
+    assert "25%" in UnsurePolicy("hedge", 0.5).word(calibrated, summary, None).text
 
 
 def test_a_question_comes_with_its_replies() -> None:

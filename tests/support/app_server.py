@@ -91,7 +91,7 @@ class Client:
         raise AssertionError("the job does not end")
 
 
-def by_first_letter(answers: Sequence[str]) -> list[list[int]]:
+def by_first_letter(answers: Sequence[str], question: str = "") -> list[list[int]]:
     """A grouping that is not the one by spelling and needs no model."""
     letters = dict.fromkeys(answer[:1].casefold() for answer in answers)
     groups = [

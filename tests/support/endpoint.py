@@ -87,10 +87,12 @@ def endpoint_server(
         generator = Scripted((lambda _: script) if isinstance(script, list) else script)
     local = [LocalModel("m", generator)] if generator else []
     remote = RemoteServer(endpoint(upstream), max_connections=64, timeout=timeout) if upstream else None
+    asks = rule == "judge"
+    reader = BeliefReader(ClassRule("same" if asks else rule), calibrator, asks=asks)
     queue = Admission(**(admission or {}))
     services = ServeServices(
         ModelTable(local, remote, names),
-        Reflector(own, BeliefReader(ClassRule(rule), calibrator), judge),
+        Reflector(own, reader, judge),
         queue,
         History(),
         ServerMetrics(lambda: queue.running, lambda: queue.waiting),

@@ -1,37 +1,18 @@
-"""Rules that sort answers: their names, their thresholds and the numbers that they read."""
+"""Rules that sort answers: their names, and their thresholds."""
 
 from __future__ import annotations
 
 import pytest
 
 from selfreflect.errors import ConfigError
-from selfreflect.uncertainty.classes import ClassRule, last_number, threshold_of
+from selfreflect.uncertainty.classes import ClassRule, members_of, threshold_of
 from selfreflect.uncertainty.question import AnsweredQuestion
-
-
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [
-        ("12", 12),
-        ("1,234,567.5 of them", 1234567.5),
-        ("from 3 to -4", -4),
-        ("+.5", 0.5),
-        ("6.02e23 atoms", 6.02e23),
-        ("2E-3", 0.002),
-        ("7.", 7),
-        ("3 then 1e999", 3),
-        ("-", None),
-        ("", None),
-        ("1e999", None),
-    ],
-)
-def test_the_last_finite_number_of_a_text(text: str, number: float | None) -> None:
-    assert last_number(text) == number
 
 
 @pytest.mark.parametrize(
     ("rule", "name"),
     [
+        ("same", "same"),
         ("exact", "exact"),
         ("numeric", "numeric"),
         ("jaccard", "jaccard:0.5, first"),
@@ -50,7 +31,7 @@ def test_a_rule_names_what_it_does(rule: str, name: str) -> None:
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
-        ("exakt", "no class rule 'exakt'.* Did you mean 'exact'.* Known: exact, numeric, jaccard"),
+        ("exakt", "no class rule 'exakt'.* Did you mean 'exact'.* Known: same, exact, numeric"),
         ("numeric:0.5", "the class rule 'numeric' has no threshold"),
         ("judge", "the class rule 'judge' asks a model"),
         ("nli", "needs a model, as in nli:DIRECTORY"),
@@ -95,3 +76,27 @@ def test_numbers_and_aliases_go_before_similarity() -> None:
     assert ClassRule("jaccard:1")(question).tolist() == [0, 0, 0, 1]
     numbers = AnsweredQuestion(id="q", answers=("one", "1", "1.0 in all", "ONE"), aliases=())
     assert ClassRule("numeric")(numbers).tolist() == [0, 1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("rule", "answers", "labels"),
+    [
+        ("numeric", ("5 km", "5 miles", "5", "5000 m"), [0, 1, 2, 0]),
+        ("numeric", ("5 km", "5", "about 5 km"), [0, 0, 0]),
+        ("numeric", ("3-5", "5", "It took 3–5."), [0, 1, 0]),
+        ("numeric", ("1.5 million", "1.5 billion", "1,500,000"), [0, 1, 0]),
+        ("numeric", ("12:30", "It is 12:30.", "30"), [0, 0, 1]),
+        ("exact", ("King’s", "King's", "Jean‑Luc", "Jean-Luc", "-5", "5"), [0, 0, 1, 1, 2, 3]),
+        ("same", ("Oslo", "The capital is Oslo.", "Rome", "not Oslo"), [0, 0, 1, 2]),
+    ],
+)
+def test_what_rules_join(rule: str, answers: tuple[str, ...], labels: list[int]) -> None:
+    question = AnsweredQuestion(id="q", text="What is the capital?", answers=answers)
+    assert ClassRule(rule)(question).tolist() == labels
+
+
+def test_a_chain_of_answers_does_not_depend_on_their_order() -> None:
+    texts = ("Yes, by bus", "Yes", "Yes, by train", "No")
+    for answers in (texts, texts[::-1]):
+        labels = ClassRule()(AnsweredQuestion(id="q", text="Is it far?", answers=answers))
+        assert sorted(map(len, members_of(labels))) == [1, 3]

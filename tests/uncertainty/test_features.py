@@ -61,7 +61,7 @@ def test_log_probabilities_are_summed_and_averaged_over_tokens() -> None:
 
 @pytest.mark.parametrize(
     ("answers", "modal"),
-    [(("b", "a", "a"), "a"), (("b", "a"), "a"), (("B", "b", "b", "a"), "b"), ((), None)],
+    [(("b", "a", "a"), "a"), (("b", "a"), "b"), (("B", "b", "b", "a"), "b"), ((), None)],
 )
 def test_the_judged_answer_is_the_response_else_the_modal_one(
     answers: tuple[str, ...], modal: str | None

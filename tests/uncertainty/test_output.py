@@ -22,7 +22,7 @@ QUESTIONS = [
     )
     for number in range(8)
 ]
-METHOD = Method(ClassRule(), correctness=("exact",))
+METHOD = Method(ClassRule("exact"), correctness=("exact",))
 
 
 @pytest.fixture(scope="module")

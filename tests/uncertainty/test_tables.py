@@ -22,7 +22,7 @@ from selfreflect.uncertainty.tables import (
     value_table,
 )
 
-EXACT = Method(ClassRule(), correctness=("exact",))
+EXACT = Method(ClassRule("exact"), correctness=("exact",))
 QUESTIONS = [
     AnsweredQuestion(
         id=f"q{number}",
@@ -103,7 +103,7 @@ def test_estimators_that_follow_the_length_are_named_together() -> None:
                 id=f"q{number}", confidence=confidence, correct=number < 15, length=float(number)
             )
         )
-    assessment = Assessment(questions, ["stated"], Method(ClassRule(), correctness=("human",)))
+    assessment = Assessment(questions, ["stated"], Method(ClassRule("exact"), correctness=("human",)))
     rows = predictions(assessment, "human", ("auroc",))
     [note] = length_notes(rows)
     assert "and so do stated, isotonic." in note

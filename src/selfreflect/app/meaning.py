@@ -30,26 +30,27 @@ class Meaning:
     def installed(self) -> bool:
         return self._load is not MeaningGroups or can_group_by_meaning()
 
-    async def groups(self, answers: Callable[[], Sequence[str]]) -> tuple[int, list[list[int]]]:
-        """Count and group the answers that ``answers`` returns. It is called in the thread, because it may
-        read a file.
+    async def groups(self, read: Callable[[], tuple[str, Sequence[str]]]) -> tuple[int, list[list[int]]]:
+        """Count and group the answers to the question that ``read`` returns. It is called in the thread,
+        because it may read a file.
 
         Raises:
             MissingExtraError: the extra ``embed`` is not installed.
             DataError: there are too many different answers.
         """
         async with self._lock:
-            return await asyncio.to_thread(self._group, answers)
+            return await asyncio.to_thread(self._group, read)
 
     @cached_property
     def _grouping(self) -> Grouping:
         return self._load()
 
-    def _group(self, answers: Callable[[], Sequence[str]]) -> tuple[int, list[list[int]]]:
-        texts = [answer[:_MAX_CHARACTERS] for answer in answers()]
+    def _group(self, read: Callable[[], tuple[str, Sequence[str]]]) -> tuple[int, list[list[int]]]:
+        question, answers = read()
+        texts = [answer[:_MAX_CHARACTERS] for answer in answers]
         if len(group_indices(texts)) > _MAX_SPELLINGS:
             raise DataError(
                 f"more than {_MAX_SPELLINGS:,} different answers are too many to group by meaning here; "
                 "make a report page with: selfreflect report"
             )
-        return len(texts), self._grouping(texts)
+        return len(texts), self._grouping(texts, question)

@@ -209,7 +209,7 @@ async def events(
 @job_routes.get("/jobs/{id}/groups", responses=_UNKNOWN, summary="Group the answers so far by meaning")
 async def job_groups(id: Id, services: Shared) -> GroupsAnswer:
     job = _find_job(services, id)
-    count, groups = await services.meaning.groups(lambda: job.events.answers)
+    count, groups = await services.meaning.groups(lambda: (job.question, job.events.answers))
     return GroupsAnswer(answers=count, groups=groups)
 
 
@@ -328,12 +328,12 @@ def _in_words(message: str) -> tuple[str, str]:
     summary="Group the answers to one question by meaning",
 )
 async def question_groups(id: Id, index: Index, services: Shared) -> GroupsAnswer:
-    def answers() -> Sequence[str]:
+    def read() -> tuple[str, Sequence[str]]:
         records, question = _find_question(services, id, index)
         answer_set = records.answers.get(question.id)
-        return answer_set.answers if answer_set else ()
+        return question.text, answer_set.answers if answer_set else ()
 
-    count, groups = await services.meaning.groups(answers)
+    count, groups = await services.meaning.groups(read)
     return GroupsAnswer(answers=count, groups=groups)
 
 

@@ -44,10 +44,11 @@ class ComparisonOptions(Struct, frozen=True, kw_only=True):
         str | None,
         Flag(
             "--classes RULE",
-            "What makes two answers the same: exact (but for case, punctuation and articles), numeric, "
-            "jaccard, rouge or embedding, the last three with a threshold, as in jaccard:0.6; judge (--model "
-            "is asked about each pair), or nli:MODEL (each entails the other; MODEL classifies pairs).",
-            default="exact",
+            "What makes two answers the same: same (equal in other words, without a model), exact (but for "
+            "case, punctuation and articles), numeric, jaccard, rouge or embedding, the last three with a "
+            "threshold, as in jaccard:0.6; judge (--model is asked about pairs that same leaves open), or "
+            "nli:MODEL (each entails the other; MODEL classifies pairs).",
+            default="same",
         ),
     ] = None
     class_order: Annotated[
@@ -70,10 +71,11 @@ class ComparisonOptions(Struct, frozen=True, kw_only=True):
         str | None,
         Flag(
             "--correctness A,B",
-            "What counts as correct: human (the field 'correct'), exact, numeric, substring, squad_f1, "
+            "What counts as correct: human (the field 'correct'), contains (a right answer stands whole "
+            "in a short answer, not negated and not one of several), exact, numeric, substring, squad_f1, "
             "rouge or embedding, the last three with a threshold, as in rouge:0.5; or judge (--model is "
             "asked). `calibrate` takes one.",
-            default="human where labelled, else exact",
+            default="human where labelled, else contains",
         ),
     ] = None
 
@@ -137,17 +139,18 @@ def make_method(
     store: Journal[ModelReplies] | None = None,
 ) -> Method:
     """What classes, similarities and labels are made with. Without ``correctness`` people's labels count, or
-    else exact matches with right answers. ``store`` keeps the verdicts of ``nli``."""
+    else answers that contain a right one. ``store`` keeps the verdicts of ``nli``."""
+    from selfreflect.uncertainty import correctness
     from selfreflect.uncertainty.assess import Method
-    from selfreflect.uncertainty.classes import ClassRule
+    from selfreflect.uncertainty.classes import DEFAULT, ClassRule
 
     names = name_list(options.correctness) if options.correctness else []
     if options.correctness is None:
         if any(question.correct is not None for question in questions):
             names.append("human")
         elif has_gold(questions):
-            names.append("exact")
-    rule = ClassRule(options.classes or "exact", options.class_order, asker, store)
+            names.append(correctness.DEFAULT)
+    rule = ClassRule(options.classes or DEFAULT, options.class_order, asker, store)
     return Method(rule, options.similarity, tuple(names), asker)
 
 

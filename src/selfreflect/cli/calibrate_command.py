@@ -69,6 +69,7 @@ def calibrate_command(
         return
     from selfreflect.uncertainty.assess import Assessment
     from selfreflect.uncertainty.calibrator_file import fit_file, write_calibrator
+    from selfreflect.uncertainty.classes import DEFAULT
     from selfreflect.uncertainty.estimators import ESTIMATORS
     from selfreflect.uncertainty.recalibrate import cross_fit, map_quality
 
@@ -90,7 +91,7 @@ def calibrate_command(
     _say_worse(quality)
     if save is not None:
         _require_labels(len(labels))
-        rule = comparison.classes or "exact", comparison.class_order
+        rule = comparison.classes or DEFAULT, comparison.class_order
         write_file(save, write_calibrator(fit_file(assessment, name, label, by, *rule)))
         say(f"Use it on other questions: selfreflect calibrate FILE --apply {shlex.quote(str(save))}")
 

@@ -55,10 +55,11 @@ def report_command(
         "--baseline STRATEGY",
         "Strategy of the first run that page and figures compare with. [default: its first]",
     ),
-    groups: Literal["spelling", "meaning"] | None = option(
+    groups: Literal["spelling", "same", "meaning"] | None = option(
         "--groups",
-        "Group answers on the page by spelling, or by meaning. [default: meaning if the embed extra is "
-        f"installed and there are at most {MOST_EMBEDDED:,} different answers]",
+        "Group answers on the page by spelling, by a rule for the same answer, or by meaning. [default: "
+        f"meaning if the embed extra is installed and there are at most {MOST_EMBEDDED:,} different answers, "
+        "else same]",
     ),
     leave_out: list[o.Part] = option(
         "--leave-out PART",
@@ -248,16 +249,16 @@ def _default_groups(runs: Sequence[Sequence[RunRecords]]) -> str:
     from selfreflect.models.embedder import can_group_by_meaning
 
     if not can_group_by_meaning():
-        return "spelling"
+        return "same"
     sets = chain.from_iterable(of_run[0].answers.values() for of_run in runs)
     different = sum(len({*one.masked_out, *one.conditioning}) for one in sets)
     if different <= MOST_EMBEDDED:
         return "meaning"
     say(
-        f"Answers are grouped by spelling: there are {different:,} different ones. To group them by meaning, "
-        "which takes minutes, add --groups meaning."
+        f"Answers are grouped without a model: there are {different:,} different ones. To group them by "
+        "meaning, which takes minutes, add --groups meaning."
     )
-    return "spelling"
+    return "same"
 
 
 def compare_command(

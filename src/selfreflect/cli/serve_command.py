@@ -169,10 +169,17 @@ def _costs(settings: ServeSettings) -> str:
 def _reader(options: ServeConfig) -> BeliefReader:
     """Classes and confidence. Raises ConfigError if the calibrator was fitted with other classes."""
     from selfreflect.serve.belief import BeliefReader, load_calibrator
-    from selfreflect.uncertainty.classes import ClassRule
+    from selfreflect.uncertainty.classes import DEFAULT, ClassRule
 
     if options.calibrator is None:
-        return BeliefReader(ClassRule(options.classes or "exact"))
+        if options.when_unsure is not None and options.classes == "exact":
+            raise ConfigError(
+                f"--when-unsure {options.when_unsure} with --classes exact: answers in sentences are hardly "
+                "ever spelled alike, so the endpoint would doubt what the model knows. Leave out --classes "
+                "(the default is same), or take judge, embedding or nli:MODEL."
+            )
+        asks = options.classes == "judge"
+        return BeliefReader(ClassRule(DEFAULT if asks else options.classes or DEFAULT), asks=asks)
     calibrator = load_calibrator(Path(options.calibrator))
     saved = calibrator.saved
     if options.classes not in (None, saved.classes):

@@ -163,15 +163,22 @@ JUDGING = ("--guesses", "--cache", *_RUNNING)
 """Execution options of the stage that scores."""
 
 
-def grouping(groups: str) -> Callable[[Sequence[str]], list[list[int]]]:
-    """What ``--groups spelling`` or ``meaning`` groups answers with."""
+def grouping(groups: str) -> Callable[[Sequence[str], str], list[list[int]]]:
+    """What ``--groups spelling``, ``same`` or ``meaning`` groups answers to a question with."""
     if groups == "meaning":
         from selfreflect.models.embedder import MeaningGroups
 
         return MeaningGroups()
+    if groups == "same":
+        from selfreflect.sameness import same_groups
+
+        return same_groups
     from selfreflect.grouping import group_indices
 
-    return group_indices
+    def by_spelling(answers: Sequence[str], question: str = "") -> list[list[int]]:
+        return group_indices(answers)
+
+    return by_spelling
 
 
 @dataclass(frozen=True)

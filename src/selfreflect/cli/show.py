@@ -87,12 +87,14 @@ def show_failures(records: RunRecords) -> None:
 
 
 def grouped_answers(records: RunRecords, question_id: str) -> list[tuple[str, int]]:
-    """List the most common spelling of each group of sampled answers with its size, the largest first."""
-    from selfreflect.grouping import group_indices
+    """List the most common text of each group of sampled answers with its size, the largest first."""
+    from selfreflect.sameness import same_groups
 
     answer_set = records.answers.get(question_id)
     answers = answer_set.answers if answer_set else ()
-    return [(answers[group[0]], len(group)) for group in group_indices(answers)]
+    question = records.questions.get(question_id)
+    groups = same_groups(answers, question.text if question else "")
+    return [(answers[group[0]], len(group)) for group in groups]
 
 
 def print_question(records: RunRecords, query: str, *, answers: int = 5) -> None:
@@ -114,7 +116,9 @@ def print_question(records: RunRecords, query: str, *, answers: int = 5) -> None
     if len(groups) == total > 1:
         _print_dim(f"{about}, all different:")
     else:
-        _print_dim(f"{about} in {counted(len(groups), 'group')} by spelling, the largest first:")
+        _print_dim(
+            f"{about} in {counted(len(groups), 'group')} that say the same (an estimate), the largest first:"
+        )
     for text, count in groups[:answers]:
         stdout.print(Text(f"  {count:3d} x  {_cut(text, _WIDTH)}"), soft_wrap=True)
     if len(groups) > answers:

@@ -160,6 +160,8 @@ def _print(
     from selfreflect.uncertainty import tables
 
     all_tables = [tables.value_table(assessment)]
+    if results:
+        all_tables.append(tables.right_table(assessment))
     for name, rows in results.items():
         labels = defined(assessment.judged.labels[name])
         all_tables.append(tables.prediction_table(rows, sum(labels) / len(labels), explain=explain))

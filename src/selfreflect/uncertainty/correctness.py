@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import re
 import string
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 
 from selfreflect.errors import ConfigError, unknown_name
+from selfreflect.quantities import Quantity, last_quantity
+from selfreflect.sameness import contains_answer
 from selfreflect.stats import defined
+from selfreflect.text import UNSPACED
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.asking.verdicts import judge_answers
-from selfreflect.uncertainty.classes import last_number, normalised, threshold_of
+from selfreflect.uncertainty.classes import normalised, threshold_of
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 from selfreflect.uncertainty.similarity import EmbeddingSimilarity, rouge_l, words
 
 THRESHOLDS = {"squad_f1": 0.5, "rouge": 0.3, "embedding": 0.7}
 """From which similarity with a gold answer an answer counts as correct."""
-CORRECTNESS = ("human", "exact", "numeric", "substring", *THRESHOLDS, "judge")
+DEFAULT = "contains"
+CORRECTNESS = ("human", "contains", "exact", "numeric", "substring", *THRESHOLDS, "judge")
 
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
+_UNSPACED = re.compile(f"[{UNSPACED}]")
 _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
@@ -28,9 +34,12 @@ class Correctness:
 
     Args:
         name: one of ``CORRECTNESS``; ``squad_f1``, ``rouge`` and ``embedding`` take a threshold, as in
-            ``rouge:0.5``. ``substring`` looks for a gold answer anywhere in the answer, in lower case, even
-            inside of words, as the published code of SaySelf does (arXiv 2405.20974). ``human`` reads the
-            label in the record. ``judge`` asks a model about answers that are not spelled like a gold answer.
+            ``rouge:0.5``. ``contains`` looks for the same answer, or a gold answer among the words of a short
+            one that neither negates it nor offers others (:func:`~selfreflect.sameness.contains_answer`).
+            ``numeric`` compares the last numbers, with their units where both have one. ``substring`` looks
+            for a gold answer anywhere in the answer, in lower case, even inside of words, as the published
+            code of SaySelf does (arXiv 2405.20974). ``human`` reads the label in the record. ``judge`` asks
+            a model about answers that are not spelled like a gold answer.
         asker: the model that ``judge`` asks.
 
     Raises:
@@ -88,6 +97,8 @@ class Correctness:
             if _is_gold(question, answer):
                 return True
             return self._verdicts.get((question.id, answer))
+        if self._kind == "contains":
+            return any(contains_answer(question.text, answer, gold) for gold in question.gold)
         return max(self._closeness(answer, gold) for gold in question.gold) >= self._threshold
 
     def _judge(
@@ -105,10 +116,10 @@ class Correctness:
         if self._kind == "exact":
             return float(normalised(answer) == normalised(gold))
         if self._kind == "numeric":
-            number, target = last_number(answer), last_number(gold)
+            number, target = last_quantity(answer), last_quantity(gold)
             if number is None or target is None:
                 return float(normalised(answer) == normalised(gold))
-            return float(abs(number - target) <= 1e-6 * abs(target))
+            return float(_equal(number, target))
         if self._kind == "substring":
             return float(bool(gold.strip()) and gold.strip().lower() in answer.lower())
         if self._kind == "squad_f1":
@@ -119,13 +130,27 @@ class Correctness:
         return float(self._embed([answer, gold])[0, 1])
 
 
+def _equal(number: Quantity, target: Quantity) -> bool:
+    """Whether two quantities agree to a millionth. "50 %" is right for 0.5 and for 50 alike."""
+    if number.value is None or target.value is None:
+        return number.key == target.key
+    one, other = number.value, target.value
+    if number.unit and target.unit:
+        (one, base), (other, target_base) = number.in_base, target.in_base
+        if base != target_base:
+            return False
+    values = [one, one * 100] if number.is_percent and not target.is_percent else [one]
+    return any(abs(value - other) <= 1e-6 * abs(other) for value in values)
+
+
 def _is_gold(question: AnsweredQuestion, answer: str) -> bool:
     return normalised(answer) in map(normalised, question.gold)
 
 
 def squad_f1(answer: str, gold: str) -> float:
     """F1 of the words that two texts share, without case, punctuation and articles (Rajpurkar et al. 2016,
-    arXiv 1606.05250). Two texts without words are equal."""
+    arXiv 1606.05250). In scripts without spaces each character is a word. Two texts without words are equal.
+    """
     one, other = _squad_words(answer), _squad_words(gold)
     if not one or not other:
         return float(one == other)
@@ -134,4 +159,8 @@ def squad_f1(answer: str, gold: str) -> float:
 
 
 def _squad_words(text: str) -> list[str]:
-    return _ARTICLE.sub(" ", text.lower().translate(_WITHOUT_PUNCTUATION)).split()
+    plain = text.lower().translate(_WITHOUT_PUNCTUATION)
+    if not plain.isascii():  # "。" and other marks, and words that no spaces divide
+        plain = "".join(" " if unicodedata.category(mark).startswith("P") else mark for mark in plain)
+        plain = _UNSPACED.sub(r" \g<0> ", plain)
+    return _ARTICLE.sub(" ", plain).split()

@@ -38,7 +38,7 @@ class Samples:
 
     @cached_property
     def modal_answer(self) -> str | None:
-        """The most common spelling in the largest class; of equals the first in code point order."""
+        """The most common spelling in the largest class; of equals the first that was sampled."""
         if not self.question.answers:
             return None
         groups = ordered_groups(self.question.answers, members_of(self.labels))

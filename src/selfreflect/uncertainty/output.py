@@ -11,7 +11,7 @@ from selfreflect.report.page.uncertainty_part import uncertainty_page
 from selfreflect.report.question_table import joined
 from selfreflect.table import Table, to_csv, to_markdown
 from selfreflect.text import markdown_text
-from selfreflect.uncertainty.assess import Assessment, Prediction, SizedCalibration
+from selfreflect.uncertainty.assess import Assessment, Prediction, SizedCalibration, right_counts
 from selfreflect.uncertainty.estimators import ESTIMATORS
 from selfreflect.uncertainty.page import all_curves, joined_tables, part_without_figures, uncertainty_part
 from selfreflect.uncertainty.page_tables import overview_table, sample_numbers
@@ -29,6 +29,8 @@ def json_lines(
     if assessment.stated_faithfulness is not None:
         value, count = assessment.stated_faithfulness
         yield {"cmfg": value, "n": count}
+    for name, right in right_counts(assessment).items():
+        yield {"correctness": name, "counts": right._asdict()}
     yield from _prediction_lines(assessment, results)
     for name, sizes in by_size.items():
         for size in sizes:

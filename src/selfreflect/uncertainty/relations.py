@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from selfreflect.errors import ConfigError
 from selfreflect.records import dump_line
+from selfreflect.sameness import are_apart, same_answer
 from selfreflect.store.journal import Journal
 from selfreflect.store.replies import ModelReplies, RepliesInMemory
 from selfreflect.uncertainty.asking.asker import Asker
@@ -47,20 +48,31 @@ class Relation(Protocol):
 
 
 class Close:
-    """Answers match whose similarity reaches a threshold."""
+    """Answers match whose similarity reaches a threshold.
+
+    Args:
+        guarded: whether answers that contradict each other or name different things never match. The
+            question is not embedded: with it in front, more wrong pairs are close
+            (``benchmarks/same_answers.py``).
+    """
 
     undecided = 0
 
-    def __init__(self, similarity: Similarity, threshold: float) -> None:
+    def __init__(self, similarity: Similarity, threshold: float, *, guarded: bool = False) -> None:
         self._similarity = similarity
         self._threshold = threshold
+        self._guarded = guarded
 
     def prepare(self, groups: Sequence[Group]) -> None:
-        prepare(self._similarity, (text for _, texts in groups for text in texts))
+        prepare(self._similarity, (text for group in groups for text in group[1]))
 
     def __call__(self, group: Group) -> NDArray[np.bool_]:
-        _, texts = group
+        question, texts = group
         related: NDArray[np.bool_] = self._similarity(texts) >= self._threshold
+        if self._guarded:
+            for (row, one), (column, other) in combinations(enumerate(texts), 2):
+                if related[row, column] and are_apart(question.text, one, other):
+                    related[row, column] = related[column, row] = False
         return related
 
     def forget(self, most: int) -> None:
@@ -112,15 +124,20 @@ class Verdicts:
 
 
 class SameMeaning(Verdicts):
-    """Ask a generator whether two answers mean the same."""
+    """Ask a generator whether two answers mean the same, unless they contradict each other."""
 
     def __init__(self, asker: Asker) -> None:
         super().__init__()
         self._asker = asker
 
     def decide(self, pairs: Sequence[tuple[AnsweredQuestion, str, str]]) -> list[bool | None]:
-        verdicts = judge_pairs(self._asker, pairs)
-        return [None if isinstance(verdict, NoValue) else verdict for verdict in verdicts]
+        open_pairs = [pair for pair in pairs if same_answer(pair[0].text, pair[1], pair[2]) is None]
+        verdicts = dict(zip(map(_texts, open_pairs), judge_pairs(self._asker, open_pairs), strict=True))
+        results: list[bool | None] = []
+        for pair in pairs:
+            verdict = verdicts.get(_texts(pair), False)
+            results.append(None if isinstance(verdict, NoValue) else verdict)
+        return results
 
 
 class Entailment(Verdicts):
@@ -187,6 +204,10 @@ class Entailment(Verdicts):
             message = "the pair is longer than the model reads"
             return ModelReplies(**facts, failure="too_long", message=message)
         return ModelReplies(**facts, texts=(_ENTAILED if verdict else _OTHER,), finishes=("stop",))
+
+
+def _texts(pair: tuple[AnsweredQuestion, str, str]) -> tuple[str, str, str]:
+    return _digest_of(pair[0]), pair[1], pair[2]
 
 
 def _digest_of(question: AnsweredQuestion) -> str:

@@ -11,15 +11,16 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from selfreflect.stats import Floats
+from selfreflect.text import UNSPACED
 
 Similarity = Callable[[Sequence[str]], Floats]
 SIMILARITIES = ("jaccard", "rouge", "embedding")
 
-_WORD = re.compile(r"[^\W_]+")
+_WORD = re.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}]+")
 
 
 def words(text: str) -> list[str]:
-    """Runs of letters and digits, in lower case."""
+    """Runs of letters and digits, in lower case; single characters of scripts without spaces."""
     return _WORD.findall(text.lower())
 
 

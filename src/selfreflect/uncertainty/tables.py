@@ -11,7 +11,7 @@ import numpy as np
 from selfreflect.stats import Floats
 from selfreflect.table import Cell, Column, Table, interval_text
 from selfreflect.text import counted
-from selfreflect.uncertainty.assess import Assessment, Prediction, SizedCalibration, present
+from selfreflect.uncertainty.assess import Assessment, Prediction, SizedCalibration, present, right_counts
 from selfreflect.uncertainty.estimators import ESTIMATORS, Estimator
 from selfreflect.uncertainty.measures import INTERVALS, Measurement, definitions, measure_all
 from selfreflect.uncertainty.question import NoValue, sample_sizes
@@ -110,6 +110,20 @@ def prediction_table(predictions: Sequence[Prediction], accuracy: float, *, expl
     notes += undefined_notes(predictions)
     title = f"Predicting correctness ({first.correctness}): accuracy {accuracy:.3f}"
     return Table(title, tuple(columns), tuple(rows), tuple(notes))
+
+
+def right_table(assessment: Assessment) -> Table:
+    """How many answers each kind of correctness calls right."""
+    rows = []
+    for name, count in right_counts(assessment).items():
+        rows.append((name, count.right, count.labelled, count.wrong_with_gold))
+    columns = (
+        Column("correctness"),
+        Column("right", "d"),
+        Column("of", "d"),
+        Column("wrong, but a right answer stands in it", "d"),
+    )
+    return Table("What counts as right", columns, tuple(rows))
 
 
 def undefined_notes(rows: Iterable[Prediction]) -> list[str]:

@@ -9,7 +9,6 @@ from typing import Any
 
 from markupsafe import Markup
 
-from selfreflect.grouping import group_indices
 from selfreflect.records import STAGES
 from selfreflect.report.comparison import Contender, comparison, contenders, paste_table, run_curve
 from selfreflect.report.figures import differences_figure, length_figure, means_figure, paste_figure
@@ -23,6 +22,7 @@ from selfreflect.report.question_table import QUESTION_HEADINGS
 from selfreflect.report.results import INFORMATION, SELFREFLECT, Measure, sorted_strategies
 from selfreflect.report.run_records import RunRecords
 from selfreflect.report.sentences import headline
+from selfreflect.sameness import same_groups
 from selfreflect.store.trim import PARTS
 from selfreflect.table import Table, to_csv
 
@@ -230,12 +230,20 @@ def _markup(svg: str) -> Markup:
     return Markup(svg)
 
 
+GROUPED = {
+    "spelling": "spelling",
+    "same": "a rule for the same answer (an estimate)",
+    "meaning": "meaning (an estimate)",
+}
+"""What readers are told of how answers were grouped."""
+
+
 def report_page(
     runs: Sequence[Sequence[RunRecords]],
     *,
     baseline: str | None = None,
-    grouping: Grouping = group_indices,
-    grouped: str = "spelling",
+    grouping: Grouping = same_groups,
+    grouped: str = "same",
     left_out: Collection[str] = (),
     uncertainty: Sequence[UncertaintyPart] = (),
 ) -> str:
@@ -245,7 +253,7 @@ def report_page(
         runs: each run once for every judge that scored it. The page begins with the first judge of the first
             run, and its reader can choose the others.
         baseline: strategy of the first run that the page compares with first; by default its first.
-        grouped: what ``grouping`` goes by, for readers.
+        grouped: what ``grouping`` goes by: a key of ``GROUPED``, or words for readers.
         left_out: :data:`~selfreflect.store.trim.PARTS` to leave out.
         uncertainty: sections on the uncertainty of the runs whose right answers are known.
 
@@ -276,7 +284,7 @@ def report_page(
         "columns": QUESTION_HEADINGS,
         "left_out": list(left_out),
         "csv": csv,
-        "grouped": grouped,
+        "grouped": GROUPED.get(grouped, grouped),
         "baseline": baseline or next(iter(runs[0][0].strategies), ""),
     }
     return render_page(

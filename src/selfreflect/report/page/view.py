@@ -25,8 +25,9 @@ from selfreflect.report.sentences import controls_place, information_sentence
 from selfreflect.report.words import Mark, MarkKind, marks
 from selfreflect.stats import is_tie, student_quantile
 
-Grouping = Callable[[Sequence[str]], list[list[int]]]
-"""Groups answers that say the same, as indices: a typical one of each first, the largest group first."""
+Grouping = Callable[[Sequence[str], str], list[list[int]]]
+"""Groups answers to a question that say the same, as indices: a typical one of each first, the largest group
+first."""
 
 CHUNK = 32
 """Questions per chunk: enough to compress well, few enough to unpack between a click and its answer."""
@@ -131,7 +132,7 @@ def question_view(
     question: Question,
     answers: AnswerSet | None,
     outcomes: Sequence[SummaryOutcome],
-    grouping: Grouping = group_indices,
+    grouping: Grouping | None = None,
     *,
     controls: Controls | None = None,
     guesses: bool = True,
@@ -149,7 +150,7 @@ def question_view(
         "context": question.context,
         "answers": texts,
         "masked": len(answers.masked_out) if answers else 0,
-        "groups": grouping(texts),
+        "groups": grouping(texts, question.text) if grouping else group_indices(texts),
         **_scoring_view(answers, outcomes, controls, guesses),
     }
 

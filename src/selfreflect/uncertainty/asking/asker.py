@@ -65,7 +65,7 @@ class Asker:
         self,
         model: str,
         load: Callable[[], Generator],
-        store: Journal[ModelReplies] | None = None,
+        store: Journal[ModelReplies] | RepliesInMemory | None = None,
         *,
         confirm: Callable[[Sequence[Inquiry]], None] = lambda inquiries: None,
         progress: Callable[[str, int], AbstractContextManager[ReplyCounter | None]] | None = None,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from selfreflect.grouping import normal_form
 from selfreflect.sources.items import Item
 
-Grouping = Callable[[Sequence[str]], list[list[int]]]
+Grouping = Callable[..., list[list[int]]]
 """Indices of the answers that say the same, the one to quote first: by spelling
 (:func:`~selfreflect.grouping.group_indices`) or by meaning (``models.embedder.MeaningGroups``)."""
 

@@ -1,0 +1,242 @@
+"""Read the numbers of a text by one grammar: value, unit, and what looks like a number and is none."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from selfreflect.grouping import unified
+
+
+class Quantity(NamedTuple):
+    """A number with its unit, or a range, date, time or list, which has no value and is compared as text."""
+
+    value: float | None
+    """Magnitudes and per cent are part of it: "1.5 million" is 1500000, "5 %" is 0.05."""
+    unit: str
+    """A word of :data:`UNITS`, in its first spelling; empty for others."""
+    text: str
+    is_aside: bool
+    """Whether it stands in brackets."""
+    start: int
+    end: int
+    """Its place in the :func:`readable` text."""
+
+    is_percent: bool = False
+
+    @property
+    def in_base(self) -> tuple[float, str]:
+        """The value in the base of its unit, and that base; 0 without a value."""
+        base, factor = UNITS.get(self.unit, (self.unit, 1))
+        return (self.value or 0.0) * factor, base
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Equal for equal quantities, whatever their notation."""
+        value, base = self.in_base
+        return (self.text, "") if self.value is None else (f"{value:.10g}", base)
+
+
+_SPELLINGS = {
+    "m": ("m metre metres meter meters", "m", 1),
+    "km": ("km kilometre kilometres kilometer kilometers", "m", 1000),
+    "cm": ("cm centimetre centimetres centimeter centimeters zentimeter", "m", 0.01),
+    "mm": ("mm millimetre millimetres millimeter millimeters", "m", 0.001),
+    "mile": ("mile miles mi meile meilen", "m", 1609.344),
+    "foot": ("foot feet ft fuss", "m", 0.3048),
+    "inch": ("inch inches zoll", "m", 0.0254),
+    "kg": ("kg kilo kilos kilogram kilograms kilogramm", "g", 1000),
+    "g": ("g gram grams gramm", "g", 1),
+    "mg": ("mg milligram milligrams milligramm", "g", 0.001),
+    "t": ("tonne tonnes tonnen", "g", 1e6),
+    "lb": ("lb lbs pound pounds pfund", "lb", 1),
+    "l": ("l litre litres liter liters", "l", 1),
+    "ml": ("ml millilitre millilitres milliliter milliliters", "l", 0.001),
+    "s": ("s sec secs second seconds sekunde sekunden", "s", 1),
+    "min": ("min mins minute minutes minuten", "s", 60),
+    "h": ("h hr hrs hour hours stunde stunden", "s", 3600),
+    "day": ("day days tag tage tagen", "s", 86400),
+    "week": ("week weeks woche wochen", "s", 604800),
+    "month": ("month months monat monate monaten", "month", 1),
+    "year": ("year years jahr jahre jahren", "month", 12),
+    "usd": ("usd $ dollar dollars", "usd", 1),
+    "eur": ("eur € euro euros", "eur", 1),
+    "gbp": ("gbp £", "gbp", 1),
+    "ct": ("ct cent cents", "ct", 1),
+    "°c": ("°c °celsius celsius", "°c", 1),
+    "°f": ("°f °fahrenheit fahrenheit", "°f", 1),
+    "am": ("am a.m", "am", 1),
+    "pm": ("pm p.m", "pm", 1),
+}
+UNITS = {name: (base, factor) for name, (_, base, factor) in _SPELLINGS.items()}
+_UNIT_OF = {word: name for name, (words, _, _) in _SPELLINGS.items() for word in words.split()}
+_MAGNITUDES = {
+    **dict.fromkeys(("%", "percent", "prozent", "per cent"), 0.01),
+    **dict.fromkeys(("hundred", "hundert"), 1e2),
+    **dict.fromkeys(("thousand", "tausend", "k"), 1e3),
+    **dict.fromkeys(("million", "millions", "millionen", "mio", "mn"), 1e6),
+    **dict.fromkeys(("billion", "billions", "bn", "milliarde", "milliarden", "mrd"), 1e9),
+    **dict.fromkeys(("trillion", "trillions", "billionen"), 1e12),
+}
+_MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
+_MONTH_OF = {name: number for number, name in enumerate(_MONTHS, start=1)}
+_MONTH_OF |= {"mär": 3, "mai": 5, "okt": 10, "dez": 12}
+
+_MONTH = (
+    r"(?:jan(?:uary|uar)?|feb(?:ruary|ruar)?|mar(?:ch)?|märz|apr(?:il)?|may|mai|june?|juni|july?|juli|aug(?:ust)?"
+    r"|sept?(?:ember)?|o[ck]t(?:ober)?|nov(?:ember)?|de[cz](?:ember)?)\b\.?"
+)
+_PLAIN = (
+    r"(?:10\^\(?-?\d+\)?"
+    r"|0[.,]\d+"  # 0,001 is a decimal
+    r"|\d{1,3}(?:,\d{2,3})*,\d{3}(?:\.\d+)?(?!,?\d)"  # 1,000 and 1,00,000.5
+    r"|\d{1,3}(?:\.\d{3})+,\d+|\d{1,3}(?:\.\d{3}){2,}"  # 1.234,5 and 1.234.567
+    r"|\d{1,3}(?:[ ']\d{3})+(?:[.,]\d+)?(?!\d)"  # 1 000 and 1'000
+    r"|\d+,\d{1,2}(?!,?\d)|\d+,\d{4,}(?!,?\d)"  # 3,5
+    r"|\d+(?:\.\d+)?|\.\d+)"
+)
+_POWER = r"(?:e[-+]?\d+(?!\w)| ?[x×*·] ?10 ?\^ ?\(?-?\d+\)?)?"
+_DAY = r"\d{1,2}(?:st|nd|rd|th)?"
+# The first that matches wins. All but numbers have no value.
+_GRAMMAR = {
+    "date": (
+        r"(?<![\w.])(?:\d{4}-\d{1,2}-\d{1,2}|\d{1,2}\. ?\d{1,2}\. ?\d{4}|\d{1,2}/\d{1,2}/\d{2,4}"
+        rf"|{_DAY}\.? (?:of )?{_MONTH},? \d{{4}}|{_MONTH} {_DAY},? \d{{4}})(?!\w)"
+    ),
+    # times and ratios, versions, lists such as 1,2,3, powers
+    "other": (
+        r"(?<![\w.,:])(?:\d+(?::\d+)+|(?!\d{1,3}(?:\.\d{3})+(?!\d))\d+(?:\.\d+){3,}|\d+(?:,\d+){2,}(?<!,\d{3})"
+        r"|\d+(?:\.\d+){2}(?<!\.\d{3})|(?!10\^)\d[\d.,]*\^\(?-?\d+\)?)(?![\w:])"
+    ),
+    "range": r"(?<![\w.])[$€£]?\d[\d.,]*(?: ?[%€£$])?(?: ?- ?[$€£]?\d[\d.,]*(?<![.,]))+(?! ?=)",
+    "fraction": r"(?<![\w.,])[-+]?[$€£]?(?:(?P<whole>\d+) )?(?P<top>\d+) ?/ ?(?P<bottom>\d+)(?![\w/]|\.\d)",
+    "number": (
+        r"(?P<sign>(?<![\w)\]])[-+])?(?:(?P<before>[$€£]) ?)?(?P<late>(?<=[$€£])-)?(?<![\w^])"
+        rf"(?P<digits>{_PLAIN}{_POWER})"
+    ),
+}
+_TOKEN = re.compile("|".join(f"(?P<{name}>{shape})" for name, shape in _GRAMMAR.items()), re.IGNORECASE)
+_AFTER = re.compile(
+    r"(?P<ordinal>(?:st|nd|rd|th)\b)|(?P<gap> ?-?)(?P<word>%|per cent\b|[ap]\.m\b|[$€£]|°\s?\w+|[^\W\d_]+)",
+    re.I,
+)
+_NAME = re.compile(r"[^\W\d_]-?\Z")
+_VULGAR = re.compile("[¼-¾⅐-⅞]")
+_SUPERSCRIPT = re.compile("[⁺⁻]?[⁰¹²³⁴-⁹]+")
+_LATEX_FRACTION = re.compile(r"\\[dt]?frac\{(\d+)\}\{(\d+)\}")
+_NO_POWER = re.compile(r"[x×*·] ?10 ?\^ ?\(?(-?\d+)\)?")
+_BRACKETS = re.compile(r"\([^()]*\)")
+
+
+def readable(text: str) -> str:
+    """Unify the characters of a text, with fractions and exponents spelled out."""
+    text = _VULGAR.sub(r" \g<0>", text)  # or 1½ would become 11/2
+    text = _SUPERSCRIPT.sub(r"^\g<0>", text)
+    return _LATEX_FRACTION.sub(r"\1/\2", unified(text).replace("\u2044", "/"))
+
+
+def quantities(text: str) -> list[Quantity]:
+    """List the quantities of a :func:`readable` text, in order."""
+    asides = [match.span() for match in _BRACKETS.finditer(text)]
+    return list(_read(text, asides))
+
+
+def last_quantity(text: str) -> Quantity | None:
+    """Return the last quantity outside of brackets, or within them if there is none outside.
+
+    Numbers beyond the range of floats do not count.
+    """
+    found = quantities(readable(text))
+    outside = [quantity for quantity in found if not quantity.is_aside]
+    return next(reversed(outside or found), None)
+
+
+def last_number(text: str) -> float | None:
+    """Return the value of the last quantity; None without one, and for a range, date or time."""
+    quantity = last_quantity(text)
+    return None if quantity is None else quantity.value
+
+
+def _read(text: str, asides: list[tuple[int, int]]) -> Iterator[Quantity]:
+    place = 0
+    while match := _TOKEN.search(text, place):
+        place = match.end()
+        if _NAME.search(text, max(0, match.start() - 2), match.start()):
+            continue  # F-16, B52
+        is_aside = any(low < match.start() < high for low, high in asides)
+        if match["date"]:
+            yield Quantity(None, "", _date(match[0]), is_aside, *match.span())
+        elif match["other"] or match["range"]:
+            shape = re.sub(r"[ $€£%]", "", match[0])
+            yield Quantity(None, "", shape, is_aside, *match.span())
+        elif match["fraction"]:
+            bottom = float(match["bottom"])
+            if bottom:
+                size = float(match["whole"] or 0) + float(match["top"]) / bottom
+                yield _with_unit(text, match, -size if match[0][0] == "-" else size, is_aside)
+        else:
+            size = _value(match["digits"])
+            if math.isfinite(size):
+                is_negative = "-" in (match["sign"], match["late"])
+                yield _with_unit(text, match, -size if is_negative else size, is_aside)
+
+
+def _value(digits: str) -> float:
+    """Read digits with separators and an exponent."""
+    power = 0.0
+    digits = digits.lower().replace("10^", "1×10^", 1) if digits.startswith("10^") else digits.lower()
+    if match := _NO_POWER.search(digits):
+        power = float(match[1])
+        digits = digits[: match.start()].strip()
+    mantissa, _, exponent = digits.partition("e")
+    mantissa = re.sub("[ ']", "", mantissa)
+    if re.fullmatch(r"\d{1,3}(?:\.\d{3})+,\d+|\d{1,3}(?:\.\d{3}){2,}|0,\d+|\d+,(?:\d{1,2}|\d{4,})", mantissa):
+        mantissa = mantissa.replace(".", "").replace(",", ".")
+    power += float(exponent or 0)
+    try:
+        return float(f"{mantissa.replace(',', '')}e{power:.0f}")
+    except (ValueError, OverflowError):
+        return math.inf
+
+
+def _with_unit(text: str, match: re.Match[str], value: float, is_aside: bool) -> Quantity:
+    """Read magnitude and unit behind a number."""
+    end = match.end()
+    unit, is_percent = _UNIT_OF.get(match["before"] or "", ""), False
+    for _ in range(2):
+        after = _AFTER.match(text, end)
+        if after is None:
+            break
+        if after["ordinal"]:
+            end = after.end()
+            continue
+        word = re.sub(r"\s", "", after["word"].casefold()) if "cent" not in after["word"] else after["word"]
+        if word in _MAGNITUDES and (word != "k" or not after["gap"]):
+            value *= _MAGNITUDES[word]
+            if word in ("%", "percent", "prozent", "per cent"):
+                is_percent, end = True, after.end()
+                break
+        elif word in ("m", "b") and after["word"].isupper() and not after["gap"] and match["before"]:
+            value *= 1e6 if word == "m" else 1e9  # $5M
+        elif word in _UNIT_OF:
+            unit, end = _UNIT_OF[word], after.end()
+            break
+        else:
+            break
+        end = after.end()
+    return Quantity(value, unit, "", is_aside, match.start(), end, is_percent)
+
+
+def _date(text: str) -> str:
+    """Write a date as year-month-day, where the order of its parts is known."""
+    words = re.findall(r"[^\W\d_]{3,}", text)
+    numbers = list(map(int, re.findall(r"\d+", text)))
+    months = [_MONTH_OF[word[:3].casefold()] for word in words if word[:3].casefold() in _MONTH_OF]
+    if months:
+        day, year = numbers
+        return f"{year}-{months[0]}-{day}"
+    if "/" in text:
+        return text
+    return "-".join(map(str, numbers if "-" in text else numbers[::-1]))

@@ -1,0 +1,471 @@
+"""Say whether two short answers to a question are the same, without a model.
+
+Answers are the same with an equal normal form, with the same content words in the same order, or where a
+short one is contained in the other and what the other adds names nothing else. Words of the question and
+function words are no content. Numbers, dates, units, negations, yes and no must agree. The tables are of
+English and German; in other languages little but equal normal forms joins.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from selfreflect.grouping import normal_form, ordered_groups
+from selfreflect.quantities import Quantity, last_quantity, quantities, readable
+from selfreflect.text import UNSPACED
+
+MOST_WORDS = 60
+"""Words of an answer that is compared as a short one; longer ones are the same if they are spelled alike."""
+
+_YES = set("yes yeah yep ja jawohl doch true correct right richtig stimmt".split())
+_NO = set("no nope nein false incorrect wrong falsch".split())
+_NEGATIONS = _NO | set(
+    "not never none nobody nothing neither nor without cannot nicht nichts nie niemals niemand kein "
+    "keine keinen "
+    "keinem keiner keines ohne weder".split()
+)
+_ARTICLES = set("a an the der die das den dem des ein eine einen einem einer eines".split())
+_OR = {"or", "oder", "either", "entweder", "alternatively", "beziehungsweise", "bzw"}
+_BUT = {
+    "but",
+    "however",
+    "aber",
+    "sondern",
+    "jedoch",
+    "except",
+    "außer",
+    "ausser",
+    "unless",
+    "instead",
+    "statt",
+}
+_DENIALS = {"except", "außer", "ausser", "unless", "instead", "statt", "unlike", "doubt", "bezweifle"}
+_AND = {"and", "und", "&"}
+_FUNCTION = _YES | set(
+    # articles, pronouns, auxiliaries, prepositions
+    "a an the this that these those it its he she they we you i me my your his her their our there "
+    "here is are "
+    "was were be been being am has have had do does did will would can could should shall may might "
+    "must of in on "
+    "at by for to from with as into about and so who whom whose which what when where why how "
+    "der die das den dem des ein eine einen einem einer eines dies diese dieser dieses es er sie wir "
+    "ihr ich mir "
+    "mein meine sein seine ihre ist sind war waren wird werden wurde wurden hat haben hatte kann "
+    "können könnte "
+    "soll muss darf von vom im in am an auf bei beim für zu zum zur aus mit als um und so da dort "
+    "hier wer was "
+    "wann wo wie welche welcher welches "
+    # how an answer is packaged
+    "answer final called named name known think believe guess say probably likely maybe perhaps "
+    "possibly certainly "
+    "definitely surely sure usually about around approximately roughly some unfortunately sorry "
+    "please just only "
+    "also then well exactly antwort lautet heißt heisst glaube denke wohl wahrscheinlich vermutlich "
+    "vielleicht "
+    "sicher leider etwa rund circa ca ungefähr bitte nur auch genau".split()
+)
+_RELATIVE = set(
+    "who whom whose which that as because since when where while so although though der die das dem den "
+    "weil da denn welche welcher welches wo obwohl".split()
+)
+"""First words of a remark, in which names need not be those of the answer."""
+_PRONOUNS = set("he she it they er sie es".split())
+_JOINTS = _RELATIVE | set("in at by with for from on to during mit bei von aus für im am".split())
+"""Words that begin what is added to an answer, where no mark does."""
+_PLACES = set(
+    "under over behind beside near before after until unter über hinter neben nahe vor nach bis".split()
+)
+_CLOSED = set(
+    "is are was were am do does did can could will would should shall has have had may must isn't "
+    "aren't don't "
+    "doesn't didn't can't won't ist sind war waren hat haben hatte kann kannst können könnte könnten "
+    "soll sollte "
+    "muss müssen darf dürfen wird werden würde gibt geht bin bist habe".split()
+)
+"""First words of questions that are answered by yes or no."""
+_NUMBER_WORDS = {
+    word: str(number)
+    for number, words in enumerate(
+        "two zwei/three drei/four vier/five fünf/six sechs/seven sieben/eight acht/nine neun/ten zehn/"
+        "eleven elf/twelve zwölf".split("/"),
+        start=2,
+    )
+    for word in words.split()
+}
+
+_NUMBER_WORD = re.compile(rf"\b(?:{'|'.join(_NUMBER_WORDS)})\b", re.IGNORECASE)
+_BETWEEN = re.compile(r"\b(?:between|zwischen) (\S*\d) (?:and|und) (?=(\S*\d))\S*\d", re.IGNORECASE)
+_SPOKEN_RANGE = re.compile(r"(?<=\d) (?:to|bis) (?=\d)")
+_WORD = re.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}]+(?:['&.-][^\W_{UNSPACED}]+)*|&")
+_ASIDE = re.compile(r"\s*\((?![A-ZÄÖÜ]\w*(?:,? [A-ZÄÖÜ]\w*)*\))[^()]*\)")  # but not (Cardiff, Wales)
+_CORRECTION = re.compile(
+    r"\b(?:not|nicht|kein\w*|isn't|wasn't)\b(?! only\b| nur\b)[^.;]*?\b(?:but|sondern)\b", re.IGNORECASE
+)
+_MEASURED = re.compile(
+    r"\b(?:when|how (?:many|much|long|old|far|often|high|tall|big|large|heavy|deep|fast|wide)|wann|"
+    r"wie ?(?:viele?|lange|alt|weit|oft|hoch|groß|schwer|tief|schnell|breit)|what (?:year|number|age|price)|"
+    r"which year|in welchem jahr)\b",
+    re.IGNORECASE,
+)
+"""Questions that a number answers."""
+_POSSESSIVE = re.compile(r"'s?\Z|s'\Z")
+_NEAR = 3
+"""Words on each side of an "or" in a question that may be its alternatives."""
+
+
+class _Word(NamedTuple):
+    text: str
+    is_capital: bool
+    is_content: bool
+    is_new: bool
+    """Whether it is content and the question lacks it."""
+    after_mark: bool
+    """Whether punctuation stands before it."""
+
+
+class _Reading(NamedTuple):
+    words: tuple[_Word, ...]
+    """Without those of quantities."""
+    quantities: tuple[Quantity, ...]
+    is_negated: bool
+    lead: bool | None
+    """The yes or no that the answer begins with."""
+    has_choice: bool
+    """Whether it offers alternatives, or makes an exception."""
+
+    @property
+    def new(self) -> tuple[str, ...]:
+        """Content beyond the question's, or else all content."""
+        new = tuple(word.text for word in self.words if word.is_new)
+        return new or tuple(word.text for word in self.words if word.is_content)
+
+    @property
+    def names(self) -> set[str]:
+        return {word.text for word in self.words if word.is_new and word.is_capital}
+
+
+def same_answer(question: str, one: str, other: str) -> bool | None:
+    """Compare two answers: True if they are the same, False if they contradict each other, else None.
+
+    None is for a model to decide.
+    """
+    if _form(one) == _form(other):
+        return True
+    if max(len(one.split()), len(other.split())) > MOST_WORDS:
+        return None
+    short, long = _without_asides(one, other)
+    first, second = _read(short, question), _read(long, question)
+    agree = _agree(first.quantities, second.quantities)
+    stances = [_stance(reading, question) for reading in (first, second)]
+    if None not in stances and (_is_closed(question) or None not in (first.lead, second.lead)):
+        return stances[0] == stances[1] and agree is not False
+    if agree is False:
+        return False
+    is_level = first.is_negated == second.is_negated
+    if agree and is_level and (first.new == second.new or _items(first) == _items(second)) and _says(first):
+        return True
+    for part, whole in ((first, second), (second, first)):
+        if _contains(part, whole, question, agree=bool(agree)):
+            return True
+    return None if is_level else False
+
+
+def contains_answer(question: str, answer: str, gold: str) -> bool:
+    """Whether an answer says a right answer: as the same, or whole among its words.
+
+    Not if it is longer than ``MOST_WORDS``, negates the right answer in its clause, or offers it as one of
+    several candidates. Of several numbers only the last one counts.
+    """
+    if not _form(gold):
+        return False
+    if _form(answer) == _form(gold):
+        return True
+    if len(answer.split()) > MOST_WORDS:
+        return False
+    wanted = _read(gold, question)
+    if same_answer(question, answer, gold) or wanted.lead is not None:
+        return same_answer(question, answer, gold) is True
+    if wanted.quantities and not any(word.is_content for word in wanted.words):
+        number, target = last_quantity(_plain(answer)), last_quantity(_plain(gold))
+        is_equal = number is not None and target is not None and _agree([number], [target])
+        return bool(is_equal) and not _read(answer, question).has_choice
+    clauses = _clauses(answer)
+    words = [(word, place) for place, clause in enumerate(clauses) for word in clause.words]
+    target_words = [word for clause in _clauses(gold) for word in clause.words]
+    for start in range(len(words) - len(target_words) + 1):
+        found = words[start : start + len(target_words)]
+        if not found or [word for word, _ in found] != target_words:
+            continue
+        first, last = found[0][1], found[-1][1]
+        said = {word for clause in clauses[first : last + 1] for word in (*clause.words, clause.joint)}
+        denied = {word for word in said if _is_negation(word) or word in _DENIALS} - set(target_words)
+        if not denied and _is_alone(clauses, first, last + 1):
+            return True
+    return False
+
+
+class _Clause(NamedTuple):
+    words: tuple[str, ...]
+    """Without articles."""
+    is_bare: bool
+    """Whether nothing but content stands in it, as in an item of a list."""
+    joint: str
+    """The word before it, such as "and"; empty after a mark."""
+    starts_sentence: bool
+
+
+@lru_cache(maxsize=2**12)
+def _clauses(text: str) -> tuple[_Clause, ...]:
+    """Cut a text at marks, "and", "or" and "but"."""
+    plain = _plain(text)
+    clauses: list[_Clause] = []
+    words: list[str] = []
+    joint, end, starts = "", 0, True
+
+    def close() -> None:
+        nonlocal words
+        if words:
+            is_bare = len(words) <= 4 and all(word not in _FUNCTION for word in words)
+            clauses.append(_Clause(tuple(words), is_bare, joint, starts))
+        words = []
+
+    for match in _WORD.finditer(plain):
+        between = plain[end : match.start()]
+        end = match.end()
+        lower = _POSSESSIVE.sub("", match[0].casefold())
+        if mark := re.search(r"[^\w\s'\"]", between):
+            close()
+            joint, starts = "or" if mark[0] == "/" else "", mark[0] in ".;!?" or "\n" in between
+        if lower in _AND | _OR | _BUT:
+            close()
+            joint, starts = lower, False
+        elif lower not in _ARTICLES:
+            words.append(lower)
+    close()
+    return tuple(clauses)
+
+
+def _is_alone(clauses: Sequence[_Clause], place: int, after: int) -> bool:
+    """Whether some clauses are neither one of a list of candidates nor an alternative."""
+    last = after
+    while last < len(clauses) and clauses[last].is_bare and not clauses[last].starts_sentence:
+        last += 1
+    first = place
+    while first > 0 and clauses[first].is_bare and not clauses[first].starts_sentence:
+        first -= 1
+    neighbours = (*clauses[first:place], *clauses[after:last])
+    joints = {clause.joint for clause in (*clauses[first + 1 : place + 1], *clauses[after:last])}
+    choices = {clauses[place].joint, *(clause.joint for clause in clauses[after : after + 1])} & _OR
+    return len(neighbours) < 2 and joints.isdisjoint(_AND) and not choices
+
+
+def are_apart(question: str, one: str, other: str) -> bool:
+    """Whether no model of similarity may join two answers: they contradict, or name different things."""
+    verdict = same_answer(question, one, other)
+    return verdict is False or (verdict is None and name_apart(question, one, other))
+
+
+def name_apart(question: str, one: str, other: str) -> bool:
+    """Whether each of two answers names something, in capitals, that the other and the question lack."""
+    first, second = _read(one, question).names, _read(other, question).names
+    return bool(first - second and second - first)
+
+
+def same_classes(question: str, answers: Sequence[str]) -> list[int]:
+    """Number the class of each answer, in the order of first answers.
+
+    Classes that have a pair of the same answers become one, unless another pair contradicts.
+    """
+    forms: dict[str, int] = {}
+    places = [forms.setdefault(_form(answer), len(forms)) for answer in answers]
+    texts = [answers[places.index(place)] for place in range(len(forms))]
+    members = {place: [place] for place in range(len(texts))}
+    home = list(members)
+    verdicts = {}
+    for row in range(len(texts)):
+        for column in range(row):
+            verdicts[column, row] = same_answer(question, texts[column], texts[row])
+    for (column, row), verdict in verdicts.items():
+        kept, joined = sorted((home[column], home[row]))
+        if not verdict or kept == joined:
+            continue
+        pairs = ((left, right) for left in members[kept] for right in members[joined])
+        if all(verdicts[min(pair), max(pair)] is not False for pair in pairs):
+            for place in members[joined]:
+                home[place] = kept
+            members[kept] += members.pop(joined)
+    numbers: dict[int, int] = {}
+    return [numbers.setdefault(home[place], len(numbers)) for place in places]
+
+
+def same_groups(answers: Sequence[str], question: str = "") -> list[list[int]]:
+    """Group answers that are the same, as indices: the largest group first."""
+    groups: dict[int, list[int]] = {}
+    for index, label in enumerate(same_classes(question, answers)):
+        groups.setdefault(label, []).append(index)
+    return ordered_groups(answers, groups.values())
+
+
+_form = lru_cache(maxsize=2**16)(normal_form)
+
+
+@lru_cache(maxsize=2**14)
+def _read(text: str, question: str) -> _Reading:
+    plain = _plain(text)
+    found = quantities(plain)
+    asked = {quantity.key for quantity in quantities(_plain(question))}
+    told = tuple(quantity for quantity in found if quantity.key not in asked) or tuple(found)
+    covered = [False] * len(plain)
+    for quantity in found:
+        covered[quantity.start : quantity.end] = [True] * (quantity.end - quantity.start)
+    words, end = [], 0
+    for match in _WORD.finditer(plain):
+        if covered[match.start()] or covered[match.end() - 1]:
+            continue
+        lower = _POSSESSIVE.sub("", match[0].casefold())
+        is_content = lower not in _FUNCTION and lower not in _AND
+        is_content = is_content and not _is_negation(lower) and lower not in _OR | _BUT
+        is_new = is_content and not _is_asked(lower, question)
+        mark = bool(re.search(r"[^\w\s]", plain[end : match.start()]))
+        words.append(_Word(lower, match[0][0].isupper(), is_content, is_new, mark))
+        end = match.end()
+    # "light" of "light red" changes the colour, though the question speaks of a light
+    for place in range(len(words) - 2, -1, -1):
+        following = words[place + 1]
+        is_before = following.is_new and not following.after_mark and following.text not in _PLACES
+        if words[place].is_content and is_before:
+            words[place] = words[place]._replace(is_new=True)
+    texts = [word.text for word in words]
+    lead = next((text for text in texts if text in _YES | _NO or text not in _FUNCTION), "")
+    said = {True: _YES, False: _NO | {"not", "nicht"}}
+    return _Reading(
+        words=tuple(words),
+        quantities=told,
+        is_negated=any(map(_is_negation, texts)),
+        lead=next((value for value, table in said.items() if lead in table), None),
+        has_choice=not (_OR | _BUT).isdisjoint(texts) or "?" in plain or "/" in plain,
+    )
+
+
+def _plain(text: str) -> str:
+    plain = _NUMBER_WORD.sub(lambda match: _NUMBER_WORDS[match[0].lower()], readable(text).replace("*", ""))
+    plain = _BETWEEN.sub(r"\1-\2", _SPOKEN_RANGE.sub("-", plain))
+    return _CORRECTION.sub("", plain)
+
+
+def _is_negation(word: str) -> bool:
+    return word in _NEGATIONS or word.endswith("n't")
+
+
+@lru_cache(maxsize=2**10)
+def _asked_words(question: str) -> tuple[str, ...]:
+    """List the words of a question, without those that are its alternatives."""
+    words = [_POSSESSIVE.sub("", word.casefold()) for word in _WORD.findall(_plain(question))]
+    choices = [place for place, word in enumerate(words) if word in ("or", "oder")]
+    return tuple(
+        word
+        for place, word in enumerate(words)
+        if (len(word) > 1 or not word.isascii()) and all(abs(place - choice) > _NEAR for choice in choices)
+    )
+
+
+@lru_cache(maxsize=2**16)
+def _is_asked(word: str, question: str) -> bool:
+    """Whether a word, or another form of it, stands in the question."""
+    for asked in _asked_words(question):
+        if word == asked:
+            return True
+        shorter, longer = sorted((word, asked), key=len)
+        common = next((n for n, (a, b) in enumerate(zip(word, asked, strict=False)) if a != b), len(shorter))
+        if common >= max(3, 0.6 * len(longer)):
+            return True
+    return False
+
+
+def _is_closed(question: str) -> bool:
+    words = question.casefold().split()
+    return bool(words) and words[0] in _CLOSED and _OR.isdisjoint(words)
+
+
+def _stance(reading: _Reading, question: str) -> bool | None:
+    """Read yes or no: the first word, a negation, or the question's own words as a statement."""
+    if reading.lead is not None:
+        return reading.lead
+    if not _is_closed(question) or not any(word.is_content for word in reading.words):
+        return None
+    if reading.is_negated:
+        return False
+    return None if any(word.is_new for word in reading.words) or reading.quantities else True
+
+
+def _says(reading: _Reading) -> bool:
+    return bool(reading.new or reading.quantities)
+
+
+def _agree(one: Sequence[Quantity], other: Sequence[Quantity]) -> bool | None:
+    """Compare quantities, where a unit may be left out: None if only one text has any."""
+    if not one or not other or _is_year(one, other) or _is_year(other, one):
+        return None if one or other else True
+    if len(one) != len(other):
+        return {quantity.key for quantity in one} == {quantity.key for quantity in other}
+    pairs = zip(sorted(one, key=_order), sorted(other, key=_order), strict=True)
+    return all(
+        a.key == b.key or (a.value == b.value is not None and "" in (a.unit, b.unit)) for a, b in pairs
+    )
+
+
+def _is_year(date: Sequence[Quantity], year: Sequence[Quantity]) -> bool:
+    """Whether a date is told by its year alone."""
+    return len(date) == len(year) == 1 and date[0].text.startswith(f"{year[0].key[0]}-") and not year[0].text
+
+
+def _order(quantity: Quantity) -> tuple[float, str]:
+    return quantity.value or 0.0, quantity.text
+
+
+def _items(reading: _Reading) -> list[tuple[str, ...]] | object:
+    """The items of a list such as "Ann, Bob and Cem" in an order that does not depend on theirs."""
+    items: list[list[str]] = [[]]
+    for word in reading.words:
+        if word.after_mark or word.text in _AND:
+            items.append([])
+        if word.is_content:
+            items[-1].append(word.text)
+    items = [item for item in items if item]
+    return sorted(map(tuple, items)) if len(items) > 1 and not reading.is_negated else object()
+
+
+def _contains(part: _Reading, whole: _Reading, question: str, *, agree: bool) -> bool:
+    """Whether a short answer begins or is the number of another, which adds nothing that competes."""
+    if part.has_choice or whole.has_choice or part.is_negated:
+        return False
+    if agree and not whole.is_negated and part.quantities and (_MEASURED.search(question) or not part.new):
+        return True
+    if not part.new or (part.quantities and not agree):
+        return False
+    places = [place for place, word in enumerate(whole.words) if word.text in part.new and word.is_content]
+    size = len(part.new)
+    if tuple(whole.words[place].text for place in places[:size]) != part.new:
+        return False
+    if any(word.is_new for word in whole.words[: places[size - 1]] if word.text not in part.new):
+        return False
+    added = whole.words[places[size - 1] + 1 :]
+    if not added or not (added[0].after_mark or added[0].text in _JOINTS):
+        return False
+    if any(_is_negation(word.text) for word in whole.words[: places[size - 1]]):
+        return False
+    if added[0].text in _RELATIVE or (added[0].after_mark and added[0].text in _PRONOUNS):
+        return True
+    return not whole.is_negated and not any(word.is_capital and word.is_new for word in added)
+
+
+def _without_asides(one: str, other: str) -> tuple[str, str]:
+    """Leave out brackets where only one of two texts has any."""
+    cut = [_ASIDE.sub("", text) for text in (one, other)]
+    changed = [text != short for text, short in zip((one, other), cut, strict=True)]
+    if changed[0] != changed[1] and all(map(str.strip, cut)):
+        return cut[0], cut[1]
+    return one, other

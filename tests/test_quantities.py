@@ -1,0 +1,149 @@
+"""Numbers in texts: one grammar for the classes, the correctness and the rewards that read them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from selfreflect.quantities import last_number, last_quantity
+
+INTEGERS = st.integers(0, 10**9)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("12", 12),
+        ("1,234,567.5 of them", 1234567.5),
+        ("from 3 to -4", -4),
+        ("-5 to .5", 0.5),
+        ("+.5", 0.5),
+        ("7.", 7),
+        ("6.02e23 atoms", 6.02e23),
+        ("6.02 × 10²³", 6.02e23),
+        ("2E-3", 0.002),
+        ("10^6", 1e6),
+        ("3 then 1e999", 3),
+        ("1e999 apples", None),
+        ("-", None),
+        ("", None),
+        # signs and currencies
+        ("−5", -5),
+        ("-$5", -5),
+        ("$-5", -5),
+        ("x = -3", -3),
+        ("10 - 3 = 7", 7),
+        # fractions
+        ("1/2", 0.5),
+        ("½", 0.5),
+        ("1½ cups", 1.5),
+        (r"$\frac{1}{2}$", 0.5),
+        ("-1/4", -0.25),
+        ("1/0", None),
+        # separators
+        ("1.234,5", 1234.5),
+        ("1.234.567", 1234567),
+        ("3,5", 3.5),
+        ("0,001", 0.001),
+        ("1,234", 1234),
+        ("1.234", 1.234),
+        ("1,00,000", 100000),
+        ("1\u202f000", 1000),
+        ("1’000", 1000),
+        ("5,000,000,", 5e6),
+        # magnitudes and per cent
+        ("5 %", 0.05),
+        ("5 percent", 0.05),
+        ("1.5 million", 1.5e6),
+        ("1,5 Millionen Euro", 1.5e6),
+        ("1.5 billion", 1.5e9),
+        ("3 Milliarden", 3e9),
+        ("5K", 5000),
+        ("$5M", 5e6),
+        ("5 m", 5),
+        # what stands in brackets is an aside
+        ("5 (in 2020)", 5),
+        ("(5)", 5),
+        ("72 clips, altogether.", 72),
+        ("the 21st century", 21),
+        # ranges, dates, times, versions, lists and names have no number
+        ("3-5", None),
+        ("2019–2020", None),
+        ("60 - 100", None),
+        ("1,000-2,000", None),
+        ("$3-$5", None),
+        ("2020-03-05", None),
+        ("5 May 2020", None),
+        ("05.03.2020", None),
+        ("12:30", None),
+        ("1.2.3", None),
+        ("1,2,3", None),
+        ("COVID-19", None),
+        ("B52", None),
+        ("in March 1971", 1971),
+    ],
+)
+def test_the_last_number_of_a_text(text: str, number: float | None) -> None:
+    assert last_number(text) == (None if number is None else pytest.approx(number, rel=1e-12))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("5 km", "5000 metres"),
+        ("1 hour", "60 min"),
+        ("$5", "5 dollars"),
+        ("May 5, 2020", "2020-05-05"),
+        ("5. Mai 2020", "05.05.2020"),
+        ("300 000", "300,000 people"),
+        ("3–5", "about 3-5"),
+    ],
+)
+def test_quantities_that_are_equal(one: str, other: str) -> None:
+    first, second = last_quantity(one), last_quantity(other)
+    assert first is not None
+    assert second is not None
+    assert first.key == second.key
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("5 km", "5 miles"), ("10 am", "10 pm"), ("5%", "5"), ("3-5", "5"), ("12:30", "30"), ("$5", "5 €")],
+)
+def test_quantities_that_differ(one: str, other: str) -> None:
+    first, second = last_quantity(one), last_quantity(other)
+    assert first is not None
+    assert second is not None
+    assert first.key != second.key
+
+
+@given(INTEGERS, st.sampled_from(["{:,}", "{}", "{:_}"]), st.sampled_from(["", "-", "−"]))
+def test_every_separator_of_thousands_reads_back(number: int, form: str, sign: str) -> None:
+    text = form.format(number)
+    for mark in " '’\u00a0":
+        assert last_number(f"about {sign}{text.replace('_', mark)}.") == (-number if sign else number)
+
+
+@given(INTEGERS, st.integers(0, 99))
+def test_decimals_of_both_kinds_read_back(number: int, cents: int) -> None:
+    english = f"{number:,}.{cents:02}"
+    european = english.translate(str.maketrans(",.", ".,"))
+    assert last_number(english) == last_number(european) == pytest.approx(number + cents / 100)
+
+
+@given(INTEGERS, INTEGERS, st.sampled_from("-–—−"))
+def test_a_range_is_never_negative(low: int, high: int, dash: str) -> None:
+    assert last_number(f"{low}{dash}{high}") is None
+    assert last_number(f"It took {low} {dash} {high} days.") is None
+
+
+@given(st.integers(-999, 999), st.integers(1, 999))
+def test_fractions_are_divided(top: int, bottom: int) -> None:
+    assert last_number(f"It is {top}/{bottom}.") == pytest.approx(top / bottom)
+
+
+@given(st.text(st.sampled_from("0123456789.,-/:%()$€ ekm'^x×½²\ud800")))
+def test_any_text_has_a_finite_number_or_none(text: str) -> None:
+    number = last_number(text)
+    assert number is None or abs(number) < float("inf")

@@ -1,0 +1,147 @@
+"""The same answer in other words: what joins, what contradicts, and what is left to a model."""
+
+from __future__ import annotations
+
+import json
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from selfreflect.sameness import contains_answer, name_apart, same_answer, same_groups
+
+QUESTIONS = json.loads((Path(__file__).parent / "data" / "same_answers.json").read_text())["questions"]
+CAPITAL = "What is the capital of Turkey?"
+LAMP = "Ist die Lampe wasserdicht?"
+
+
+@pytest.mark.parametrize(
+    ("question", "one", "other"),
+    [
+        (CAPITAL, "Ankara", "The capital of Turkey is Ankara."),
+        (CAPITAL, "Ankara", "It's Ankara, which became the capital in 1923."),
+        ("When was the first e-mail sent?", "1971", "It was sent in 1971 by Ray Tomlinson."),
+        ("Is it open?", "Yes", "Yes, until 6"),
+        ("Can I return it?", "No.", "You cannot return it."),
+        ("Did it rain?", "It rained.", "Yes."),
+        (LAMP, "Wasserdicht ist die Lampe nicht.", "Nein"),
+        ("Who won?", "Ann, Bob, and Cem", "Cem, Ann and Bob"),
+        ("Who won?", "It was not Ann, but Bob.", "Bob"),
+        ("When?", "May 5, 2020", "2020-05-05"),
+        ("How far?", "5 km", "five kilometres"),
+        ("How many?", "5 (in 2020)", "5"),
+        ("日本の首都は？", "東京。", "東京"),
+    ],
+)
+def test_the_same_in_other_words(question: str, one: str, other: str) -> None:
+    assert same_answer(question, one, other) is same_answer(question, other, one) is True
+
+
+@pytest.mark.parametrize(
+    ("question", "one", "other"),
+    [
+        (CAPITAL, "The capital of Turkey is Ankara.", "The capital of Turkey is not Ankara."),
+        ("How many?", "268,000", "430,000"),
+        ("How many?", "1.5 million", "1.5 billion"),
+        ("How far?", "5 km", "5 miles"),
+        ("What temperature?", "-5", "5"),
+        ("When?", "May 5, 2020", "May 6, 2020"),
+        ("Is it open?", "yes", "no"),
+        ("Is it open?", "Yes, until 5", "Yes, until 6"),
+        (LAMP, "Die Lampe, die Sie meinen, ist nicht wasserdicht.", "Ja"),
+        ("Can I return it?", "You can't return it.", "You can return it."),
+        ("How many?", "5 (in 2020)", "2020"),
+    ],
+)
+def test_contradictions_are_no_question_for_a_model(question: str, one: str, other: str) -> None:
+    assert same_answer(question, one, other) is same_answer(question, other, one) is False
+
+
+@pytest.mark.parametrize(
+    ("question", "one", "other"),
+    [
+        (CAPITAL, "Ankara", "Istanbul"),
+        ("Which city?", "Paris", "Paris or Lyon"),
+        ("Which city?", "Paris", "Paris, Texas"),
+        ("Which city?", "York", "New York"),
+        ("Which colour is the light?", "red", "light red"),
+        ("Is the light red or green?", "red", "green"),
+        ("Who won?", "Ann beat Bob", "Bob beat Ann"),
+        ("Who won?", "Ann, not Bob", "Bob, not Ann"),
+        ("Who wrote it?", "Tolkien", "J.R.R. Tolkien"),
+        ("What?", "It is.", "I think so."),
+        ("What?", "Ankara", ""),
+    ],
+)
+def test_what_is_neither_is_left_open(question: str, one: str, other: str) -> None:
+    assert same_answer(question, one, other) is same_answer(question, other, one) is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "is_right"),
+    [
+        ("The capital of Turkey is Ankara.", "Ankara", True),
+        ("Ankara, not Istanbul", "Ankara", True),
+        ("It is not Istanbul but Ankara.", "Ankara", True),
+        ("I am not sure, but Ankara", "Ankara", True),
+        ("Ankara, and it has 5 million people.", "Ankara", True),
+        ("It is not Ankara.", "Ankara", False),
+        ("Ankara is not the capital of Turkey.", "Ankara", False),
+        ("Das ist nicht Ankara.", "Ankara", False),
+        ("anywhere except Ankara", "Ankara", False),
+        ("Ankara or Istanbul", "Ankara", False),
+        ("Ankara/Istanbul", "Ankara", False),
+        ("Ankara and Istanbul", "Ankara", False),
+        ("The candidates are Istanbul, Izmir and Ankara.", "Ankara", False),
+        ("Ankara" + " word" * 70, "Ankara", False),
+        ("comparison", "Paris", False),
+        ("Simon and Garfunkel wrote it", "Simon and Garfunkel", True),
+        ("3 + 4 = 7", "7", True),
+        ("3 + 4 = 7", "3", False),
+        ("There are 72 clips, altogether.", "72", True),
+        ("15", "5", False),
+        ("between 1970 and 1971", "1971", False),
+        ("Yes, it is", "Yes", True),
+        ("No, not yes", "Yes", False),
+        ("東京です", "東京", True),
+        (" ", " ", False),
+    ],
+)
+def test_a_right_answer_stands_whole_and_alone(answer: str, gold: str, is_right: bool) -> None:
+    assert contains_answer(CAPITAL, answer, gold) is is_right
+
+
+def test_names_that_differ_are_known() -> None:
+    assert name_apart("Who wrote it?", "It was Peter Watts.", "It was Robin Cook.")
+    assert not name_apart("Who wrote it?", "It was Peter Watts.", "It was Watts.")
+    assert not name_apart("What broke the Vase?", "the wind", "a gust of wind")
+
+
+def test_precision_comes_before_recall_on_labelled_logs_in_two_languages() -> None:
+    joined = right = same = 0
+    for question in QUESTIONS:
+        answers = [(text, place) for place, texts in enumerate(question["classes"]) for text in texts]
+        for (one, first), (other, second) in combinations(answers, 2):
+            found = same_answer(question["question"], one, other) is True
+            joined += found
+            right += found and first == second
+            same += first == second
+    assert right == joined
+    assert right / same > 0.8
+
+
+def test_a_class_never_holds_a_contradiction() -> None:
+    answers = ["Yes, until 5", "Yes", "Yes, until 6", "No"]
+    assert same_groups(answers, "Is it open?") == [[0, 1], [2], [3]]
+
+
+@given(
+    st.lists(st.text(st.sampled_from("aB 1-5,.no't()\n\ud800"), max_size=12), max_size=8), st.text(max_size=9)
+)
+def test_any_answers_are_sorted_and_equal_ones_stay_together(answers: list[str], question: str) -> None:
+    groups = same_groups(answers, question)
+    assert sorted(index for group in groups for index in group) == list(range(len(answers)))
+    home = {index: place for place, group in enumerate(groups) for index in group}
+    assert all(home[a] == home[b] for a, b in combinations(home, 2) if answers[a] == answers[b])

@@ -19,6 +19,7 @@ from selfreflect.report.sentences import (
     controls_sentence,
     headline,
     information_sentence,
+    show_case_note,
 )
 from selfreflect.table import Table
 from selfreflect.text import counted, one_line
@@ -121,6 +122,8 @@ def print_question(records: RunRecords, query: str, *, answers: int = 5) -> None
         _print_dim(f"   … and {len(groups) - answers} more")
     if not records.strategies:
         return
+    if note := show_case_note(records, known=True):
+        stdout.print(Text(f"{note[:1].upper()}{note[1:]}."))
     outcomes = best_first(records.outcomes(question_id))
     sampled = records.answers.get(question_id)
     conditioning = len(sampled.conditioning) if sampled else None

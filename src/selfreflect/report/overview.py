@@ -26,10 +26,11 @@ from selfreflect.report.results import (
     sorted_results,
 )
 from selfreflect.report.run_records import RunRecords
-from selfreflect.report.sentences import HEDGES, OTHER_JUDGE, OTHER_READER, answers_text
+from selfreflect.report.sentences import HEDGES, OTHER_JUDGE, OTHER_READER, answers_text, show_case_note
 from selfreflect.stats import Estimate
 from selfreflect.table import Cell, Column, Table
 from selfreflect.text import counted, one_line
+from selfreflect.traits import traits_of
 
 CONTROL = "control: "
 """In front of the name of a control, where tables list it below strategies."""
@@ -160,6 +161,7 @@ def _estimate_cells(measure: Measure, estimate: Estimate, estimated: bool = Fals
 def _overview_notes(
     run: RunRecords, results: Sequence[StrategyResult], measures: Sequence[Measure], uneven: Sequence[Measure]
 ) -> list[str]:
+    first = list(filter(None, [show_case_note(run)]))
     notes = []
     if INFORMATION in measures:
         notes += _information_notes(run, results)
@@ -171,8 +173,7 @@ def _overview_notes(
     elif notes:
         notes.append(method)
     scores = list(chain.from_iterable(run.strategy_scores(name).values() for name in run.strategies))
-    names = {score.judge for score in scores} | {one.judge for one in run.information.values()}
-    if "smollm2" in names:
+    if any(traits_of(judge).is_show_case for judge in run.judges):
         notes.append(HEDGES)
     notes += estimate_note(scores)
     if uneven:
@@ -186,7 +187,7 @@ def _overview_notes(
     if pending:
         what = "1 score is" if pending == 1 else f"{pending} scores are"
         notes.append(f"the run is not finished: {what} still missing; add with: selfreflect score --out DIR")
-    return notes
+    return first + notes
 
 
 def _settings_note(run: RunRecords, measure: Measure) -> list[str]:

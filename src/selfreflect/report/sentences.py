@@ -24,7 +24,8 @@ from selfreflect.report.results import (
 )
 from selfreflect.report.run_records import RunRecords
 from selfreflect.stats import FEWEST_TESTED, is_tie
-from selfreflect.text import counted, listed
+from selfreflect.text import counted, in_english, listed
+from selfreflect.traits import traits_of
 
 CUT_OFF = 0.05
 """Share of cut-off answers from which a run is cautioned against."""
@@ -54,6 +55,25 @@ HEDGES = (
     "without. Use a larger judge for summaries that differ in them."
 )
 """Measured in benchmarks/RESULTS.md, "What the embedded judge does not read"."""
+
+
+def show_case_note(run: RunRecords, *, known: bool = False) -> str:
+    """Warn of a judge too small for these answers: another model's, or not in English; empty elsewhere.
+
+    Args:
+        known: answers by nobody knows whom do not count.
+    """
+    small = [judge for judge in run.judges if traits_of(judge).is_show_case]
+    models = {answers.model for answers in run.answers.values()}
+    if known:
+        models.discard("")
+    is_other = bool(models - set(small))
+    if not small or not (is_other or not in_english([one.text for one in run.questions.values()])):
+        return ""
+    return (
+        f"show-case numbers: judge {listed(small)} is too small for answers of other models and other "
+        "languages than English. Take a larger judge (--judge) before you act on them"
+    )
 
 
 def headline(run: RunRecords) -> str:

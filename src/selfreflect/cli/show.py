@@ -20,6 +20,7 @@ from selfreflect.report.sentences import (
     headline,
     information_sentence,
     show_case_note,
+    tentative,
 )
 from selfreflect.table import Table
 from selfreflect.text import counted, one_line
@@ -133,6 +134,10 @@ def print_question(records: RunRecords, query: str, *, answers: int = 5) -> None
         reasons = dict.fromkeys(information_sentence(information, conditioning) for information in results)
         for reason in reasons:  # mostly one for all summaries
             stdout.print(Text(one_line(reason)))
+        doubtful = [(one.summary, tentative(one)) for one in results]
+        shares = [f"{one_line(name)} {one.text}" for name, one in doubtful if one is not None]
+        if shares:
+            _print_dim(f"It would be: {'; '.join(shares)}")
         results = []
         outcomes = [outcome._replace(information=None) for outcome in outcomes]
         has_scores = any(outcome.score for outcome in outcomes)

@@ -352,8 +352,11 @@ export function maskedAnswers(view, summary, options = {}, shows = "distance") {
   return section;
 }
 
+/** List the masked-out answers in the order of the bars, equal texts once. */
 function maskedOrder(view) {
-  return view.groups.flat().filter((index) => index < view.masked);
+  const texts = new Set();
+  const isNew = (text) => !texts.has(text) && texts.add(text);
+  return view.groups.flat().filter((index) => index < view.masked && isNew(view.answers[index]));
 }
 
 function answerItem(view, summary, index, id) {
@@ -382,7 +385,9 @@ function answerLine(view, index, facts, wordNode) {
     line.append(visible(text.slice(end, match.index)), wordNode(match[0], word));
     end = match.index + match[0].length;
   });
-  return element("li", { "data-answer": index }, element("p", { class: "facts" }, `answer ${index + 1} · ${facts}`), line);
+  const alike = view.answers.slice(0, view.masked).filter((other) => other === text).length;
+  const count = alike > 1 ? ` × ${alike}` : "";
+  return element("li", { "data-answer": index }, element("p", { class: "facts" }, `answer ${index + 1}${count} · ${facts}`), line);
 }
 
 function wordButton(text, distance, scale, id, answer, word) {

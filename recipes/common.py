@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -16,11 +17,14 @@ from typing import Any, get_type_hints
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 from selfreflect.errors import ConfigError, SelfReflectError, nearest
-from selfreflect.train.data import Method, read_rows
+from selfreflect.train.data import Method, data_facts, read_rows
 from selfreflect.train.presets import PRESETS, TrainingPreset
 from selfreflect.train.trainers import AdapterTraining
 
 Rows = list[dict[str, Any]]
+
+MOST_PASSES = 20
+"""Times that reinforcement sees a row, above which the plan warns."""
 
 
 def parser(text: str | None) -> argparse.ArgumentParser:
@@ -62,16 +66,42 @@ def chosen_preset(arguments: argparse.Namespace) -> TrainingPreset:
     return replace(preset, **changes)
 
 
+def learned(data: Path) -> dict[str, Any]:
+    """Say by which measure and judge the rows were chosen; None where nothing says it."""
+    facts = data_facts(data) if data.is_dir() else {}
+    return {"reward": facts.get("measure"), "judge": facts.get("judge")}
+
+
+def amounts(method: Method, preset: TrainingPreset, rows: int) -> dict[str, Any]:
+    """Set the steps against the rows: how often each row is seen, and a warning where that is too often."""
+    if method != "grpo":
+        return {
+            "rows": rows,
+            "steps": math.ceil(rows / preset.batch * preset.epochs),
+            "passes": preset.epochs,
+        }
+    passes = preset.steps * preset.questions / rows
+    counts = {"rows": rows, "steps": preset.steps, "passes": round(passes, 1)}
+    if rows < preset.questions:
+        return counts | {"warning": f"{rows} rows do not make a step of {preset.questions} questions"}
+    if passes > MOST_PASSES:
+        warning = f"each row would be seen {passes:.0f} times: take more rows, or fewer with --set steps=N"
+        return counts | {"warning": warning}
+    return counts
+
+
 def run(
     method: Method,
     arguments: argparse.Namespace,
     settings: Callable[[TrainingPreset, Rows], dict[str, Any]],
     train: Callable[[AdapterTraining, Rows], object],
+    teacher: Callable[[TrainingPreset, Rows], dict[str, Any]] | None = None,
 ) -> int:
     """Read the data, then print the plan or train; an error becomes a sentence and exit status 2.
 
     Args:
         settings: makes the arguments of TRL's trainer, for the plan.
+        teacher: says what is learned, ``reward`` and ``judge``, for the plan; by default what the rows say.
     """
     try:
         preset = chosen_preset(arguments)
@@ -79,8 +109,9 @@ def run(
         plan = settings(preset, rows)
         if arguments.dry_run:
             lora = {"rank": preset.lora_rank, "alpha": preset.lora_alpha, "modules": "all linear layers"}
-            facts = {"model": preset.model, "rows": len(rows), "LoRA": lora, "trainer": plan}
-            print(json.dumps({"method": method, **facts}, indent=1))
+            taught = learned(arguments.data) if teacher is None else teacher(preset, rows)
+            facts = {"method": method, "model": preset.model, **taught, **amounts(method, preset, len(rows))}
+            print(json.dumps({**facts, "LoRA": lora, "trainer": plan}, indent=1))
             return 0
         options = {"adapter": arguments.adapter, "resume": arguments.resume}
         train(AdapterTraining(preset.model, arguments.out, preset, arguments.seed, **options), rows)

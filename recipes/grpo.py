@@ -20,7 +20,9 @@ from selfreflect.train import rewards
 from selfreflect.train.data import data_facts
 from selfreflect.train.presets import TrainingPreset, reinforcement_arguments
 from selfreflect.train.rewards.base import Reward
+from selfreflect.train.rewards.judged import JudgeReward
 from selfreflect.train.trainers import AdapterTraining
+from selfreflect.traits import traits_of
 
 JUDGED: dict[str, Callable[..., Reward]] = {
     "information": rewards.InformationReward,
@@ -82,10 +84,21 @@ def main() -> int:
         scaling = chosen_reward(arguments, preset, rows).scaling
         return reinforcement_arguments(preset, arguments.out, arguments.seed, scaling)
 
+    def teacher(preset: TrainingPreset, rows: Rows) -> dict[str, Any]:
+        reward = chosen_reward(arguments, preset, rows)
+        facts: dict[str, Any] = {"reward": arguments.reward, "judge": None}
+        if isinstance(reward, JudgeReward):
+            facts["judge"] = reward.judge_name
+            if arguments.reward == "selfreflect" and (note := traits_of(reward.judge_name).reward_warning):
+                facts["reward_warning"] = note
+        return facts
+
     def train(training: AdapterTraining, rows: Rows) -> None:
+        if warning := teacher(training.preset, rows).get("reward_warning"):
+            print(warning, file=sys.stderr)
         training.reinforce(rows, chosen_reward(arguments, training.preset, rows))
 
-    return run("grpo", arguments, settings, train)
+    return run("grpo", arguments, settings, train, teacher)
 
 
 if __name__ == "__main__":

@@ -215,7 +215,10 @@ def test_imports_and_exports_write_the_same(work: Work) -> None:
 def test_python_scores_as_the_command_line_did() -> None:
     item = kept("items.json")[0]
     scores = SelfReflect(Judge.load("smollm2", device="cpu")).score(
-        item["question"], answers=item["answers"], summaries=item["summaries"]
+        item["question"],
+        masked_out=item["masked_out_task_answers"],
+        conditioning=item["conditioning_answers"],
+        summaries=item["summaries"],
     )
     for line in kept("outputs.json")["score items"]:
         if line["id"] == item["id"]:

@@ -210,3 +210,17 @@ def _brief(value: object) -> str:
     if isinstance(value, tuple) and all(isinstance(number, float) for number in value):
         return f"({', '.join(f'{number:.4g}' for number in value)})"
     return one_line(str(value), _FIELD_LENGTH)
+
+
+_ENGLISH = frozenset(
+    "the of and to are were what who whose how which when where why does did should would could can with "
+    "for that this it you your my there has have".split()
+)
+"""Common in questions, and no words of other languages in Latin letters that are as common there."""
+
+
+def in_english(texts: Iterable[str]) -> bool:
+    """Whether most sentences hold an English function word. True without any letters."""
+    sentences = [set(re.findall(r"[^\W\d_]+", text.casefold())) for text in texts]
+    sentences = list(filter(None, sentences))
+    return 2 * sum(not _ENGLISH.isdisjoint(words) for words in sentences) >= len(sentences)

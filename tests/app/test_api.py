@@ -163,7 +163,7 @@ def test_summaries_of_given_answers_are_scored(client: Client, answers: dict[str
     job = client.finished(answer.json()["id"])
     assert job["status"] == "done"
     view = client.get(f"/api/runs/{job['run']}/questions/0").json()
-    assert view["answers"] == ANSWERS
+    assert sorted(view["answers"]) == sorted(ANSWERS)
     assert {one["name"] for one in view["summaries"] if one["score"] is not None} == {"good", "bad"}
 
 
@@ -248,7 +248,8 @@ def test_scores_of_nothing_are_refused(client: Client, wrong: dict[str, object])
 
 
 def test_what_cannot_be_scored_is_a_failure_that_is_shown(client: Client) -> None:
-    body = {"question": "What?", "judge": "model", "answers": [" ", "", "x", "y"], "summaries": {"a": "b"}}
+    halves = {"masked_out": [" ", ""], "conditioning": ["x", "y"]}
+    body = {"question": "What?", "judge": "model", **halves, "summaries": {"a": "b"}}
     job = client.post("/api/score", json=body).json()["id"]
     events = client.events(job)
     [failure] = [data for _, kind, data in events if kind == "failure"]

@@ -475,6 +475,8 @@ def test_ask_answers_in_one_line_of_json_or_in_words(model: Path, tmp_path: Path
     assert [one["strategy"] for one in line["summaries"]] == ["greedy", "basic"]
     assert all(0 < one["score"] < 1 for one in line["summaries"])
     assert "4 sampled answers" in run(*asked, "--strategies", "greedy").stdout
+    [line] = run(*asked, "--json", "--strategies", "greedy", "--measures", "information").json
+    assert line["summaries"][0]["score"] is None
 
     context = written(tmp_path / "context.md", "\nAnna: red.\n")
     [line] = run(*asked, "--json", "--strategies", "greedy", "--context", context).json

@@ -116,7 +116,7 @@ def test_files_never_go_into_a_run_directory(directory: Path, command: list[str]
             ["sft", "RUN", "--select", "worst"],
             "'worst' is not one of 'best', 'random', 'longest'",
         ),
-        (["sft", "RUN", "--strategies", "cot"], "'cot'. It has: basic#1, basic#2, greedy, long"),
+        (["sft", "RUN", "--strategies", "cot"], "'cot'. It has: greedy, basic#1, basic#2, long"),
         (["sft", "RUN", "--split", "70,30"], "--split must be the percentages"),
         (["dpo", "RUN", "--length-ratio", 0.5], "--length-ratio must be 1 or more"),
         (["sft", "RUN", "--instruction", " "], "--instruction is blank"),

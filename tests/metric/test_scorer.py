@@ -18,7 +18,7 @@ from selfreflect.metric.limits import Limits
 from selfreflect.metric.prompts import CannotScoreError, masked_words, reference_context, summary_context
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.judge import Judge
-from selfreflect.records import AnswerSet, Failure, Question, Score, Summary, question_id
+from selfreflect.records import AnswerSet, Failure, Question, Score, Summary, halves, question_id
 
 QUESTION = Question(id="q7", text="What should I plant?")
 MASKED = ("Radishes grow fast.", "", "Lettuce, or peas")
@@ -339,15 +339,16 @@ def test_a_word_with_other_tokens_in_another_context_is_not_compared(metric):
 # --- the short way
 
 
-def test_answers_are_halved_in_order_and_an_odd_one_conditions(metric):
+def test_answers_are_shuffled_and_halved_and_an_odd_one_conditions(metric):
     answers = [*MASKED, *TOLD, "Basil", "Mint"]
-    short = metric.score(QUESTION.text, answers=answers, summaries={"s": "Radishes."})
-    spelled = metric.score(
-        QUESTION.text, masked_out=answers[:3], conditioning=answers[3:], summaries={"s": "Radishes."}
-    )
-    assert short == spelled
-    assert short["s"].question_id == question_id(QUESTION.text)
-    assert short["s"].value == score(metric, conditioning=answers[3:]).value
+    first, second = halves(answers, question_id(QUESTION.text))
+    assert (len(first), len(second)) == (3, 4)
+    spelled = metric.score(QUESTION.text, masked_out=first, conditioning=second, summaries={"s": "Radishes."})
+    for order in (answers, answers[::-1], sorted(answers)):
+        assert metric.score(QUESTION.text, answers=order, summaries={"s": "Radishes."}) == spelled
+    assert spelled["s"].question_id == question_id(QUESTION.text)
+    other = metric.score(QUESTION.text, answers=answers, summaries={"s": "Radishes."}, seed=1)
+    assert other != spelled
 
 
 def test_several_summaries_are_keyed_by_their_names(metric):

@@ -39,7 +39,7 @@ def test_own_samples_and_summaries(judge) -> None:
         QUESTION, samples=SAMPLES, summaries={"mine": "Radishes.", "other": "Peas."}, judge=judge
     )
     assert isinstance(result, Reflection)
-    assert result.answers == tuple(SAMPLES)
+    assert sorted(result.answers) == sorted(SAMPLES)
     assert [(one.text, one.count) for one in result.classes] == [
         ("Radishes.", 3),
         ("Lettuce.", 2),
@@ -74,7 +74,7 @@ def test_own_samples_are_summarised_by_a_function(judge) -> None:
     )
     assert result.summaries == {"basic": "Radishes, or lettuce."}
     assert calls == [33]
-    assert result.answers == tuple(SAMPLES)
+    assert sorted(result.answers) == sorted(SAMPLES)
 
 
 def test_samples_alone_are_grouped_and_no_judge_is_loaded() -> None:
@@ -164,7 +164,7 @@ def test_a_data_frame_in_is_a_data_frame_out(judge) -> None:
 def test_rows_have_the_columns_of_files_and_need_no_answers(judge) -> None:
     rows = [{"prompt": QUESTION, "response": text, "note": "a", "summary_mine": "Peas."} for text in SAMPLES]
     [result] = reflect(rows, judge=judge)
-    assert result.answers == tuple(SAMPLES)
+    assert sorted(result.answers) == sorted(SAMPLES)
     assert list(result.scores) == ["mine"]
     [drawn] = reflect([{"question": QUESTION, "topic": 3}], generate=plants, judge=judge, num_answers=1)
     assert len(drawn.answers) == 2

@@ -68,6 +68,48 @@ def test_a_dry_run_prints_what_would_run_and_needs_no_gpu(
     assert not (data / "out").exists()
 
 
+@pytest.mark.parametrize("name", ["sft", "dpo"])
+def test_a_dry_run_names_the_measure_and_the_judge_of_the_rows(
+    name: str, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (data / "splits.json").write_text(json.dumps({"measure": "recovered", "judge": "judge-1"}))
+    recipe(name, monkeypatch, "--data", data, "--out", "out", "--dry-run")["main"]()
+    plan = json.loads(capsys.readouterr().out)
+    assert (plan["reward"], plan["judge"]) == ("recovered", "judge-1")
+    assert (plan["rows"], plan["steps"], plan["passes"]) == (1, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "reward", "judge", "warned"),
+    [
+        ([], "information", "smollm2", False),
+        (["--reward", "selfreflect"], "selfreflect", "smollm2", True),
+        (
+            ["--reward", "selfreflect", "--judge", "Qwen/Qwen2.5-7B-Instruct"],
+            "selfreflect",
+            "Qwen/Qwen2.5-7B-Instruct",
+            False,
+        ),
+        (["--reward", "brier"], "brier", None, False),
+    ],
+)
+def test_a_dry_run_names_reward_and_judge_and_sets_steps_against_rows(
+    options: list[str],
+    reward: str,
+    judge: str | None,
+    warned: bool,
+    data: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (data / "train.jsonl").write_text(f"{json.dumps(ROW)}\n" * 4)
+    recipe("grpo", monkeypatch, "--data", data, "--out", "out", "--dry-run", *options)["main"]()
+    plan = json.loads(capsys.readouterr().out)
+    assert (plan["reward"], plan["judge"]) == (reward, judge)
+    assert (plan["rows"], plan["steps"], plan["passes"], "warning" in plan) == (4, 40, 40.0, True)
+    assert ("reward_warning" in plan) == warned
+
+
 def test_each_reward_says_how_it_is_scaled(
     data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from length_measures import LengthMeasures
 
-from selfreflect.records import AnswerSet, Question
+from selfreflect.records import AnswerSet, Question, halves
 from selfreflect.sayself.clusters import Cluster, ClusteredQuestion
 from selfreflect.sayself.faithfulness import (
     TEXTS,
@@ -98,17 +98,16 @@ def test_scores_of_a_judge_are_counted_beside_the_reflections_that_it_saw() -> N
 
 
 @pytest.mark.parametrize(
-    ("answers", "masked", "conditioning"),
-    [
-        ("wx", "w", "x"),
-        ("vwxyz", "vw", "xy"),  # the odd one is left out, so that both halves are equal
-        ("uvwxyz", "uvw", "xyz"),
-    ],
+    ("answers", "half"),
+    [("wx", 1), ("vwxyz", 2), ("uvwxyz", 3)],  # an odd one is left out, so that both halves are equal
 )
-def test_answers_are_halved(answers: str, masked: str, conditioning: str) -> None:
-    sets = answer_sets([AnsweredQuestion(id="q", answers=tuple(answers)), AnsweredQuestion(id="r")])
-    expected = AnswerSet(question_id="q", masked_out=tuple(masked), conditioning=tuple(conditioning))
-    assert sets == {"q": expected}
+def test_answers_are_shuffled_and_halved(answers: str, half: int) -> None:
+    first, second = halves(answers, "q")
+    for order in (answers, answers[::-1]):
+        sets = answer_sets([AnsweredQuestion(id="q", answers=tuple(order)), AnsweredQuestion(id="r")])
+        expected = AnswerSet(question_id="q", masked_out=first, conditioning=second[:half], halved="shuffled")
+        assert sets == {"q": expected}
+    assert len(first) == half
 
 
 def test_one_answer_has_no_halves() -> None:

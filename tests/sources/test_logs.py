@@ -51,9 +51,9 @@ def parse(data: bytes) -> ItemFile:
 @pytest.mark.parametrize("name", ["kitchen.eval", "kitchen.json"])
 def test_epochs_of_a_sample_are_its_answers(name: str) -> None:
     file = read_item_file(LOGS / name)
-    assert {item.question: item.answer_set.answers for item in file.items} == {
-        "Which is the longest river in Europe?": RIVER,
-        "What goes into a plain loaf of bread?": BREAD,  # one of them after reasoning
+    assert {item.question: sorted(item.answer_set.answers) for item in file.items} == {
+        "Which is the longest river in Europe?": sorted(RIVER),
+        "What goes into a plain loaf of bread?": sorted(BREAD),  # one of them after reasoning
     }
     by_id = {item.metadata["sample_id"]: item.metadata for item in file.items}
     assert by_id["r1"] == {"topic": "geography", "level": 2, "target": "The Volga", "sample_id": "r1"}

@@ -790,6 +790,8 @@ class TestDataFrame:
                 "recovered",
                 "reader",
                 "zero",
+                "undefined",
+                "why",
                 "scoring",
             ),
         ]
@@ -816,6 +818,15 @@ class TestDataFrame:
         assert rows["q-3", "basic"].failure_message == "server gone"
         assert rows["q-1", "basic"].failure is None
         assert frame.score.mean() == 0.25
+
+    def test_a_run_is_named_by_its_directory_and_a_share_says_why_it_is_undefined(self, full: Path) -> None:
+        with Run.open(full, CONFIG) as run:
+            lost = {"bits": None, "bits_available": None, "recovered": None, "undefined": "unmeasured"}
+            run.append(replace(information(1), **lost, why="too long", kind="too_long"))
+            rows = {(row.question_id, row.strategy): row for row in run.to_pandas().itertuples()}
+            assert repr(run) == f"Run({str(full)!r})"
+        found = [row for row in rows.values() if row.undefined is not None]
+        assert [(row.undefined, row.why) for row in found] == [("unmeasured", "too long")]
 
     def test_an_empty_run_has_the_columns_and_no_rows(self, tmp_path: Path) -> None:
         with Run.open(tmp_path, {}) as run:

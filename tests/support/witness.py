@@ -85,7 +85,7 @@ JUDGED = {"score items": f"{SCORE_ITEMS} --words", "validate": VALIDATE}
 ESTIMATED = {"score items, estimated": f"{SCORE_ITEMS} --budget 400"}  # which is less than the whole takes
 # Costly, or full of times: of their output the keys and types are kept.
 COSTLY = {
-    "ask": 'ask "Name a planet." --strategies greedy --summary-tokens 8 ' + SMALL,
+    "ask": 'ask "Name a planet." --strategies greedy --measures selfreflect --summary-tokens 8 ' + SMALL,
     "bench": "bench --random-model tiny --limit 1 --num-answers 1 --json",
     "demo": "demo --out demo --json",
     "run, all to do": f"{RUN.replace('--out run', '--out other')} {ONLY_SCORES}",

@@ -15,7 +15,7 @@ from selfreflect.pipeline.records import run_prompts, run_records
 from selfreflect.prompts import load_prompts
 from selfreflect.records import AnswerSet, Question, Summary
 from selfreflect.store.run import Run
-from selfreflect.train.candidates import candidates, margin
+from selfreflect.train.candidates import EMPTY, candidates, margin
 from selfreflect.train.hedging import LEADS, hedged, phrase_for
 from selfreflect.train.rows import CHAT_MARKER, RowOptions, dpo_rows, grpo_rows, hedge_rows, sft_rows
 from selfreflect.train.splits import parse_percentages, split_of, split_questions
@@ -50,9 +50,9 @@ def test_the_best_summary_under_the_limit_of_length_is_learned(stored: Run, meas
     assert (said(row), row["summary"]) == (TEXTS["basic#3"][0], "basic#3")
     limited = made(sft_rows, stored, measure=measure, max_words=5)
     assert said(limited.rows[0]) == TEXTS["basic#1"][0]
-    assert limited.dropped_texts == Counter({"longer than 5 words": 1})
+    assert limited.dropped_texts["longer than 5 words"] == 1
     longest = made(sft_rows, stored, measure=measure, max_words=5, select="longest")
-    assert said(longest.rows[0]) == TEXTS["basic#2"][0]
+    assert said(longest.rows[0]) == TEXTS["basic#1"][0]
     [own] = made(sft_rows, stored, measure=measure, strategies=("greedy",)).rows
     assert said(own) == "Paris."
 
@@ -76,7 +76,7 @@ def test_random_choices_follow_the_seed(tmp_path: Path) -> None:
         for seed in (0, 0, 1)
     ]
     assert choices[0] == choices[1] != choices[2]
-    assert set(choices[0]) == set(TEXTS)
+    assert set(choices[0]) == set(TEXTS) - {"basic#2"}
 
 
 def test_pairs_are_alike_in_length_and_differ_by_more_than_chance(stored: Run) -> None:
@@ -140,7 +140,7 @@ def test_a_summary_that_was_cut_off_is_not_learned(stored: Run) -> None:
     stored.summaries[key] = msgspec.structs.replace(stored.summaries[key], truncated=True)
     outcome = made(sft_rows, stored)
     assert outcome.rows[0]["summary"] == "basic#1"
-    assert outcome.dropped_texts == Counter({"cut off at the limit of tokens": 1})
+    assert outcome.dropped_texts == Counter({"cut off at the limit of tokens": 1, EMPTY: 1})
 
 
 def test_unmeasured_and_equal_summaries_are_counted(tmp_path: Path) -> None:
@@ -152,7 +152,8 @@ def test_unmeasured_and_equal_summaries_are_counted(tmp_path: Path) -> None:
         run.append(Question(id="none", text="Or?"))
     outcome = made(sft_rows, Run.load(path))
     assert outcome.dropped == Counter({"no summary can be used": 1, "no summary": 1})
-    assert outcome.dropped_texts == Counter({"equal to another of the question": 1, "not measured": 1})
+    left_out = {"equal to another of the question": 1, "not measured": 1, EMPTY: 1}
+    assert outcome.dropped_texts == Counter(left_out)
     assert made(grpo_rows, Run.load(path)).dropped == Counter({"no answers": 2})
     assert made(hedge_rows, Run.load(path)).dropped == Counter({"no answers": 2})
 
@@ -233,8 +234,26 @@ def test_what_was_chosen_among_is_noted(tmp_path: Path) -> None:
         run.append(lone)
         run.append(information("q2", "greedy", [1.0, 2.0]))
     outcome = made(sft_rows, Run.load(tmp_path / "run"))
-    assert outcome.notes == ["a summary was chosen among 3.0 on average"]  # 4, 4 and 1
+    assert outcome.notes == ["a summary was chosen among 2.3 on average"]  # 3, 3 and 1
     assert made(sft_rows, stored, strategies=("none",)).notes == []
+
+
+@pytest.mark.parametrize("measure", ["recovered", "selfreflect"])
+def test_what_tells_no_more_than_an_empty_summary_is_not_learned(stored: Run, measure: str) -> None:
+    for select in ("best", "random", "longest"):
+        outcome = made(sft_rows, stored, measure=measure, select=select)
+        assert all(row["summary"] != "basic#2" for row in outcome.rows)
+        assert outcome.dropped_texts == Counter({EMPTY: 1})
+    nothing = made(sft_rows, stored, measure=measure, strategies=("basic#2",))
+    assert (nothing.rows, nothing.dropped.total()) == ([], 1)
+    pairs = made(dpo_rows, stored, measure=measure, margin=0.0, length_ratio=99.0, pairs=9).rows
+    assert {row["rejected_summary"] for row in pairs} > {"basic#2"}
+    assert all(row["chosen_summary"] != "basic#2" for row in pairs)
+
+
+def test_a_choice_among_single_summaries_is_warned_of(stored: Run) -> None:
+    assert len(made(sft_rows, stored, strategies=("greedy",)).notes) == 2
+    assert len(made(sft_rows, stored).notes) == 1
 
 
 def test_a_pair_has_both_summaries_with_their_values(stored: Run) -> None:

@@ -14,6 +14,7 @@ from selfreflect.config import Config, Price, load_config, sampling_of
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.models.base import JUDGES, kind_of
 from selfreflect.models.openai.endpoint import endpoint
+from selfreflect.traits import traits_of
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 
@@ -93,9 +94,10 @@ class ModelChoices:
         Raises:
             ConfigError: a model may not be used, or a value is out of range.
         """
+        judge = self.resolve(body.judge)
         scores = {
-            "judge": self.resolve(body.judge),
-            "measures": ",".join(body.measures),
+            "judge": judge,
+            "measures": ",".join(body.measures) if body.measures else traits_of(judge).measures,
             "reader": body.reader,
         }
         sections: dict[str, dict[str, Any]] = {"scores": scores}

@@ -52,6 +52,7 @@ from selfreflect.report.results import StrategyResult, judges, strategy_results
 from selfreflect.report.run_records import RunRecords
 from selfreflect.strategies import STRATEGIES
 from selfreflect.table import to_csv
+from selfreflect.traits import traits_of
 from selfreflect.web.paths import without_paths
 
 _POLL = 0.1
@@ -105,7 +106,15 @@ def options(services: Shared) -> OptionsAnswer:
         about={name: (getdoc(function) or "").partition("\n")[0] for name, function in STRATEGIES.items()},
         server=services.models.server,
         meaning=services.meaning.installed,
-        defaults=AskBody(question="?", model=models[0], judge=services.models.judge, brief=True),
+        defaults=AskBody.model_validate(
+            {
+                "question": "?",
+                "model": models[0],
+                "judge": services.models.judge,
+                "measures": traits_of(services.models.judge).measures.split(","),
+                "brief": True,
+            }
+        ),
         limits={
             "question": MAX_QUESTION,
             "context": MAX_TEXT,

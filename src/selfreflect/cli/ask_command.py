@@ -25,6 +25,7 @@ from selfreflect.report.run_records import RunRecords
 from selfreflect.sources.files import read_text
 from selfreflect.sources.items import Item, bundled_items
 from selfreflect.text import printable
+from selfreflect.traits import traits_of
 
 DEMO: dict[str, dict[str, Any]] = {
     "questions": {"source": "demo"},
@@ -48,13 +49,14 @@ SHOWN = "trip"
     "scores",
     only=(
         *("--strategies", "--model", "--base-url", "--num-answers", "--max-new-tokens", "--summary-tokens"),
-        *("--thinking", "--judge", "--judge-url", "--seed", "--temperature", "--top-p"),
+        *("--thinking", "--judge", "--judge-url", "--measures", "--seed", "--temperature", "--top-p"),
     ),
     defaults={
         "--strategies": None,
         "--num-answers": 10,
         "--max-new-tokens": 64,
         "--summary-tokens": 256,
+        "--measures": None,
         "--temperature": None,
         "--top-p": None,
     },
@@ -77,18 +79,24 @@ def ask_command(
     Shows the most frequent answers with counts, the model's summary of them, what that summary tells in % of
     what the answers themselves would, and its SelfReflect score (0 is perfect).
 
-    Unless you say otherwise, the embedded model samples at temperature 0.7 and top-p 0.9 and summarises with
-    greedy and basic; every other model samples at the paper's 1 and 1 and summarises with
-    sample_and_summarize.
+    Unless you say otherwise, the embedded model samples at temperature 0.7 and top-p 0.9, summarises with
+    greedy and basic, and as the judge measures information alone; every other model samples at the paper's 1
+    and 1, summarises with sample_and_summarize, and measures both.
     """
     if not question.strip():
         raise DataError("the question is blank")
     text = "" if context is None else read_text(context)
-    answers = overrides.config().answers
-    # the embedded model rambles where it has to merge answers
-    strategies = ("greedy", "basic") if answers.model == "smollm2" else ("sample_and_summarize",)
-    summaries = {"num_samples": 2 * answers.num_answers, "strategies": strategies}
-    config = overrides.config({"answers": sampling_of(answers.model), "summaries": summaries})
+    named = overrides.config()
+    answers = named.answers
+    defaults = {
+        "answers": sampling_of(answers.model),
+        "summaries": {
+            "num_samples": 2 * answers.num_answers,
+            "strategies": traits_of(answers.model).strategies,
+        },
+        "scores": {"measures": traits_of(named.scores.judge).measures},
+    }
+    config = overrides.config(defaults)
     check_strategies(config.summaries.strategies)
     record = Question(id=question_id(question, text), text=question, context=text)
     with tempfile.TemporaryDirectory(prefix="selfreflect-ask-") as folder:

@@ -19,6 +19,8 @@ from selfreflect.report.sentences import (
     controls_sentence,
     headline,
     information_sentence,
+    show_case_note,
+    tentative,
 )
 from selfreflect.table import Table
 from selfreflect.text import counted, one_line
@@ -125,6 +127,8 @@ def print_question(records: RunRecords, query: str, *, answers: int = 5) -> None
         _print_dim(f"   … and {len(groups) - answers} more")
     if not records.strategies:
         return
+    if note := show_case_note(records, known=True):
+        stdout.print(Text(f"{note[:1].upper()}{note[1:]}."))
     outcomes = best_first(records.outcomes(question_id))
     sampled = records.answers.get(question_id)
     conditioning = len(sampled.conditioning) if sampled else None
@@ -134,6 +138,10 @@ def print_question(records: RunRecords, query: str, *, answers: int = 5) -> None
         reasons = dict.fromkeys(information_sentence(information, conditioning) for information in results)
         for reason in reasons:  # mostly one for all summaries
             stdout.print(Text(one_line(reason)))
+        doubtful = [(one.summary, tentative(one)) for one in results]
+        shares = [f"{one_line(name)} {one.text}" for name, one in doubtful if one is not None]
+        if shares:
+            _print_dim(f"It would be: {'; '.join(shares)}")
         results = []
         outcomes = [outcome._replace(information=None) for outcome in outcomes]
         has_scores = any(outcome.score for outcome in outcomes)

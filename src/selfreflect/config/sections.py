@@ -25,6 +25,7 @@ from selfreflect.flags import (
 from selfreflect.models.base import DEVICES, SUMMARY_TOKENS, Compat, DType, Sampling
 from selfreflect.records import STAGES, ReaderChoice, Record
 from selfreflect.text import name_list
+from selfreflect.traits import traits_of
 
 if TYPE_CHECKING:
     from selfreflect.metric.limits import Limits
@@ -542,9 +543,8 @@ FLAGGED: dict[str, type[Record]] = {
 
 
 def sampling_of(model: str) -> dict[str, Any]:
-    """How the demo, ``ask`` and the app sample answers of a model: the embedded one at temperature 0.7 and
-    top-p 0.9, since at the paper's temperature of 1 it writes words that do not exist."""
-    return {"temperature": 0.7, "top_p": 0.9} if model == "smollm2" else {}
+    """How the demo, ``ask`` and the app sample answers of a model."""
+    return dict(traits_of(model).sampling)
 
 
 SAMPLED_ALIKE = {

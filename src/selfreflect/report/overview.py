@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from statistics import median
 
-from selfreflect.records import STAGES, FailureKind, NothingToTell
+from selfreflect.records import STAGES, FailureKind, Information, NothingToTell
 from selfreflect.report.results import (
     INFORMATION,
     SELFREFLECT,
@@ -26,10 +26,19 @@ from selfreflect.report.results import (
     sorted_results,
 )
 from selfreflect.report.run_records import RunRecords
-from selfreflect.report.sentences import HEDGES, OTHER_JUDGE, OTHER_READER, answers_text
+from selfreflect.report.sentences import (
+    HEDGES,
+    OTHER_JUDGE,
+    OTHER_READER,
+    answers_text,
+    reason_of,
+    show_case_note,
+    tentative,
+)
 from selfreflect.stats import Estimate
 from selfreflect.table import Cell, Column, Table
 from selfreflect.text import counted, one_line
+from selfreflect.traits import traits_of
 
 CONTROL = "control: "
 """In front of the name of a control, where tables list it below strategies."""
@@ -39,12 +48,6 @@ INCOMPLETE = ", incomplete"
 
 TELLS_N = "tells n"
 """Questions that a share rests on, where that is not the number of scores."""
-
-_UNDEFINED: Mapping[NothingToTell, str] = {
-    "known": "the judge already knows the answers",
-    "unclear": "too few answers, or too different ones, to say; draw more answers, or shorter ones",
-    "unmeasured": "it could not be measured",
-}
 
 SHOWN_ROWS = 20
 """Summaries that :func:`summary_table` shows."""
@@ -160,6 +163,7 @@ def _estimate_cells(measure: Measure, estimate: Estimate, estimated: bool = Fals
 def _overview_notes(
     run: RunRecords, results: Sequence[StrategyResult], measures: Sequence[Measure], uneven: Sequence[Measure]
 ) -> list[str]:
+    first = list(filter(None, [show_case_note(run)]))
     notes = []
     if INFORMATION in measures:
         notes += _information_notes(run, results)
@@ -171,8 +175,7 @@ def _overview_notes(
     elif notes:
         notes.append(method)
     scores = list(chain.from_iterable(run.strategy_scores(name).values() for name in run.strategies))
-    names = {score.judge for score in scores} | {one.judge for one in run.information.values()}
-    if "smollm2" in names:
+    if any(traits_of(judge).is_show_case for judge in run.judges):
         notes.append(HEDGES)
     notes += estimate_note(scores)
     if uneven:
@@ -186,7 +189,7 @@ def _overview_notes(
     if pending:
         what = "1 score is" if pending == 1 else f"{pending} scores are"
         notes.append(f"the run is not finished: {what} still missing; add with: selfreflect score --out DIR")
-    return notes
+    return first + notes
 
 
 def _settings_note(run: RunRecords, measure: Measure) -> list[str]:
@@ -233,7 +236,7 @@ def _information_notes(run: RunRecords, results: Sequence[StrategyResult]) -> li
     for result in results:
         reasons |= Counter(result.undefined)  # mostly the same questions for every strategy
     for reason, count in reasons.items():
-        notes.append(f"no share on {count} of {len(run.questions)} questions: {_UNDEFINED[reason]}")
+        notes.append(f"no share on {count} of {len(run.questions)} questions: {reason_of(reason).short}")
         if reason == "known":
             notes[-1] += f"; use {OTHER_JUDGE if readers == {'blind'} else OTHER_READER}"
     unmeasured = len(run.scores.keys() - run.information.keys())
@@ -290,13 +293,20 @@ def summary_table(records: RunRecords) -> Table:
             cells.append(one_line(outcome.summary.text, 80))
             for measure in measures:
                 score = outcome.score.value if outcome.score else None
-                recovered = outcome.information.recovered if outcome.information else None
-                cells.append(recovered if measure.higher_is_better else score)
+                cells.append(_share_cell(outcome.information) if measure.higher_is_better else score)
             rows.append(tuple(cells))
     notes = []
     if len(rows) > SHOWN_ROWS:
         notes.append(f"and {len(rows) - SHOWN_ROWS} more; --json shows all")
     return Table("Summaries", tuple(columns), tuple(rows[:SHOWN_ROWS]), tuple(notes))
+
+
+def _share_cell(information: Information | None) -> Cell:
+    """A share, or in brackets what it would be and why it does not count."""
+    if information is None or information.recovered is not None or information.undefined is None:
+        return None if information is None else information.recovered
+    doubtful = tentative(information)
+    return reason_of(information.undefined).word if doubtful is None else doubtful.text
 
 
 def failure_table(run: RunRecords) -> Table:

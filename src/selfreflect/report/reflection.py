@@ -83,7 +83,7 @@ class Reflection:
 
     @property
     def answers(self) -> tuple[str, ...]:
-        """All answers, in sampling order."""
+        """All answers: in sampling order, or shuffled if they are a list of yours."""
         return self.answer_set.answers if self.answer_set else ()
 
     @property

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from selfreflect.records import Controls, Information, Reader, SamplingCheck
 from selfreflect.report.comparison import Contender, compare
@@ -23,8 +26,9 @@ from selfreflect.report.results import (
     sorted_results,
 )
 from selfreflect.report.run_records import RunRecords
-from selfreflect.stats import FEWEST_TESTED, is_tie
-from selfreflect.text import counted, listed
+from selfreflect.stats import CONFIDENCE, FEWEST_TESTED, is_tie, student_quantile
+from selfreflect.text import counted, in_english, listed
+from selfreflect.traits import traits_of
 
 CUT_OFF = 0.05
 """Share of cut-off answers from which a run is cautioned against."""
@@ -49,11 +53,119 @@ OTHER_READER = "another judge, a context that only the model reads, or the blind
 OTHER_JUDGE = "another judge, or a context that only the model reads"
 """The same where the judge does not see the question anyway."""
 
+
+_SOUND = (-1.0, 2.0)
+"""Shares that are shown, in brackets at least."""
+
+
+class Reason(NamedTuple):
+    """Why there is no share, in words."""
+
+    word: str
+    """In tables, behind a value in brackets."""
+    short: str
+    """In notes."""
+    sentence: str
+    """Of one summary, with ``{sampled}`` answers, a ``{way_out}`` and ``{why}``."""
+
+
+REASONS: Mapping[str, Reason] = {
+    "known": Reason(
+        "known",
+        "the judge already knows the answers",
+        "The judge already knows these answers: it learns hardly anything from {sampled}, so no summary can "
+        "tell it much. Use {way_out}.",
+    ),
+    "unclear": Reason(
+        "unclear",
+        "too few answers, or too different ones, to say; draw more answers, or shorter ones",
+        "Too few answers ({sampled}), or too different ones, to say what a summary tells of them. Draw more "
+        "answers, or shorter ones.",
+    ),
+    "unmeasured": Reason(
+        "unmeasured", "it could not be measured", "What this summary tells was not measured: {why}."
+    ),
+}
+"""One row for each :data:`~selfreflect.records.NothingToTell`."""
+
+
+def reason_of(undefined: str) -> Reason:
+    """The row of a reason; one that has none is named as it is."""
+    word = undefined.replace("_", " ")
+    return REASONS.get(undefined, Reason(word, word, f"There is no share: {word}. {{why}}"))
+
+
+class Tentative(NamedTuple):
+    """A share that does not count as a result, for readers who want to see why."""
+
+    bits: float
+    available: float
+    interval: tuple[float, float] | None
+    undefined: str
+
+    @property
+    def share(self) -> float:
+        return self.bits / self.available
+
+    @property
+    def text(self) -> str:
+        """The share in brackets, and why it does not count, as ``(97 %, -70 to 238 %) unclear``.
+
+        Where it would be a wild number, the bits.
+        """
+        word = reason_of(self.undefined).word
+        if not _SOUND[0] <= self.share <= _SOUND[1]:
+            return f"({self.bits:.1f} of {self.available:.1f} bits) {word}"
+        between = "" if self.interval is None else f", {percent_range(*self.interval)}"
+        return f"({percent(self.share)}{between}) {word}"
+
+
+def tentative(information: Information) -> Tentative | None:
+    """What would be the share where it is undefined; None without available bits to share.
+
+    The interval is that of a ratio of means over answers, by linearisation with Student's t.
+    """
+    bits, available = information.bits, information.bits_available
+    if information.undefined is None or bits is None or available is None or available <= 0:
+        return None
+    share = bits / available
+    if information.interval is not None:
+        return Tentative(bits, available, information.interval, information.undefined)
+    residuals = []
+    for words in filter(None, information.answers):
+        residuals.append(math.fsum(word.told - share * word.available for word in words))
+    interval = None
+    if len(residuals) > 1:
+        stderr = statistics.stdev(residuals) / math.sqrt(len(residuals))
+        half = student_quantile((1 + CONFIDENCE) / 2, len(residuals) - 1) * stderr / available
+        interval = (share - half, share + half)
+    return Tentative(bits, available, interval, information.undefined)
+
+
 HEDGES = (
     "judge smollm2 reads no hedges and no percentages: with them a summary gets about the same numbers as "
     "without. Use a larger judge for summaries that differ in them."
 )
 """Measured in benchmarks/RESULTS.md, "What the embedded judge does not read"."""
+
+
+def show_case_note(run: RunRecords, *, known: bool = False) -> str:
+    """Warn of a judge too small for these answers: another model's, or not in English; empty elsewhere.
+
+    Args:
+        known: answers by nobody knows whom do not count.
+    """
+    small = [judge for judge in run.judges if traits_of(judge).is_show_case]
+    models = {answers.model for answers in run.answers.values()}
+    if known:
+        models.discard("")
+    is_other = bool(models - set(small))
+    if not small or not (is_other or not in_english([one.text for one in run.questions.values()])):
+        return ""
+    return (
+        f"show-case numbers: judge {listed(small)} is too small for answers of other models and other "
+        "languages than English. Take a larger judge (--judge) before you act on them"
+    )
 
 
 def headline(run: RunRecords) -> str:
@@ -252,19 +364,12 @@ def information_sentence(information: Information, answers: int | None) -> str:
     """
     if information.recovered is not None:
         return share_sentence(information.recovered, information.interval, answers, information.reader)
-    sampled = answers_text(answers)
-    if information.undefined == "known":
-        way_out = OTHER_READER if information.reader == "informed" else OTHER_JUDGE
-        return (
-            f"The judge already knows these answers: it learns hardly anything from {sampled}, so no "
-            f"summary can tell it much. Use {way_out}."
-        )
-    if information.undefined == "unclear":
-        return (
-            f"Too few answers ({sampled}), or too different ones, to say what a summary tells of them. "
-            "Draw more answers, or shorter ones."
-        )
-    return f"What this summary tells was not measured: {information.why.rstrip('.')}."
+    sentence = reason_of(information.undefined or "unmeasured").sentence.format(
+        sampled=answers_text(answers),
+        way_out=OTHER_READER if information.reader == "informed" else OTHER_JUDGE,
+        why=information.why.rstrip("."),
+    )
+    return sentence.strip()
 
 
 def share_sentence(

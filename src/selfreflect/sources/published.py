@@ -75,6 +75,7 @@ def read_published(
             question_id=question_records[text].id,
             masked_out=answer_row.masked_out_task_answers,
             conditioning=answer_row.conditioning_answers,
+            halved="given",
         )
         answer_records.append(answer_set)
     names = _short_names(summary_rows.values())

@@ -344,6 +344,10 @@ class Run:
                 merged[name][key] = value
         self._write_manifest(replace(manifest, **merged), scoring)
 
+    def __repr__(self) -> str:
+        # counts would read the whole directory
+        return f"Run({str(self.path)!r})"
+
     def to_pandas(self) -> pd.DataFrame:
         """One row per scoring, question and strategy: its measures, or the failure that prevented its score.
 

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 from selfreflect.records import Information, Score
 from selfreflect.report.run_records import RunRecords
-from selfreflect.stats import settled
+from selfreflect.stats import TIE, settled
 
 TrainingMeasure: TypeAlias = Literal["recovered", "selfreflect"]
 
@@ -38,6 +38,12 @@ class Candidate:
         return self.value if self.higher_is_better else -self.value
 
     higher_is_better: bool = True
+    helps: bool = True
+    """Whether it was measured above the empty summary."""
+
+
+EMPTY = "tells no more than an empty summary"
+"""Why a text is left out that nobody should learn to write."""
 
 
 def candidates(
@@ -99,11 +105,26 @@ def _measured(
             return "not measured"
         if information.recovered is None:
             return f"what it tells is undefined ({information.undefined})"
-        return Candidate(key[1], text, words, information.recovered, _shares(information))
+        shares = _shares(information)
+        return Candidate(key[1], text, words, information.recovered, shares, helps=_helps(run, key))
     score = run.scores.get(key)
     if score is None:
         return "not measured"
-    return Candidate(key[1], text, words, score.value, _closeness(score), higher_is_better=False)
+    return Candidate(
+        key[1], text, words, score.value, _closeness(score), higher_is_better=False, helps=_helps(run, key)
+    )
+
+
+def _helps(run: RunRecords, key: tuple[str, str]) -> bool:
+    """Whether every measure that was taken puts a summary above the empty one."""
+    information, score = run.information.get(key), run.scores.get(key)
+    controls = run.controls.get(key[0])
+    empty = controls.find("empty") if controls else None
+    if information is not None and information.bits is not None and information.bits < TIE:
+        return False
+    if score is None or empty is None or empty.score is None:
+        return True
+    return score.value <= empty.score - TIE
 
 
 def _shares(information: Information) -> tuple[float | None, ...]:

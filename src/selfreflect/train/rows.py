@@ -22,7 +22,7 @@ from selfreflect.prompts import Prompts
 from selfreflect.records import AnswerSet, Question
 from selfreflect.report.run_records import RunRecords
 from selfreflect.stats import TIE
-from selfreflect.train.candidates import Candidate, TrainingMeasure, best, candidates, margin
+from selfreflect.train.candidates import EMPTY, Candidate, TrainingMeasure, best, candidates, margin
 from selfreflect.train.hedging import hedged
 from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.question import AnsweredQuestion
@@ -131,7 +131,12 @@ def sft_rows(run: RunRecords, prompts: Prompts, options: RowOptions) -> Training
     """
     result = TrainingRows()
     counts: Counter[int] = Counter()
-    for question, choices in _choices(run, options, result):
+    for question, all_choices in _choices(run, options, result):
+        choices = [choice for choice in all_choices if choice.helps]
+        result.dropped_texts[EMPTY] += len(all_choices) - len(choices)
+        if not choices:
+            result.dropped["no summary tells more than an empty one"] += 1
+            continue
         counts[len(choices)] += 1
         choice = _select(choices, options, question.id)
         prompt = student_prompt(prompts, question, options.instruction)
@@ -142,6 +147,12 @@ def sft_rows(run: RunRecords, prompts: Prompts, options: RowOptions) -> Training
     if counts:
         mean = sum(count * number for count, number in counts.items()) / counts.total()
         result.notes.append(f"a summary was chosen among {mean:.1f} on average")
+        if max(counts) == 1:
+            result.notes.append(
+                "WARNING: every summary was the only one of its question, so nothing was chosen; draw more "
+                "with selfreflect run --strategies basic#1-8"
+            )
+    result.dropped_texts += Counter()  # without zeros
     return result
 
 
@@ -155,6 +166,7 @@ def dpo_rows(run: RunRecords, prompts: Prompts, options: RowOptions) -> Training
     lengths = []
     for question, choices in _choices(run, options, result):
         pairs = _pairs(choices, options)
+        result.dropped_texts[f"{EMPTY}, so never chosen"] += sum(not choice.helps for choice in choices)
         if isinstance(pairs, str):
             result.dropped[pairs] += 1
             continue
@@ -170,6 +182,7 @@ def dpo_rows(run: RunRecords, prompts: Prompts, options: RowOptions) -> Training
     if lengths:
         mean = sum(lengths) / len(lengths)
         result.notes.append(f"words of the chosen over those of the rejected summary: {mean:.3f} on average")
+    result.dropped_texts += Counter()  # without zeros
     return result
 
 
@@ -287,9 +300,13 @@ def _pairs(choices: Sequence[Candidate], options: RowOptions) -> list[Pair] | st
     """Pairs with the widest margin first, or why there is none."""
     if len(choices) < 2:
         return "only one summary, so no pair"
+    if not any(choice.helps for choice in choices):
+        return "no summary tells more than an empty one"
     ranking = sorted(choices, key=lambda one: -one.merit)
     alike = []
     for number, better in enumerate(ranking):
+        if not better.helps:  # a worse one teaches what to avoid, but nothing misleading is to be preferred
+            continue
         for worse in ranking[number + 1 :]:
             shorter, longer = sorted((max(1, better.words), max(1, worse.words)))
             if longer <= options.length_ratio * shorter:

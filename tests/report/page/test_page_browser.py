@@ -550,7 +550,10 @@ def test_words_say_what_was_told_missed_and_misled(opened):
     )
     page.get_by_role("radio", name="bad").check()
     assert words.last.get_attribute("aria-label") == "red., misled: told −6.6 bits; the answers tell 7.9"
-    assert page.locator("ul.legend").inner_text().split("\n")[0] == "told the summary made it more believable"
+    assert (
+        page.locator("ul.legend").inner_text().split("\n")[0]
+        == "told the summary says it, or made it more believable"
+    )
 
 
 def test_more_bits_than_the_answers_tell_do_not_look_like_an_error(opened):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from selfreflect.errors import ConfigError, DataError
-from selfreflect.records import AnswerSet, Question, question_id
+from selfreflect.records import AnswerSet, Question, halves, question_id
 from selfreflect.train.rewards.base import BatchColumns, Outcome, Reward, Unrewarded, said
 from selfreflect.train.rewards.judged import JudgeReward
 
@@ -173,7 +173,7 @@ def test_columns_may_have_other_names_and_one_half_is_halved() -> None:
     columns = {"question": ["A?"], "samples": [["a", "b", "c", "d"]], "held": [None]}
     reward(None, ["x"], **columns)
     answers = reward.calls[0][1]
-    assert (answers.masked_out, answers.conditioning) == (("a", "b"), ("c", "d"))
+    assert (answers.masked_out, answers.conditioning) == halves("abcd", question_id("A?"))
     with pytest.raises(DataError, match="the column 'samples', row 0: "):
         reward(None, ["x"], **{**columns, "samples": [["a"]]})
     with pytest.raises(DataError, match="the column 'question': row 0 is blank"):

@@ -12,6 +12,7 @@ from selfreflect.errors import ConfigError, DataError
 from selfreflect.metric.limits import Limits
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.judge import Judge
+from selfreflect.records import halves, question_id
 from selfreflect.train.rewards import InformationReward, SelfReflectReward
 from selfreflect.train.rewards.judged import JudgeReward
 
@@ -46,15 +47,16 @@ def judge(tiny_judge) -> Judge:
     return tiny_judge("llama", seed=0)  # whose answers to one of two questions tell it something clear, blind
 
 
-def test_selfreflect_reward_is_minus_the_score(judge: Judge) -> None:
+def test_selfreflect_reward_is_what_the_empty_summary_loses(judge: Judge) -> None:
     metric = SelfReflect(judge, reader=None)
     expected = []
     for question, text in BATCH:
         masked, conditioning = ROWS[question]
-        [score] = metric.score(
-            question, masked_out=masked, conditioning=conditioning, summaries=text
-        ).values()
-        expected.append(-100 * score.value - 0.5 * len(text.split()))
+        scores = metric.score(
+            question, masked_out=masked, conditioning=conditioning, summaries={"mine": text, "empty": ""}
+        )
+        share = 1 - scores["mine"].value / scores["empty"].value
+        expected.append(100 * max(-1, share) - 0.5 * len(text.split()))
     assert called(SelfReflectReward(judge, length_penalty=0.5), BATCH) == close(expected)
 
 
@@ -91,8 +93,14 @@ def test_columns_may_be_halved_and_texts_plain(judge: Judge) -> None:
         "answers": [[*ROWS[question][0], *ROWS[question][1]] for question, _ in BATCH],
     }
     texts = [f"<think>An oak?</think> {text}" for _, text in BATCH]
+    shuffled = [
+        halves(answers, question_id(question))
+        for answers, question in zip(*reversed(columns.values()), strict=True)
+    ]
+    masked, conditioning = ([list(pair[side]) for pair in shuffled] for side in (0, 1))
     for reward in both(judge):
-        assert reward(None, texts, **columns) == close(called(reward, BATCH))
+        given = called(reward, BATCH, masked_answers=masked, answers=conditioning)
+        assert reward(None, texts, **columns) == close(given)
 
 
 def test_no_failure_wins_a_group(judge: Judge) -> None:

@@ -49,6 +49,7 @@ async function fillForm() {
   byId("answer-tokens").value = defaults.answer_tokens;
   byId("summary-tokens").value = defaults.summary_tokens;
   byId("brief").checked = defaults.brief;
+  for (const box of document.querySelectorAll("input[name=measure]")) box.checked = defaults.measures.includes(box.value);
   byId("num-answers").max = limits.num_answers;
   byId("strategies").append(
     ...strategies.map((name) =>

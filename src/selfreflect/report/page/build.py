@@ -9,7 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from selfreflect.records import STAGES
+from selfreflect.records import STAGES, AnswerSet
 from selfreflect.report.comparison import Contender, comparison, contenders, paste_table, run_curve
 from selfreflect.report.figures import differences_figure, length_figure, means_figure, paste_figure
 from selfreflect.report.judges import judge_tables, page_judges, plain_label
@@ -201,14 +201,16 @@ def _run_counts(runs: Sequence[RunRecords]) -> list[tuple[str, str]]:
     """Names and values of the figures at the top of the page."""
     questions: set[tuple[str, str]] = set()
     judges: set[str] = set()
-    answers = 0
+    sampled: dict[tuple[str, AnswerSet], int] = {}
     scores = 0
     measurements = 0
     for run in runs:
         questions.update((id_, question.text) for id_, question in run.questions.items())
         judges.update(score.judge for score in run.scores.values())
         judges.update(information.judge for information in run.information.values())
-        answers += sum(len(run.answers[id_].answers) for id_ in run.questions if id_ in run.answers)
+        for id_ in run.questions:
+            if id_ in run.answers:  # runs that score the same answers share them
+                sampled[id_, run.answers[id_]] = len(run.answers[id_].answers)
         scores += sum(len(run.strategy_scores(name)) for name in run.strategies)
         measurements += sum(len(run.strategy_information(name)) for name in run.strategies)
     times = chain.from_iterable(run.manifest.get("finished", {}).values() for run in runs)
@@ -216,7 +218,7 @@ def _run_counts(runs: Sequence[RunRecords]) -> list[tuple[str, str]]:
     return [
         *([("date", days[-1])] if days else []),
         ("questions", f"{len(questions):,}"),
-        ("sampled answers", f"{answers:,}"),
+        ("sampled answers", f"{sum(sampled.values()):,}"),
         ("scores", f"{scores:,}")
         if scores or not measurements
         else ("summaries measured", f"{measurements:,}"),

@@ -49,6 +49,7 @@
  * @property {?number} bits         Told by the summary, per answer.
  * @property {?number} available    Told by the conditioning answers, per answer.
  * @property {?string} undefined    Why there is no share, as one word.
+ * @property {?Object} tentative    What the share would be, in brackets and with the reason: {text, recovered}.
  *
  * @typedef {Object} BitsView       For every word of each masked-out answer; nothing for a blank answer or one that was left out:
  * @property {number[][]} marks     0 for a plain word; else 1 to 10 for told, 11 to 20 for missed, 21 to 30 for misled, by strength.
@@ -311,7 +312,7 @@ function cardFigure(summary) {
   const { information, score } = summary;
   const about = summary.estimate ? "≈ " : "";
   if (information !== null && information.recovered !== null) return element("span", { class: "score" }, shareText(information.recovered));
-  if (information !== null) return element("span", { class: "score none" }, "no number");
+  if (information !== null) return element("span", { class: "score none" }, information.tentative?.text ?? information.undefined ?? "no number");
   return score === null ? element("span", { class: "score none" }, "no score") : element("span", { class: "score" }, `${about}${scoreText(score)}`);
 }
 
@@ -351,8 +352,11 @@ export function maskedAnswers(view, summary, options = {}, shows = "distance") {
   return section;
 }
 
+/** List the masked-out answers in the order of the bars, equal texts once. */
 function maskedOrder(view) {
-  return view.groups.flat().filter((index) => index < view.masked);
+  const texts = new Set();
+  const isNew = (text) => !texts.has(text) && texts.add(text);
+  return view.groups.flat().filter((index) => index < view.masked && isNew(view.answers[index]));
 }
 
 function answerItem(view, summary, index, id) {
@@ -381,7 +385,9 @@ function answerLine(view, index, facts, wordNode) {
     line.append(visible(text.slice(end, match.index)), wordNode(match[0], word));
     end = match.index + match[0].length;
   });
-  return element("li", { "data-answer": index }, element("p", { class: "facts" }, `answer ${index + 1} · ${facts}`), line);
+  const alike = view.answers.slice(0, view.masked).filter((other) => other === text).length;
+  const count = alike > 1 ? ` × ${alike}` : "";
+  return element("li", { "data-answer": index }, element("p", { class: "facts" }, `answer ${index + 1}${count} · ${facts}`), line);
 }
 
 function wordButton(text, distance, scale, id, answer, word) {

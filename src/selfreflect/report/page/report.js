@@ -106,8 +106,8 @@ function scoringOf(index, judge, number) {
 function chooseRun(index, judge, number) {
   const run = scoringOf(index, judge, number);
   const rows = index.runs[number].questions.map(([text, kind, spread], place) => {
-    const [scores, estimates, shares] = run.questions[place];
-    return { place, text, kind, spread, scores, estimates, shares, searched: `${text} ${kind}`.toLocaleLowerCase() };
+    const [scores, estimates, shares, doubtful] = run.questions[place];
+    return { place, text, kind, spread, scores, estimates, shares, doubtful, searched: `${text} ${kind}`.toLocaleLowerCase() };
   });
   const some = (name) => rows.some((row) => row[name].some((value) => value !== null));
   const informed = some("shares");
@@ -207,7 +207,9 @@ function listRow(state, row, several) {
   state.run.strategies.forEach((name, place) => {
     const score = shown(row.scores[place], (value) => (row.estimates[place] ? "≈ " : "") + scoreText(value));
     const below = state.scored ? element("span", { class: "below" }, score) : null;
-    const content = state.informed ? [shown(row.shares[place], shareText), below] : score;
+    const doubt = row.doubtful?.[place] ?? null;
+    const share = row.shares[place] === null && doubt !== null ? element("span", { class: "quiet small" }, doubt) : shown(row.shares[place], shareText);
+    const content = state.informed ? [share, below] : score;
     cells.push(number(cut(name, 24), content, values[place] !== null && values[place] === best));
   });
   if (several) cells.push(number(differenceName(state), shown(difference(state, row), (value) => signed(value, state.informed ? pointsText : scoreText))));

@@ -21,7 +21,7 @@ from selfreflect.records import (
 )
 from selfreflect.report.results import control_text, pasted_answers
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
-from selfreflect.report.sentences import controls_place, information_sentence
+from selfreflect.report.sentences import controls_place, information_sentence, tentative
 from selfreflect.report.words import Mark, MarkKind, marks
 from selfreflect.stats import is_tie, student_quantile
 
@@ -58,8 +58,9 @@ def run_data(scorings: Sequence[RunRecords], grouping: Grouping) -> tuple[dict[s
     """Make the index of a run, and for each of its scorings the packed chunks of questions, in one order.
 
     The index holds ``label``, ``strategies``, and for each question ``[text, kind, spread, scores, estimates,
-    shares]``, with a rounded score or None, an estimate flag, and the share of the bits told or None for each
-    strategy. The chunks hold the scores in full. Both are of the first scoring. ``scorings`` in the index and
+    shares, doubtful]``: for each strategy a rounded score or None, an estimate flag, the share of the bits
+    told or None, and in words a share that does not count. The chunks hold the scores in full. Both are of
+    the first scoring. ``scorings`` in the index and
     the further chunks hold only what other scorings have of their own.
     """
     main, *others = scorings
@@ -96,17 +97,21 @@ def _other_scoring(run: RunRecords, id_: str) -> dict[str, Any]:
     return view
 
 
-def _row(view: Mapping[str, Any]) -> tuple[list[float | None], list[int], list[float | None]]:
-    """The scores, estimate flags and shares of a question, for the index."""
+def _row(view: Mapping[str, Any]) -> tuple[list[Any], ...]:
+    """The scores, estimate flags, shares, and in words shares that do not count, for the index."""
     scores = []
     estimates = []
     shares = []
+    doubtful = []
     for summary in view["summaries"]:
         scores.append(None if summary["score"] is None else round(summary["score"], 6))
         estimates.append(int(summary["estimate"] is not None))
         share = summary["information"] and summary["information"]["recovered"]
         shares.append(None if share is None else round(share, 4))
-    return scores, estimates, shares
+        information = summary["information"]
+        doubt = information and (information["tentative"] or {"text": information["undefined"]})["text"]
+        doubtful.append(doubt or None)
+    return scores, estimates, shares, doubtful
 
 
 def _chunks(views: Sequence[dict[str, Any]]) -> list[str]:
@@ -267,6 +272,7 @@ def _three_digits(probability: float) -> float:
 def information_view(information: Information, answers: AnswerSet | None) -> dict[str, Any]:
     """Convert what a summary tells, with the sentence that says it."""
     conditioning = len(answers.conditioning) if answers else None
+    doubtful = tentative(information)
     return {
         "sentence": information_sentence(information, conditioning),
         "reader": information.reader,
@@ -275,6 +281,7 @@ def information_view(information: Information, answers: AnswerSet | None) -> dic
         "bits": information.bits,
         "available": information.bits_available,
         "undefined": information.undefined,
+        "tentative": doubtful and {"text": doubtful.text, "recovered": doubtful.share},
     }
 
 

@@ -23,7 +23,7 @@ MOST_WORDS = 500
 """The length penalty stops growing here, so that there is a least reward."""
 
 LEAST_SHARE = -1.0
-"""Shares of the available bits below this count as this, so that there is a least reward."""
+"""Shares below this count as this, so that there is a least reward."""
 
 
 class JudgeReward(Reward):
@@ -102,6 +102,11 @@ class JudgeReward(Reward):
         return state
 
     @property
+    def judge_name(self) -> str:
+        """The judge, as it was given."""
+        return self._judge.name if self._judge is not None else self.spec.name if self.spec else ""
+
+    @property
     def metric(self) -> SelfReflect:
         """The metric with the judge, loaded on first use. Raises JudgeError."""
         if self._metric is None:
@@ -169,22 +174,32 @@ class JudgeReward(Reward):
 
 
 class SelfReflectReward(JudgeReward):
-    """Minus the SelfReflect score, times ``scale``: 0 is best, ``-scale`` is worst, less the length penalty.
+    """The share of the empty summary's SelfReflect score that a completion saves, times ``scale``, less the
+    length penalty.
 
+    0 is as good as an empty summary, ``scale`` is perfect, and ``-scale`` the least. Scores of all texts of a
+    question lie within a few hundredths, so against a fixed scale a failure would dwarf their differences.
     All completions of a question are measured on the same words; the conditioning answers once.
+
+    With the embedded judge a line of symbols often beats an honest summary: take
+    :class:`InformationReward`, or a larger judge.
     """
 
     __name__ = "selfreflect_reward"
 
     def measure(self, question: Question, answers: AnswerSet, texts: Sequence[str]) -> dict[str, Outcome]:
-        summaries = [Summary(question_id=question.id, name=text, text=text) for text in texts]
+        summaries = [Summary(question_id=question.id, name=text, text=text) for text in ("", *texts)]
         outcomes: dict[str, Outcome] = {}
-        results = self.metric.score_records(question, answers, summaries)
+        empty, *results = self.metric.score_records(question, answers, summaries)
         for text, result in zip(texts, results, strict=True):
             if isinstance(result, Failure):
                 outcomes[text] = Unrewarded(result.kind, result.message)
+            elif isinstance(empty, Failure):
+                outcomes[text] = Unrewarded(empty.kind, empty.message)
+            elif empty.value <= 0:  # the answers change nothing that the judge expects
+                outcomes[text] = None
             else:
-                outcomes[text] = -self.scale * result.value
+                outcomes[text] = self.scale * max(LEAST_SHARE, 1 - result.value / empty.value)
         return outcomes
 
 

@@ -1,0 +1,44 @@
+"""What is known of single models by name, one row each. No other module tests for these names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Traits:
+    """Choices that suit a model unless the user makes others."""
+
+    sampling: Mapping[str, float] = field(default_factory=dict)
+    """How the demo, ``ask`` and the app sample its answers."""
+    strategies: tuple[str, ...] = ("sample_and_summarize",)
+    """How it summarises for ``ask``."""
+    measures: str = "selfreflect,information"
+    """What ``ask`` and the app measure with it as the judge."""
+    is_show_case: bool = False
+    """Whether its numbers as a judge only show how everything works."""
+    reward_warning: str = ""
+    """What a SelfReflect score of this judge teaches, as a reward."""
+
+
+TRAITS: Mapping[str, Traits] = {
+    "smollm2": Traits(
+        # at the paper's temperature of 1 it writes words that do not exist
+        sampling={"temperature": 0.7, "top_p": 0.9},
+        # it rambles where it has to merge answers
+        strategies=("greedy", "basic"),
+        # its SelfReflect score does not beat nonsense, and costs most of the time
+        measures="information",
+        is_show_case=True,
+        reward_warning=(
+            "with judge smollm2 a line of symbols gets a better SelfReflect score than an honest summary on "
+            "most questions: use the reward `information`, or a larger judge"
+        ),
+    ),
+}
+
+
+def traits_of(name: str) -> Traits:
+    """The row of a model, or the defaults."""
+    return TRAITS.get(name, Traits())

@@ -1,0 +1,92 @@
+"""Shares that do not count, and judges whose numbers show only how everything works."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import get_args
+
+import msgspec
+import pytest
+from measured import information, measured_run
+
+from selfreflect.cli.show import print_question
+from selfreflect.records import NothingToTell, Question, WordBits
+from selfreflect.report.overview import overview, summary_table
+from selfreflect.report.page.view import question_view
+from selfreflect.report.sentences import REASONS, reason_of, show_case_note, tentative
+from selfreflect.stats import student_quantile
+
+ANSWERS = ((WordBits("a", 17.0, 18.0),), (WordBits("b", 18.0, 18.2),), (), (WordBits("c", 17.5, 18.1),))
+
+
+def doubtful(told: float = 17.5, available: float = 18.1, undefined: str = "unclear"):
+    lost = {"recovered": None, "interval": None, "bits": told, "bits_available": available}
+    whole = information("q0", "greedy", 5.0, answers=ANSWERS)
+    return msgspec.structs.replace(whole, **lost, undefined=undefined)
+
+
+def test_every_reason_has_words():
+    assert REASONS.keys() >= {*get_args(NothingToTell)}
+    assert reason_of("another_reason").word == "another reason"  # of a later version
+
+
+def test_a_share_that_does_not_count_has_its_interval_and_its_reason():
+    found = tentative(doubtful())
+    assert found.share == pytest.approx(17.5 / 18.1)
+    low, high = found.interval
+    share = 17.5 / 18.1
+    residuals = [17.0 - share * 18.0, 18.0 - share * 18.2, 17.5 - share * 18.1]
+    mean = sum(residuals) / 3
+    stderr = (sum((one - mean) ** 2 for one in residuals) / 2 / 3) ** 0.5
+    assert (high - low) / 2 == pytest.approx(student_quantile(0.975, 2) * stderr / 18.1)
+    assert found.undefined == "unclear"
+    stored = msgspec.structs.replace(doubtful(), interval=(-0.5, 1.5))
+    assert tentative(stored).interval == (-0.5, 1.5)
+
+
+@pytest.mark.parametrize(
+    "nothing", [doubtful(available=-1.0), doubtful(available=0.0), information("q0", "greedy", 5.0)]
+)
+def test_without_available_bits_or_with_a_share_nothing_is_doubtful(nothing):
+    assert tentative(nothing) is None
+
+
+def test_a_wild_share_is_never_printed():
+    assert "%" not in tentative(doubtful(told=27.37, available=1.0)).text
+
+
+def test_tables_and_pages_show_the_value_in_brackets(capsys):
+    run = measured_run({"greedy": [5.6], "basic": [5.0]})
+    run = replace(run, information={**run.information, ("q0", "greedy"): doubtful()})
+    text = tentative(doubtful()).text
+    assert text.startswith("(97 %")
+    assert text.endswith("unclear")
+    assert [row[-1] for row in summary_table(run).rows] == [text, 0.5]
+    view = question_view(run.questions["q0"], run.answers["q0"], run.outcomes("q0"))
+    shown = {one["name"]: one["information"]["tentative"] for one in view["summaries"]}
+    assert shown == {"greedy": {"text": text, "recovered": pytest.approx(17.5 / 18.1)}, "basic": None}
+    alone = replace(run, strategies=["greedy"])
+    print_question(alone, "q0")
+    assert text in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("judge", "model", "question", "warned"),
+    [
+        ("smollm2", "smollm2", "What should I plant first?", False),
+        ("smollm2", "openai:strong", "What should I plant first?", True),
+        ("smollm2", "", "What should I plant first?", True),
+        ("smollm2", "smollm2", "Wie lange gilt die Garantie?", True),
+        ("smollm2", "smollm2", "土耳其的首都是哪里?", True),
+        ("a/larger", "openai:strong", "Wie lange gilt die Garantie?", False),
+    ],
+)
+def test_numbers_of_a_small_judge_on_other_texts_are_said_first_to_show_how_it_works(
+    judge, model, question, warned
+):
+    run = measured_run({"greedy": [5.6]}, judge=judge)
+    answers = {id_: msgspec.structs.replace(one, model=model) for id_, one in run.answers.items()}
+    run = replace(run, answers=answers, questions={"q0": Question(id="q0", text=question)})
+    assert bool(show_case_note(run)) == warned
+    assert (overview(run).notes[0] == show_case_note(run)) == warned
+    assert bool(show_case_note(run, known=True)) == (warned and model != "")

@@ -84,6 +84,7 @@ INFORMATION = Information(
     question_id="q",
     summary="mine",
     zero="empty",
+    anchor="distinct",
     reader="informed",
     bits=4.0,
     bits_available=8.0,

@@ -77,6 +77,7 @@ def information(number: int, name: str = "greedy") -> Information:
         question_id=f"q-{number}",
         summary=name,
         zero="empty",
+        anchor="distinct",
         reader="blind",
         bits=1.5,
         bits_available=2.0,
@@ -762,6 +763,9 @@ class TestDataFrame:
                 "recovered",
                 "reader",
                 "zero",
+                "anchor",
+                "undefined",
+                "cause",
                 "scoring",
             ),
         ]

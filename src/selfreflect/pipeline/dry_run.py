@@ -17,11 +17,11 @@ from selfreflect.metric.engine.tree import build_tree
 from selfreflect.metric.information import (
     answering,
     choose_reader,
+    compared_texts,
     control_texts,
     nodes,
     pasted,
 )
-from selfreflect.metric.measures import anchors
 from selfreflect.metric.prompts import (
     CannotScoreError,
     encode_each,
@@ -340,7 +340,9 @@ def judge_tokens(judge: Judge, task: StageTask, settings: ScoresConfig) -> Amoun
     controls = control_texts(task.question.text, answers.conditioning) if task.controls else []
     total = NOTHING
     if "selfreflect" in settings.measure_names:
-        texts = [summary.text for summary in task.summaries] + anchors(controls)
+        texts = [summary.text for summary in task.summaries]
+        if controls:
+            texts += ["", pasted(answers.conditioning)]
         total += _score_tokens(judge, task.question, answers, texts)
     if "information" in settings.measure_names:
         texts = [summary.text for summary in task.uninformed]
@@ -363,7 +365,8 @@ def _information_tokens(
             return NOTHING
         return Amount(exact, exact)
     most = 0.0
-    for text in dict.fromkeys(["", pasted(answers.conditioning), *texts]):
+    compared = compared_texts(question.text, answers.conditioning)
+    for text in dict.fromkeys([*compared, *texts]):
         readers: tuple[Reader, ...] = ("informed", "blind")
         prompts = [prompt_tokens(judge.chat, answering(question.text, text, one)).most for one in readers]
         most += max(one or 0 for one in prompts)

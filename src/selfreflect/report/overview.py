@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from statistics import median
 
-from selfreflect.records import STAGES, FailureKind, NothingToTell
+from selfreflect.records import STAGES, TODAYS_SCALE, FailureKind, NothingToTell, UnclearCause
 from selfreflect.report.results import (
     INFORMATION,
     SELFREFLECT,
@@ -40,8 +40,15 @@ INCOMPLETE = ", incomplete"
 TELLS_N = "tells n"
 """Questions that a share rests on, where that is not the number of scores."""
 
-_UNDEFINED: Mapping[NothingToTell, str] = {
+_UNDEFINED: Mapping[NothingToTell | UnclearCause, str] = {
     "known": "the judge already knows the answers",
+    "worse": "with the reference answers the judge predicts the test answers worse; see whether both halves "
+    "answer alike, and use another judge if this one gave the answers itself",
+    "format": "closed answers, and to this judge their format tells at least half of what they tell; use a "
+    "larger judge",
+    "few_answers": "too few answers to say; draw more",
+    "different_answers": "too different answers to say; draw shorter ones",
+    "out_of_range": "the share is below -100% or above 200%, which is no result; its bits are in the records",
     "unclear": "too few answers, or too different ones, to say; draw more answers, or shorter ones",
     "unmeasured": "it could not be measured",
 }
@@ -212,9 +219,10 @@ def _settings_note(run: RunRecords, measure: Measure) -> list[str]:
 
 def zero_text(run: RunRecords) -> str:
     """Say what 0 % is."""
-    if run.zero == "empty":
-        return "an empty summary"
-    return "the question alone, as in earlier versions (`selfreflect score` measures anew)"
+    if run.scale == "question":
+        return "the question alone, as in earlier versions (`selfreflect score` measures anew)"
+    names = {"empty": "an empty summary", "repeated": "the repeated question where the judge does not see it"}
+    return " or ".join(names[zero] for zero in run.zero.split(", "))
 
 
 def _information_notes(run: RunRecords, results: Sequence[StrategyResult]) -> list[str]:
@@ -225,13 +233,17 @@ def _information_notes(run: RunRecords, results: Sequence[StrategyResult]) -> li
         f"tells: how far a summary helps the judge to predict fresh answers; 0% is {zero_text(run)}, "
         f"100% is what {answers} would"
     ]
+    if run.scale == TODAYS_SCALE:
+        notes[0] += ", each different one said once"
+    elif run.information:
+        notes[0] += ", repetitions included, as in earlier versions (`selfreflect score` measures anew)"
     if any((result.recovered.mean or 0) > 1 for result in results):
         notes[0] += ", and above that a summary helps more than they do"
-    if readers == {"blind"}:
+    if readers == {"blind"} and run.scale != TODAYS_SCALE:
         notes[0] += "; the judge is blind: it does not see the question, so repeating it tells much, too"
-    reasons: Counter[NothingToTell] = Counter()
+    reasons: Counter[NothingToTell | UnclearCause] = Counter()
     for result in results:
-        reasons |= Counter(result.undefined)  # mostly the same questions for every strategy
+        reasons |= Counter(result.reasons)  # mostly the same questions for every strategy
     for reason, count in reasons.items():
         notes.append(f"no share on {count} of {len(run.questions)} questions: {_UNDEFINED[reason]}")
         if reason == "known":

@@ -18,7 +18,6 @@ from selfreflect.report.results import (
     control_text,
     control_values,
     main_measure,
-    pasted_answers,
     run_measures,
     sorted_results,
 )
@@ -117,7 +116,9 @@ def _result_sentence(
         subject = f"Of {strategies} {complete}strategies, {subject}"
     if measure is INFORMATION:
         reader: Reader = "blind" if set(best.readers) == {"blind"} else "informed"
-        sentence = share_sentence(estimate.mean, interval, conditioning_count(run), reader, subject)
+        empty = "the repeated question" if run.zero == "repeated" else "an empty one"
+        answers = conditioning_count(run)
+        sentence = share_sentence(estimate.mean, interval, answers, reader, subject, empty)
         if len(leaders) > 1:
             sentence = sentence.replace(f"{subject} tells", f"{subject} tell equally much:", 1)
         elif strategies > 1 and estimate.mean > 0:
@@ -247,13 +248,40 @@ def information_sentence(information: Information, answers: int | None) -> str:
         answers: number of conditioning answers; None if it is not known.
     """
     if information.recovered is not None:
-        return share_sentence(information.recovered, information.interval, answers, information.reader)
+        empty = "the repeated question" if information.zero == "repeated" else "an empty one"
+        share = information.recovered, information.interval
+        return share_sentence(*share, answers, information.reader, nothing=empty)
     sampled = answers_text(answers)
     if information.undefined == "known":
         way_out = OTHER_READER if information.reader == "informed" else OTHER_JUDGE
         return (
             f"The judge already knows these answers: it learns hardly anything from {sampled}, so no "
             f"summary can tell it much. Use {way_out}."
+        )
+    if information.undefined == "worse":
+        return (
+            f"After {sampled} the judge expects the other answers less than without them, so no share can be "
+            "said. Either it gave these answers itself and knows them already, or the two halves of the "
+            f"answers differ. Use {OTHER_JUDGE}, or see whether both halves answer alike."
+        )
+    if information.undefined == "format":
+        return (
+            "These are closed answers, and to this judge a text with the wrong answer, or with none, tells "
+            "at least half of what they tell: how an answer is written. So no share can be said of what is "
+            "believed. Use a larger judge."
+        )
+    if information.cause == "out_of_range" and information.bits is not None:
+        return (
+            f"No result: this summary tells {information.bits:.1f} bits where {sampled} tell "
+            f"{information.bits_available or 0:.1f}, which is below -100 % or above 200 %. See whether both "
+            "halves answer alike, and draw more answers."
+        )
+    if information.cause == "few_answers":
+        return f"Too few answers ({sampled}) to say what a summary tells of them. Draw more answers."
+    if information.cause == "different_answers":
+        return (
+            f"Too different answers ({sampled}) to say what a summary tells of them. Draw shorter answers, "
+            "or see whether both halves answer alike."
         )
     if information.undefined == "unclear":
         return (
@@ -269,6 +297,7 @@ def share_sentence(
     answers: int | None,
     reader: Reader,
     subject: str = "This summary",
+    nothing: str = "an empty one",
 ) -> str:
     """Say which share of what the conditioning answers tell is told; below 0 it misleads, if that is clear.
 
@@ -276,14 +305,15 @@ def share_sentence(
         answers: number of conditioning answers; None if it differs between the questions of a run.
         reader: a blind one is named.
         subject: the summary's name at the start of the sentence.
+        nothing: what 0 % is.
     """
     sampled = answers_text(answers)
     between = "" if interval is None else f"95 % interval: {percent_range(*interval)}"
     judge = "the judge" if reader == "informed" else "a judge that does not see the question"
     if interval is not None and interval[1] < 0:
         return (
-            f"{subject} misleads: after reading it, {judge} expects fresh answers less than after an empty "
-            f"one ({percent(share)} of what {sampled} would tell; {between})."
+            f"{subject} misleads: after reading it, {judge} expects fresh answers less than after "
+            f"{nothing} ({percent(share)} of what {sampled} would tell; {between})."
         )
     share_text = percent(share)
     verb = "tells nothing:" if share_text.startswith("-") else "tells"
@@ -305,7 +335,7 @@ def answers_text(answers: int | None, kind: str = "sampled") -> str:
 def controls_sentence(controls: Controls) -> str:
     """List what the controls of a question tell, in % of what all answers tell; empty if undefined."""
     shares = []
-    most = pasted_answers(controls)
+    most = controls.most_answers
     for control in controls.controls:
         if control.bits is not None and controls.bits_available is not None and controls.bits_available > 0:
             shares.append(f"{control_text(control, most)} {percent(control.bits / controls.bits_available)}")
@@ -323,7 +353,7 @@ def controls_caution(controls: Controls, results: Sequence[Information]) -> str:
     if not names:
         return ""
     reason = ""
-    if controls.reader == "blind" and "the repeated question" in names:
+    if controls.reader == "blind" and "the repeated question" in names and controls.zero != "repeated":
         reason = " It does not see the question, so it learns from every word that repeats it."
     return (
         f"Beware: this judge learns as much from {' and '.join(names)} as from the best summary.{reason} "
@@ -378,7 +408,7 @@ def controls_place(score: float, controls: Controls | None) -> str | None:
     """Say where a score stands between the controls of its question; None if they were not scored."""
     if controls is None:
         return None
-    answers = pasted_answers(controls)
+    answers = controls.most_answers
     empty, pasted = controls.find("empty"), controls.find("pasted", answers)
     if empty is None or pasted is None or empty.score is None or pasted.score is None:
         return None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     "question_id question kind strategy summary score stderr token_tasks judge failure failure_message "
-    "bits bits_available recovered reader zero scoring"
+    "bits bits_available recovered reader zero anchor undefined cause scoring"
 ).split()
 
 
@@ -61,8 +61,9 @@ def _result_rows(run: Run) -> Iterator[tuple[Question, tuple[Any, ...]]]:
             if score := run.scores.get(key):
                 of_score = (score.value, score.stderr, score.token_tasks, score.judge)
                 reason = None
-            bits: tuple[Any, ...] = (None,) * 5
+            bits: tuple[Any, ...] = (None,) * 8
             if own := run.information.get(key):
                 bits = (own.bits, own.bits_available, own.recovered, own.reader, own.zero)
+                bits += (own.anchor, own.undefined, own.cause)
             cells = (id_, question.text, question.kind, strategy, summary and summary.text, *of_score)
             yield question, (*cells, reason and reason.kind, reason and reason.message, *bits)

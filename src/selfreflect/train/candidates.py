@@ -97,7 +97,7 @@ def _measured(
         if information is None:
             return "not measured"
         if information.recovered is None:
-            return f"what it tells is undefined ({information.undefined})"
+            return f"what it tells is undefined ({information.reason})"
         return Candidate(key[1], text, words, information.recovered, _shares(information))
     score = run.scores.get(key)
     if score is None:

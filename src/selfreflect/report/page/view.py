@@ -20,7 +20,7 @@ from selfreflect.records import (
     WordDistance,
     dump_line,
 )
-from selfreflect.report.results import control_text, pasted_answers
+from selfreflect.report.results import control_text
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
 from selfreflect.report.sentences import controls_place, information_sentence
 from selfreflect.report.words import MarkKind, mark
@@ -37,6 +37,9 @@ _UNMEASURED = "!"
 
 ZERO = 0x5D
 """In a chunk each number is one character: this code point plus the number. JSON escapes none of them."""
+
+_WORDLESS = ("known", "worse", "format")
+"""Where nothing can be told, in which bits of words mean nothing."""
 
 _MARKS: tuple[MarkKind, ...] = ("told", "missed", "misled")
 _LEVELS = 10
@@ -281,9 +284,9 @@ def information_view(information: Information, answers: AnswerSet | None) -> dic
 def bits_view(information: Information | None, masked: Sequence[Sequence[str]]) -> dict[str, Any] | None:
     """The marks and the bits of every word of every masked-out answer.
 
-    None if they were not kept, belong to other answers, or mean nothing because the judge knows the answers.
+    None if they were not kept, belong to other answers, or mean nothing because nothing can be told.
     """
-    if information is None or information.undefined == "known" or not information.answers:
+    if information is None or information.undefined in _WORDLESS or not information.answers:
         return None
     if len(information.answers) != len(masked):
         return None
@@ -326,7 +329,7 @@ def control_views(controls: Controls | None, outcomes: Sequence[SummaryOutcome])
         share = None
         if shares and control.bits is not None and controls.bits_available:
             share = control.bits / controls.bits_available
-        name = control_text(control, pasted_answers(controls))
+        name = control_text(control, controls.most_answers)
         beaten = [strategy for strategy, own in shares.items() if share is not None and share > own]
         view = {"name": name, "words": control.words, "recovered": share, "score": control.score}
         views.append({**view, "pasted": control.answers, "beats": beaten})

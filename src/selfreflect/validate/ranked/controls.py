@@ -48,9 +48,9 @@ ALL_PASTED = f"{CONTROL}all answers pasted"
 _SHARE = "z.0%"
 _VALUE_NOTES = (
     "words: of the text; value: mean over items",
-    "of all pasted: 100% is as good as all conditioning answers pasted as a summary, 0% as good as an empty "
-    "summary; sum over items; a dash where the pasted answers are no better",
-    f"pasted answers: means over {information.SUBSETS} subsets of the conditioning answers",
+    "of all pasted: 100% is as good as all distinct conditioning answers pasted as a summary, 0% as good as "
+    "an empty summary; sum over items; a dash where the pasted answers are no better",
+    f"pasted answers: means over {information.SUBSETS} subsets of the distinct conditioning answers",
     "intervals: 95% bootstrap over items, BCa of values and percentile of shares",
 )
 _WIN_NOTES = (
@@ -80,7 +80,7 @@ def control_texts(item: Item) -> dict[str, str]:
     """By name. Items with few answers lack some."""
     texts: dict[str, str] = {}
     for control, text in information.control_texts(item.question, item.conditioning):
-        name = CONTROL + control_text(control, len(item.conditioning))
+        name = CONTROL + control_text(control, len(information.distinct(item.conditioning)))
         if name in texts:
             name = next(more for more, one in MORE_SUBSETS.items() if one == name and more not in texts)
         texts[name] = text
@@ -183,8 +183,8 @@ class AgainstControls:
         """By item; of the items that have all values."""
         curves: dict[str, PasteCurve] = {}
         for item in self.items:
-            points = [(0.0, 0.0, 0.0)]
-            for name, count in {**PASTED, ALL_PASTED: len(item.conditioning)}.items():
+            points = [(0.0, 0.0, values_of.get(EMPTY, {}).get(item.id, 0.0))]
+            for name, count in {**PASTED, ALL_PASTED: len(information.distinct(item.conditioning))}.items():
                 if item.id in values_of.get(name, {}):
                     points.append((count, self._words[name][item.id], values_of[name][item.id]))
             if len(points) > sum(name in item.summaries for name in (*PASTED, ALL_PASTED)):

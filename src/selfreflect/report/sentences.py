@@ -404,12 +404,16 @@ def place_text(score: float, empty: float, pasted: float, answers: int) -> str:
     return f"{percent(share)} of the way from the empty summary ({empty:.4f}) to {raw} ({pasted:.4f})"
 
 
-def controls_place(score: float, controls: Controls | None) -> str | None:
-    """Say where a score stands between the controls of its question; None if they were not scored."""
+def controls_place(score: float, controls: Controls | None, answers: int | None = None) -> str | None:
+    """Say where a score stands between the controls of its question; None if they were not scored.
+
+    Args:
+        answers: number of conditioning answers; None takes that of the controls, which count equal ones once.
+    """
     if controls is None:
         return None
-    answers = controls.most_answers
-    empty, pasted = controls.find("empty"), controls.find("pasted", answers)
+    most = controls.most_answers
+    empty, pasted = controls.find("empty"), controls.find("pasted", most)
     if empty is None or pasted is None or empty.score is None or pasted.score is None:
         return None
-    return place_text(score, empty.score, pasted.score, answers)
+    return place_text(score, empty.score, pasted.score, answers or most)

@@ -166,6 +166,7 @@ def _scoring_view(
 ) -> dict[str, Any]:
     """Convert the part of a question's view that depends on the judge."""
     masked = list(map(str.split, answers.masked_out)) if answers else []
+    conditioning = len(answers.conditioning) if answers else None
     words_by_outcome = []
     places: list[set[int]] = [set() for _ in masked]
     for outcome in outcomes:
@@ -179,7 +180,9 @@ def _scoring_view(
         view = _summary_view(outcome, words_by_place, words, guesses)
         view["information"] = outcome.information and information_view(outcome.information, answers)
         view["bits"] = bits_view(outcome.information, masked)
-        view["place"] = controls_place(outcome.score.value, controls) if outcome.score else None
+        view["place"] = None
+        if outcome.score is not None:
+            view["place"] = controls_place(outcome.score.value, controls, conditioning)
         summaries.append(view)
     return {"words": words, "summaries": summaries, "controls": control_views(controls, outcomes)}
 

@@ -2,8 +2,8 @@
 
     python benchmarks/same_answers.py UQ
 
-UQ is a folder with ``triviaqa_llama13b.json``: a list of questions with ``id``, ``question`` and ``answers``. The
-other pairs and all labels are in ``tests/data/same_answers.json``, with the rule that they were labelled by.
+UQ is a folder with ``triviaqa_llama13b.json``: a list of questions with ``id``, ``question`` and
+``answers``. The other pairs and all labels are in ``tests/data/same_answers.json``, with the rule that they were labelled by.
 """
 
 from __future__ import annotations
@@ -98,7 +98,9 @@ def main() -> None:
         verdicts = [bool(joins(pair)) for pair in pairs]
         for part in parts:
             own = [
-                (joined, pair.is_same) for joined, pair in zip(verdicts, pairs) if part in (pair.part, "all")
+                (joined, pair.is_same)
+                for joined, pair in zip(verdicts, pairs, strict=True)
+                if part in (pair.part, "all")
             ]
             right = sum(joined and same for joined, same in own)
             joined = sum(joined for joined, _ in own)

@@ -17,6 +17,7 @@ from selfreflect.errors import StoreError
 from selfreflect.records import (
     AnswerSample,
     AnswerSet,
+    Control,
     Controls,
     Failure,
     Information,
@@ -84,6 +85,7 @@ INFORMATION = Information(
     question_id="q",
     summary="mine",
     zero="empty",
+    anchor="distinct",
     reader="informed",
     bits=4.0,
     bits_available=8.0,
@@ -128,3 +130,12 @@ def test_help_starts_with_an_example_and_shows_fields_not_plumbing() -> None:
     assert len(plumbing) < len(text.splitlines()) / 10
     for field in ("answer_means: mean distance", "masked_out: the first half", "recovered: the share"):
         assert field in text
+
+
+def test_the_score_of_all_answers_stays_where_bits_count_equal_ones_once() -> None:
+    distinct = Control(name="pasted", answers=1, words=1, bits=0.5)
+    every = Control(name="pasted", answers=6, words=6, score=0.25)
+    bits = Controls(question_id="q", controls=(distinct,), reader="informed", anchor="distinct")
+    scores = Controls(question_id="q", controls=(every,), temperature=5.0)
+    [both] = bits.completed_by(scores).controls
+    assert (both.answers, both.bits, both.score) == (1, 0.5, 0.25)

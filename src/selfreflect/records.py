@@ -341,14 +341,38 @@ ReaderChoice = Literal["auto", "informed", "blind"]
 
 Zero = Literal[
     "empty",  # an empty summary, in the words in which every summary is told
+    "repeated",  # the question in a summary's place, for a reader that does not see it otherwise
     "question",  # the question alone, in records of earlier versions
 ]
-"""What usable information is relative to. Bits with different zeros are not comparable."""
+"""What usable information is relative to: 0 %."""
+Anchor = Literal[
+    "distinct",  # each distinct conditioning answer once, with counts where a judge gains from them
+    "pasted",  # all conditioning answers, repetitions included, in records of earlier versions
+]
+"""What tells 100 %."""
+Scale = Literal["question", "pasted", "distinct"]
+"""Both ends of shares, as one version measured them. Those of different scales are never mixed."""
+SCALES: tuple[Scale, ...] = ("question", "pasted", "distinct")
+"""From the oldest to the one that is measured today."""
+TODAYS_SCALE: Scale = SCALES[-1]
+
+
+def latest_scale(scales: Iterable[Scale]) -> Scale:
+    """Find the scale of the latest version; today's without any."""
+    return max(scales, key=SCALES.index, default=TODAYS_SCALE)
+
 
 NothingToTell = Literal[
     "known",  # the conditioning answers hardly help the judge: it knows the answers already
-    "unclear",  # they seem to help, but with so few answers that may be chance
+    "worse",  # with them it predicts the held-out answers worse
+    "format",  # they help, but mostly by how closed answers are written: "Yes." and "No." tell the same
+    "unclear",  # whether and how much they help cannot be said; ``cause`` says why
     "unmeasured",  # it could not be measured, for example since a text does not fit the judge's window
+]
+UnclearCause = Literal[
+    "few_answers",  # twenty that differ as much would suffice
+    "different_answers",  # what is told of each differs so much that more answers would hardly help
+    "out_of_range",  # the share is below -100 % or above 200 %
 ]
 
 
@@ -362,6 +386,10 @@ class WordBits(msgspec.Struct, frozen=True, array_like=True):
     """By the conditioning answers."""
 
 
+def _scale(zero: Zero, anchor: Anchor) -> Scale:
+    return "question" if zero == "question" else anchor
+
+
 class Information(_Shown, frozen=True, kw_only=True):
     """How many bits a summary tells a judge about held-out answers; see
     :mod:`selfreflect.metric.information`.
@@ -372,12 +400,14 @@ class Information(_Shown, frozen=True, kw_only=True):
         bits_available: told by the conditioning answers, mean per held-out answer.
         recovered: the share of the available bits that the summary tells; None if ``undefined``.
         interval: 95 % interval of ``recovered`` over answers.
-        undefined: why there is no share: ``"known"``, ``"unclear"`` or ``"unmeasured"``.
+        undefined: why there is no share, see :data:`NothingToTell`.
+        cause: why it is ``unclear``; None in records of earlier versions.
         why: the reason if it is ``unmeasured``.
         kind: of that reason; of those in :data:`RETRIED` the next run tries again. None in records of earlier
             versions.
         reader: whether the judge sees the question.
         zero: what ``bits`` and ``bits_available`` are relative to.
+        anchor: the text that ``bits_available`` are told by.
         answers: the words of each held-out answer, in order; none of an answer that is blank or was left out.
     """
 
@@ -389,17 +419,31 @@ class Information(_Shown, frozen=True, kw_only=True):
     recovered: Number | None
     interval: tuple[Number, Number] | None = None
     undefined: NothingToTell | None = None
+    cause: UnclearCause | None = None
     why: str = ""
     kind: FailureKind | None = None
     zero: Zero = "question"
+    anchor: Anchor = "pasted"
     answers: tuple[tuple[WordBits, ...], ...] = ()
     judge: str = ""
     judge_revision: str = ""
     judge_dtype: str = ""
 
+    _rare: ClassVar[tuple[str, ...]] = ("cause",)
+
     def __post_init__(self) -> None:
         if self.recovered is not None and self.bits_available is not None and self.bits_available <= 0:
             raise ValueError("a share of available bits needs some that are available")
+
+    @property
+    def scale(self) -> Scale:
+        """Both ends of its share."""
+        return _scale(self.zero, self.anchor)
+
+    @property
+    def reason(self) -> NothingToTell | UnclearCause | None:
+        """Why there is no share, as precisely as it is known."""
+        return self.cause or self.undefined
 
     def _shown_fields(self) -> Iterator[tuple[str, object]]:
         for name in ("summary", "recovered", "interval", "undefined", "bits", "bits_available", "reader"):
@@ -418,7 +462,8 @@ class Control(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """A text that stands where a summary would, for comparison with summaries of the same question."""
 
     name: Literal["empty", "question", "nonsense", "pasted"]
-    """``"question"`` repeats the question; ``"pasted"`` joins conditioning answers."""
+    """``"question"`` repeats the question; ``"pasted"`` joins distinct conditioning answers, or in records of
+    earlier versions any of them."""
     answers: Count = 0
     """How many answers are pasted."""
     subsets: PositiveCount = 1
@@ -428,7 +473,8 @@ class Control(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     bits: Number | None = None
     """Told by the text, mean per held-out answer; None if not measured."""
     score: Share | None = None
-    """SelfReflect score; only of the empty text and of all conditioning answers, the anchors of scores."""
+    """SelfReflect score; only of the empty text and of all conditioning answers with their repetitions, the
+    anchors of scores."""
 
 
 class Controls(Record, frozen=True, kw_only=True):
@@ -440,6 +486,8 @@ class Controls(Record, frozen=True, kw_only=True):
     """None if bits were not measured."""
     zero: Zero = "question"
     """What bits are relative to."""
+    anchor: Anchor = "pasted"
+    """The text that ``bits_available`` are told by."""
     temperature: Positive | None = None
     """The judge's, at which scores were measured; None if they were not."""
     bits_available: Number | None = None
@@ -447,6 +495,16 @@ class Controls(Record, frozen=True, kw_only=True):
     judge: str = ""
     judge_revision: str = ""
     judge_dtype: str = ""
+
+    @property
+    def scale(self) -> Scale:
+        """Both ends of the shares of its bits."""
+        return _scale(self.zero, self.anchor)
+
+    @property
+    def most_answers(self) -> int:
+        """Answers in the control that pastes all; 0 without it."""
+        return max((control.answers for control in self.controls), default=0)
 
     def find(self, name: str, answers: int = 0) -> Control | None:
         """Look up a control by its name, and the number of answers in it."""
@@ -468,7 +526,10 @@ class Controls(Record, frozen=True, kw_only=True):
         of_scores = self if self.temperature is not None else earlier
         controls = []
         for control in of_bits.controls:
-            scored = of_scores.find(control.name, control.answers) or control
+            answers = control.answers
+            if answers == of_bits.most_answers:  # all: an earlier version counted repetitions
+                answers = of_scores.most_answers
+            scored = of_scores.find(control.name, answers if control.answers else 0) or control
             controls.append(msgspec.structs.replace(control, score=scored.score))
         return msgspec.structs.replace(of_bits, controls=tuple(controls), temperature=of_scores.temperature)
 

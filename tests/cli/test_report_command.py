@@ -74,19 +74,36 @@ def test_enough_questions_are_testable_even_if_all_are_equal(
     assert "cannot be told" not in done.said
 
 
-def test_bits_of_an_earlier_version_stand_beside_no_others(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("unnamed", "scale", "zero", "said"),
+    [
+        (
+            ["zero", "anchor"],
+            "question",
+            "question",
+            "0&nbsp;% is the question alone, as in earlier versions",
+        ),
+        (["anchor"], "pasted", "empty", "0&nbsp;% is an empty summary"),
+    ],
+)
+def test_bits_of_an_earlier_version_stand_beside_no_others(
+    tmp_path: Path, unnamed: list[str], scale: str, zero: str, said: str
+) -> None:
     new = write_run(tmp_path / "new", count=6, informed=True)
     old = write_run(tmp_path / "old", count=6, informed=True)
-    for name in ("information.jsonl", "controls.jsonl"):  # as before records named their zero
+    for name in ("information.jsonl", "controls.jsonl"):  # as before records named their ends
         records = [json.loads(line) for line in (old / name).read_text().splitlines()]
         for record in records:
-            del record["zero"]
+            for end in unnamed:
+                del record[end]
         (old / name).write_text("".join(json.dumps(record) + "\n" for record in records))
     page = tmp_path / "old.html"
     done = run("report", old, "--json", "--output", page)
-    assert (done.json[0]["zero"], done.json[0]["recovered"]) == ("question", 0.6)
-    assert "0&nbsp;% is the question alone, as in earlier versions" in page.read_text()
-    assert run("report", new, "--json").json[0]["zero"] == "empty"
+    [line] = done.json
+    assert (line["zero"], line["scale"], line["recovered"]) == (zero, scale, 0.6)
+    assert said in page.read_text()
+    [line] = run("report", new, "--json").json
+    assert (line["zero"], line["scale"]) == ("empty", "distinct")
     done = run("compare", old, new, "--json")
     assert "recovered" not in done.json[0]
     assert f"to measure it anew: selfreflect score --out {old}" in done.said

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from selfreflect.metric.closed import ClosedAnswers
 from selfreflect.metric.engine.engines import engine_for
 from selfreflect.metric.information import compare, measure, nodes, pasted, words_of_tokens
 from selfreflect.metric.prompts import CannotScoreError
@@ -52,12 +53,27 @@ def test_bits_equal_those_of_one_plain_pass_for_each_answer(tiny_judge, architec
         assert total / 3 == pytest.approx(result.bits, abs=1e-3)  # words are rounded
 
 
+ZEROS = {"informed": ("", "empty"), "blind": (QUESTION.text, "repeated")}
+
+
 @pytest.mark.parametrize("reader", ["informed", "blind"])
-def test_the_empty_summary_is_zero_and_pasted_answers_recover_everything(tiny_judge, reader) -> None:
-    empty, whole = measured(tiny_judge("llama"), ["", pasted(TOLD)], reader=reader)
-    assert (empty.bits, empty.zero) == (0.0, "empty")
-    assert all(word.told == 0.0 for answer in empty.answers for word in answer)
-    assert whole.bits == whole.bits_available == empty.bits_available
+def test_the_zero_of_its_reader_tells_nothing_and_pasted_answers_everything(tiny_judge, reader) -> None:
+    text, name = ZEROS[reader]
+    zero, whole = measured(tiny_judge("llama"), [text, pasted(TOLD)], reader=reader)
+    assert (zero.bits, zero.zero, zero.anchor, zero.scale) == (0.0, name, "distinct", "distinct")
+    assert all(word.told == 0.0 for answer in zero.answers for word in answer)
+    assert whole.bits == whole.bits_available == zero.bits_available
+
+
+def test_repetitions_spellings_and_blank_answers_do_not_move_100_percent(tiny_judge) -> None:
+    judge = tiny_judge("llama")
+    [plain] = measured(judge, ["Radishes."], told=["Radishes", "Peas climb"])
+    repeated = ["Radishes", "", "Peas climb", "radishes.", "Peas climb", "Radishes", "\n"]
+    [again] = measured(judge, ["Radishes."], told=[*repeated, "peas climb."])
+    assert again.bits_available == plain.bits_available
+    texts = [pasted(["Peas climb", "Radishes"]), pasted(["Peas climb (2 of 3)", "Radishes (1 of 3)"])]
+    uneven = measured(judge, texts, told=["Radishes", "Peas climb", "Peas climb"])
+    assert uneven[0].bits_available == max(result.bits for result in uneven)
 
 
 @pytest.mark.parametrize("reader", ["informed", "blind"])
@@ -65,7 +81,7 @@ def test_a_blank_summary_is_an_empty_one(tiny_judge, reader) -> None:
     empty, *blank = measured(tiny_judge("llama"), ["", " ", " \n\t"], reader=reader)
     assert blank == [empty, empty]
     answers = AnswerSet(question_id=QUESTION.id, masked_out=HELD_OUT, conditioning=TOLD)
-    costs = [nodes(tiny_judge("llama"), QUESTION, answers, texts, reader) for texts in ([], [" ", "\n"])]
+    costs = [nodes(tiny_judge("llama"), QUESTION, answers, texts, reader) for texts in ([""], [" ", "\n"])]
     assert costs[0] == costs[1]
 
 
@@ -73,7 +89,8 @@ def test_a_blank_summary_is_an_empty_one(tiny_judge, reader) -> None:
 def test_both_ends_cost_no_prompt_of_their_own(tiny_judge, reader) -> None:
     answers = AnswerSet(question_id=QUESTION.id, masked_out=HELD_OUT, conditioning=TOLD)
     without = nodes(tiny_judge("llama"), QUESTION, answers, [], reader)
-    assert nodes(tiny_judge("llama"), QUESTION, answers, ["", pasted(TOLD)], reader) == without
+    ends = [ZEROS[reader][0], pasted(TOLD)]
+    assert nodes(tiny_judge("llama"), QUESTION, answers, ends, reader) == without
 
 
 @pytest.mark.parametrize("reader", ["informed", "blind"])
@@ -89,7 +106,7 @@ def test_one_more_text_costs_neither_the_question_nor_what_was_pasted_before(tin
 
 def test_what_cannot_be_measured_is_typed(tiny_judge) -> None:
     judge = tiny_judge("llama")
-    for held_out, told in (((" ",), TOLD), (HELD_OUT, ())):
+    for held_out, told in (((" ",), TOLD), (HELD_OUT, ()), (HELD_OUT, ("", " \n"))):
         with pytest.raises(CannotScoreError) as caught:
             measured(judge, ["x"], held_out, told)
         assert caught.value.kind == "no_answers"
@@ -142,18 +159,58 @@ def test_a_summary_can_mislead() -> None:
 
 
 @pytest.mark.parametrize(
-    ("available", "reason"),
+    ("available", "settings", "reason"),
     [
-        ([-1.0, -2.0], "known"),
-        ([0.0, 0.0], "known"),
-        ([0.4] * 9, "known"),
-        ([9.0, -7.0], "unclear"),
-        ([5.0], "unclear"),
+        ([0.0, 0.0], {}, "known"),
+        ([0.4] * 9, {}, "known"),
+        ([-0.3] * 9, {}, "known"),
+        ([0.1] * 9, {"room": 0.3}, None),  # a third of what a sure judge of yes and no could still be told
+        ([0.02] * 9, {"room": 0.3}, "known"),
+        ([-1.9, -2.5, -1.3, -1.9], {}, "worse"),
+        ([-40.0, -33.0, -70.0], {}, "worse"),
+        ([-1.9, -2.5, -1.3, -1.9], {"own": True}, "known"),
+        ([-6.0, 2.0], {}, "different_answers"),
+        ([9.0, -7.0], {}, "different_answers"),
+        ([0.3, 40.0, -39.4], {"room": 50.0}, "different_answers"),  # slight by chance is not known
+        ([20.0, 1.0, 0.0], {}, "few_answers"),
+        ([5.0], {}, "few_answers"),
+        ([5.0] * 4, {"of_format": 2.4}, None),
+        ([5.0] * 4, {"of_format": 2.6}, "format"),
     ],
 )
-def test_without_clear_gain_there_is_no_share(available: list[float], reason: str) -> None:
-    result = compare([1.0] * len(available), available, "informed")
-    assert (result.recovered, result.interval, result.undefined) == (None, None, reason)
+def test_without_clear_gain_there_is_no_share(available, settings, reason) -> None:
+    result = compare([0.1] * len(available), available, "informed", **settings)
+    assert result.reason == reason
+    assert (result.recovered is None) == (reason is not None)
+    assert (result.undefined == "unclear") == (result.cause is not None)
+    assert result.bits_available == pytest.approx(math.fsum(available) / len(available))
+
+
+@pytest.mark.parametrize(("share", "is_result"), [(-1.01, False), (-1, True), (2, True), (27.37, False)])
+def test_a_share_far_out_of_range_is_no_result(share: float, is_result: bool) -> None:
+    result = compare([4 * share] * 3, [4.0] * 3, "informed")
+    assert (result.bits, result.bits_available) == (pytest.approx(4 * share), 4.0)
+    assert result.recovered == (share if is_result else None)
+    assert result.reason == (None if is_result else "out_of_range")
+
+
+@pytest.mark.parametrize(
+    ("answers", "texts"),
+    [
+        (["Yes.", "No.", "Yes."], {"yes": "Yes.", "no": "No."}),
+        (["Yes, it does.", "Yes."], {"yes": "Yes, it does.", "no": "No."}),
+        (["NO"], {"no": "NO", "yes": "YES"}),
+        (["true"], {"true": "true", "false": "false"}),
+        (["Nein!", "Nein"], {"nein": "Nein!", "ja": "Ja!"}),
+        (["B)", "C)"], {"b": "B)", "c": "C)"}),
+        (["Yes.", "Perhaps."], {}),
+        (["No idea", "No"], {}),
+        (["A heron", "A heron"], {}),
+        (["Radishes."], {}),
+    ],
+)
+def test_closed_answers_have_an_alternative_in_their_form(answers: list[str], texts: dict[str, str]) -> None:
+    assert ClosedAnswers(answers, answers).texts == texts
 
 
 # --- tokens and words

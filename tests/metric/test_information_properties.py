@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -37,11 +38,17 @@ class Believer:
     """A judge whose answers follow the counts that it is told, and are equally likely if it is told nothing.
 
     It knows whole answers; its predictions of tokens follow by the chain rule.
+
+    Args:
+        knows_form: the probability that it gives one of the options before it has been told any.
+        doubt: the part of its belief that stays the same for every option.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, options: Sequence[str] = OPTIONS, knows_form: float = 1.0, doubt: float = 0.0) -> None:
+        self.knows_form = knows_form
+        self.doubt = doubt
         self.tokenizer = tiny.tokenizer()
-        self.options = {option: self._ids(option) for option in OPTIONS}
+        self.options = {option: self._ids(option) for option in options}
         self.opening = self._ids(f"{tiny.OPEN}assistant\n")
         size = len(self.tokenizer)
         linear = torch.nn.Linear(size, size, bias=False)
@@ -61,19 +68,31 @@ class Believer:
     def _next_token(self, prompt: list[int]) -> torch.Tensor:
         start = len(prompt) - prompt[::-1].index(self.opening[0]) - 1 + len(self.opening)
         written = prompt[start:]
-        shares = beliefs(self.tokenizer.decode(prompt[:start]))
-        result = torch.full((len(self.tokenizer),), 1e-15, dtype=torch.double)
+        shares = beliefs(
+            self.tokenizer.decode(prompt[:start]), tuple(self.options), self.knows_form, self.doubt
+        )
+        rest = 0.0 if written else 1 - sum(shares.values())
+        result = torch.full((len(self.tokenizer),), 1e-15 + rest / len(self.tokenizer), dtype=torch.double)
         for option, ids in self.options.items():
             if ids[: len(written)] == written:
                 result[ids[len(written)]] += shares[option]
         return result / result.sum()
 
 
-def beliefs(text: str) -> dict[str, float]:
-    """Each option's share of the options in what the judge is told."""
-    told = text.partition("What is known about the answer: ")[2]
-    counts = {option: told.count(option) + UNSTATED for option in OPTIONS}
-    return {option: count / sum(counts.values()) for option, count in counts.items()}
+def beliefs(
+    text: str, options: Sequence[str] = OPTIONS, knows_form: float = 1.0, doubt: float = 0.0
+) -> dict[str, float]:
+    """Each option's share of the options in what the judge is told; "red peas (3 of 4)" counts thrice."""
+    told = text.partition("What is known about the answer: ")[2].partition("\nGive one answer")[0]
+    counts = {option: told.count(option) + UNSTATED for option in options}
+    for option, more in re.findall(rf"({'|'.join(map(re.escape, options))}) \((\d+) of", told):
+        counts[option] += int(more) - 1
+    form = 1.0 if any(option in told for option in options) else knows_form
+    total = sum(counts.values())
+    return {
+        option: form * (doubt / len(options) + (1 - doubt) * count / total)
+        for option, count in counts.items()
+    }
 
 
 def state(counts: Sequence[int]) -> str:
@@ -151,18 +170,34 @@ def test_words_get_the_bits_of_the_chain_rule(believer: Judge, counts: list[int]
 
 
 @settings(max_examples=20, deadline=None)
-@given(held_out=COUNTS, conditioning=COUNTS)
-def test_what_is_available_is_what_the_pasted_answers_tell(
-    believer: Judge, held_out: list[int], conditioning: list[int]
+@given(counts=COUNTS)
+def test_what_is_available_is_what_the_answers_tell_with_how_often_each_came(
+    believer: Judge, counts: list[int]
 ) -> None:
-    answers = drawn(conditioning)
-    [result] = measured(believer, [pasted(answers)], drawn(held_out), answers)
-    assert result.bits == result.bits_available
+    answers = drawn(counts)
+    [result] = measured(believer, [pasted(answers)], answers, answers)
+    assert result.bits == pytest.approx(result.bits_available, abs=0.02)  # so much is left unstated
     if result.undefined is None:
-        assert result.recovered == 1
-        assert result.interval in (None, pytest.approx((1, 1)))
-    for words in result.answers:
-        assert all(word.told == word.available for word in words)
+        assert result.recovered == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("yes", "no", "settings", "undefined"),
+    [
+        (17, 3, {}, None),  # 0.39 bits, all that can be told of such answers
+        (10, 10, {}, "known"),
+        (20, 0, {}, None),
+        (20, 0, {"knows_form": 0.01}, None),  # "No." would tell nothing
+        (20, 0, {"knows_form": 0.01, "doubt": 0.8}, "format"),  # "No." tells nearly as much
+        (17, 3, {"knows_form": 0.01, "doubt": 0.8}, "format"),
+    ],
+)
+def test_of_yes_and_no_a_judge_must_learn_more_than_their_form(yes, no, settings, undefined) -> None:
+    answers = ["Yes."] * yes + ["No."] * no
+    judge = Believer(("Yes.", "No."), **settings).judge
+    [result] = measured(judge, [pasted(answers)], answers, answers)
+    assert result.undefined == undefined
+    assert result.recovered == (None if undefined else pytest.approx(1, abs=0.05))
 
 
 # --- against the oracle, on judges as people have them
@@ -223,13 +258,13 @@ def test_the_embedded_judge_knows_its_own_answers_unless_they_come_from_a_contex
     with_context = [row for row in demo if row.get("context")]
     everyday += [row for row in demo if not row.get("context")]
     assert (len(with_context), len(everyday)) == (8, 5)
-    for rows, verdict in ((everyday, "known"), (with_context, None)):
+    for rows, verdicts in ((everyday, {"known", "worse", "different_answers"}), (with_context, {None})):
         for row in rows:
             held_out, told = row["masked_out_task_answers"], row["conditioning_answers"]
             question = Question(id=row["id"], text=row["question"])
             answers = AnswerSet(question_id=row["id"], masked_out=tuple(held_out), conditioning=tuple(told))
             results = measure(embedded, engine_for(embedded), question, answers, ["", pasted(told)])
-            assert {result.undefined for result in results.values()} == {verdict}, row["id"]
+            assert {result.reason for result in results.values()} <= verdicts, row["id"]
             assert results[""].bits == 0
 
 

@@ -148,33 +148,37 @@ def test_the_scores_of_an_older_directory_get_their_information(
     assert (out / "scores.jsonl").read_bytes() == scores
     completed = Run.load(out)
     assert (len(completed.information), len(completed.controls)) == (8, 4)
-    for name in ("information.jsonl", "controls.jsonl"):  # as before records named their zero
-        lines = (out / name).read_text().splitlines()
-        records = [{**json.loads(line), "bits_available": 77.0} for line in lines]
-        for record in records:
-            del record["zero"]
-        (out / name).write_text("".join(json.dumps(record) + "\n" for record in records))
-    assert "as in earlier versions" in " ".join(run("report", out).stdout.split())
-    again = run("score", "--out", out)
-    assert "scores: 8 to do" in again.stderr
-    assert "as in earlier versions" not in " ".join(again.stdout.split())
-    assert Run.load(out).information == completed.information
-    assert Run.load(out).controls == completed.controls
-    assert (out / "scores.jsonl").read_bytes() == scores
+    for unnamed in (["anchor"], ["anchor", "zero"]):  # as before records named their ends
+        for name in ("information.jsonl", "controls.jsonl"):
+            lines = (out / name).read_text().splitlines()
+            records = [{**json.loads(line), "bits_available": 77.0} for line in lines]
+            for record in records:
+                for end in unnamed:
+                    record.pop(end, None)
+            (out / name).write_text("".join(json.dumps(record) + "\n" for record in records))
+        assert "as in earlier versions" in " ".join(run("report", out).stdout.split())
+        again = run("score", "--out", out)
+        assert "scores: 8 to do" in again.stderr
+        assert "as in earlier versions" not in " ".join(again.stdout.split())
+        assert Run.load(out).information == completed.information
+        assert Run.load(out).controls == completed.controls
+        assert (out / "scores.jsonl").read_bytes() == scores
 
 
-def test_bits_with_different_zeros_never_stand_in_one_table() -> None:
-    old = information("q0", "greedy", 5.0, zero="question")
+@pytest.mark.parametrize("scale", [{"zero": "question", "anchor": "pasted"}, {"anchor": "pasted"}])
+def test_bits_on_different_scales_never_stand_in_one_table(scale: dict[str, str]) -> None:
+    old = information("q0", "greedy", 5.0, **scale)
     run = Run.in_memory("r")
-    run.add_in_memory([old, controls("q0", zero="question"), information("q1", "greedy", 6.0)])
+    new = information("q1", "greedy", 6.0), information("q2", "greedy", 6.0, reader="blind", zero="repeated")
+    run.add_in_memory([old, controls("q0", **scale), *new])
     mixed = run_records(run)
-    assert [key for key, _ in mixed.information] == ["q1"]
+    assert [key for key, _ in mixed.information] == ["q1", "q2"]
     assert not mixed.controls
-    run.add_in_memory([controls("q0", zero="question", temperature=5.0)])
+    run.add_in_memory([controls("q0", **scale, temperature=5.0)])
     [empty, pasted] = run_records(run).controls["q0"].controls  # the anchors of SelfReflect scores stay
     assert (empty.score, empty.bits, pasted.score, pasted.bits) == (0.086, None, 0.068, None)
     run = Run.in_memory("r")
-    run.add_in_memory([old, controls("q0", zero="question")])
+    run.add_in_memory([old, controls("q0", **scale)])
     assert run_records(run).information == {("q0", "greedy"): old}
     assert [*run_records(run).controls] == ["q0"]
 

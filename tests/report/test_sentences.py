@@ -62,8 +62,8 @@ def told(shares):
     for name in names:
         for id_, share in zip(records.questions, shares[name], strict=True):
             records.information[id_, name] = Information(
-                question_id=id_, summary=name, zero="empty", reader="informed", judge="j", bits=8 * share,
-                bits_available=8.0, recovered=share,
+                question_id=id_, summary=name, zero="empty", anchor="distinct", reader="informed", judge="j",
+                bits=8 * share, bits_available=8.0, recovered=share,
             )  # fmt: skip
     return records
 
@@ -71,7 +71,7 @@ def told(shares):
 def test_what_two_summaries_tell_is_equal_ahead_or_clearly_ahead():
     text = findings(told({"greedy": [0.5] * 8, "basic": [0.5] * 8}))
     assert text == [
-        "greedy and basic tell equally much: 50 % of what the sampled answers would, on 8 questions."
+        "greedy and basic tell equally much: 50 % of what one sampled answer would, on 8 questions."
     ]
     mixed = [0.4, 0.7, 0.4, 0.7, 0.4, 0.7, 0.4, 0.7]
     text = findings(told({"greedy": [0.5] * 8, "basic": mixed}))
@@ -84,11 +84,11 @@ def test_what_summaries_tell_comes_before_the_score():
     records = run({"greedy": HIGH}, questions=8)
     for id_ in records.questions:
         share = Information(
-            question_id=id_, summary="greedy", zero="empty", reader="informed", judge="j", bits=6.0,
-            bits_available=8.0, recovered=0.75,
+            question_id=id_, summary="greedy", zero="empty", anchor="distinct", reader="informed", judge="j",
+            bits=6.0, bits_available=8.0, recovered=0.75,
         )  # fmt: skip
         records.information[id_, "greedy"] = share
-    assert findings(records)[0].startswith("greedy tells 75 % of what the sampled answers would")
+    assert findings(records)[0].startswith("greedy tells 75 % of what one sampled answer would")
 
 
 def test_few_questions_are_not_compared():
@@ -150,7 +150,14 @@ SHARES = st.floats(-20, 20)
 
 
 def information(recovered=0.56, interval=(0.41, 0.71), **fields):
-    fields = {"reader": "informed", "zero": "empty", "bits": 23.0, "bits_available": 41.0, **fields}
+    fields = {
+        "reader": "informed",
+        "zero": "empty",
+        "anchor": "distinct",
+        "bits": 23.0,
+        "bits_available": 41.0,
+        **fields,
+    }
     return Information(question_id="q", summary="s", recovered=recovered, interval=interval, **fields)
 
 
@@ -226,7 +233,9 @@ def test_too_few_answers_are_said_to_be_too_few():
 def test_texts_that_say_nothing_and_tell_as_much_are_a_caution():
     def controls(reader, **bits):
         some = tuple(Control(name=name, words=1, bits=value) for name, value in bits.items())
-        return Controls(question_id="q", controls=some, zero="empty", reader=reader, bits_available=10)
+        return Controls(
+            question_id="q", controls=some, zero="empty", anchor="distinct", reader=reader, bits_available=10
+        )
 
     best = [information(bits=5.0), information(bits=2.0)]
     assert controls_caution(controls("informed", empty=0.0, question=1.0, pasted=9.0), best) == ""

@@ -117,6 +117,7 @@ class Judge:
                 Information(
                     **common,
                     zero="empty",
+                    anchor="distinct",
                     reader="informed",
                     bits=3.0,
                     bits_available=6.0,

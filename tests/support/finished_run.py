@@ -58,6 +58,7 @@ def write_run(
                         question_id=id_,
                         summary=strategy,
                         zero="empty",
+                        anchor="distinct",
                         reader="informed",
                         bits=6.0,
                         bits_available=10.0,
@@ -72,6 +73,7 @@ def write_run(
                         question_id=id_,
                         controls=(pasted,),
                         zero="empty",
+                        anchor="distinct",
                         reader="informed",
                         bits_available=10.0,
                     )

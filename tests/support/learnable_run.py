@@ -18,6 +18,7 @@ def information(question: str, name: str, told: list[float], available: float = 
         question_id=question,
         summary=name,
         zero="empty",
+        anchor="distinct",
         reader="informed",
         bits=mean,
         bits_available=available,

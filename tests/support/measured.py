@@ -25,6 +25,7 @@ def information(id_: str, name: str, bits: float | None, **changes: Any) -> Info
     fields: dict[str, Any] = {
         "reader": "informed",
         "zero": "empty",
+        "anchor": "distinct",
         "bits": bits,
         "bits_available": AVAILABLE if bits is not None else -1.0,
         "recovered": recovered,
@@ -51,6 +52,7 @@ def controls(id_: str, *, question: float = -1.0, answers: int = 10, **changes: 
     fields = {
         "reader": "informed",
         "zero": "empty",
+        "anchor": "distinct",
         "bits_available": AVAILABLE,
         "judge": "judge-1",
         **changes,

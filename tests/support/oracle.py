@@ -118,7 +118,8 @@ def information(
     summary: str,
     blind: bool,
 ) -> tuple[float, float]:
-    """Bits per answer that a summary, and that the conditioning answers tell: one pass for each answer."""
+    """Bits per answer that a summary, and that the distinct conditioning answers tell: one pass for each
+    answer."""
     asked = conversation(question, "", "", "", None)[1]["content"]
 
     def log2(answer: str, told: str) -> float:
@@ -138,6 +139,25 @@ def information(
         return sum(logs[i - 1, full[i]].item() for i in range(len(prompt), len(full))) / math.log(2)
 
     answers = [answer.strip() for answer in held_out if answer.strip()]
-    told = [log2(answer, summary) - log2(answer, "") for answer in answers]
-    listed = [log2(answer, "\n".join(conditioning)) - log2(answer, "") for answer in answers]
-    return mean(told), mean(listed)
+    zero = question if blind else ""
+    told = [log2(answer, summary) - log2(answer, zero) for answer in answers]
+    listed = []
+    for text in anchors(conditioning):
+        listed.append(mean([log2(answer, text) - log2(answer, zero) for answer in answers]))
+    return mean(told), max(listed)
+
+
+def anchors(conditioning: Sequence[str]) -> list[str]:
+    """The distinct answers, the most frequent first, and the same with counts if these differ."""
+    spellings: dict[str, list[str]] = {}
+    for answer in conditioning:
+        if answer.strip():
+            spellings.setdefault(answer.casefold().strip(" .!?"), []).append(answer)
+    groups = sorted(spellings.values(), key=len, reverse=True)
+    lines = [sorted(group, key=lambda text: (-group.count(text), text))[0] for group in groups]
+    texts = ["\n".join(lines)]
+    if len({len(group) for group in groups}) > 1:
+        total = sum(map(len, groups))
+        counted = zip(lines, groups, strict=True)
+        texts.append("\n".join(f"{line} ({len(group)} of {total})" for line, group in counted))
+    return texts

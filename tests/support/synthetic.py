@@ -132,6 +132,7 @@ def _information(
         question_id=id_,
         summary=name,
         zero="empty",
+        anchor="distinct",
         reader="informed",
         bits=told,
         bits_available=most,
@@ -185,6 +186,7 @@ def informed_run() -> RunRecords:
                 question_id=id_,
                 summary=name,
                 zero="empty",
+                anchor="distinct",
                 reader="informed",
                 bits=10 * share,
                 bits_available=10.0,
@@ -196,6 +198,7 @@ def informed_run() -> RunRecords:
     run.controls["q0"] = Controls(
         question_id="q0",
         zero="empty",
+        anchor="distinct",
         reader="informed",
         bits_available=10.0,
         controls=(

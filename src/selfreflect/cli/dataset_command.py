@@ -169,6 +169,7 @@ def _origin(run: RunRecords, path: Path, instruction: str) -> Origin:
         judge=run.judge or ", ".join(run.judges),
         reader=", ".join(readers),
         zero=run.zero if run.information else "",
+        scale=run.scale if run.information else "",
         instruction=instruction,
     )
 

@@ -35,6 +35,9 @@ from selfreflect.validate.study import Finding, Study
 if TYPE_CHECKING:
     from selfreflect.models.judge import Judge
 
+_OF_ANSWERS = ("known", "worse", "format", "unclear")
+"""Reasons that say something of the answers; the values were measured."""
+
 
 @dataclass(frozen=True)
 class Models:
@@ -99,7 +102,7 @@ def run_study(
 
 def _is_failure(value: Value, controls: Container[str]) -> bool:
     """Whether a value is undefined, other than because of the answers, or because a control is blank."""
-    if value.undefined is None or value.undefined.reason in ("known", "unclear"):
+    if value.undefined is None or value.undefined.reason in _OF_ANSWERS:
         return False
     return value.summary not in controls or value.undefined.reason != "blank"
 

@@ -19,7 +19,7 @@ from selfreflect.cli.tracking import log_runs
 from selfreflect.cli.uncertainty_output import check_output, report_parts
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.pipeline.records import records_by_judge, scorings_by
-from selfreflect.records import Information, Score
+from selfreflect.records import Information, Score, latest_scale
 from selfreflect.report.run_records import RunRecords
 from selfreflect.store.run import Run
 from selfreflect.store.trim import PARTS, removable_parts
@@ -177,23 +177,20 @@ def _load_records(paths: Sequence[Path], *, detail: bool) -> list[list[RunRecord
         label = str(path) if names[path.name] > 1 else None
         # tables need no detail: with it, a dozen large runs would not fit into memory
         records.append(records_by_judge(Run.load(path, detail=detail), label))
-    return _of_one_zero(paths, records)
+    return _of_one_scale(paths, records)
 
 
-def _of_one_zero(paths: Sequence[Path], by_run: Sequence[Sequence[RunRecords]]) -> list[list[RunRecords]]:
-    """Leave out the bits of earlier versions if any are relative to today's zero: they cannot be compared."""
-    if not any(one.information and one.zero == "empty" for one in chain.from_iterable(by_run)):
-        return [list(of_run) for of_run in by_run]
-    for path, of_run in zip(paths, by_run, strict=True):
-        if any(one.zero != "empty" for one in of_run):
-            say(
-                f"{path}: what its summaries tell is left out. An earlier version measured it against the "
-                "question alone, not against an empty summary; to measure it anew: "
-                f"selfreflect score --out {shlex.quote(str(path))}"
-            )
+def _of_one_scale(paths: Sequence[Path], by_run: Sequence[Sequence[RunRecords]]) -> list[list[RunRecords]]:
+    """Leave out the bits of earlier versions if any are on a later scale: they cannot be compared."""
+    latest = latest_scale(one.scale for one in chain.from_iterable(by_run) if one.information)
     comparable = []
-    for of_run in by_run:
-        comparable.append([one.with_zero("empty") for one in of_run])
+    for path, of_run in zip(paths, by_run, strict=True):
+        if any(one.scale != latest for one in of_run):
+            say(
+                f"{path}: what its summaries tell is left out. An earlier version measured it on another "
+                f"scale; to measure it anew: selfreflect score --out {shlex.quote(str(path))}"
+            )
+        comparable.append([one.with_scale(latest) for one in of_run])
     return comparable
 
 

@@ -189,9 +189,12 @@ def information_fields(information: Information) -> dict[str, Any]:
         "recovered_high": high,
         "reader": information.reader,
         "zero": information.zero,
+        "anchor": information.anchor,
         "undefined": information.undefined,
         "judge": information.judge,
     }
+    if information.cause:
+        fields["cause"] = information.cause
     if information.why:
         fields["why"] = information.why
     return fields

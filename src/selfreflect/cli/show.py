@@ -168,7 +168,7 @@ def _print_summary(
     score, information = outcome.score, outcome.information
     result = "not scored"
     if score is not None:
-        place = controls_place(score.value, controls)
+        place = controls_place(score.value, controls, conditioning)
         result = f"score {score_text(score)}" + (f": {place}" if place else "")
     elif outcome.failure is not None:
         result = one_line(f"no score: {outcome.failure.message}")

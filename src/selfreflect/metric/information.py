@@ -1,16 +1,16 @@
 """Usable information: how many bits a summary tells a judge about answers that it has not seen.
 
-For a held-out answer a, a question q, the conditioning answers A and a summary s, the judge J at temperature
-1 gives
+For a held-out answer a, a question q, a summary s, and the distinct conditioning answers A, the judge J at
+temperature 1 gives
 
-    bits(s)   = log2 p_J(a | q, s) - log2 p_J(a | q, "")
-    bits(A)   = log2 p_J(a | q, A) - log2 p_J(a | q, "")
+    bits(s)   = log2 p_J(a | q, s) - log2 p_J(a | q, zero)
+    bits(A)   = log2 p_J(a | q, A) - log2 p_J(a | q, zero)
     recovered = sum of bits(s) / sum of bits(A), over the held-out answers.
 
 This is pointwise V-information (Xu et al. 2020, arXiv 2002.10689; Ethayarajh et al. 2022, arXiv 2110.08420)
 with the judge as the family of predictors, and an empty summary as the null input, in the words in which
-every summary is told; ``recovered`` is the ignorance skill score (Roulston and Smith 2002, Mon. Weather Rev.
-130, 1653-1660).
+every summary is told; a judge that does not see q is told q for zero. ``recovered`` is the ignorance skill
+score (Roulston and Smith 2002, Mon. Weather Rev. 130, 1653-1660).
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from __future__ import annotations
 import math
 import random
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import chain, cycle
 from statistics import fmean
@@ -28,6 +30,8 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
+from selfreflect.grouping import group_indices
+from selfreflect.metric.closed import MOST_ALTERNATIVES, ClosedAnswers
 from selfreflect.metric.engine.logits import log_probabilities
 from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
 from selfreflect.metric.prompts import SYSTEM, CannotScoreError, encode, encode_each
@@ -41,7 +45,9 @@ from selfreflect.records import (
     Reader,
     ReaderChoice,
     Score,
+    UnclearCause,
     WordBits,
+    Zero,
 )
 from selfreflect.stats import student_quantile
 from selfreflect.text import common_prefix, normalise_question
@@ -60,9 +66,25 @@ BLIND_GIVE_ONE = "Give one answer."
 NONSENSE = "18:08:33 37 ;; qx 2044 [ok] 7f 19"
 """A control: what tells nothing about any question."""
 
+ZEROS: Mapping[Reader, Zero] = {"informed": "empty", "blind": "repeated"}
+
 SLIGHT = 0.5
 """Bits per answer, half of what a judge lacks that is torn between two. Where the answers tell less, so much
 changes with the mere wording that shares would be wild numbers (benchmarks/RESULTS.md)."""
+
+SLIGHT_SHARE = 0.1
+"""Where answers can tell little at most, the limit is this part of it rather than ``SLIGHT``: a judge that
+knows how answers are written lacks less than a bit of a yes or no."""
+
+FORMAT_SHARE = 0.5
+"""The least part of the bits of closed answers that texts without their belief tell as well, from which on
+the answers count as told by their format."""
+
+RANGE = (-1.0, 2.0)
+"""Shares outside are no results: most of such a number is noise of what is available."""
+
+ENOUGH = 20
+"""Answers; where so many would make clear what they tell, there are too few, else they differ too much."""
 
 SUBSETS = 2
 """Subsets of the conditioning answers over which controls of pasted answers are means
@@ -80,8 +102,12 @@ def choose_reader(choice: ReaderChoice, judge: Judge, question: Question, answer
     """
     if choice != "auto":
         return choice
-    own_answers = (answers.model, answers.revision) == (judge.name, judge.lm.revision)
-    return "blind" if own_answers and not question.context else "informed"
+    return "blind" if gave(judge, answers) and not question.context else "informed"
+
+
+def gave(judge: Judge, answers: AnswerSet) -> bool:
+    """Whether the judge gave the answers itself."""
+    return (answers.model, answers.revision) == (judge.name, judge.lm.revision)
 
 
 def answering(question: str, context: str, reader: Reader) -> tuple[Message, ...]:
@@ -91,7 +117,8 @@ def answering(question: str, context: str, reader: Reader) -> tuple[Message, ...
     nothing (benchmarks/RESULTS.md). The blind one, who does not see the question, has said it.
 
     Args:
-        context: a summary; or answers, one per line; or nothing, the zero of the measure.
+        context: a summary; or answers, one per line; or the zero of the measure: nothing, or to a blind
+            reader the question.
     """
     system = Message(role="system", content=SYSTEM)
     if reader == "blind":
@@ -121,9 +148,40 @@ def pasted_subsets(answers: Sequence[str], count: int, subsets: int = SUBSETS) -
     return [pasted(around[start : start + count]) for start in starts]
 
 
+def distinct(answers: Sequence[str]) -> dict[str, int]:
+    """Count the answers that are not blank, one spelling of each, the most frequent first.
+
+    Answers that come equally often keep their order, so a text of answers that all differ is that of all.
+    """
+    texts = [answer for answer in answers if answer.strip()]
+    groups = sorted(group_indices(texts), key=lambda group: (-len(group), min(group)))
+    return {texts[group[0]]: len(group) for group in groups}
+
+
+def anchor_texts(answers: Sequence[str]) -> list[str]:
+    """Write what tells 100 %: distinct answers, and where some come more often than others, also with counts.
+
+    Repeated as often as it was given, an answer tells far more than what it says: that is repetition, which
+    no summary should imitate (benchmarks/anchor.py).
+    """
+    counts = distinct(answers)
+    texts = [pasted(list(counts))]
+    if len(set(counts.values())) > 1:
+        total = sum(counts.values())
+        texts.append(pasted([f"{answer} ({count} of {total})" for answer, count in counts.items()]))
+    return texts
+
+
+def compared_texts(question: str, answers: Sequence[str]) -> list[str]:
+    """List every text that a judge may be told to measure summaries against, if there is room for it."""
+    total = len(answers)
+    counted = pasted([f"{answer} ({total} of {total})" for answer in answers])
+    return ["", question, NONSENSE, pasted(answers), counted, *answers[:MOST_ALTERNATIVES]]
+
+
 def control_texts(question: str, conditioning: Sequence[str]) -> list[tuple[Control, str]]:
     """List the texts that summaries are compared with: nothing, the question, nonsense, and 1, 2, 5 and all
-    conditioning answers, pasted.
+    distinct conditioning answers, pasted.
 
     The texts of one control are several subsets of the answers; it is measured by the mean over them, since
     what one answer tells depends much on which one it is.
@@ -134,9 +192,10 @@ def control_texts(question: str, conditioning: Sequence[str]) -> list[tuple[Cont
         ("nonsense", NONSENSE),
     ]
     controls = [(Control(name=name, words=len(text.split())), text) for name, text in pairs]
-    for count in sorted({1, 2, 5, len(conditioning)}):
-        if 1 <= count <= len(conditioning):
-            texts = pasted_subsets(conditioning, count)
+    answers = list(distinct(conditioning))
+    for count in sorted({1, 2, 5, len(answers)}):
+        if 1 <= count <= len(answers):
+            texts = pasted_subsets(answers, count)
             words = round(fmean(len(text.split()) for text in texts))
             control = Control(name="pasted", answers=count, subsets=len(texts), words=words)
             controls += [(control, text) for text in texts]
@@ -161,20 +220,20 @@ def measure(
     """
     prompts = AnswerPrompts(judge, question, answers, reader)
     contexts, errors = prompts.contexts(summaries)
-    logs: list[list[Bits]] = []
+    of_contexts: list[list[Bits]] = []
     for tree in prompts.trees(contexts):
         [states] = engine.states([tree])
-        logs += prompts.bits(engine, tree, states)
-    bits = dict(zip(contexts, logs, strict=True))
-    nothing, available = bits[""], bits[prompts.pasted]
+        of_contexts += prompts.bits(engine, tree, states)
+    bits = dict(zip(contexts, of_contexts, strict=True))
+    told = prompts.told(bits)
     not_finite = CannotScoreError(
         "backend", f"the predictions of judge {judge.name!r} are not finite numbers"
     )
     results = {}
     for text in dict.fromkeys(summaries):
-        told = bits.get(text) if text.strip() else nothing  # a blank summary is an empty one
-        if told and all(np.isfinite(values).all() for values in (*nothing, *available, *told)):
-            results[text] = prompts.information(nothing, told, available)
+        logs = bits.get(text if text.strip() else "")  # a blank summary is an empty one
+        if logs and all(np.isfinite(values).all() for values in (*told.nothing, *told.available, *logs)):
+            results[text] = prompts.information(told, logs)
         else:
             results[text] = unmeasured(judge, question, reader, errors.get(text, not_finite))
     return results
@@ -186,7 +245,8 @@ def unmeasured(judge: Judge, question: Question, reader: Reader, error: CannotSc
         question_id=question.id,
         summary="",
         reader=reader,
-        zero="empty",
+        zero=ZEROS[reader],
+        anchor="distinct",
         bits=None,
         bits_available=None,
         recovered=None,
@@ -267,6 +327,26 @@ def with_information(score: Score, information: Information) -> Score:
     return replace(score, words=tuple(words), information=information)
 
 
+@dataclass(frozen=True)
+class Told:
+    """What a judge is told about held-out answers by the texts that summaries are compared with.
+
+    Attributes:
+        nothing, available: bits of each token of each answer after the zero, and after the conditioning
+            answers.
+        room: bits that a text can tell at most, mean per answer: what the judge lacks after the zero, less
+            the entropy of the answers.
+        format: bits that texts without their belief tell of closed answers; None of other answers.
+        own: whether the judge gave the answers itself, and sees all that it knew then.
+    """
+
+    nothing: list[Bits]
+    available: list[Bits]
+    room: float
+    format: float | None
+    own: bool
+
+
 class AnswerPrompts:
     """The held-out answers of one question as token ids, after whatever the judge is told.
 
@@ -284,28 +364,43 @@ class AnswerPrompts:
         self.answers = [answers.masked_out[index].strip() for index in self.places]
         if not self.answers:
             raise CannotScoreError("no_answers", "there are no masked-out answers with words in them")
-        if not answers.conditioning:
-            raise CannotScoreError("no_answers", "there are no conditioning answers")
+        anchors = anchor_texts(answers.conditioning)
+        if not anchors[0]:
+            raise CannotScoreError("no_answers", "there are no conditioning answers with words in them")
         self.reader: Reader = reader
         self._judge = judge
         self._question = question
+        self._own = gave(judge, answers) and not question.context
         self._answer_count = len(answers.masked_out)
-        self.pasted = pasted(answers.conditioning)
-        self._empty = self._encode("", "the question")
-        self._ends = {"": self._empty, self.pasted: self._encode(self.pasted, "the conditioning answers")}
+        self._closed = ClosedAnswers(self.answers, list(distinct(answers.conditioning)))
+        self._zero = question.text if reader == "blind" else ""
+        self._first: list[Prompt] = []
+        self._first = self._encode(self._zero, "the question")
+        self._ends = {self._zero: self._first}
+        self._ends[anchors[0]] = self._encode(anchors[0], "the conditioning answers")
+        more = [*anchors[1:], *self._closed.texts.values()]
+        if self._closed.texts:
+            more.append(NONSENSE)
+        self._ends |= self._encode_each(more)[0]
+        self._anchors = [text for text in anchors if text in self._ends]
 
     def contexts(
         self, summaries: Sequence[str]
     ) -> tuple[dict[str, list[Prompt]], dict[str, CannotScoreError]]:
-        """Encode the answers after nothing, after the conditioning answers, and after each summary that is
-        not blank.
+        """Encode the answers after the texts that every summary is compared with, and after each summary; a
+        blank one is an empty one.
 
         Returns:
             By text, and why a summary is left out: it does not fit the judge's window.
         """
-        others = [text for text in summaries if text.strip() and text not in self._ends]
-        encoded, errors = encode_each(others, lambda text: self._encode(text, "the summary"))
+        encoded, errors = self._encode_each([text if text.strip() else "" for text in summaries])
         return self._ends | encoded, errors
+
+    def _encode_each(
+        self, texts: Sequence[str]
+    ) -> tuple[dict[str, list[Prompt]], dict[str, CannotScoreError]]:
+        others = [text for text in dict.fromkeys(texts) if text not in self._ends]
+        return encode_each(others, lambda text: self._encode(text, "the summary"))
 
     def trees(self, contexts: Mapping[str, list[Prompt]]) -> Iterator[PrefixTree]:
         """Build trees of contexts, in their order.
@@ -323,7 +418,7 @@ class AnswerPrompts:
         prompts = encode(
             self._judge, [conversation] * len(self.answers), self.answers, f"{what} with an answer"
         )
-        if context and list(map(_tokens, prompts)) != list(map(_tokens, self._empty)):
+        if self._first and list(map(_tokens, prompts)) != list(map(_tokens, self._first)):
             raise CannotScoreError(
                 "backend",
                 f"judge {self._judge.name!r} splits the same answer differently in two contexts, so its "
@@ -338,7 +433,7 @@ class AnswerPrompts:
             states: of ``tree``, shape (W, width).
         """
         pairs: list[tuple[int, int]] = []
-        for rows, prompt in zip(tree.rows, cycle(self._empty), strict=False):
+        for rows, prompt in zip(tree.rows, cycle(self._first), strict=False):
             pairs += zip(rows, _tokens(prompt), strict=True)
         logs = log_probabilities(engine.head, states, np.array(pairs)) / math.log(2)
         ends = np.cumsum(list(map(len, tree.rows)))
@@ -346,26 +441,49 @@ class AnswerPrompts:
         count = len(self.answers)
         return [answers[start : start + count] for start in range(0, len(answers), count)]
 
-    def information(self, nothing: list[Bits], summary: list[Bits], answers: list[Bits]) -> Information:
-        """Compare what a summary and the conditioning answers tell, from the results of :meth:`bits` after
-        nothing, the summary, and the answers."""
+    def told(self, bits: Mapping[str, list[Bits]]) -> Told:
+        """Gather what summaries are compared with from the results of :meth:`bits` by text."""
+        nothing = bits[self._zero]
+        gains = {}
+        for text, logs in bits.items():
+            gains[text] = [float((own - zero).sum()) for own, zero in zip(logs, nothing, strict=True)]
+        available = max(self._anchors, key=lambda text: math.fsum(gains[text]))
+        lacking = -fmean(float(logs.sum()) for logs in nothing)
+        counts = Counter(self.answers)
+        entropy = -fmean(math.log2(counts[answer] / counts.total()) for answer in self.answers)
+        of_format = None
+        if self._closed.texts and {NONSENSE, *self._closed.texts.values()} <= gains.keys():
+            of_format = max(self._closed.wrong_bits(gains), fmean(gains[NONSENSE]))
+        return Told(nothing, bits[available], lacking - entropy, of_format, self._own)
+
+    def information(self, told: Told, summary: list[Bits]) -> Information:
+        """Compare what a summary and the conditioning answers tell, from the results of :meth:`told` and of
+        :meth:`bits` after the summary."""
         tokenizer = self._judge.chat.tokenizer
         words: list[tuple[WordBits, ...]] = [()] * self._answer_count
         of_summary = []
         of_answers = []
         for index, answer in enumerate(self.answers):
-            gained = summary[index] - nothing[index]
-            gainable = answers[index] - nothing[index]
+            gained = summary[index] - told.nothing[index]
+            gainable = told.available[index] - told.nothing[index]
             of_summary.append(float(gained.sum()))
             of_answers.append(float(gainable.sum()))
-            word_of = words_of_tokens(tokenizer, _tokens(self._empty[index]), answer.split())
+            word_of = words_of_tokens(tokenizer, _tokens(self._first[index]), answer.split())
             told_words = np.bincount(word_of, gained, len(answer.split()))
             available_words = np.bincount(word_of, gainable, len(answer.split()))
             words[self.places[index]] = tuple(
                 WordBits(text, round(float(own), 4), round(float(most), 4))
                 for text, own, most in zip(answer.split(), told_words, available_words, strict=True)
             )
-        result = compare(of_summary, of_answers, self.reader, tuple(words))
+        result = compare(
+            of_summary,
+            of_answers,
+            self.reader,
+            tuple(words),
+            room=told.room,
+            of_format=told.format,
+            own=told.own,
+        )
         return replace(
             result,
             question_id=self._question.id,
@@ -380,40 +498,76 @@ def compare(
     available: Sequence[float],
     reader: Reader,
     words: tuple[tuple[WordBits, ...], ...] = (),
+    *,
+    room: float = math.inf,
+    of_format: float | None = None,
+    own: bool = False,
 ) -> Information:
     """Put the bits of each held-out answer together, without naming question, summary and judge.
 
     The interval is that of a ratio of means by linearisation, with Student's t (Cochran 1977, Sampling
-    Techniques, 6.3). What the answers tell is clear if the one-sided 95 % bound of its mean is above 0, and
-    if it is more than slight: answers that are all equal have no error at all.
+    Techniques, 6.3).
+
+    Args:
+        room, of_format, own: as in :class:`Told`.
     """
     bits = math.fsum(gains) / len(gains)
     bits_available = math.fsum(available) / len(available)
-    undefined: NothingToTell | None = None
+    undefined, cause = nothing_to_tell(available, room, of_format, own)
     recovered = None
     interval = None
-    if bits_available <= SLIGHT:
-        undefined = "known"
-    elif bits_available <= _half_width(available, 0.95):
-        undefined = "unclear"
-    else:
+    if undefined is None:
         recovered = bits / bits_available
-        residuals = [own - recovered * most for own, most in zip(gains, available, strict=True)]
+        residuals = [gain - recovered * most for gain, most in zip(gains, available, strict=True)]
         half = _half_width(residuals, 0.975) / bits_available
         if math.isfinite(half):
             interval = (recovered - half, recovered + half)
+        if not RANGE[0] <= recovered <= RANGE[1]:
+            recovered, interval, undefined, cause = None, None, "unclear", "out_of_range"
     return Information(
         question_id="",
         summary="",
         reader=reader,
-        zero="empty",
+        zero=ZEROS[reader],
+        anchor="distinct",
         bits=bits,
         bits_available=bits_available,
         recovered=recovered,
         interval=interval,
         undefined=undefined,
+        cause=cause,
         answers=words,
     )
+
+
+def nothing_to_tell(
+    available: Sequence[float], room: float, of_format: float | None, own: bool
+) -> tuple[NothingToTell | None, UnclearCause | None]:
+    """Say why nobody can say what a summary tells; None where shares make sense.
+
+    What the answers tell is clear if the one-sided 95 % bound of its mean is above 0, and if it is more than
+    slight: answers that are all equal have no error at all.
+
+    Args:
+        available: bits of each held-out answer told by the conditioning answers.
+        room, of_format, own: as in :class:`Told`.
+    """
+    mean = math.fsum(available) / len(available)
+    half = _half_width(available, 0.95)
+    slight = min(SLIGHT, max(0.0, SLIGHT_SHARE * room))
+    if mean > slight and mean > half:
+        is_format = of_format is not None and of_format >= FORMAT_SHARE * mean
+        return ("format" if is_format else None), None
+    if mean <= slight and own:
+        return "known", None
+    if mean + half < -slight:
+        return "worse", None
+    # that little is told must be clear, too
+    if abs(mean) <= slight and half <= max(SLIGHT, room / 4):
+        return "known", None
+    deviation = float(np.std(available, ddof=1)) if len(available) > 1 else 0.0
+    of_enough = student_quantile(0.95, ENOUGH - 1) * deviation / math.sqrt(ENOUGH)
+    return "unclear", ("few_answers" if mean > max(slight, of_enough) else "different_answers")
 
 
 def _half_width(values: Sequence[float], probability: float) -> float:

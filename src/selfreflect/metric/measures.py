@@ -12,6 +12,7 @@ from selfreflect.metric.information import (
     choose_reader,
     control_texts,
     measure,
+    pasted,
     unmeasured,
     within_budget,
 )
@@ -102,7 +103,8 @@ class Measures:
             of_controls = information
         scores: list[Score | Failure] = []
         if self.scores:
-            ends = [Summary(question_id=question.id, name=text, text=text) for text in anchors(texts)]
+            both = ["", pasted(answers.conditioning)] if texts else []
+            ends = [Summary(question_id=question.id, name=text, text=text) for text in both]
             scores = self.metric.score_records(
                 question, answers, [*summaries, *ends], earlier=earlier, limits=limits
             )
@@ -140,33 +142,33 @@ class Measures:
         scores: Sequence[Score | Failure],
     ) -> Controls:
         judge = self.metric.judge
-        values = {score.summary: score.value for score in scores if isinstance(score, Score)}
+        # of nothing, and of all answers, whose repetitions count for this measure
+        ends = [score.value if isinstance(score, Score) else None for score in scores] or [None, None]
         bits: dict[Control, list[float | None]] = {}
-        score_of: dict[Control, float | None] = {}
         for control, text in texts:
             result = information.get(text)
             bits.setdefault(control, []).append(result.bits if result else None)
-            score_of[control] = values.get(text)
+        most = max(control.answers for control in bits)
         records = []
         for control, of_subsets in bits.items():
             numbers = defined(of_subsets)
             mean = fmean(numbers) if len(numbers) == len(of_subsets) else None
-            records.append(replace(control, bits=mean, score=score_of[control]))
+            score = None
+            if control.name == "empty":
+                score = ends[0]
+            elif control.answers == most > 0:
+                score = ends[1]
+            records.append(replace(control, bits=mean, score=score))
         any_told = next((one for one in information.values() if one.kind not in RETRIED), None)
         return Controls(
             question_id=question.id,
             controls=tuple(records),
             reader=any_told.reader if any_told else None,
-            zero="empty",
+            zero=any_told.zero if any_told else "empty",
+            anchor="distinct",
             temperature=self.metric.temperature if self.scores else None,
             bits_available=any_told.bits_available if any_told else None,
             judge=judge.name,
             judge_revision=judge.lm.revision,
             judge_dtype=judge.lm.dtype,
         )
-
-
-def anchors(texts: Sequence[tuple[Control, str]]) -> list[str]:
-    """List the two controls that SelfReflect scores too: nothing, and all conditioning answers."""
-    most = max((control.answers for control, _ in texts), default=0)
-    return [text for control, text in texts if control.name == "empty" or control.answers == most > 0]

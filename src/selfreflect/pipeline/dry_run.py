@@ -16,8 +16,14 @@ from msgspec.structs import replace
 
 from selfreflect.config import Config, ExecutionOptions, ScoresConfig
 from selfreflect.metric.engine.tree import build_tree
-from selfreflect.metric.information import answering, choose_reader, control_texts, nodes
-from selfreflect.metric.measures import anchors
+from selfreflect.metric.information import (
+    answering,
+    choose_reader,
+    compared_texts,
+    control_texts,
+    nodes,
+    pasted,
+)
 from selfreflect.metric.prompts import (
     CannotScoreError,
     encode_each,
@@ -355,7 +361,9 @@ def judge_tokens(judge: Judge, task: StageTask, settings: ScoresConfig) -> Amoun
     controls = control_texts(task.question.text, answers.conditioning) if task.controls else []
     total = 0
     if "selfreflect" in settings.measure_names:
-        texts = [summary.text for summary in task.summaries] + anchors(controls)
+        texts = [summary.text for summary in task.summaries]
+        if controls:
+            texts += ["", pasted(answers.conditioning)]
         total += sum(tree_nodes(judge, task.question, answers, texts)) if texts else 0
     if "information" in settings.measure_names:
         texts = [summary.text for summary in task.uninformed]
@@ -400,14 +408,18 @@ def most_judge_tokens(
     if "selfreflect" in settings.measure_names:
         contexts = [(reference_context(question.text, letters), sum(conditioning))]
         contexts += [(summary_context(question.text, "x"), length) for length in summaries]
-        contexts += [(summary_context(question.text, text), sum(conditioning)) for text in anchors(controls)]
+        if controls:
+            ends = ("", pasted(letters))
+            contexts += [(summary_context(question.text, text), sum(conditioning)) for text in ends]
         for context, length in contexts:
             conversation = context.conversation("_")
             per_task = prompt_tokens(chat, conversation[-1:]).most or 0
             most += (prompt_tokens(chat, conversation).most or 0) + length
             most += sum(limit * (per_task + limit) for limit in masked)
     if "information" in settings.measure_names:
-        texts = [("", 0), ("\n".join(letters), sum(conditioning)), *(("x", length) for length in summaries)]
+        compared = compared_texts(question.text, letters)
+        texts = [(text, sum(conditioning)) for text in compared]
+        texts += [("x", length) for length in summaries]
         texts += [(text, control.answers * longest) for control, text in controls]
         for text, length in texts:
             readers: tuple[Reader, ...] = ("informed", "blind")

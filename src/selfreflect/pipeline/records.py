@@ -11,7 +11,7 @@ from msgspec import to_builtins
 from selfreflect.errors import ConfigError, excerpt, nearest
 from selfreflect.pipeline.settings import sampling_checks, scoring_label
 from selfreflect.prompts import Prompts, load_prompts, stored_prompts
-from selfreflect.records import Stage, Zero
+from selfreflect.records import Stage, latest_scale
 from selfreflect.report.run_records import RunRecords
 from selfreflect.sources.items import Item, items_from_records
 from selfreflect.store.run import Run
@@ -24,12 +24,10 @@ BASELINE = "greedy"
 def run_records(run: Run, label: str | None = None) -> RunRecords:
     """What a report needs of a run directory, with the selected scoring.
 
-    Strategies are in the order of :func:`strategy_order`, so the first is the baseline. Bits that an earlier
-    version measured against another zero are left out as soon as some are measured against today's: they
-    cannot be compared.
+    Strategies are in the order of :func:`strategy_order`, so the first is the baseline. Bits on the scale
+    of an earlier version are left out as soon as some are on a later one: they cannot be compared.
     """
-    zeros = {one.zero for one in run.information.values()}
-    zero: Zero = "question" if zeros == {"question"} else "empty"
+    scale = latest_scale(one.scale for one in run.information.values())
     names = dict.fromkeys(name for _, name in (*run.summaries, *run.scores, *run.information))
     names |= dict.fromkeys(failure.name for failure in run.failures if failure.name)
     manifest = to_builtins(run.manifest)
@@ -49,7 +47,7 @@ def run_records(run: Run, label: str | None = None) -> RunRecords:
         judge=scoring_label(run.manifest.config["scores"]) if "scores" in run.manifest.config else "",
         manifest=manifest,
     )
-    return records.with_zero(zero)
+    return records.with_scale(scale)
 
 
 def strategy_order(run: Run, names: Iterable[str]) -> list[str]:

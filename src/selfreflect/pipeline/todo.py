@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from selfreflect.config import ScoresConfig
 from selfreflect.errors import StoreError
 from selfreflect.pipeline.tasks import ModelStage, StageTask
-from selfreflect.records import RETRIED, Controls, Information, Question, Score, Stage, Summary
+from selfreflect.records import RETRIED, TODAYS_SCALE, Controls, Information, Question, Score, Stage, Summary
 from selfreflect.store.run import Run
 
 
@@ -150,9 +150,9 @@ def copied_results(run: Run, settings: ScoresConfig) -> list[Score | Information
 
 
 def _is_unread(record: Information | Controls | None, settings: ScoresConfig) -> bool:
-    """Whether bits are missing, may be measured in another try, or were measured against another zero, or by
-    another reader than the one asked for."""
-    if record is None or record.reader is None or record.zero != "empty":
+    """Whether bits are missing, may be measured in another try, or were measured on the scale of an earlier
+    version, or by another reader than the one asked for."""
+    if record is None or record.reader is None or record.scale != TODAYS_SCALE:
         return True
     if isinstance(record, Information) and record.kind in RETRIED:
         return True

@@ -335,7 +335,8 @@ def run_curve(run: RunRecords) -> tuple[PasteCurve, list[StrategyPoint]] | None:
 def _question_curve(controls: Controls) -> PasteCurve:
     answers = [0.0]
     words = [0.0]
-    bits = [0.0]
+    empty = controls.find("empty")
+    bits = [empty.bits or 0.0 if empty else 0.0]
     for control in controls.controls:
         if control.name == "pasted" and control.bits is not None:
             answers.append(control.answers)

@@ -83,7 +83,9 @@ def result_lines(records: RunRecords) -> Iterator[dict[str, Any]]:
                 "recovered_no_interval": no_interval(result.recovered),
                 "reader": ", ".join(result.readers) or None,
                 "zero": records.zero,
+                "scale": records.scale,
                 "undefined": dict(result.undefined),
+                "undefined_reasons": dict(result.reasons),
             }
         if result.estimated:
             line["estimated"] = result.estimated

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from statistics import median
 
-from selfreflect.records import STAGES, FailureKind, Information, NothingToTell
+from selfreflect.records import STAGES, TODAYS_SCALE, FailureKind, Information, NothingToTell, UnclearCause
 from selfreflect.report.results import (
     INFORMATION,
     SELFREFLECT,
@@ -215,9 +215,10 @@ def _settings_note(run: RunRecords, measure: Measure) -> list[str]:
 
 def zero_text(run: RunRecords) -> str:
     """Say what 0 % is."""
-    if run.zero == "empty":
-        return "an empty summary"
-    return "the question alone, as in earlier versions (`selfreflect score` measures anew)"
+    if run.scale == "question":
+        return "the question alone, as in earlier versions (`selfreflect score` measures anew)"
+    names = {"empty": "an empty summary", "repeated": "the repeated question where the judge does not see it"}
+    return " or ".join(names[zero] for zero in run.zero.split(", "))
 
 
 def _information_notes(run: RunRecords, results: Sequence[StrategyResult]) -> list[str]:
@@ -228,13 +229,17 @@ def _information_notes(run: RunRecords, results: Sequence[StrategyResult]) -> li
         f"tells: how far a summary helps the judge to predict fresh answers; 0% is {zero_text(run)}, "
         f"100% is what {answers} would"
     ]
+    if run.scale == TODAYS_SCALE:
+        notes[0] += ", each different one said once"
+    elif run.information:
+        notes[0] += ", repetitions included, as in earlier versions (`selfreflect score` measures anew)"
     if any((result.recovered.mean or 0) > 1 for result in results):
         notes[0] += ", and above that a summary helps more than they do"
-    if readers == {"blind"}:
+    if readers == {"blind"} and run.scale != TODAYS_SCALE:
         notes[0] += "; the judge is blind: it does not see the question, so repeating it tells much, too"
-    reasons: Counter[NothingToTell] = Counter()
+    reasons: Counter[NothingToTell | UnclearCause] = Counter()
     for result in results:
-        reasons |= Counter(result.undefined)  # mostly the same questions for every strategy
+        reasons |= Counter(result.reasons)  # mostly the same questions for every strategy
     for reason, count in reasons.items():
         notes.append(f"no share on {count} of {len(run.questions)} questions: {reason_of(reason).short}")
         if reason == "known":
@@ -306,7 +311,7 @@ def _share_cell(information: Information | None) -> Cell:
     if information is None or information.recovered is not None or information.undefined is None:
         return None if information is None else information.recovered
     doubtful = tentative(information)
-    return reason_of(information.undefined).word if doubtful is None else doubtful.text
+    return reason_of(information.reason or information.undefined).word if doubtful is None else doubtful.text
 
 
 def failure_table(run: RunRecords) -> Table:

@@ -25,6 +25,7 @@ QUESTION_COLUMNS = (
     Column("recovered_high", INFORMATION.form),
     Column("reader"),
     Column("zero"),
+    Column("anchor"),
     Column("undefined"),
     Column("summary"),
     Column("summary_words", "d"),
@@ -53,14 +54,15 @@ def _outcome_cells(outcome: SummaryOutcome) -> tuple[Cell, ...]:
     if score:
         value = approximate(score.value, score.estimate is not None)
         score_cells = (value, score.stderr, score.token_tasks, estimated_from(score))
-    information_cells: tuple[Cell, ...] = (None,) * 8
+    information_cells: tuple[Cell, ...] = (None,) * 9
     if information:
         low, high = information.interval or (None, None)
         bits = (information.bits, information.bits_available, information.recovered, low, high)
-        undefined = (
-            f"{information.undefined}: {information.why}" if information.why else information.undefined
-        )
-        information_cells = (*bits, information.reader, information.zero, undefined)
+        undefined: str | None = information.undefined
+        if detail := information.cause or information.why:
+            undefined = f"{undefined}: {detail}"
+        of_scale = (information.reader, information.zero, information.anchor)
+        information_cells = (*bits, *of_scale, undefined)
     summary_cells: tuple[Cell, ...] = (None, None)
     if summary:
         summary_cells = (summary.text, len(summary.text.split()))

@@ -8,7 +8,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from selfreflect.records import Control, Controls, Information, NothingToTell, Score
+from selfreflect.records import (
+    TODAYS_SCALE,
+    Control,
+    Information,
+    NothingToTell,
+    Score,
+    UnclearCause,
+)
 from selfreflect.report.run_records import RunRecords, SummaryOutcome, answer_halves_p_value
 from selfreflect.stats import (
     FEWEST_TESTED,
@@ -137,9 +144,9 @@ def score_settings(score: Score) -> str:
 
 
 def information_settings(information: Information) -> str:
-    """Describe the judge, whether it sees the question, and the zero if it is that of earlier versions."""
-    zero = "" if information.zero == "empty" else ", 0% is the question alone"
-    return f"{_judge(information)}, {information.reader} reader{zero}"
+    """Describe the judge, whether it sees the question, and the scale if it is that of an earlier version."""
+    scale = {"question": ", 0% is the question alone", "pasted": ", 100% is all answers with repetitions"}
+    return f"{_judge(information)}, {information.reader} reader{scale.get(information.scale, '')}"
 
 
 def _judge(record: Score | Information) -> str:
@@ -204,7 +211,7 @@ INFORMATION = Measure(
     higher_text="tells more than",
     quantity="what summaries tell, in points (100 are what the sampled answers tell)",
     defined="measured",
-    settings_text="measured with another judge, reader or zero",
+    settings_text="measured with another judge, reader or scale",
     of_strategy=_shares,
     settings=lambda run, strategy: {
         id_: information_settings(one) for id_, one in run.strategy_information(strategy).items()
@@ -233,24 +240,19 @@ def differing_halves(run: RunRecords) -> list[str]:
 
 
 def conditioning_count(run: RunRecords) -> int | None:
-    """Count the conditioning answers of a question, by the controls; None if questions differ."""
-    counts = {pasted_answers(run.controls[id_]) for id_ in run.questions if id_ in run.controls}
+    """Count the conditioning answers of a question; None if questions differ."""
+    counts = {len(run.answers[id_].conditioning) for id_ in run.questions if id_ in run.answers}
     return counts.pop() if len(counts) == 1 else None
 
 
 def control_text(control: Control, all_answers: int) -> str:
-    """Name a control; ``all_answers`` is the number of conditioning answers."""
+    """Name a control; ``all_answers`` is the number of answers in the longest one."""
     if control.name == "question":
         return "question repeated"
     if control.name != "pasted":
         return control.name
     count = "all" if control.answers == all_answers else str(control.answers)
     return f"{count} answer{'' if count == '1' else 's'} pasted"
-
-
-def pasted_answers(controls: Controls) -> int:
-    """Count the conditioning answers, by the control that pastes all of them; 0 without it."""
-    return max((control.answers for control in controls.controls), default=0)
 
 
 @dataclass(frozen=True)
@@ -272,7 +274,7 @@ def control_values(run: RunRecords) -> list[ControlValues]:
     sets = [run.controls[id_] for id_ in run.questions if id_ in run.controls]
     for controls in sorted(sets, key=lambda controls: -len(controls.controls)):  # the longest sets the order
         for control in controls.controls:
-            name = control_text(control, pasted_answers(controls))
+            name = control_text(control, controls.most_answers)
             by_name.setdefault(name, {})[controls.question_id] = control
     rows = []
     for name, texts in by_name.items():
@@ -298,8 +300,8 @@ def control_lead(
 ) -> ControlLead | None:
     """Compare a control that says nothing with a strategy; None if the strategy does better.
 
-    None for pasted answers, which should do better, and for the repeated question where the judge does not
-    see the question: it learns much from it.
+    None for pasted answers, which should do better, and for the repeated question in records of earlier
+    versions where the judge does not see the question: it learns much from it.
     """
     if control.name.endswith(" pasted"):
         return None
@@ -307,7 +309,7 @@ def control_lead(
     own = measure.of_strategy(run, strategy)
     ids = theirs.values.keys() & own.values.keys()
     if measure is INFORMATION and control.name == "question repeated":
-        ids = {id_ for id_ in ids if run.controls[id_].reader == "informed"}
+        ids = {id_ for id_ in ids if run.controls[id_].reader == "informed" or run.scale == TODAYS_SCALE}
     mean, strategy_mean = theirs.mean(ids), own.mean(ids)
     if mean is None or strategy_mean is None:
         return None
@@ -337,6 +339,8 @@ class StrategyResult:
     readers: tuple[str, ...]
     undefined: Mapping[NothingToTell, int]
     """Questions without a share, by the reason."""
+    reasons: Mapping[NothingToTell | UnclearCause, int]
+    """The same, with the cause where what a summary tells is unclear."""
     median_words: float | None
     failures: int
     """Questions with a recorded failure instead of a score."""
@@ -386,6 +390,7 @@ def strategy_results(run: RunRecords) -> list[StrategyResult]:
             bits_available=_mean(bits.scale or {}),
             readers=tuple(sorted({information.reader for information in own_information.values()})),
             undefined=Counter(one.undefined for one in own_information.values() if one.undefined is not None),
+            reasons=Counter(one.reason for one in own_information.values() if one.reason is not None),
             median_words=float(median(lengths)) if lengths else None,
             failures=len(failures),
             wanted=len(due),

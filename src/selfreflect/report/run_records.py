@@ -18,9 +18,10 @@ from selfreflect.records import (
     Question,
     Record,
     SamplingCheck,
+    Scale,
     Score,
     Summary,
-    Zero,
+    latest_scale,
 )
 
 T = TypeVar("T")
@@ -65,16 +66,21 @@ class RunRecords:
     """What the run was made with, as plain values."""
 
     @property
-    def zero(self) -> Zero:
-        """What usable information is relative to; it is the same in all records."""
-        return next((one.zero for one in self.information.values()), "empty")
+    def zero(self) -> str:
+        """What usable information is relative to. Readers of one run may have different zeros."""
+        return ", ".join(sorted({one.zero for one in self.information.values()})) or "empty"
 
-    def with_zero(self, zero: Zero) -> RunRecords:
-        """Leave out bits that are relative to another zero. The scores of controls stay."""
-        information = {key: one for key, one in self.information.items() if one.zero == zero}
+    @property
+    def scale(self) -> Scale:
+        """Both ends of shares; it is the same in all records."""
+        return latest_scale(one.scale for one in self.information.values())
+
+    def with_scale(self, scale: Scale) -> RunRecords:
+        """Leave out bits on another scale. The scores of controls stay."""
+        information = {key: one for key, one in self.information.items() if one.scale == scale}
         controls = {}
         for id_, one in self.controls.items():
-            if one.zero == zero or one.reader is None:
+            if one.scale == scale or one.reader is None:
                 controls[id_] = one
             elif one.temperature is not None:
                 controls[id_] = one.without_bits()

@@ -21,7 +21,6 @@ from selfreflect.report.results import (
     control_values,
     differing_halves,
     main_measure,
-    pasted_answers,
     run_measures,
     sorted_results,
 )
@@ -66,7 +65,9 @@ class Reason(NamedTuple):
     short: str
     """In notes."""
     sentence: str
-    """Of one summary, with ``{sampled}`` answers, a ``{way_out}`` and ``{why}``."""
+    """Of a summary, with ``{sampled}`` answers, a ``{way_out}``, ``{why}``, ``{bits}``, ``{available}``."""
+    shows_share: bool = True
+    """Whether the share is shown in brackets; not where its bits do not speak of the answers."""
 
 
 REASONS: Mapping[str, Reason] = {
@@ -75,6 +76,42 @@ REASONS: Mapping[str, Reason] = {
         "the judge already knows the answers",
         "The judge already knows these answers: it learns hardly anything from {sampled}, so no summary can "
         "tell it much. Use {way_out}.",
+    ),
+    "worse": Reason(
+        "worse",
+        "with the reference answers the judge predicts the test answers worse; see whether both halves "
+        "answer alike, and use another judge if this one gave the answers itself",
+        "After {sampled} the judge expects the other answers less than without them, so no share can be "
+        "said. Either it gave these answers itself and knows them already, or the two halves of the answers "
+        "differ. "
+        f"Use {OTHER_JUDGE}, or see whether both halves answer alike.",
+        shows_share=False,
+    ),
+    "format": Reason(
+        "format",
+        "closed answers, and to this judge their format tells at least half of what they tell; use a larger "
+        "judge",
+        "These are closed answers, and to this judge a text with the wrong answer, or with none, tells at "
+        "least half of what they tell: how an answer is written. So no share can be said of what is "
+        "believed. Use a larger judge.",
+        shows_share=False,
+    ),
+    "few_answers": Reason(
+        "unclear",
+        "too few answers to say; draw more",
+        "Too few answers ({sampled}) to say what a summary tells of them. Draw more answers.",
+    ),
+    "different_answers": Reason(
+        "unclear",
+        "too different answers to say; draw shorter ones",
+        "Too different answers ({sampled}) to say what a summary tells of them. Draw shorter answers, or see "
+        "whether both halves answer alike.",
+    ),
+    "out_of_range": Reason(
+        "unclear",
+        "the share is below -100% or above 200%, which is no result; its bits are in the records",
+        "No result: this summary tells {bits:.1f} bits where {sampled} tell {available:.1f}, which is below "
+        "-100 % or above 200 %. See whether both halves answer alike, and draw more answers.",
     ),
     "unclear": Reason(
         "unclear",
@@ -86,7 +123,7 @@ REASONS: Mapping[str, Reason] = {
         "unmeasured", "it could not be measured", "What this summary tells was not measured: {why}."
     ),
 }
-"""One row for each :data:`~selfreflect.records.NothingToTell`."""
+"""One row for each reason of :class:`~selfreflect.records.Information`."""
 
 
 def reason_of(undefined: str) -> Reason:
@@ -126,11 +163,13 @@ def tentative(information: Information) -> Tentative | None:
     The interval is that of a ratio of means over answers, by linearisation with Student's t.
     """
     bits, available = information.bits, information.bits_available
-    if information.undefined is None or bits is None or available is None or available <= 0:
+    if information.reason is None or bits is None or available is None or available <= 0:
+        return None
+    if not reason_of(information.reason).shows_share:
         return None
     share = bits / available
     if information.interval is not None:
-        return Tentative(bits, available, information.interval, information.undefined)
+        return Tentative(bits, available, information.interval, information.reason)
     residuals = []
     for words in filter(None, information.answers):
         residuals.append(math.fsum(word.told - share * word.available for word in words))
@@ -139,7 +178,7 @@ def tentative(information: Information) -> Tentative | None:
         stderr = statistics.stdev(residuals) / math.sqrt(len(residuals))
         half = student_quantile((1 + CONFIDENCE) / 2, len(residuals) - 1) * stderr / available
         interval = (share - half, share + half)
-    return Tentative(bits, available, interval, information.undefined)
+    return Tentative(bits, available, interval, information.reason)
 
 
 HEDGES = (
@@ -226,7 +265,9 @@ def _result_sentence(
         subject = f"Of {strategies} {complete}strategies, {subject}"
     if measure is INFORMATION:
         reader: Reader = "blind" if set(best.readers) == {"blind"} else "informed"
-        sentence = share_sentence(estimate.mean, interval, conditioning_count(run), reader, subject)
+        empty = "the repeated question" if run.zero == "repeated" else "an empty one"
+        answers = conditioning_count(run)
+        sentence = share_sentence(estimate.mean, interval, answers, reader, subject, empty)
         if len(leaders) > 1:
             sentence = sentence.replace(f"{subject} tells", f"{subject} tell equally much:", 1)
         elif strategies > 1 and estimate.mean > 0:
@@ -363,11 +404,15 @@ def information_sentence(information: Information, answers: int | None) -> str:
         answers: number of conditioning answers; None if it is not known.
     """
     if information.recovered is not None:
-        return share_sentence(information.recovered, information.interval, answers, information.reader)
-    sentence = reason_of(information.undefined or "unmeasured").sentence.format(
+        empty = "the repeated question" if information.zero == "repeated" else "an empty one"
+        share = information.recovered, information.interval
+        return share_sentence(*share, answers, information.reader, nothing=empty)
+    sentence = reason_of(information.reason or "unmeasured").sentence.format(
         sampled=answers_text(answers),
         way_out=OTHER_READER if information.reader == "informed" else OTHER_JUDGE,
         why=information.why.rstrip("."),
+        bits=information.bits or 0,
+        available=information.bits_available or 0,
     )
     return sentence.strip()
 
@@ -378,6 +423,7 @@ def share_sentence(
     answers: int | None,
     reader: Reader,
     subject: str = "This summary",
+    nothing: str = "an empty one",
 ) -> str:
     """Say which share of what the conditioning answers tell is told; below 0 it misleads, if that is clear.
 
@@ -385,14 +431,15 @@ def share_sentence(
         answers: number of conditioning answers; None if it differs between the questions of a run.
         reader: a blind one is named.
         subject: the summary's name at the start of the sentence.
+        nothing: what 0 % is.
     """
     sampled = answers_text(answers)
     between = "" if interval is None else f"95 % interval: {percent_range(*interval)}"
     judge = "the judge" if reader == "informed" else "a judge that does not see the question"
     if interval is not None and interval[1] < 0:
         return (
-            f"{subject} misleads: after reading it, {judge} expects fresh answers less than after an empty "
-            f"one ({percent(share)} of what {sampled} would tell; {between})."
+            f"{subject} misleads: after reading it, {judge} expects fresh answers less than after "
+            f"{nothing} ({percent(share)} of what {sampled} would tell; {between})."
         )
     share_text = percent(share)
     verb = "tells nothing:" if share_text.startswith("-") else "tells"
@@ -414,7 +461,7 @@ def answers_text(answers: int | None, kind: str = "sampled") -> str:
 def controls_sentence(controls: Controls) -> str:
     """List what the controls of a question tell, in % of what all answers tell; empty if undefined."""
     shares = []
-    most = pasted_answers(controls)
+    most = controls.most_answers
     for control in controls.controls:
         if control.bits is not None and controls.bits_available is not None and controls.bits_available > 0:
             shares.append(f"{control_text(control, most)} {percent(control.bits / controls.bits_available)}")
@@ -432,7 +479,7 @@ def controls_caution(controls: Controls, results: Sequence[Information]) -> str:
     if not names:
         return ""
     reason = ""
-    if controls.reader == "blind" and "the repeated question" in names:
+    if controls.reader == "blind" and "the repeated question" in names and controls.zero != "repeated":
         reason = " It does not see the question, so it learns from every word that repeats it."
     return (
         f"Beware: this judge learns as much from {' and '.join(names)} as from the best summary.{reason} "
@@ -483,12 +530,16 @@ def place_text(score: float, empty: float, pasted: float, answers: int) -> str:
     return f"{percent(share)} of the way from the empty summary ({empty:.4f}) to {raw} ({pasted:.4f})"
 
 
-def controls_place(score: float, controls: Controls | None) -> str | None:
-    """Say where a score stands between the controls of its question; None if they were not scored."""
+def controls_place(score: float, controls: Controls | None, answers: int | None = None) -> str | None:
+    """Say where a score stands between the controls of its question; None if they were not scored.
+
+    Args:
+        answers: number of conditioning answers; None takes that of the controls, which count equal ones once.
+    """
     if controls is None:
         return None
-    answers = pasted_answers(controls)
-    empty, pasted = controls.find("empty"), controls.find("pasted", answers)
+    most = controls.most_answers
+    empty, pasted = controls.find("empty"), controls.find("pasted", most)
     if empty is None or pasted is None or empty.score is None or pasted.score is None:
         return None
-    return place_text(score, empty.score, pasted.score, answers)
+    return place_text(score, empty.score, pasted.score, answers or most)

@@ -75,7 +75,7 @@ def _with_ends(name: str, estimate: Estimate) -> dict[str, float | None]:
 
 def flat_settings(run: RunRecords) -> dict[str, Any]:
     """List the settings and models of a run as ``SECTION.KEY``; a manifest holds no secrets."""
-    settings: dict[str, Any] = {"scores.zero": run.zero} if run.information else {}
+    settings: dict[str, Any] = {"scores.zero": run.zero, "scores.scale": run.scale} if run.information else {}
     for section in ("config", "models"):
         for stage, values in run.manifest.get(section, {}).items():
             if isinstance(values, Mapping):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     "question_id question kind strategy summary score stderr token_tasks judge failure failure_message "
-    "bits bits_available recovered reader zero undefined why scoring"
+    "bits bits_available recovered reader zero anchor undefined cause why scoring"
 ).split()
 
 
@@ -61,9 +61,9 @@ def _result_rows(run: Run) -> Iterator[tuple[Question, tuple[Any, ...]]]:
             if score := run.scores.get(key):
                 of_score = (score.value, score.stderr, score.token_tasks, score.judge)
                 reason = None
-            bits: tuple[Any, ...] = (None,) * 7
+            bits: tuple[Any, ...] = (None,) * 9
             if own := run.information.get(key):
                 bits = (own.bits, own.bits_available, own.recovered, own.reader, own.zero)
-                bits += (own.undefined, own.why or None)
+                bits += (own.anchor, own.undefined, own.cause, own.why or None)
             cells = (id_, question.text, question.kind, strategy, summary and summary.text, *of_score)
             yield question, (*cells, reason and reason.kind, reason and reason.message, *bits)

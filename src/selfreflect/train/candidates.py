@@ -104,7 +104,7 @@ def _measured(
         if information is None:
             return "not measured"
         if information.recovered is None:
-            return f"what it tells is undefined ({information.undefined})"
+            return f"what it tells is undefined ({information.reason})"
         shares = _shares(information)
         return Candidate(key[1], text, words, information.recovered, shares, helps=_helps(run, key))
     score = run.scores.get(key)

@@ -68,6 +68,8 @@ class Origin:
     reader: str = ""
     zero: str = ""
     """What the shares are relative to."""
+    scale: str = ""
+    """Both ends of the shares."""
     instruction: str = ""
     """What the student is asked."""
 
@@ -119,7 +121,7 @@ def _facts(kind: Kind, options: RowOptions, origin: Origin) -> dict[str, Any]:
     if kind in ("sft", "dpo"):
         facts |= {"measure": options.measure, "judge": origin.judge}
         if options.measure == "recovered":
-            facts |= {"reader": origin.reader, "zero": origin.zero}
+            facts |= {"reader": origin.reader, "zero": origin.zero, "scale": origin.scale}
         facts |= {"strategies": list(options.strategies)} if options.strategies else {}
     if kind == "grpo":
         facts |= {"judge": origin.judge} if origin.judge else {}

@@ -49,6 +49,7 @@ def test_hostile_text_is_shown_and_never_run(chromium: Any, tmp_path: Path) -> N
                     question_id="q",
                     summary=name,
                     zero="empty",
+                    anchor="distinct",
                     reader="informed",
                     bits=None,
                     bits_available=None,

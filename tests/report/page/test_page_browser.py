@@ -460,6 +460,7 @@ def hostile(payloads):
             question_id=payload,
             summary=payload,
             zero="empty",
+            anchor="distinct",
             reader="informed",
             bits=None,
             bits_available=None,

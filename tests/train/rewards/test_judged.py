@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from selfreflect.errors import ConfigError, DataError
+from selfreflect.metric import information
 from selfreflect.metric.limits import Limits
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.judge import Judge
@@ -44,7 +45,7 @@ def called(reward: JudgeReward, batch: list[tuple[str, str]], **more: Any) -> li
 
 @pytest.fixture
 def judge(tiny_judge) -> Judge:
-    return tiny_judge("llama", seed=0)  # whose answers to one of two questions tell it something clear, blind
+    return tiny_judge("llama", seed=4)  # whose answers to one of two questions tell it something clear, blind
 
 
 def test_selfreflect_reward_is_what_the_empty_summary_loses(judge: Judge) -> None:
@@ -69,10 +70,24 @@ def test_information_reward_is_the_recovered_share(judge: Judge) -> None:
         [score] = metric.score(
             question, masked_out=masked, conditioning=conditioning, summaries=text
         ).values()
-        expected.append(None if score.recovered is None else 10 * max(-1, score.recovered))
+        expected.append(None if score.recovered is None else 10 * score.recovered)
     assert called(reward, BATCH) == close(expected)
     assert expected[3:] == [None] * 3
     assert None not in expected[:3]
+
+
+@pytest.mark.parametrize(("share", "expected"), [(-3.0, -100.0), (0.5, 50.0), (5.0, 200.0)])
+def test_information_reward_beyond_the_range_of_shares_is_its_end(
+    judge: Judge, monkeypatch: pytest.MonkeyPatch, share: float, expected: float
+) -> None:
+    result = information.compare([4 * share] * 3, [4.0] * 3, "blind")
+    assert (result.cause == "out_of_range") == (share != 0.5)
+    monkeypatch.setattr(information, "measure", lambda *_: {"Peas.": result})
+    assert called(InformationReward(judge), [(PLANT, "Peas.")]) == [expected]
+
+
+def test_repeating_the_question_to_a_judge_that_does_not_see_it_earns_nothing(judge: Judge) -> None:
+    assert called(InformationReward(judge, reader="blind"), [(PLANT, PLANT)]) == [0.0]
 
 
 def both(judge: Judge | str, **options: Any) -> list[JudgeReward]:

@@ -19,7 +19,7 @@ from selfreflect.records import (
     WordDistance,
     dump_line,
 )
-from selfreflect.report.results import control_text, pasted_answers
+from selfreflect.report.results import control_text
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
 from selfreflect.report.sentences import controls_place, information_sentence, tentative
 from selfreflect.report.words import Mark, MarkKind, marks
@@ -37,6 +37,9 @@ _UNMEASURED = "!"
 
 ZERO = 0x5D
 """In a chunk each number is one character: this code point plus the number. JSON escapes none of them."""
+
+_WORDLESS = ("known", "worse", "format")
+"""Where nothing can be told, in which bits of words mean nothing."""
 
 _MARKS: tuple[MarkKind, ...] = ("told", "missed", "misled")
 _LEVELS = 10
@@ -168,6 +171,7 @@ def _scoring_view(
 ) -> dict[str, Any]:
     """Convert the part of a question's view that depends on the judge."""
     masked = list(map(str.split, answers.masked_out)) if answers else []
+    conditioning = len(answers.conditioning) if answers else None
     words_by_outcome = []
     places: list[set[int]] = [set() for _ in masked]
     for outcome in outcomes:
@@ -181,7 +185,9 @@ def _scoring_view(
         view = _summary_view(outcome, words_by_place, words, guesses)
         view["information"] = outcome.information and information_view(outcome.information, answers)
         view["bits"] = bits_view(outcome.information, masked, view["text"] or "")
-        view["place"] = controls_place(outcome.score.value, controls) if outcome.score else None
+        view["place"] = None
+        if outcome.score is not None:
+            view["place"] = controls_place(outcome.score.value, controls, conditioning)
         summaries.append(view)
     return {"words": words, "summaries": summaries, "controls": control_views(controls, outcomes)}
 
@@ -290,9 +296,9 @@ def bits_view(
 ) -> dict[str, Any] | None:
     """The marks and the bits of every word of every masked-out answer.
 
-    None if they were not kept, belong to other answers, or mean nothing because the judge knows the answers.
+    None if they were not kept, belong to other answers, or mean nothing because nothing can be told.
     """
-    if information is None or information.undefined == "known" or not information.answers:
+    if information is None or information.undefined in _WORDLESS or not information.answers:
         return None
     if len(information.answers) != len(masked):
         return None
@@ -334,7 +340,7 @@ def control_views(controls: Controls | None, outcomes: Sequence[SummaryOutcome])
         share = None
         if shares and control.bits is not None and controls.bits_available:
             share = control.bits / controls.bits_available
-        name = control_text(control, pasted_answers(controls))
+        name = control_text(control, controls.most_answers)
         beaten = [
             strategy
             for strategy, own in shares.items()

@@ -207,8 +207,9 @@ class InformationReward(JudgeReward):
     """The share that a completion tells of what the conditioning answers would, times ``scale``, less the
     length penalty.
 
-    0 is as good as an empty summary, ``scale`` as good as all conditioning answers. Where the answers tell
-    the judge nothing that is clear, no completion of the question has a reward.
+    0 is as good as an empty summary, or as the repeated question to a judge that does not see it; ``scale``
+    is as good as the distinct conditioning answers. Shares below -1 or above 2 count as these. Where the
+    answers tell the judge nothing that is clear, no completion of the question has a reward.
 
     Args:
         reader: whether the judge sees the question, see
@@ -229,7 +230,7 @@ class InformationReward(JudgeReward):
         super().__init__(judge, **options)
 
     def measure(self, question: Question, answers: AnswerSet, texts: Sequence[str]) -> dict[str, Outcome]:
-        from selfreflect.metric.information import choose_reader, measure
+        from selfreflect.metric.information import RANGE, choose_reader, measure
         from selfreflect.metric.prompts import CannotScoreError
 
         judge, engine = self.metric.judge, self.metric.engine
@@ -242,8 +243,9 @@ class InformationReward(JudgeReward):
         for text, result in information.items():
             if result.undefined == "unmeasured":
                 outcomes[text] = Unrewarded(result.kind or "unmeasured", result.why)
-            elif result.recovered is None:
-                outcomes[text] = None
-            else:
-                outcomes[text] = self.scale * max(LEAST_SHARE, result.recovered)
+                continue
+            share = result.recovered
+            if result.cause == "out_of_range" and result.bits is not None and result.bits_available:
+                share = min(max(result.bits / result.bits_available, RANGE[0]), RANGE[1])
+            outcomes[text] = None if share is None else self.scale * share
         return outcomes

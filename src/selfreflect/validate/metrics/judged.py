@@ -146,7 +146,8 @@ class UsableInformation(JudgeMetrics):
 
     def __init__(self, judge: Judge, metrics: Sequence[MetricInfo]) -> None:
         super().__init__(judge, metrics)
-        self.by += ", against an empty summary"  # stored values of earlier versions have another zero
+        # stored values of earlier versions are on another scale
+        self.by += ", against an empty summary or the repeated question, of distinct answers"
 
     def measure(self, item: Item) -> dict[str, Results]:
         texts = list(dict.fromkeys(item.summaries.values()))
@@ -159,7 +160,8 @@ class UsableInformation(JudgeMetrics):
         return {**results}
 
     def _result(self, information: Information) -> Result:
-        if information.bits is None or information.undefined is not None:
+        has_bits = information.undefined is None or information.cause == "out_of_range"
+        if information.bits is None or not has_bits:
             message = information_sentence(information, None)
             return Undefined(reason=information.undefined or "unmeasured", message=message)
         return finite(self.judge, information.bits)

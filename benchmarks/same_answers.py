@@ -3,7 +3,8 @@
     python benchmarks/same_answers.py UQ
 
 UQ is a folder with ``triviaqa_llama13b.json``: a list of questions with ``id``, ``question`` and
-``answers``. The other pairs and all labels are in ``tests/data/same_answers.json``, with the rule that they were labelled by.
+``answers``. The other pairs and all labels are in ``tests/data/same_answers.json``, with the rule that they
+were labelled by.
 """
 
 from __future__ import annotations

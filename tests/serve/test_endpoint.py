@@ -205,8 +205,8 @@ def test_a_footer_is_for_clients_that_show_only_text() -> None:
     text, _, line = body["choices"][0]["message"]["content"].rpartition("\n\n")
     assert text == "Most likely Ankara, perhaps Istanbul. [END] More."
     assert line == (
-        "[selfreflect: confidence 0.75 (modal share of 4 answers, classes by the rule exact, not calibrated)"
-        f", id {body['id']}]"
+        "[selfreflect: confidence 0.75 (modal share of 4 answers, classes by the rule exact, not "
+        f"calibrated), id {body['id']}]"
     )
 
 

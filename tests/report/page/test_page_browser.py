@@ -238,7 +238,7 @@ def test_the_list_sorts_by_score_spread_and_difference(opened):
 
     page.get_by_label("Sort by").select_option("spread")
     assert column("spread") == sorted(column("spread"), reverse=True)
-    assert "grouped by spelling" in page.locator("#browser .note").inner_text()
+    assert "grouped by a rule for the same answer" in page.locator("#browser .note").inner_text()
     page.get_by_role("button", name="highest first").click()
     page.get_by_label("Sort by").select_option(label="score of basic")
     assert column("basic")[0] == pytest.approx(

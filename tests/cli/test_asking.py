@@ -82,7 +82,7 @@ def test_p_true_is_sampled_from_a_server_that_tells_probabilities(tmp_path: Path
         answers = [["Paris"], ["Lyon"]]
         return [
             {"id": f"{name}{n}", "question": f"{name}{n}?", "answers": answers[n % 2], "gold": "Paris"}
-            for n in range(10)
+            for n in range(50)
         ]
 
     fitted, other = written(tmp_path / "a.json", rows("a")), written(tmp_path / "b.json", rows("b"))
@@ -93,7 +93,7 @@ def test_p_true_is_sampled_from_a_server_that_tells_probabilities(tmp_path: Path
         assert run("calibrate", fitted, *sampled, "--save", saved, *model).code == 0
         applied = run("calibrate", other, "--apply", saved, *model, "--json")
         assert all("logprobs" not in call.body for call in served.calls)
-    assert [line["value"] for line in applied.json] == [0.7, 0.2] * 5
+    assert [line["value"] for line in applied.json] == [0.7, 0.2] * 25
 
 
 def test_a_served_judge_sorts_answers_and_decides_what_is_correct(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_what_a_model_says_is_calibrated_and_applied_with_the_same_model_only(tm
     def unsure(call: Call) -> Action:
         return chat(choice(f"{5 + len(call.body['messages'][-1]['content']) % 90}%"))
 
-    rows = [{**QUESTIONS[0], "id": str(n), "question": "x" * n} for n in range(9)]
+    rows = [{**QUESTIONS[0], "id": str(n), "question": "x" * n} for n in range(50)]
     rows = [{**row, "gold": "Paris" if n % 3 else "Rome"} for n, row in enumerate(rows)]
     new = [{"id": "new", "question": "And now", "answers": ["Paris"]}]
     saved = tmp_path / "calibrator.json"
@@ -156,7 +156,7 @@ def test_a_saved_calibrator_reads_stored_verdicts_without_asking(tmp_path: Path)
     def rows(name: str) -> list[dict[str, object]]:
         sure = [{"answers": ["Paris!", "Paris!"]}, {"answers": ["Lyon", "Rome"]}]
         question = {"question": "Capital?", "gold": "It is Paris"}
-        return [{**question, **sure[n % 2], "id": f"{name}{n}", "question": f"{name}{n}?"} for n in range(10)]
+        return [{**question, **sure[n % 2], "id": f"{name}{n}", "question": f"{name}{n}?"} for n in range(50)]
 
     fitted, other = written(tmp_path / "a.json", rows("a")), written(tmp_path / "b.json", rows("b"))
     saved, kept = tmp_path / "cal.json", ["--out", tmp_path / "kept"]
@@ -165,10 +165,10 @@ def test_a_saved_calibrator_reads_stored_verdicts_without_asking(tmp_path: Path)
         assert run("calibrate", fitted, "--save", saved, *asked).code == 0
         assert run("uncertainty", other, *asked).code == 0
     outcome = run("calibrate", other, "--apply", saved, *kept, "--json")
-    assert [line["correct"] for line in outcome.json] == [True, False] * 5
+    assert [line["correct"] for line in outcome.json] == [True, False] * 25
     missing = run("calibrate", other, "--apply", saved, "--out", tmp_path / "empty")
     assert (missing.code, "name it with --model" in missing.said) == (2, True)
-    assert "10 replies of the model" in missing.said
+    assert "50 replies of the model" in missing.said
 
 
 def test_a_calibrator_of_token_probabilities_is_not_applied_to_counted_replies(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_a_calibrator_of_token_probabilities_is_not_applied_to_counted_replies(t
     def rows(name: str) -> list[dict[str, object]]:
         answers = [["Paris"], ["Lyon"]]
         fields = [
-            {"id": f"{name}{n}", "question": f"{name}{n}?", "answers": answers[n % 2]} for n in range(10)
+            {"id": f"{name}{n}", "question": f"{name}{n}?", "answers": answers[n % 2]} for n in range(50)
         ]
         return [{**one, "gold": "Paris"} for one in fields]
 

@@ -104,7 +104,7 @@ def test_entropies_become_confidences(tmp_path: Path) -> None:
 
 def test_another_number_of_answers_is_noted(tmp_path: Path) -> None:
     records = [
-        {"id": str(n), "answers": ["a"] * 3 + ["b"] * (n % 4), "gold": "ab"[n % 5 == 0]} for n in range(40)
+        {"id": str(n), "answers": ["a"] * 3 + ["b"] * (n % 4), "gold": "ab"[n % 5 == 0]} for n in range(60)
     ]
     saved = tmp_path / "cal.json"
     assert calibrate(written(tmp_path / "a.json", records), "--save", saved).code == 0
@@ -113,6 +113,26 @@ def test_another_number_of_answers_is_noted(tmp_path: Path) -> None:
         "fitted on questions with 3, 4, 5, 6 answers, and these have 50"
         in calibrate(new, "--apply", saved).said
     )
+
+
+@pytest.mark.parametrize(("labels", "code"), [(49, 2), (50, 0)])
+def test_a_map_of_few_labels_is_not_saved(tmp_path: Path, labels: int, code: int) -> None:
+    path, saved = written(tmp_path / "few.json", rows(0, labels)), tmp_path / "cal.json"
+    assert calibrate(path).code == 0
+    assert calibrate(path, "--save", saved).code == code
+    assert saved.exists() is (code == 0)
+
+
+def test_a_map_that_is_worse_than_none_says_so(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    useless = [
+        {"id": str(n), "confidence": 0.5 + rng.random() / 100, "correct": n % 2 == 0} for n in range(60)
+    ]
+    outcome = calibrate(written(tmp_path / "useless.json", useless), "--save", tmp_path / "cal.json")
+    assert outcome.code == 0
+    assert outcome.said.count("Warning") == 2
+    assert "0.250" in outcome.said
+    assert "Warning" not in calibrate(written(tmp_path / "good.json", rows(0, 300))).said
 
 
 def test_one_class_and_no_labels_are_refused(tmp_path: Path) -> None:

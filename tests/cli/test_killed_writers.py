@@ -22,10 +22,10 @@ ITEMS = [
         "question": f"Which city is number {number}?",
         "answers": ["Paris"] * (1 + number % 4) + ["Lyon"] * (number % 3) + ["Nice"],
         "gold": "Paris" if number % 3 else "Lyon",
-        "confidence": number / 12,
+        "confidence": number / 60,
         "correct": number % 3 > 0,
     }
-    for number in range(12)
+    for number in range(60)
 ]
 WRITERS = {
     "published": "export RUN --output OUT/files",

@@ -65,7 +65,12 @@ def test_what_was_served_calibrates_the_endpoint_and_trains(tmp_path: Path) -> N
     assert run("export", kept, "--format", "items", "--output", tmp_path).code == 0
     rows = map(json.loads, (tmp_path / "items.jsonl").read_text().splitlines())
     gold = itertools.cycle(["Ankara", "Izmir"])
-    written(labelled, "".join(json.dumps({**row, "gold": next(gold)}) + "\n" for row in rows))
+    traffic = [
+        row | {"id": f"{row['id']}-{part}", "question": f"{row['question']} ({part})"}
+        for row in rows
+        for part in range(5)
+    ]
+    written(labelled, "".join(json.dumps({**row, "gold": next(gold)}) + "\n" for row in traffic))
     assert run("calibrate", labelled, "--save", saved).code == 0
     with endpoint_server(by_step, calibrator=load_calibrator(saved)) as client:
         belief = client.chat().json()["selfreflect"]

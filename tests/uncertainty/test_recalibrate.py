@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from selfreflect.errors import DataError
-from selfreflect.uncertainty.recalibrate import CalibrationMethod, Calibrator, cross_fit, fit
+from selfreflect.uncertainty.recalibrate import CalibrationMethod, Calibrator, cross_fit, fit, map_quality
 
 METHODS = get_args(CalibrationMethod)
 
@@ -19,16 +19,29 @@ def logistic(logit: float) -> float:
 
 
 def test_isotonic_pools_what_is_in_the_wrong_order() -> None:
-    """Shares 0, 1, 0, 1 of the scores 1 to 4: the two in the middle are pooled."""
-    curve = fit("isotonic", [1, 2, 3, 4], [0, 1, 0, 1])
-    assert curve([1, 2, 3, 4]) == pytest.approx([0, 0.5, 0.5, 1])
-    assert curve([1.5, 3.25]) == pytest.approx([0.25, 0.625])  # between scores it is a line
-    assert curve([-100, 100]) == pytest.approx([0, 1])  # and beyond them it is flat
+    """Shares 1/4, 1/2, 1/2 and 3/4 of the scores 1 to 4, counting the two answers that are added."""
+    scores, labels = [1] * 3 + [2] * 2 + [3] * 2 + [4] * 3, [0, 0, 0, 0, 1, 0, 1, 1, 1, 1]
+    curve = fit("isotonic", scores, labels)
+    assert curve([1, 2, 3, 4]) == pytest.approx([0.25, 0.5, 0.5, 0.75])
+    assert curve([1.5, 3.25]) == pytest.approx([0.375, 0.5625])  # between scores it is a line
+    assert curve([-100, 100]) == pytest.approx([0.25, 0.75])  # and beyond them it is flat
+
+
+@pytest.mark.parametrize(("right", "wrong"), [(3, 3), (50, 50), (0, 7), (7, 0)])
+def test_isotonic_never_states_certainty(right: int, wrong: int) -> None:
+    """Also where scores separate perfectly: m equal answers of one kind leave 1 in m + 1 of doubt."""
+    curve = fit("isotonic", [0] * wrong + [1] * right, [0] * wrong + [1] * right)
+    if right and wrong:
+        assert curve([-1, 0, 1, 2]) == pytest.approx([1 / (wrong + 1)] * 2 + [right / (right + 1)] * 2)
+    else:
+        assert curve([0.5]) == pytest.approx([(right + 1) / (right + wrong + 2)])
 
 
 def test_isotonic_weighs_scores_by_their_answers() -> None:
     curve = fit("isotonic", [1, 2, 2, 2], [1, 0, 0, 1])
-    assert curve([1, 2]) == pytest.approx([0.5, 0.5])
+    assert curve([1, 2]) == pytest.approx([0.5, 0.5])  # 2 of 4, and 1 of 2 that are added
+    curve = fit("isotonic", [1, 2, 2, 2, 2, 2, 2], [1, 0, 0, 0, 0, 0, 1])
+    assert curve([1, 2]) == pytest.approx([3 / 9, 3 / 9])
 
 
 @pytest.mark.parametrize("scale", [1.0, 1000.0])
@@ -127,10 +140,10 @@ def test_each_fold_is_calibrated_by_all_others() -> None:
     """Of scores that tell nothing, isotonic calibration makes the share of right answers in other folds."""
     labels = np.array([1.0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
     calibrated = cross_fit("isotonic", np.zeros(10), labels)
-    assert sorted(calibrated) == pytest.approx([0, 0] + [1 / 8] * 8)
-    assert calibrated[0] == 0
-    thirds = cross_fit("isotonic", np.zeros(10), labels, folds=10)
-    assert sorted(thirds) == pytest.approx([0] + [1 / 9] * 9)
+    assert sorted(calibrated) == pytest.approx([0.1] * 2 + [0.2] * 8)  # Laplace's rule on eight others
+    assert calibrated[0] == pytest.approx(0.1)
+    tenths = cross_fit("isotonic", np.zeros(10), labels, folds=10)
+    assert sorted(tenths) == pytest.approx([1 / 11] + [2 / 11] * 9)
 
 
 def test_folds_follow_the_seed() -> None:
@@ -138,6 +151,32 @@ def test_folds_follow_the_seed() -> None:
     one, again, other = (cross_fit("isotonic", scores, labels, seed=seed) for seed in (1, 1, 2))
     assert (one == again).all()
     assert (one != other).any()
+
+
+def test_folds_do_not_follow_the_order_of_a_file() -> None:
+    rng = np.random.default_rng(3)
+    scores = rng.integers(0, 12, 40) / 12
+    labels = (rng.random(40) < scores).astype(float)
+    order = rng.permutation(40)
+    one, shuffled = cross_fit("isotonic", scores, labels), cross_fit("isotonic", scores[order], labels[order])
+    triples = sorted(zip(scores, labels, one, strict=True))
+    assert triples == sorted(zip(scores[order], labels[order], shuffled, strict=True))
+
+
+def test_a_map_is_compared_with_doing_without_it() -> None:
+    """Confidences of no use, all right on average: the map of twelve answers is worse than either."""
+    rng = np.random.default_rng(0)
+    scores = rng.random(12)
+    labels = np.array([1.0, 0] * 6)
+    bad = map_quality("isotonic", scores, labels, probability=True)
+    assert bad.calibrated > bad.constant
+    assert bad.worse_than[0] == bad.constant == pytest.approx(0.3, abs=0.05)
+    assert bad.unchanged == pytest.approx(((scores - labels) ** 2).mean())
+    confident = rng.random(400)
+    correct = (rng.random(400) < 0.3 + 0.4 * (confident > 0.5)).astype(float)
+    good = map_quality("isotonic", confident, correct, probability=False)
+    assert good.worse_than == []
+    assert good.unchanged is None
 
 
 def test_as_many_answers_as_folds_are_enough() -> None:

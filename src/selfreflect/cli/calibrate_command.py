@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from selfreflect.uncertainty.assess import Assessment
     from selfreflect.uncertainty.calibrator_file import CalibratorFile
     from selfreflect.uncertainty.question import AnsweredQuestion
+    from selfreflect.uncertainty.recalibrate import MapQuality
 
 
 @takes("answers", only=("--revision", "--base-url"), config_file=True, execution=ASKING)
@@ -39,7 +40,9 @@ def calibrate_command(
         "isotonic (any rising map), platt (a logistic curve) or temperature (only for confidences in "
         "[0, 1]). The first two need the calibrate extra. [default: isotonic]",
     ),
-    save: Path | None = option("--save FILE", "Fit on all labelled questions, and save the calibrator."),
+    save: Path | None = option(
+        "--save FILE", "Fit on all labelled questions, at least 50, and save the calibrator."
+    ),
     apply: Path | None = option(
         "--apply FILE", "Apply a saved calibrator, to questions that it was not fitted on."
     ),
@@ -66,11 +69,14 @@ def calibrate_command(
         return
     from selfreflect.uncertainty.assess import Assessment
     from selfreflect.uncertainty.calibrator_file import fit_file, write_calibrator
-    from selfreflect.uncertainty.recalibrate import cross_fit
+    from selfreflect.uncertainty.estimators import ESTIMATORS
+    from selfreflect.uncertainty.recalibrate import cross_fit, map_quality
 
     if save is not None:
         check_file("--save", save, source)
     questions = read_questions(source, fields)
+    if save is not None:
+        _require_labels(len(questions))  # before a model is asked
     name = estimator or ("modal_share" if any(one.answers for one in questions) else "stated")
     with open_method(source, questions, [name], comparison, asking, overrides) as made_with:
         assessment = Assessment(questions, [name], made_with)
@@ -80,10 +86,33 @@ def calibrate_command(
     _require_both_labels(labels, name)
     by = method or "isotonic"
     _show(assessment, name, label, indices, cross_fit(by, scores, labels), f"{by}, cross-fitted", json)
+    quality = map_quality(by, scores, labels, probability=ESTIMATORS[name].is_probability)
+    _say_worse(quality)
     if save is not None:
+        _require_labels(len(labels))
         rule = comparison.classes or "exact", comparison.class_order
         write_file(save, write_calibrator(fit_file(assessment, name, label, by, *rule)))
         say(f"Use it on other questions: selfreflect calibrate FILE --apply {shlex.quote(str(save))}")
+
+
+def _require_labels(count: int) -> None:
+    from selfreflect.uncertainty.calibrator_file import FEWEST_LABELS
+
+    if count < FEWEST_LABELS:
+        raise DataError(
+            f"{counted(count, 'labelled answer')}: a map that is fitted on fewer than {FEWEST_LABELS} is not "
+            "saved, because it may harm. Label more questions; hundreds are better"
+        )
+
+
+def _say_worse(quality: MapQuality) -> None:
+    """Say if it is better to do without the map."""
+    names = {quality.constant: "always saying the accuracy", quality.unchanged: "no map"}
+    for score in quality.worse_than:
+        say(
+            f"Warning: this map is worse than {names[score]}: Brier score {quality.calibrated:.3f} against "
+            f"{score:.3f}, on questions that it was not fitted on."
+        )
 
 
 def _require_both_labels(labels: Floats, estimator: str) -> None:

@@ -18,6 +18,9 @@ from selfreflect.uncertainty.estimators import ESTIMATORS
 from selfreflect.uncertainty.question import AnsweredQuestion, sample_sizes
 from selfreflect.uncertainty.recalibrate import CalibrationMethod, Calibrator, fit
 
+FEWEST_LABELS = 50
+"""Labelled answers that a map needs to be kept: with fewer, its errors are as large as what it corrects."""
+
 
 class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that a score of another question needs to become the same kind of confidence."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from selfreflect.errors import DataError, MissingExtraError
 from selfreflect.stats import Floats
@@ -44,9 +45,10 @@ def fit(
 ) -> Calibrator:
     """Fit a calibrator.
 
-    Isotonic: the best non-decreasing map. Platt: a logistic curve, with Platt's prior counts, so that
-    separable scores have a finite slope (Platt 1999). Temperature: logits divided by one number (Guo et al.
-    2017, arXiv 1706.04599).
+    Isotonic: the best non-decreasing map, with a right answer added at the lowest score and a wrong one at
+    the highest, so that no confidence is exactly 0 or 1; for equal scores it is Laplace's rule. Platt: a
+    logistic curve, with Platt's prior counts, so that separable scores have a finite slope (Platt 1999).
+    Temperature: logits divided by one number (Guo et al. 2017, arXiv 1706.04599).
 
     Raises:
         DataError: a score is NaN or infinite or, for temperature, outside [0, 1]; a label is not 0 or 1; or
@@ -84,7 +86,7 @@ def cross_fit(
             f"{len(values)} labelled answers are too few for {folds} folds. Give more questions a right "
             "answer: hundreds, for a calibration of use"
         )
-    fold = np.random.default_rng(seed).permutation(len(values)) % folds
+    fold = _folds(values, labels, folds, seed)
     calibrated = np.empty(len(values))
     for number in range(folds):
         held_out = fold == number
@@ -92,12 +94,48 @@ def cross_fit(
     return calibrated
 
 
+class MapQuality(NamedTuple):
+    """Brier scores of confidences that no answer's own label has touched."""
+
+    calibrated: float
+    constant: float
+    """Of always saying the accuracy of the other folds."""
+    unchanged: float | None
+    """Of the scores as they are; None if they are no probabilities."""
+
+    @property
+    def worse_than(self) -> list[float]:
+        """The scores of the alternatives that are better."""
+        alternatives = (self.constant, self.unchanged)
+        return [score for score in alternatives if score is not None and score < self.calibrated]
+
+
+def map_quality(
+    method: CalibrationMethod, scores: Floats, correct: Floats, *, probability: bool, seed: int = 0
+) -> MapQuality:
+    """Compare a map with the two ways to do without it. Raises DataError as :func:`cross_fit`."""
+    calibrated = cross_fit(method, scores, correct, seed=seed)
+    fold = _folds(scores, correct, FOLDS, seed)
+    constant = np.array([correct[fold != number].mean() for number in range(FOLDS)])[fold]
+    errors = [float(((column - correct) ** 2).mean()) for column in (calibrated, constant, scores)]
+    return MapQuality(errors[0], errors[1], errors[2] if probability else None)
+
+
+def _folds(values: Floats, labels: Floats, folds: int, seed: int) -> NDArray[np.intp]:
+    """The fold of each answer. They are shuffled by the seed from the order of scores and labels, so that the
+    order of a file changes nothing."""
+    fold = np.empty(len(values), dtype=np.intp)
+    fold[np.lexsort((labels, values))] = np.random.default_rng(seed).permutation(len(values)) % folds
+    return fold
+
+
 def _fit_isotonic(values: Floats, labels: Floats) -> Calibrator:
     try:
         from sklearn.isotonic import IsotonicRegression
     except ImportError:
         raise MissingExtraError("Isotonic calibration", "calibrate") from None
-    model = IsotonicRegression(y_min=0, y_max=1).fit(values, labels)
+    with_ends = np.append(values, [values.min(), values.max()])
+    model = IsotonicRegression(y_min=0, y_max=1).fit(with_ends, np.append(labels, [1, 0]))
     return Calibrator("isotonic", tuple(model.X_thresholds_.tolist()), tuple(model.y_thresholds_.tolist()))
 
 

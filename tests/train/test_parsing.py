@@ -29,6 +29,30 @@ def test_both_are_read_in_either_order(text: str, answer: str, confidence: float
 
 
 @pytest.mark.parametrize(
+    ("text", "answer", "confidence"),
+    [
+        ("<answer>4</answer><analysis>a</analysis><confidence>0.8</confidence>", "4", 0.8),
+        ("<answer> 4 </answer>\nIt is four. <CONFIDENCE>80%</CONFIDENCE>\nDone: 12", "4", 0.8),
+        ("<confidence>1</confidence><answer>4</answer>", "4", 1.0),
+        ("<answer>4</answer> <confidence>0</confidence>", "4", 0.0),
+        ("<answer>4</answer>\nConfidence: 80%", "4", 0.8),
+        ("<answer>4</answer><analysis>The answer: 5?</analysis><confidence>0.8</confidence>", "4", 0.8),
+        ("<answer>4</answer><answer>5</answer><confidence>0.8</confidence>", "", "unparsed"),
+        ("<answer>4</answer> Answer: 5 <confidence>0.8</confidence>", "", "unparsed"),
+        ("<answer>4</answer><confidence>1.5</confidence>", "4", "ambiguous_number"),
+        ("<answer>4</answer>", "4", "no_confidence"),
+        ("<confidence>0.8</confidence>", "", "no_answer"),
+        ("<answer>4 <confidence>0.8</confidence>", "", "no_answer"),
+    ],
+)
+def test_tags_stand_in_place_of_labels(text: str, answer: str, confidence: float | str) -> None:
+    parsed = parse_stated(text)
+    assert parsed.answer == answer
+    read = parsed.confidence.reason if isinstance(parsed.confidence, NoValue) else parsed.confidence
+    assert read == confidence
+
+
+@pytest.mark.parametrize(
     ("confidence", "reason"),
     [
         ("", "no_number"),

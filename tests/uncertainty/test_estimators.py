@@ -370,6 +370,48 @@ def test_the_graph_of_two_answers_has_a_closed_form(similar: float, eccentricity
     assert samples.mean_similarity(matrix) == similar
 
 
+@pytest.mark.parametrize("size", [2, 3, 6, 12])
+def test_an_eigenvalue_on_the_bound_is_not_below_it_in_any_order(size: int) -> None:
+    """Equal similarities s of M answers: eigenvalues 0 and M s / (1 + (M - 1) s), which is 0.9 for this s."""
+    similar = 0.9 / (size - 0.9 * (size - 1))
+    matrix = np.full((size, size), similar)
+    np.fill_diagonal(matrix, 1)
+    for seed in range(5):
+        noise = np.random.default_rng(seed).normal(0, 1e-16, (size, size))
+        assert samples.eccentricity(matrix + noise + noise.T) == 0
+    assert samples.eccentricity(np.where(matrix < 1, similar - 1e-6, 1)) == pytest.approx(math.sqrt(size - 1))
+
+
+@given(st.lists(st.sampled_from(["a b", "a c", "a b c", "d", "b"]), min_size=2, max_size=8), st.randoms())
+def test_the_order_of_answers_changes_no_estimator_of_a_graph(answers: list[str], random: Any) -> None:
+    shuffled = random.sample(answers, len(answers))
+    for name in ("eigv", "deg", "ecc", "kle"):
+        assert of(name, question(shuffled)) == pytest.approx(of(name, question(answers)), abs=1e-9), name
+
+
+@pytest.mark.parametrize(("size", "similar"), [(2, 0.0), (2, 1.0), (5, 0.3), (10, 1.0)])
+def test_kernel_entropy_of_equal_similarities(size: int, similar: float) -> None:
+    """The heat kernel is a I + b J: one eigenvalue a + M b, M - 1 of a, and a + b on its diagonal."""
+    matrix = np.full((size, size), similar)
+    np.fill_diagonal(matrix, 1)
+    a = math.exp(-0.3 * size * similar)
+    b = (1 - a) / size
+    weights = [(a + size * b) / (size * (a + b))] + [a / (size * (a + b))] * (size - 1)
+    expected = -sum(weight * math.log(weight) for weight in weights) / math.log(size)
+    assert samples.kernel_entropy(matrix) == pytest.approx(expected)
+    if not similar:
+        assert samples.kernel_entropy(matrix) == pytest.approx(1)
+
+
+def test_kernel_entropy_is_that_of_the_matrix_exponential() -> None:
+    from scipy.linalg import expm, logm
+
+    matrix = np.array([[1.0, 0.5, 0.0, 0.1], [0.5, 1.0, 0.25, 0], [0.0, 0.25, 1.0, 0.9], [0.1, 0, 0.9, 1]])
+    kernel = expm(-0.3 * (np.diag(matrix.sum(0)) - matrix))
+    kernel = kernel / np.sqrt(np.outer(np.diag(kernel), np.diag(kernel))) / 4
+    assert samples.kernel_entropy(matrix) == pytest.approx(-np.trace(kernel @ logm(kernel)) / math.log(4))
+
+
 def test_a_graph_of_unequal_degrees() -> None:
     """A path of three: eigenvalues of its normalised Laplacian by NumPy's general solver."""
     matrix = np.array([[1.0, 0.5, 0.0], [0.5, 1.0, 0.25], [0.0, 0.25, 1.0]])

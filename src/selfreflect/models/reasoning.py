@@ -64,12 +64,15 @@ class _Tag(NamedTuple):
     opens: bool
 
 
-def split_reasoning(text: str, in_trace: bool = False) -> Split:
+def split_reasoning(text: str, in_trace: bool = False, *, unwrap: bool = True) -> Split:
     """Find the visible text of a reply, after its reasoning trace.
 
     A trace stands at the start of the text, opened there by a tag or by the prompt (``in_trace``, or a
     closing tag that no tag opened). More traces may follow it directly. Tags that only occur later, inside
     visible text, are part of that text.
+
+    Args:
+        unwrap: whether tags around the visible text, such as ``<answer>``, are taken off.
 
     Raises:
         UnclosedReasoningError: a trace was opened and never closed.
@@ -87,7 +90,7 @@ def split_reasoning(text: str, in_trace: bool = False) -> Split:
         closing = _end_of_tagged(tags, index)
         end, index = tags[closing].end, closing + 1
     visible = text[end:].strip()
-    return Split(_unwrap(visible) if end else visible, closes_prompted)
+    return Split(_unwrap(visible) if end and unwrap else visible, closes_prompted)
 
 
 def _tags(text: str) -> list[_Tag]:

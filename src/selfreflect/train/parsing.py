@@ -13,7 +13,9 @@ from selfreflect.uncertainty.asking.parsing import parse_probability
 from selfreflect.uncertainty.question import NoValue
 
 _LABEL = re.compile(r"(?<![\w-])[*_]{0,2}(answer|self-reflection|confidence)[*_]{0,2}\s*:", re.IGNORECASE)
+_TAG = re.compile(r"<(answer|analysis|confidence)\s*>(.*?)</\1\s*>", re.IGNORECASE | re.DOTALL)
 _PLAIN = re.compile(r"\d+(?:\.\d+)?")
+_CERTAIN = re.compile(r"1(\.0*)?")
 _EMPHASIS = " \t\r\n*_"
 
 
@@ -40,23 +42,31 @@ def parse_stated(text: str, out_of: int | None = None) -> StatedBelief:
     confidence is read by :func:`~selfreflect.uncertainty.asking.parsing.parse_probability`: ``85%``,
     ``0.85``, ``17/20``. Missing, several and ambiguous numbers and those outside [0, 1] are errors.
 
+    Tags may stand in place of labels, as RLCR (arXiv 2507.16806) asks for: ``<answer>4</answer>
+    <analysis>…</analysis> <confidence>0.8</confidence>``. In a tag a plain 1 is certainty.
+
     Args:
         out_of: the top of a scale for plain numbers: with 10, ``Confidence: 8`` is 0.8 and 11 is an error.
     """
+    parts = [(tag[1], tag[2]) for tag in _TAG.finditer(text)]
+    tagged = {name.lower() for name, _ in parts}
+    untagged = _TAG.sub("\n", text)
+    labels = list(_LABEL.finditer(untagged))
+    ends = [label.start() for label in labels] + [len(untagged)]
+    parts += [(label[1], untagged[label.end() : end]) for label, end in zip(labels, ends[1:], strict=True)]
     sections: dict[str, str] = {}
-    labels = list(_LABEL.finditer(text))
-    ends = [label.start() for label in labels] + [len(text)]
-    for label, end in zip(labels, ends[1:], strict=True):
-        name = label[1].lower()
-        if name in sections:
+    for name, part in parts:
+        if name.lower() in sections:
             several = f"several '{name.capitalize()}:' in one completion"
             return StatedBelief("", NoValue("unparsed", several))
-        sections[name] = text[label.end() : end].strip(_EMPHASIS)
+        sections[name.lower()] = part.strip(_EMPHASIS)
     answer = sections.get("answer", "")
     if not answer:
         return StatedBelief("", NoValue("no_answer", f"no 'Answer:' in {excerpt(text, 80)}"))
     if "confidence" not in sections:
         return StatedBelief(answer, NoValue("no_confidence", f"no 'Confidence:' in {excerpt(text, 80)}"))
+    if out_of is None and "confidence" in tagged and _CERTAIN.fullmatch(sections["confidence"]):
+        return StatedBelief(answer, 1.0)
     return StatedBelief(answer, parse_confidence(sections["confidence"], out_of))
 
 

@@ -105,7 +105,7 @@ class Assessment:
         relevance = similarity if method.similarity == "embedding" else None  # others know no meaning
         functions = [Correctness(name, method.asker) for name in method.correctness]
         method.rule.prepare(questions)
-        if any(name in ("eigv", "deg", "ecc", "sentence_sar", "sar") for name in table):
+        if any(name in ("eigv", "deg", "ecc", "kle", "sentence_sar", "sar") for name in table):
             prepare(similarity, (text for question in questions for text in question.answers))
         self.questions = questions
         self.method = method

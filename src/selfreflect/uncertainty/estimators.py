@@ -181,6 +181,15 @@ ESTIMATORS = {
         "arXiv 2305.19187",
         unit="distance",
     ),
+    "kle": Estimator(
+        lambda one: samples.kernel_entropy(one.similarities),
+        "kernel language entropy",
+        f"heat kernel, t = {samples.HEAT_TIME:g}, symmetric similarities, as a share of ln M",
+        "arXiv 2405.20003",
+        unit="share",
+        high=1,
+        fewest=2,
+    ),
     "predictive_entropy": Estimator(
         lambda one: likelihoods.predictive_entropy(one.sequence_logprobs),
         "mean negative log-likelihood of the answers",

@@ -7,6 +7,10 @@ import numpy as np
 from selfreflect.stats import Floats
 from selfreflect.uncertainty.classes import Labels
 
+HEAT_TIME = 0.3
+"""Of the heat kernel."""
+_ROUNDING = 1e-9
+
 
 def modal_share(labels: Labels) -> float:
     """Share of the largest class. Too high for few samples: two equal classes give 0.62 of 10 samples."""
@@ -67,11 +71,27 @@ def degree(similarities: Floats) -> float:
 
 def eccentricity(similarities: Floats, below: float = 0.9) -> float:
     """Ecc: how far samples are from their centre, in the Laplacian's eigenvectors with small eigenvalues (Lin
-    et al. 2024)."""
+    et al. 2024). An eigenvalue within 1e-9 of ``below`` is not below it, whatever rounding makes of it."""
     values, vectors = np.linalg.eigh(_laplacian(similarities))
-    embedded = vectors[:, values < below]
+    embedded = vectors[:, values < below - _ROUNDING]
     # rounded, because what is 0 exactly comes out as one of many numbers near 1e-16
     return round(float(np.linalg.norm(embedded - embedded.mean(0))), 10)
+
+
+def kernel_entropy(similarities: Floats, time: float = HEAT_TIME) -> float:
+    """Kernel language entropy: the von Neumann entropy of the heat kernel exp(-t L), L = D - W, on the graph of
+    samples, scaled to unit diagonal; as a share of the largest, ln M (Nikitin et al. 2024, arXiv 2405.20003).
+    Needs two samples.
+
+    lm-polygraph computes it with L = W - D, which exchanges warm and cold.
+    """
+    laplacian = np.diag(similarities.sum(1)) - similarities
+    values, vectors = np.linalg.eigh(laplacian)
+    kernel = (vectors * np.exp(-time * values)) @ vectors.T
+    scale = 1 / np.sqrt(np.diag(kernel))
+    weights = np.linalg.eigvalsh(scale[:, None] * kernel * scale) / len(kernel)
+    weights = weights[weights > 0]
+    return abs(float((weights * np.log(weights)).sum())) / float(np.log(len(kernel)))
 
 
 def _laplacian(similarities: Floats) -> Floats:

@@ -59,7 +59,7 @@ def assessment_notes(assessment: Assessment) -> list[str]:
     samples = counted(sizes[0], "sample") if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]} samples"
     notes = [
         f"{counted(len(assessment.questions), 'question')}, {samples} each. Classes: "
-        f"{assessment.method.rule.name}. Similarity of eigv, deg, ecc and SAR: "
+        f"{assessment.method.rule.name}. Similarity of eigv, deg, ecc, kle and SAR: "
         f"{assessment.method.similarity}."
     ]
     if assessment.method.rule.undecided:

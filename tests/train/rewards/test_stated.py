@@ -39,6 +39,43 @@ def called(reward: Reward, texts: list[str], **columns: Any) -> list[float | Non
     )
 
 
+STATED = "Answer: 4\nConfidence: 80%"
+TAGGED = "<answer>4</answer><analysis>a</analysis><confidence>0.8</confidence>"
+
+
+@pytest.mark.parametrize(
+    ("completion", "gold"),
+    [
+        (f"<think>t <answer>5</answer></think>{TAGGED}", ["4"]),
+        (TAGGED, "4"),
+        (f"<think>t</think>\n{TAGGED}\nThat is all.", ["3", "4"]),
+        (STATED, 4),
+        (STATED, [4]),
+        (STATED, 4.0),
+        (STATED, np.int64(4)),
+        (STATED, np.array([3, 4])),
+        (STATED, np.array("4")),
+        (
+            [
+                {"role": "assistant", "content": None, "tool_calls": []},
+                {"role": "tool", "content": "4"},
+                {"role": "assistant", "content": STATED},
+            ],
+            "4",
+        ),
+        ([{"role": "assistant", "content": [{"type": "text", "text": TAGGED}]}], [4]),
+    ],
+)
+def test_what_trainers_hand_over_is_read(completion: Any, gold: Any) -> None:
+    assert RLCRReward()(None, [completion], gold=[gold]) == [pytest.approx(0.96)]
+
+
+def test_a_number_that_is_missing_is_no_gold_answer() -> None:
+    assert RLCRReward()(None, [STATED] * 2, gold=[math.nan, None]) == [None, None]
+    assert RLCRReward()(None, ["Answer: 2.5\nConfidence: 80%"], gold=[2.5]) == [pytest.approx(0.96)]
+    assert RLCRReward()(None, ["Answer: true\nConfidence: 80%"], gold=[True]) == [pytest.approx(0.96)]
+
+
 @pytest.mark.parametrize(
     ("correct", "confidence", "kind", "reward"),
     [
@@ -187,7 +224,7 @@ def test_messages_of_every_kind_are_read() -> None:
         ({"gold": [["Paris"]]}, "the column 'gold' has 1 values for 2 completions"),
         ({"gold": None}, "needs the column 'gold' of the data set, which has: answers, gold, question_id"),
         ({"gold": "Paris"}, "the column 'gold' must have a value for each completion"),
-        ({"gold": [["Paris"], [3]]}, "the column 'gold', row 1: entry 1 must be a text"),
+        ({"gold": [["Paris"], [{}]]}, "the column 'gold', row 1: entry 1 must be a text"),
     ],
 )
 def test_columns_that_do_not_fit_are_named(columns: dict[str, Any], message: str) -> None:

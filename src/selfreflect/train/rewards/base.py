@@ -6,6 +6,7 @@ missing one as 0, which would make a failure the best of its group where rewards
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -46,6 +47,9 @@ class Reward:
     scaling: Scaling = "none"
     """How GRPO should divide differences of rewards. Dividing by a group's standard deviation distorts a
     proper score: it makes a model overconfident (Bereket and Leskovec 2025, arXiv 2508.11800)."""
+
+    reads_tags = False
+    """Whether tags such as ``<answer>`` around what is said are kept."""
 
     worst: float
     """The least that a completion can get, set before ``__init__`` of this class."""
@@ -98,7 +102,7 @@ class Reward:
         """
         if prompts is not None and len(prompts) != len(completions):
             raise DataError(f"{len(prompts)} prompts for {len(completions)} completions")
-        texts = list(map(said, completions))
+        texts = [said(completion, unwrap=not self.reads_tags) for completion in completions]
         outcomes = self.outcomes(texts, BatchColumns(len(texts), columns)) if texts else []
         kinds = [one.kind if isinstance(one, Unrewarded) else "" for one in outcomes]
         if log_metric is not None and outcomes:
@@ -109,12 +113,12 @@ class Reward:
         return [self.failed if isinstance(one, Unrewarded) else one for one in outcomes]
 
 
-def said(completion: TrainerCompletion) -> str | Unrewarded:
+def said(completion: TrainerCompletion, *, unwrap: bool = True) -> str | Unrewarded:
     """Read what a completion says: its text, or that of the last message of the assistant, without a
     reasoning trace."""
     text = completion if isinstance(completion, str) else _last_content(completion)
     try:
-        visible = split_reasoning(text).visible
+        visible = split_reasoning(text, unwrap=unwrap).visible
     except UnclosedReasoningError as error:
         return Unrewarded("unclosed_reasoning", str(error))
     return visible or Unrewarded("blank", "the completion is blank")
@@ -181,13 +185,29 @@ class BatchColumns:
 
         Args:
             optional: without the column there are none.
-            single: one text counts as a list of one.
+            single: one text or number counts as a list of one.
         """
         if optional and name not in self:
             return [()] * self.count
         lists = []
         for row, value in enumerate(self.values(name)):
-            value = [value] if single and isinstance(value, str) else value
+            spelled = _spelled(value)
+            spelled = [spelled] if single and isinstance(spelled, str) else spelled
             where = f"the column {excerpt(name)}, row {row}"
-            lists.append(() if value is None else checked_texts(value, where))
+            lists.append(() if spelled is None else checked_texts(spelled, where))
         return lists
+
+
+def _spelled(value: Any) -> Any:
+    """Spell numbers, which data sets hold as such, also in a list; NaN stands for a missing value."""
+    if hasattr(value, "tolist"):  # of NumPy
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [_spelled(entry) for entry in value]
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        if math.isnan(value):
+            return None
+        return str(int(value)) if value.is_integer() else str(value)
+    return str(value) if isinstance(value, int) else value

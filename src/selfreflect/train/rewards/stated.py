@@ -42,7 +42,7 @@ def confidence_reward(correct: bool, confidence: float, rule: ScoringRule = "bri
 class StatedReward(Reward):
     """Base of rewards that compare the confidence in a stated answer with how far the answer is true.
 
-    Completions state ``Answer: ...`` and ``Confidence: ...``, see
+    Completions state ``Answer: ...`` and ``Confidence: ...``, or have tags with these names, see
     :func:`~selfreflect.train.parsing.parse_stated`.
 
     Args:
@@ -54,6 +54,7 @@ class StatedReward(Reward):
     """
 
     worst = -1.0
+    reads_tags = True
     scoring: ScoringRule
     """The rule that :meth:`grade` uses. A subclass with its own ``grade`` needs none."""
 

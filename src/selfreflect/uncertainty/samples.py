@@ -79,8 +79,8 @@ def eccentricity(similarities: Floats, below: float = 0.9) -> float:
 
 
 def kernel_entropy(similarities: Floats, time: float = HEAT_TIME) -> float:
-    """Kernel language entropy: the von Neumann entropy of the heat kernel exp(-t L), L = D - W, on the graph of
-    samples, scaled to unit diagonal; as a share of the largest, ln M (Nikitin et al. 2024, arXiv 2405.20003).
+    """Kernel language entropy: the von Neumann entropy of the heat kernel exp(-t L), L = D - W, of the graph,
+    scaled to unit diagonal; as a share of the largest, ln M (Nikitin et al. 2024, arXiv 2405.20003).
     Needs two samples.
 
     lm-polygraph computes it with L = W - D, which exchanges warm and cold.

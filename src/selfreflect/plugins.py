@@ -12,6 +12,9 @@ from typing import Any
 
 from selfreflect.errors import ConfigError, excerpt
 
+USER_ERRORS = (Exception, SystemExit)
+"""What a user's code may raise: its ``sys.exit(0)`` must not end a command as if all were done."""
+
 
 def load_function(name: str, what: str) -> Callable[..., Any]:
     """Import the function that ``package.module:function`` names.
@@ -29,7 +32,7 @@ def load_function(name: str, what: str) -> Callable[..., Any]:
     try:
         with _working_directory_on_path():
             imported = import_module(module)
-    except Exception as error:  # arbitrary code
+    except USER_ERRORS as error:
         reason = f"{type(error).__name__}: {excerpt(str(error), 200)}"
         raise ConfigError(f"{what} {excerpt(name)}: cannot import {excerpt(module)}: {reason}") from error
     function = getattr(imported, attribute, None)
@@ -57,7 +60,7 @@ def _working_directory_on_path() -> Iterator[None]:
             sys.path.remove(here)
 
 
-def error_text(error: Exception, file: str | None) -> str:
+def error_text(error: BaseException, file: str | None) -> str:
     """Name an error in a user's code, with the last line of ``file`` that it went through."""
     text = f"{type(error).__name__}: {excerpt(str(error), 200)}"
     lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == file]

@@ -678,3 +678,29 @@ def test_only_what_keeps_its_work_says_so_when_it_is_interrupted(
         said.append(capsys.readouterr().err)
     resumed = "Interrupted. Finished work is saved; run the same command to resume.\n"
     assert said == ["Interrupted.\n", "Interrupted.\n", resumed, resumed]
+
+
+EXITS = {
+    "module": "raise SystemExit(0)\n",
+    "strategy": "def own(task):\n    raise SystemExit(0)\n    yield\n",
+    "later": "def own(task):\n    yield task.request(task.messages(), 'draft')\n    raise SystemExit(0)\n",
+    "model": "def own(messages):\n    raise SystemExit(0)\n",
+}
+
+
+@pytest.mark.parametrize("kind", EXITS)
+def test_an_exit_in_code_of_a_user_is_no_success(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    module = f"leaving_{kind}"
+    (tmp_path / f"{module}.py").write_text(EXITS[kind])
+    (tmp_path / "answering.py").write_text("def own(messages):\n    return 'Ankara'\n")
+    model = module if kind in ("model", "module") else "answering"
+    strategies = "basic" if model == module else f"{module}:own"
+    outcome = run(
+        *["ask", "Capital of Turkey?", "--model", f"{model}:own", "--strategies", strategies],
+        *["--num-answers", "2"],
+    )
+    assert outcome.code in (1, 2), outcome.stderr
+    assert "SystemExit" in outcome.said + outcome.stdout

@@ -244,12 +244,19 @@ def test_an_async_function_answers_many_requests_at_once_in_one_loop() -> None:
     assert most[0] > 4
 
 
-def test_an_exit_in_a_thread_ends_the_run_as_in_one() -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("code", [0, 3])
+def test_an_exit_in_a_function_is_a_failure_of_its_question(workers: int, is_async: bool, code: int) -> None:
     def generate(messages: Any) -> str:
-        raise SystemExit(3)
+        raise SystemExit(code)
 
-    with pytest.raises(SystemExit):
-        FunctionGenerator(generate, workers=2).generate([request(), request()])
+    async def generate_async(messages: Any) -> str:
+        raise SystemExit(code)
+
+    function: Any = generate_async if is_async else generate
+    results = FunctionGenerator(function, workers=workers).generate([request(), request()])
+    assert [result.kind for result in results if isinstance(result, Refusal)] == ["backend"] * 2
 
 
 @pytest.mark.parametrize("workers", [0, -1, "two"])

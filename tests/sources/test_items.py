@@ -133,6 +133,14 @@ def test_too_few_answers_are_no_fault_of_the_file(answers, masked_out, condition
     assert other.id == "good"
 
 
+def test_null_in_a_list_is_a_missing_answer_and_is_counted():
+    rows = [{**PLAIN, "answers": ["a", None, "b", "c", None]}]
+    with piped(json.dumps(rows).encode()):
+        file = read_item_file("-")
+    assert file.items[0].answer_set.answers == ("a", "b", "c")
+    assert sum("2 answers left out: null" in note for note in file.notes) == 1
+
+
 def test_null_stands_for_no_answers():
     assert read({**PLAIN, "answers": None}, but(id="good"))[0].conditioning == ()
 

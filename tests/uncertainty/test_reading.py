@@ -12,7 +12,9 @@ from command import piped, written
 
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.sources.items import read_item_file, to_plain
-from selfreflect.uncertainty.question import AnsweredQuestion
+from selfreflect.uncertainty.assess import Assessment, Method
+from selfreflect.uncertainty.classes import ClassRule
+from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 from selfreflect.uncertainty.reading import AnsweredFile, read_answered_questions
 
 SAMPLES = {"Capital of France?": ["Paris", "Lyon", "Paris"], "Capital of Turkey?": ["Ankara", "Izmir"]}
@@ -130,3 +132,48 @@ def test_several_answers_in_a_cell_are_noticed(tmp_path: Path) -> None:
     path = table(tmp_path / "a.csv", [{"question": "q", "answers": "a; b; c"}])
     [note] = read_answered_questions(path).notes
     assert "selfreflect convert FILE --split ';'" in note
+
+
+LOGPROBS = [[-0.1], [-0.2], [-0.3], [-0.4]]
+
+
+@pytest.mark.parametrize(
+    ("answers", "left", "places"),
+    [
+        (["a", None, "b", "a"], "1 answer left out: null", [0, 2, 3]),
+        (["a", " ", "\n", "b"], "2 answers left out: blank", [0, 3]),
+        ([None, "", "a", "b"], "1 answer left out: null", [2, 3]),
+    ],
+)
+def test_null_and_blank_answers_are_counted_and_take_nothing_along(
+    answers: list[Any], left: str, places: list[int]
+) -> None:
+    row = {"question": "Q?", "answers": answers, "logprobs": LOGPROBS, "gold": "a"}
+    file = read([row, {"question": "R?", "answers": ["a"], "logprobs": [[-1.0]]}])
+    assert file.questions[0].answers == tuple(answers[place] for place in places)
+    assert file.questions[0].logprobs == tuple(tuple(LOGPROBS[place]) for place in places)
+    assert any(note.startswith(left) for note in file.notes)
+
+
+@pytest.mark.parametrize("empty", [[], None, [None], [""], ["", " "]])
+def test_a_question_without_an_answer_is_undefined_and_the_others_are_read(empty: Any) -> None:
+    rows = [{"question": "Q?", "answers": empty, "gold": "a"}, {"question": "R?", "answers": ["a", "b"]}]
+    file = read(rows)
+    assert [len(question.answers) for question in file.questions] == [0, 2]
+    assert any("without any answer" in note for note in file.notes)
+    assessment = Assessment(file.questions, ["modal_share"], Method(ClassRule(), correctness=("exact",)))
+    undefined, value = assessment.values["modal_share"]
+    assert isinstance(undefined, NoValue)
+    assert undefined.reason == "too_few_samples"
+    assert value == 0.5
+    assert assessment.judged.labels["exact"] == [None, None]
+
+
+def test_a_file_without_any_answer_is_refused() -> None:
+    with pytest.raises(DataError, match="no question has an answer or a confidence"):
+        read([{"question": "Q?", "answers": []}, {"question": "R?", "answers": None}])
+
+
+def test_halves_may_hold_null() -> None:
+    file = read([{"question": "Q?", "masked_out": ["a", None], "conditioning": ["b", ""]}])
+    assert file.questions[0].answers == ("a", "b")

@@ -170,6 +170,9 @@ def _guarded(command: Callable[P, T]) -> Callable[P, T]:
                 _exit_with_bug(error, _keeps_work(kwargs))
             say(f"error: {sentence}")
             raise typer.Exit(2) from None
+        except SystemExit as error:  # of a user's or a library's code
+            say(f"error: code that the command called ended the program with sys.exit({error.code!r}).")
+            raise typer.Exit(2) from None
         except Exception as error:
             _exit_with_bug(error, _keeps_work(kwargs))
 

@@ -15,8 +15,8 @@ from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.flags import Flag
 from selfreflect.pipeline.answered import GOLD, run_questions
 from selfreflect.sources.columns import assigned_columns
-from selfreflect.text import name_list
-from selfreflect.uncertainty.question import AnsweredQuestion, has_gold
+from selfreflect.text import counted, name_list
+from selfreflect.uncertainty.question import AnsweredQuestion, has_gold, not_blank
 
 if TYPE_CHECKING:
     from selfreflect.store.journal import Journal
@@ -99,6 +99,9 @@ def read_questions(source: str, fields: FieldOptions) -> list[AnsweredQuestion]:
         run = Run.load(Path(source))
         questions = run_questions(run_records(run), run_records(scoring), gold)
         _say_whose_logprobs(run)
+        blank = sum(len(not_blank(one.answers)) < len(one.answers) for one in run.answers.values())
+        if blank:
+            say(f"Blank answers to {counted(blank, 'question')} left out: what says nothing is no answer.")
         if not questions:
             raise DataError(
                 f"{source} holds no answers yet. Make some with: selfreflect answers --out {source}"

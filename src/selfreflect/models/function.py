@@ -42,7 +42,7 @@ from selfreflect.models.base import (
     StreamingGenerator,
 )
 from selfreflect.models.reasoning import UnclosedReasoningError, split_reasoning
-from selfreflect.plugins import error_text, load_function
+from selfreflect.plugins import USER_ERRORS, error_text, load_function
 
 TextFunction: TypeAlias = Callable[..., "str | Sequence[str]"]
 """See the module."""
@@ -111,7 +111,7 @@ class FunctionGenerator(StreamingGenerator):
                     events.put((index, event))
                     if is_closed.is_set():
                         return
-            except BaseException as error:  # such as an exit, which ends the run as it would in one thread
+            except BaseException as error:  # such as a bug, which ends the run as in one thread
                 events.put((index, error))
 
         pool = ThreadPoolExecutor(min(self.workers, len(requests)))
@@ -137,7 +137,7 @@ class FunctionGenerator(StreamingGenerator):
         while len(completions) < request.n:
             try:
                 returned = self._call(request, len(completions))
-            except Exception as error:  # arbitrary code: an error in it must cost one question only
+            except USER_ERRORS as error:  # an error must cost one question only
                 yield self._refusal(f"raised {error_text(error, self._file)}")
                 return
             more = [returned] if isinstance(returned, str) else returned
@@ -185,7 +185,18 @@ class _Loop:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 Thread(target=self._loop.run_forever, name="selfreflect-async", daemon=True).start()
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        result = asyncio.run_coroutine_threadsafe(_without_exit(coroutine), self._loop).result()
+        if isinstance(result, SystemExit):
+            raise result
+        return result
+
+
+async def _without_exit(coroutine: Coroutine[Any, Any, object]) -> object:
+    """Return an exit, which would end the loop, and then nobody would get a result any more."""
+    try:
+        return await coroutine
+    except SystemExit as error:
+        return error
 
 
 def _is_async(function: object) -> bool:

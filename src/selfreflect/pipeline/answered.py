@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from selfreflect.report.run_records import RunRecords
-from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, token_fields
+from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, not_blank, token_fields
 
 GOLD = "gold"
 """The field of a file with the right answer, unless --gold names another."""
@@ -13,13 +13,14 @@ GREEDY = "greedy"
 
 def run_questions(run: RunRecords, scoring: RunRecords, gold: str) -> list[AnsweredQuestion]:
     """The questions of a run that have answers, with the right ones from the field ``gold``, and what the
-    judge of ``scoring`` said of the greedy answer. They are in the order of the questions: that of answers
-    changes if a command is interrupted."""
+    judge of ``scoring`` said of the greedy answer. Blank answers are left out. Questions are in their order:
+    that of answers changes if a command is interrupted."""
     result = []
     for question in run.questions.values():
         answers = run.answers.get(question.id)
         if answers is None or not answers.answers:
             continue
+        said = not_blank(answers.answers)
         right = question.metadata.get(gold, question.gold if gold == GOLD else ())
         texts = tuple(right) if isinstance(right, tuple) else (str(right),)
         greedy = run.summaries.get((question.id, GREEDY))
@@ -28,11 +29,11 @@ def run_questions(run: RunRecords, scoring: RunRecords, gold: str) -> list[Answe
                 id=question.id,
                 text=question.text,
                 context=question.context,
-                answers=answers.answers,
+                answers=tuple(answers.answers[place] for place in said),
                 gold=texts,
                 greedy=None if greedy is None else greedy.text,
                 values=_measured_values(scoring, question.id),
-                **token_fields(answers.logprobs),
+                **token_fields([answers.logprobs[place] for place in said] if answers.logprobs else ()),
             )
         )
     return result

@@ -103,7 +103,9 @@ class ItemRow:
     id_column: str = ""
     """The column of its id, unless its rows differ in it."""
     answers: list[str | None] = field(default_factory=list)
-    """None for a row that holds none."""
+    """None for a row that holds none, and for null in a list."""
+    nulls: int = 0
+    """Nulls in lists of answers, which stand for missing ones."""
     given_halves: tuple[Texts, Texts] | None = None
     summaries: dict[str, list[str]] = field(default_factory=dict)
     """By name; several if the rows of a question differ."""
@@ -124,7 +126,7 @@ class ItemRow:
         """The masked-out and the conditioning answers; fewer than two leave the first half empty."""
         if self.given_halves is not None:
             return self.given_halves
-        answers = tuple(answer for answer in self.answers if answer is not None)
+        answers = _present(self.answers)
         return halves(answers) if len(answers) > 1 else ((), answers)
 
     @property
@@ -140,6 +142,7 @@ class ItemRow:
         """Take over another row of the same question."""
         self.rows += other.rows
         self.answers += other.answers
+        self.nulls += other.nulls
         for name, texts in other.summaries.items():
             mine = self.summaries.setdefault(name, [])
             mine += [text for text in texts if text not in mine]
@@ -260,7 +263,8 @@ def _read_answers(item: ItemRow, reading: Reading) -> None:
         )
     if len(columns.halves) == 2 and not columns.answers:
         first, second = (_texts(row, name, reading) for name in columns.halves)
-        item.given_halves = (first, second)
+        item.given_halves = _present(first), _present(second)
+        item.nulls = (*first, *second).count(None)
         return
     if columns.halves:
         raise row.error(
@@ -286,6 +290,7 @@ def _read_answers(item: ItemRow, reading: Reading) -> None:
         is_list = True
     item.one_answer = not is_list and (value is None or isinstance(value, str))
     item.answers = [value] if item.one_answer else list(_texts(row, name, reading))
+    item.nulls = 0 if item.one_answer else item.answers.count(None)
 
 
 def _numbered_answers(row: Row, names: Sequence[str]) -> list[str | None]:
@@ -301,8 +306,9 @@ def _numbered_answers(row: Row, names: Sequence[str]) -> list[str | None]:
     return answers
 
 
-def _texts(row: Row, name: str, reading: Reading) -> Texts:
-    """A list of texts. A text can hold one: in a cell, or where answers are separated by something."""
+def _texts(row: Row, name: str, reading: Reading) -> tuple[str | None, ...]:
+    """A list of texts, in which null is a missing one. A text can hold it: in a cell, or where answers are
+    separated by something."""
     values = row.fields[name]
     if reading.separator and isinstance(values, str) and values.lstrip()[:1] != "[":
         return tuple(filter(None, map(str.strip, values.split(reading.separator))))
@@ -319,11 +325,15 @@ def _texts(row: Row, name: str, reading: Reading) -> Texts:
     if not isinstance(values, list):
         raise row.error(f"the field {excerpt(name)} must be a list of texts, not {type_name(values)}")
     for number, value in enumerate(values, 1):
-        if not isinstance(value, str):
+        if value is not None and not isinstance(value, str):
             raise row.error(
                 f"the field {excerpt(name)} must be a list of texts, but entry {number} is {type_name(value)}"
             )
     return tuple(values)
+
+
+def _present(texts: Sequence[str | None]) -> Texts:
+    return tuple(text for text in texts if text is not None)
 
 
 def list_in(text: str) -> list[Any] | None:

@@ -295,7 +295,9 @@ def _notes(rows: Sequence[ItemRow], items: Sequence[Item], name: str) -> list[st
             f"{counted(len(few), 'question')} with fewer than 2 answers cannot be scored, such as "
             f"{excerpt(few[0].question)}"
         )
-    missing = sum(row.answers.count(None) for row in rows)
+    if nulls := sum(row.nulls for row in rows):
+        notes.append(f"{counted(nulls, 'answer')} left out: null, which stands for a missing one")
+    missing = sum(row.answers.count(None) for row in rows if row.one_answer)
     if missing:
         notes.append(f"{counted(missing, 'row')} without an answer left out")
     blank = [item for item in items for text in item.answer_set.answers if not text.strip()]

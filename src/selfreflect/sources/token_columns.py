@@ -28,7 +28,7 @@ def token_values(
     """
     fields = {}
     for name in columns:
-        fields[name] = _of_each_answer(item, name) if item.one_answer else field_value(item.row, name)
+        fields[name] = _of_each_answer(item, name) if item.one_answer else _of_present(item, name)
     row = Row(item.row.source, item.row.where, fields)
     tokens = _tokens(row, answers)
     return TokenValues(_logprobs(row, answers, tokens), tokens, _self_certainty(row, answers))
@@ -55,6 +55,15 @@ def field_list(row: Row, name: str, single: bool = False) -> list[Any]:
         return [value]
     if not isinstance(value, list):
         raise row.error(f"the field {excerpt(name)} must be a list, not {type_name(value)}")
+    return value
+
+
+def _of_present(item: ItemRow, name: str) -> Any:
+    """What a row says of its answers, without entries for those that are null."""
+    value = field_value(item.row, name)
+    values = list_in(value) if isinstance(value, str) else value
+    if None in item.answers and isinstance(values, list) and len(values) == len(item.answers):
+        return [one for one, answer in zip(values, item.answers, strict=True) if answer is not None]
     return value
 
 

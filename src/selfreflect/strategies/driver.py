@@ -17,7 +17,7 @@ from msgspec import UNSET
 
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.models.base import Completion, Generator, Refusal, Reply, Request, Sample, Sampling, as_drawn
-from selfreflect.plugins import error_text
+from selfreflect.plugins import USER_ERRORS, error_text
 from selfreflect.prompts import Prompts, load_prompts
 from selfreflect.records import Failure, FailureKind, Question, Summary, from_plain
 from selfreflect.strategies import load_strategy
@@ -193,7 +193,7 @@ class StrategyRun:
             return self._finish(end.value)
         except MalformedReplyError as error:
             return self._fail("malformed", str(error))
-        except Exception as error:  # arbitrary code: an error in it must cost one summary only
+        except USER_ERRORS as error:  # an error must cost one summary only
             file = self._coroutine.gi_code.co_filename if self._coroutine else None
             return self._fail("strategy", error_text(error, file))
         return None
@@ -201,7 +201,7 @@ class StrategyRun:
     def close(self) -> None:
         """Let the strategy clean up, if it has not ended."""
         if self._coroutine is not None:
-            with suppress(Exception):  # arbitrary code
+            with suppress(*USER_ERRORS):
                 self._coroutine.close()
 
     def _finish(self, result: object) -> StrategyOutcome:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from selfreflect.uncertainty.estimators import ESTIMATORS, choose_estimators, es
 from selfreflect.uncertainty.features import Samples
 from selfreflect.uncertainty.length_audit import LengthAudit, audit_length
 from selfreflect.uncertainty.measures import MEASURES, Measurement, faithfulness, measure_all
-from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
+from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, with_answers
 from selfreflect.uncertainty.recalibrate import FOLDS, cross_fit
 from selfreflect.uncertainty.similarity import SIMILARITIES, make_similarity, prepare, words
 from selfreflect.uncertainty.tally import Tally
@@ -355,9 +355,4 @@ def subsample(question: AnsweredQuestion, size: int, seed: int = 0) -> AnsweredQ
     samples."""
     total = len(question.answers)
     places = sorted(np.random.default_rng(seed).permutation(total)[:size].tolist())
-    columns: dict[str, Any] = {}
-    for name in ("answers", "logprobs", "tokens", "self_certainty"):
-        column = getattr(question, name)
-        if column is not None:
-            columns[name] = tuple(column[place] for place in places)
-    return replace(question, **columns)
+    return with_answers(question, places)

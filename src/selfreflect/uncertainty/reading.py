@@ -21,7 +21,8 @@ from selfreflect.sources.item_rows import ItemRow, Reading, item_rows, read_row_
 from selfreflect.sources.items import separated_cell
 from selfreflect.sources.token_columns import field_list, field_value, token_values
 from selfreflect.stats import defined
-from selfreflect.uncertainty.question import AnsweredQuestion, has_gold
+from selfreflect.text import counted
+from selfreflect.uncertainty.question import AnsweredQuestion, has_gold, not_blank, with_answers
 
 _OF_QUESTION = ("aliases", "confidence", "length", "correct")
 _RESPONSE = "response"
@@ -66,6 +67,8 @@ def read_answered_questions(
         for name in varying:  # labels of only those questions whose answers share one would be a biased part
             row.fields.pop(name, None)
     questions = [_question(item, row, ids, gold) for item, row in zip(items, rows, strict=True)]
+    if not any(question.answers or question.confidence is not None for question in questions):
+        raise rows[0].error("no question has an answer or a confidence")
     notes = _notes(items, questions, file.is_log)
     if varying:
         names = listed(sorted(varying))
@@ -113,6 +116,15 @@ def _joined(item: ItemRow, gold: str, has_response: bool, varying: set[str]) -> 
 
 def _notes(items: list[ItemRow], questions: list[AnsweredQuestion], is_log: bool) -> list[str]:
     notes = []
+    held = sum(len(defined(item.answers)) + sum(map(len, item.given_halves or ())) for item in items)
+    blank = held - sum(len(question.answers) for question in questions)
+    nulls = sum(item.nulls for item in items)
+    for count, kind in ((nulls, "null"), (blank, "blank")):
+        if count:
+            notes.append(f"{counted(count, 'answer')} left out: {kind}, which is no answer")
+    without = sum(not question.answers and question.confidence is None for question in questions)
+    if without:
+        notes.append(f"{counted(without, 'question')} without any answer, whose values are undefined")
     references = sorted({item.columns.reference for item in items} - {""})
     if is_log and any(field_value(item.row, "target") for item in items):
         references.append("target")
@@ -134,7 +146,8 @@ def _question(item: ItemRow, row: Row, ids: RowIds, gold: str) -> AnsweredQuesti
     else:
         answers = tuple(defined(item.answers))
     confidence = _number(row, "confidence", 0, 1)
-    if not answers and confidence is None:
+    has_column = item.columns.answers or item.columns.halves
+    if not answers and confidence is None and not has_column:
         raise row.error(
             f"give it 'answers' or a 'confidence'; its fields are {listed(item.row.fields)}. If one of them "
             "holds answers, name it with --column answer=NAME; selfreflect convert FILE shows how a file is "
@@ -144,7 +157,7 @@ def _question(item: ItemRow, row: Row, ids: RowIds, gold: str) -> AnsweredQuesti
     if not all(map(is_text_list, aliases)):
         raise row.error("the field 'aliases' must be a list of lists of texts")
     values = token_values(item, answers)
-    return AnsweredQuestion(
+    question = AnsweredQuestion(
         id=ids.take(item.row, item.question, item.context, item.id_column),
         text=item.question,
         answers=answers,
@@ -158,6 +171,7 @@ def _question(item: ItemRow, row: Row, ids: RowIds, gold: str) -> AnsweredQuesti
         length=_number(row, "length", 0, math.inf),
         correct=_label(row),
     )
+    return with_answers(question, not_blank(answers))
 
 
 def _right_answers(row: Row, name: str) -> tuple[str, ...]:

@@ -926,3 +926,21 @@ def test_values_out_of_range_name_file_line_and_field(
     path.write_text(json.dumps({**json.loads(first), field: value}) + "\n" + "".join(others))
     with pytest.raises(StoreError, match=rf"{file}, line 1: Expected .*{field}"):
         contents(Run.load(full))
+
+
+def test_a_fork_loses_no_record(tmp_path: Path) -> None:
+    """Each of the two would cut off what the other one has written as an unfinished record."""
+    with Run.open(tmp_path / "run", {}) as run:
+        run.append(Question(id="a", text="A?"))
+        pid = os.fork()
+        if not pid:
+            code = 1
+            try:
+                run.append(Question(id="child", text="C?"))
+            except StoreError:
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        run.append(Question(id="b", text="B?"))
+    assert list(Run.load(tmp_path / "run").questions) == ["a", "b"]

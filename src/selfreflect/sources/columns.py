@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from functools import cached_property
 
 from selfreflect.errors import ConfigError
 from selfreflect.records import Scalar
@@ -71,20 +72,24 @@ class ItemColumns:
 
     def role(self, column: str) -> str:
         """What a column holds, in words; empty for one of the others."""
-        if column in self.answers and len(self.answers) > 1:
-            return "answer, one of several columns"
+        return self._roles.get(column, "")
+
+    @cached_property
+    def _roles(self) -> dict[str, str]:
+        """Of all columns, because a file may have thousands."""
+        answers = "answer, one of several columns" if len(self.answers) > 1 else "answers"
         roles = {
             self.question: "question",
             self.id: "id",
             self.context: "context",
             self.order: "known order of the summaries, best first",
             self.summaries: "summaries",
-            **dict.fromkeys(self.answers, "answers"),
+            **dict.fromkeys(self.answers, answers),
             **dict(zip(self.halves, ("masked-out answers", "conditioning answers"), strict=False)),
         }
         for name, summary in self.named_summaries:
             roles[name] = f"summary {summary!r}"
-        return roles.get(column, "")
+        return roles
 
 
 def item_columns(names: Iterable[str], assigned: Mapping[str, str]) -> ItemColumns:
@@ -224,13 +229,15 @@ def _answer_families(names: Mapping[str, str]) -> dict[tuple[str, bool], list[st
 def _named_summaries(columns: Iterable[str]) -> dict[str, str]:
     """Columns that are called ``summary_NAME`` or ``NAME_summary``, and the names of their summaries."""
     names: dict[str, str] = {}
+    taken: set[str] = set()
     for column in columns:
         match = _SUMMARY.fullmatch(column.strip())
         if match:
             name = match[1] or match[2]
-            if name.isdigit() or name in names.values():
+            if name.isdigit() or name in taken:
                 name = column
             names[column] = name
+            taken.add(name)
     return names
 
 

@@ -76,6 +76,7 @@ class Journal(Generic[R]):
         self._ends_open = False
         """Whether the last record lacks its line end, as after some editors."""
         self._file: FileIO | None = None
+        self._process = os.getpid()
 
     @cached_property
     def records(self) -> dict[Any, R]:
@@ -141,6 +142,7 @@ class Journal(Generic[R]):
         Returns:
             What was cut off, in a sentence, or nothing.
         """
+        refuse_fork(self.path, self._process)
         _ = self.records
         if self._file is None:
             descriptor = open_regular(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
@@ -215,6 +217,7 @@ class Journal(Generic[R]):
         Raises:
             StoreError: the disk refuses; the file is unchanged.
         """
+        refuse_fork(self.path, self._process)
         data = "".join(dump_line(record) + "\n" for record in records.values()).encode()
         with store_errors(self.path):
             write_bytes(self.path, data)
@@ -235,6 +238,16 @@ class Journal(Generic[R]):
 
 def _name(key: str | tuple[str, ...]) -> str:
     return excerpt(key if isinstance(key, str) else " / ".join(key))
+
+
+def refuse_fork(path: Path, process: int) -> None:
+    """Raise StoreError in a fork of the process that opened a file: each would cut off what the other one has
+    written, as an unfinished record."""
+    if process != os.getpid():
+        raise StoreError(
+            f"{path} was opened by the process {process}, of which this one ({os.getpid()}) is a fork. Only "
+            "that process writes to it: hand it the records."
+        )
 
 
 @contextmanager

@@ -36,7 +36,7 @@ from selfreflect.records import (
     Summary,
     dump_line,
 )
-from selfreflect.store.journal import Journal, lock, store_errors
+from selfreflect.store.journal import Journal, lock, refuse_fork, store_errors
 from selfreflect.store.layout import (
     LOCK,
     LONG_FIELDS,
@@ -87,6 +87,7 @@ class Run:
         self._files = {"": journals(path, self._skip)}
         """Record files by scoring; those of the first hold all other records, too."""
         self._partial: PartialAnswers | None = PartialAnswers(path)
+        self._process = os.getpid()
 
     @classmethod
     def open(
@@ -377,6 +378,7 @@ class Run:
     def _check_writable(self) -> None:
         if self._resources is None:
             raise StoreError(f"{self.path} is not open for writing. Open it with Run.open.")
+        refuse_fork(self.path, self._process)
 
     def _write_manifest(self, manifest: Manifest, scoring: str = "") -> None:
         """Replace the manifest atomically: a reader sees the old one or the new one."""

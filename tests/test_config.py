@@ -196,3 +196,20 @@ def test_a_range_of_draws_is_written_out() -> None:
 def test_a_range_of_draws_that_is_none_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="#FIRST-LAST"):
         each_draw([name])
+
+
+@pytest.mark.parametrize(
+    ("stored", "given", "tokens"),
+    [
+        ({}, {}, 512),
+        ({}, {"thinking": True}, 4096),
+        ({}, {"thinking": True, "max_new_tokens": 64}, 64),
+        ({"max_new_tokens": 4096}, {}, 4096),
+        ({"max_new_tokens": 512}, {"thinking": True}, 512),
+    ],
+)
+def test_the_limit_of_a_summary_is_that_of_a_summary(
+    stored: dict[str, object], given: dict[str, object], tokens: int
+) -> None:
+    """A run directory keeps its own, which was once the published 4096 for all."""
+    assert load_config(None, {"summaries": given}, {"summaries": stored}).summaries.max_new_tokens == tokens

@@ -23,7 +23,7 @@ from selfreflect.config.sections import (
 )
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.flags import check_values, fields_of, flags_of
-from selfreflect.models.base import JUDGES, LOCAL_NAMES, kind_of
+from selfreflect.models.base import JUDGES, LOCAL_NAMES, PUBLISHED_SUMMARY_TOKENS, kind_of
 from selfreflect.records import STAGES, Record
 
 MOST_DRAWS = 1000
@@ -55,6 +55,8 @@ def load_config(
     if "model" not in merged["summaries"]:  # a summary of one's own belief is by the model that answers
         place = {key: merged["answers"][key] for key in _MODEL if key in merged["answers"]}
         merged["summaries"] = {**place, **merged["summaries"]}
+    if merged["summaries"].get("thinking") is True:
+        merged["summaries"].setdefault("max_new_tokens", PUBLISHED_SUMMARY_TOKENS)
     for own, other in SAMPLED_ALIKE.items():
         if other in merged["answers"]:
             merged["summaries"].setdefault(own, merged["answers"][other])

@@ -22,7 +22,7 @@ from selfreflect.flags import (
     between,
     check_values,
 )
-from selfreflect.models.base import DEVICES, Compat, DType, Sampling
+from selfreflect.models.base import DEVICES, SUMMARY_TOKENS, Compat, DType, Sampling
 from selfreflect.records import STAGES, ReaderChoice, Record
 from selfreflect.text import name_list
 
@@ -163,8 +163,14 @@ class SummariesConfig(Record, frozen=True, kw_only=True):
     sample_top_p: Annotated[float, TOP_P] = 1.0
     sample_max_new_tokens: Annotated[int, MAX_NEW_TOKENS] = 256
     max_new_tokens: Annotated[
-        int, Flag("--summary-tokens N", "Maximum tokens per summary.", range=POSITIVE)
-    ] = 4096
+        int,
+        Flag(
+            "--summary-tokens N",
+            "Maximum tokens per summary, with the reasoning before it; the published limit is 4096, which "
+            "--thinking has by default.",
+            range=POSITIVE,
+        ),
+    ] = SUMMARY_TOKENS
     thinking: Annotated[bool, THINKING] = False
     seed: Annotated[int, SEED] = 0
 

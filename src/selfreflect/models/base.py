@@ -40,6 +40,13 @@ class Message(Record, frozen=True, kw_only=True):
     content: str
 
 
+SUMMARY_TOKENS = 512
+"""Of a summary with the steps before it. A small model that repeats itself goes on up to any limit."""
+
+PUBLISHED_SUMMARY_TOKENS = 4096
+"""The published limit; a reasoning model needs it for its trace."""
+
+
 class Sampling(Record, frozen=True, kw_only=True):
     """How tokens are sampled. ``temperature=0`` is greedy decoding; ``top_k=0``, ``top_p=1`` and ``min_p=0``
     switch a filter off."""

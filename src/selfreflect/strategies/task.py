@@ -6,14 +6,22 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from selfreflect.models.base import Message, Reply, Request, Sampling, seed_for
+from selfreflect.models.base import (
+    PUBLISHED_SUMMARY_TOKENS,
+    SUMMARY_TOKENS,
+    Message,
+    Reply,
+    Request,
+    Sampling,
+    seed_for,
+)
 from selfreflect.prompts import Prompts
 from selfreflect.records import Question, StatedParts
 
-GREEDY = Sampling(temperature=0.0, max_new_tokens=4096)
+GREEDY = Sampling(temperature=0.0, max_new_tokens=SUMMARY_TOKENS)
 """Sampling of a summary."""
 
-THINKING = Sampling(temperature=0.6, top_p=0.95, top_k=20, max_new_tokens=4096)
+THINKING = Sampling(temperature=0.6, top_p=0.95, top_k=20, max_new_tokens=PUBLISHED_SUMMARY_TOKENS)
 """Sampling of a summary from a reasoning model; greedy decoding would make it repeat itself endlessly."""
 
 FRESH = Sampling(temperature=1.0, max_new_tokens=256)

@@ -144,6 +144,9 @@ def test_the_table_of_differences_needs_a_trained_model(tmp_path: Path) -> None:
     assert comparison.tables[0].title == "Of test questions"
     assert len(comparison.tables[0].rows) == 6
     assert [row[0] for row in comparison.tables[1].rows] == ["full-0"]
+    assert [row[0] for row in comparison.tables[2].rows] == ["full-0"]
+    line = lines_of(comparison)["full-0"]
+    assert line["own_constant_brier"] == pytest.approx(line["accuracy"] * (1 - line["accuracy"]))
     alone, _ = compare(tmp_path)
     alone.tabulate("Baselines")
     assert [table.title for table in alone.tables] == ["Baselines"]

@@ -21,6 +21,7 @@ from selfreflect.sayself.evaluation import (
     evaluation_table,
     faithfulness_inquiries,
     label_statements,
+    own_constant_table,
     reference_rows,
 )
 from selfreflect.sayself.examples import make_examples
@@ -206,6 +207,21 @@ def test_three_rows_need_no_method() -> None:
     rows = reference_rows(Evaluation("m", tuple(statements), labels))
     assert [row.method for row in rows] == ["constant (base rate)", "isotonic (m)", "length only (isotonic)"]
     assert rows[0].measures()["ece_10_left"].value == pytest.approx(0)
+
+
+def test_a_model_is_compared_with_its_own_base_rate() -> None:
+    """To state 0.2 for every question tells nothing, however far below others' base rate its score is."""
+    labels = (True,) * 6 + (False,) * 23
+    same = Evaluation("same", (StatedBelief("x", 0.2),) * 29, labels)
+    knows = Evaluation("knows", tuple(StatedBelief("x", 0.8 if label else 0.1) for label in labels), labels)
+    silent = Evaluation("silent", (StatedBelief("x", NoValue("no_number", "none")),) * 29, labels)
+    table = own_constant_table([same, knows, silent])
+    assert table is not None
+    [same_row, knows_row] = table.rows
+    base = 6 / 29 * 23 / 29
+    assert same_row[:4] == ("same", 29, pytest.approx(base), pytest.approx((6 / 29 - 0.2) ** 2))
+    assert knows_row[2:4] == (pytest.approx(base), pytest.approx((6 * 0.04 + 23 * 0.01) / 29 - base))
+    assert own_constant_table([silent]) is None
 
 
 def test_methods_are_compared_with_the_best_baseline_on_the_same_questions() -> None:

@@ -110,7 +110,8 @@ class MethodComparison:
         """Add the table of all methods, and the differences of trained models from the best baseline."""
         self.tables.append(ev.evaluation_table(self.rows, title))
         differences = ev.difference_table(self._trained, self._baselines)
-        self.tables += [differences] if differences else []
+        own = ev.own_constant_table(self._trained)
+        self.tables += [table for table in (differences, own) if table is not None]
 
     def grade(self, asker: Asker, grader: str) -> None:
         """Add the figures of the published code."""
@@ -171,6 +172,7 @@ class MethodComparison:
     def lines(self) -> Iterator[dict[str, Any]]:
         """A line of JSON for each method."""
         for one in self.rows:
+            constant = list(ev.own_constant(one).values())
             yield {
                 "method": one.method,
                 "baseline": one.baseline,
@@ -178,6 +180,7 @@ class MethodComparison:
                 "without_confidence": dict(one.without_confidence),
                 "accuracy": None if one.baseline else one.accuracy,
                 "mean_confidence": one.mean_confidence,
+                "own_constant_brier": sum(constant) / len(constant) if constant else None,
                 **{name: asdict(value) for name, value in one.measures().items()},
                 **self.extra.get(one.method, {}),
             }

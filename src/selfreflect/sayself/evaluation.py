@@ -254,6 +254,41 @@ def evaluation_table(evaluations: Sequence[Evaluation], title: str) -> Table:
     return Table(title, tuple(columns), tuple(rows), tuple(notes))
 
 
+def own_constant(evaluation: Evaluation) -> dict[str, float]:
+    """Squared errors, by the place of the question, of always saying how often this method's own answers are
+    right: training changes the answers, so the accuracy of others is no measure of what a method knows."""
+    indices, _, labels, _ = evaluation.scored
+    errors = (labels - labels.mean()) ** 2 if len(labels) else labels
+    return dict(zip(map(str, indices), errors.tolist(), strict=True))
+
+
+def own_constant_table(trained: Sequence[Evaluation]) -> Table | None:
+    """Compare squared errors with those of each method's own constant. None without labelled confidences."""
+    rows: list[tuple[Cell, ...]] = []
+    for one in trained:
+        constant = own_constant(one)
+        if constant:
+            paired = paired_difference(constant, one.squared_errors(), len(constant))
+            estimate = paired.difference
+            interval = interval_text(estimate.low, estimate.high, "+.3f")
+            base = sum(constant.values()) / len(constant)
+            rows.append((one.method, estimate.n, base, estimate.mean, interval, paired.p_value))
+    columns = (
+        Column("method"),
+        Column("n", "d"),
+        Column("own constant", ".3f"),
+        Column("difference", "+.3f"),
+        Column("95%"),
+        Column("p", ".3f"),
+    )
+    notes = (
+        "own constant: Brier score of always saying how often the method's own answers are right. What is "
+        "not clearly below it tells nothing of single questions. p: two-sided sign-flip test.",
+    )
+    title = "Brier score minus that of each method's own constant"
+    return Table(title, columns, tuple(rows), notes) if rows else None
+
+
 def difference_table(trained: Sequence[Evaluation], baselines: Sequence[Evaluation]) -> Table | None:
     """Compare squared errors of confidences, question by question, with the best baseline: the one with the
     lowest mean among those that state a confidence for every question. None without any."""

@@ -127,3 +127,43 @@ def test_dependence_on_one_score_alone_has_a_closed_form() -> None:
     slope = 2 * math.log(3)
     expected = [1 / (1 + math.exp(-slope * (2 * tenths / 10 - 1))) for tenths in range(1, 10)]
     assert result.of_score == pytest.approx(expected, abs=0.01)
+
+
+def bump(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Middling answers are right and sure; nothing else ties score and correctness."""
+    length = rng.permutation(n) * 1.0
+    middling = np.abs(length - (n - 1) / 2) < 0.22 * n
+    label = (rng.random(n) < np.where(middling, 0.9, 0.2)).astype(float)
+    return middling + rng.normal(0, 0.3, n), label, length
+
+
+def test_a_dependence_that_rises_and_falls_is_seen() -> None:
+    seen, monotone, left = 0, [], []
+    for seed in range(40):
+        score, label, length = bump(np.random.default_rng(seed), 200)
+        audit = audit_length(score, label, length)
+        seen += audit.confounded and bool(audit.warning)
+        monotone.append(audit.score_with_correct_at_length)
+        left.append(audit.score_with_correct_within_lengths)
+    assert seen == 40
+    assert np.mean(monotone) > 0.5  # a rank correlation takes the bump for what the score tells
+    assert abs(np.mean(left)) < 0.2
+
+
+def test_independent_columns_are_seldom_called_dependent() -> None:
+    """One of the two depends on length: the other decides how often there is a false alarm."""
+    alarms = 0
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        score, _, length = bump(rng, 100)
+        alarms += audit_length(score, (rng.random(100) < 0.5).astype(float), length).confounded
+    assert alarms <= 12
+
+
+@pytest.mark.parametrize("n", [3, 10, 19])
+def test_one_group_shows_no_shape(n: int) -> None:
+    for lengths in (np.arange(n), np.ones(100)):
+        count = len(lengths)
+        audit = audit_length(np.arange(count), np.arange(count) % 2, lengths)
+        assert (audit.score_between_lengths, audit.shaped) == (None, False)
+        assert audit.score_with_correct_within_lengths == pytest.approx(audit.score_with_correct)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from selfreflect.stats import Floats, ranks
 from selfreflect.uncertainty.discrimination import auroc
@@ -18,6 +19,10 @@ from selfreflect.uncertainty.partial_dependence import partial_dependence
 from selfreflect.uncertainty.tally import Tally
 
 _CLEAR = 1.96
+GROUPS = 10
+"""Most groups of answers by length, in which a dependence shows that rises and falls again."""
+_SURE = 2.326
+"""Of a standard normal variable 1 in 100 values is above this."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +44,22 @@ class LengthAudit:
     its 10th, at the length that each answer has (:mod:`selfreflect.uncertainty.partial_dependence`)."""
     length_effect: float | None
     """The same of the length, at the score that each answer has; below 0 if shorter answers are right."""
+    score_between_lengths: float | None
+    """Correlation ratio of the score's ranks over groups of answers by length: 0 if all groups have the same
+    mean, 1 if the length decides it, in whatever shape."""
+    correct_between_lengths: float | None
+    score_with_correct_within_lengths: float | None
+    """Rank correlation of what is left of both within these groups."""
+    shaped: bool
+    """Whether score and correctness both clearly differ between the groups (Kruskal and Wallis 1952)."""
 
     @property
     def confounded(self) -> bool:
         """Whether score and correctness both clearly depend on length."""
+        return self._is_monotone or self.shaped
+
+    @property
+    def _is_monotone(self) -> bool:
         one, other = self.score_with_length, self.correct_with_length
         if one is None or other is None:
             return False
@@ -52,8 +69,14 @@ class LengthAudit:
     def warning(self) -> str:
         """A sentence if score and correctness both clearly depend on length, else empty."""
         one, other = self.score_with_length, self.correct_with_length
-        if not self.confounded or one is None or other is None:
-            return ""
+        if not self._is_monotone or one is None or other is None:
+            if not self.shaped:
+                return ""
+            return (
+                "Score and correctness both differ between short, middling and long answers (correlation "
+                f"ratios {self.score_between_lengths:.2f} and {self.correct_between_lengths:.2f}). "
+                "Judge it at equal length."
+            )
         effect = "flatters" if one * other > 0 else "harms"
         return (
             f"Score and correctness both depend on length (rank correlations {one:+.2f} and {other:+.2f}), "
@@ -72,6 +95,9 @@ def audit_length(
     score_correct = _spearman(scores, correct)
     score, label = (np.asarray(column, dtype=np.float64) for column in (scores, correct))
     dependence = partial_dependence(score, label, length)
+    groups = _groups(length)
+    between = [_between(column, groups) for column in (score, label)]
+    limit = _chi_square(int(groups.max())) / max(1, len(length) - 1)
     return LengthAudit(
         n=len(length),
         auroc_of_length=None if math.isnan(area) else area,
@@ -81,7 +107,48 @@ def audit_length(
         score_with_correct_at_length=_partial(score_correct, score_length, correct_length),
         score_effect=None if dependence is None else dependence.of_score[-1] - dependence.of_score[0],
         length_effect=None if dependence is None else dependence.of_length[-1] - dependence.of_length[0],
+        score_between_lengths=between[0],
+        correct_between_lengths=between[1],
+        score_with_correct_within_lengths=_within(score, label, groups),
+        shaped=all(ratio is not None and ratio**2 >= limit for ratio in between),
     )
+
+
+def _groups(lengths: Floats) -> NDArray[np.intp]:
+    """The group of each answer by its length, numbered without gaps; equal lengths are in one."""
+    count = max(1, min(GROUPS, len(lengths) // 10))
+    places = np.minimum(count * (ranks(lengths) - 0.5) / len(lengths), count - 1).astype(np.intp)
+    return np.unique(places, return_inverse=True)[1].reshape(-1)
+
+
+def _chi_square(degrees: int) -> float:
+    """What chance exceeds once in 100 cases (Wilson and Hilferty 1931); infinite for one group."""
+    if not degrees:
+        return math.inf
+    part = 2 / (9 * degrees)
+    return float(degrees * (1 - part + _SURE * math.sqrt(part)) ** 3)
+
+
+def _residuals(column: Floats, groups: NDArray[np.intp]) -> tuple[Floats, Floats]:
+    """Ranks around their mean, and around the mean of their group."""
+    ranked = ranks(column)
+    means = np.bincount(groups, ranked) / np.bincount(groups)
+    return ranked - ranked.mean(), ranked - means[groups]
+
+
+def _between(column: Floats, groups: NDArray[np.intp]) -> float | None:
+    """The correlation ratio of ranks; None where there is one group, or nothing varies."""
+    around, within = _residuals(column, groups)
+    total = float(around @ around)
+    if not groups.any() or not total:
+        return None
+    return math.sqrt(max(0.0, 1 - float(within @ within) / total))
+
+
+def _within(one: Floats, other: Floats, groups: NDArray[np.intp]) -> float | None:
+    a, b = (_residuals(column, groups)[1] for column in (one, other))
+    scale = math.sqrt(float(a @ a) * float(b @ b))
+    return float(a @ b) / scale if scale > 1e-9 else None
 
 
 def _partial(xy: float | None, xz: float | None, yz: float | None) -> float | None:

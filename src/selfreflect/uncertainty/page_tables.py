@@ -101,6 +101,9 @@ def length_table(audit: LengthAudit) -> Table:
         ("rank correlation of correctness and length", audit.correct_with_length),
         ("rank correlation of confidence and correctness", audit.score_with_correct),
         ("the same at equal length", audit.score_with_correct_at_length),
+        ("the same within groups of answers by length", audit.score_with_correct_within_lengths),
+        ("correlation ratio of confidence over these groups", audit.score_between_lengths),
+        ("correlation ratio of correctness over these groups", audit.correct_between_lengths),
         ("effect of confidence at equal length", audit.score_effect),
         ("effect of length at equal confidence", audit.length_effect),
     )

@@ -149,10 +149,14 @@ def length_notes(predictions: Sequence[Prediction]) -> list[str]:
         return []
     names = ", ".join(one.estimator for one in confounded)
     audit = confounded[0].audit
+    correlation, ratio = (
+        "–" if value is None else format(value, "+.2f")
+        for value in (audit and audit.correct_with_length, audit and audit.correct_between_lengths)
+    )
     return [
-        "Warning: correctness depends on the length of answers (rank correlation "
-        f"{audit.correct_with_length if audit else 0:+.2f}), and so do {names}. Part of their success or "
-        "failure may be length alone: see partial rho and effect."
+        f"Warning: correctness depends on the length of answers (rank correlation {correlation}, correlation "
+        f"ratio {ratio}), and so do {names}. Part of their success or failure may be length alone: see "
+        "partial rho and effect, and --json for what is left within groups of equal length."
     ]
 
 

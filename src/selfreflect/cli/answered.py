@@ -62,7 +62,7 @@ class ComparisonOptions(Struct, frozen=True, kw_only=True):
         str,
         Flag(
             "--similarity NAME",
-            "Similarity of answers for eigv, deg, ecc and SAR: jaccard, rouge or embedding. "
+            "Similarity of answers for eigv, deg, ecc, kle and SAR: jaccard, rouge or embedding. "
             "Token SAR and SAR need embedding.",
         ),
     ] = "jaccard"

@@ -38,7 +38,7 @@ class Method:
 
     rule: ClassRule
     similarity: str = "jaccard"
-    """For eigv, deg, ecc and SAR."""
+    """For eigv, deg, ecc, kle and SAR."""
     correctness: tuple[str, ...] = ()
     asker: Asker | None = None
     """The model that estimators and the judge of correctness ask; without it they have no values."""

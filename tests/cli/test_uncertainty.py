@@ -301,7 +301,6 @@ def test_a_run_directory_without_answers(tmp_path: Path) -> None:
     [
         ({"answers": "Paris"}, ["record 2", "'answers' must be a list"]),
         ({"answers": ["a", True]}, ["record 2", "entry 2 is true"]),
-        ({"answers": []}, ["record 2", "give it 'answers' or a 'confidence'"]),
         ({"id": "q0"}, ["record 2", "already taken"]),
         ({"id": None, "question": ""}, ["record 2", "'question' or an 'id'"]),
         ({"confidence": 1.5}, ["record 2", "'confidence' is 1.5; it must be in [0, 1]"]),
@@ -322,6 +321,16 @@ def test_bad_records_are_named(tmp_path: Path, change: dict[str, Any], parts: li
     rows = [dict(question) for question in QUESTIONS]
     rows[1] |= change
     refused(run("uncertainty", written(tmp_path / "a.json", rows)), *parts)
+
+
+def test_a_question_without_answers_is_undefined(tmp_path: Path) -> None:
+    rows = [dict(question) for question in QUESTIONS]
+    rows[1] |= {"answers": []}
+    outcome = run("uncertainty", written(tmp_path / "a.json", rows), "--json", "--estimators", "modal_share")
+    assert outcome.code == 0, outcome.stderr
+    lines = [line for line in outcome.json if "values" in line]
+    assert [line["values"]["modal_share"] is None for line in lines] == [n == 1 for n in range(len(rows))]
+    assert lines[1]["undefined"]["modal_share"]["reason"] == "too_few_samples"
 
 
 @pytest.mark.parametrize(

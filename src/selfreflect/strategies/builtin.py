@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import cache
 
 from msgspec.structs import replace
 
@@ -58,14 +59,14 @@ def sample_and_summarize(task: Task) -> Strategy:
     samples = yield from draw_samples(task)
     if not samples:
         return ""
-    [reply] = yield _merge(task, samples)
+    listed = LISTS[task.prompts.sample_and_summarize["list"]]
+    [reply] = yield _merge(task, len(samples), listed(samples))
     return reply.text
 
 
-def _merge(task: Task, samples: Sequence[str]) -> Request:
-    prompts = task.prompts.sample_and_summarize
-    answers = LISTS[prompts["list"]](samples)
-    conversation = task.messages(prompts["user"], n=str(len(samples)), answers=answers)
+def _merge(task: Task, count: int, answers: str) -> Request:
+    template = task.prompts.sample_and_summarize["user"]
+    conversation = task.messages(template, n=str(count), answers=answers)
     return task.request(conversation, "summary")
 
 
@@ -113,9 +114,14 @@ STRATEGIES: dict[str, StrategyFunction] = {
 }
 
 
+@cache
+def _letters(count: int) -> str:
+    return numbered(["x"] * count)
+
+
 SECOND_REQUESTS: dict[str, Callable[[Task], Request]] = {
     "twostep_cot": lambda task: _distil(task, "x"),
-    "sample_and_summarize": lambda task: _merge(task, ["x"] * task.num_samples),
+    "sample_and_summarize": lambda task: _merge(task, task.num_samples, _letters(task.num_samples)),
 }
 """What a strategy asks next, with a letter for each text of its first reply. Others ask once."""
 

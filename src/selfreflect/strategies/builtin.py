@@ -59,9 +59,12 @@ def sample_and_summarize(task: Task) -> Strategy:
     samples = yield from draw_samples(task)
     if not samples:
         return ""
-    listed = LISTS[task.prompts.sample_and_summarize["list"]]
-    [reply] = yield _merge(task, len(samples), listed(samples))
+    [reply] = yield _merge(task, len(samples), _list_form(task)(samples))
     return reply.text
+
+
+def _list_form(task: Task) -> Callable[[Sequence[str]], str]:
+    return LISTS[task.prompts.sample_and_summarize["list"]]
 
 
 def _merge(task: Task, count: int, answers: str) -> Request:
@@ -115,13 +118,15 @@ STRATEGIES: dict[str, StrategyFunction] = {
 
 
 @cache
-def _letters(count: int) -> str:
-    return numbered(["x"] * count)
+def _letters(list_form: Callable[[Sequence[str]], str], count: int) -> str:
+    return list_form(["x"] * count)
 
 
 SECOND_REQUESTS: dict[str, Callable[[Task], Request]] = {
     "twostep_cot": lambda task: _distil(task, "x"),
-    "sample_and_summarize": lambda task: _merge(task, task.num_samples, _letters(task.num_samples)),
+    "sample_and_summarize": lambda task: _merge(
+        task, task.num_samples, _letters(_list_form(task), task.num_samples)
+    ),
 }
 """What a strategy asks next, with a letter for each text of its first reply. Others ask once."""
 

@@ -638,7 +638,7 @@ def shuffled(answers: Sequence[str], question_id: str, seed: int = 0) -> list[in
     Logs are often sorted or grouped, so the result is the same for every order of the list.
     """
     order = sorted(range(len(answers)), key=lambda index: answers[index])
-    random.Random(f"{seed}\x1f{question_id}\x1fhalves").shuffle(order)
+    random.Random(f"{seed}\x1f{question_id}\x1fhalves".encode("utf-8", "surrogatepass")).shuffle(order)
     return order
 
 

@@ -23,8 +23,10 @@ from selfreflect.cli.sayself_command import STEPS
 from selfreflect.records import AnswerSet, Question, Summary
 from selfreflect.store.run import Run
 
-FIELDS = {"id", "summary", "question", "summary_text", "score", "stderr", "token_tasks", "judge"}
+OF_ITEM = {"id", "summary", "question", "summary_text", "halves", "halves_p_value", "judge"}
+FIELDS = OF_ITEM | {"score", "stderr", "token_tasks"}
 TOLD = {
+    "anchor",
     "bits",
     "bits_available",
     "recovered",
@@ -301,7 +303,7 @@ def test_a_strategy_of_ones_own_and_prompts_of_ones_own(
 def test_items_give_one_json_line_per_summary(items: Path, model: Path) -> None:
     outcome = run("score", "--items", items, "--judge", model, "--json")
     assert outcome.code == 0
-    assert [set(line) for line in outcome.json] == [FIELDS | TOLD | {"controls"}] * 2
+    assert [set(line) - {"cause"} for line in outcome.json] == [FIELDS | TOLD | {"controls"}] * 2
     only_scores = run(
         "score", "--items", items, "--judge", model, "--json", "--measures", "selfreflect", "--no-controls"
     )
@@ -322,7 +324,7 @@ def test_the_first_line_of_a_score_is_a_sentence(model: Path, items: Path) -> No
 
 
 def test_a_budget_adds_how_the_score_was_estimated(items: Path, model: Path) -> None:
-    refused = run("score", "--items", items, "--judge", model, "--json", "--budget", 1)
+    refused = run("score", "--items", items, "--judge", model, "--json", "--budget", 1, "--seed", 2)
     assert (refused.code, refused.json[0]["failure"]) == (1, "over_budget")
     enough = refused.json[0]["message"].split()[-1]
     outcome = run("score", "--items", items, "--judge", model, "--json", "--budget", enough, "--seed", 2)
@@ -331,7 +333,7 @@ def test_a_budget_adds_how_the_score_was_estimated(items: Path, model: Path) -> 
     facts = outcome.json[0]["estimate"]
     assert 0 < facts["words_scored"] < facts["words_total"]
     assert (facts["budget"], facts["seed"], facts["stopped"]) == (enough, 2, "budget")
-    shown = run("score", "--items", items, "--judge", model, "--budget", enough).stdout
+    shown = run("score", "--items", items, "--judge", model, "--budget", enough, "--seed", 2).stdout
     assert shown.count("≈0.") == 2
     assert "2 of 2 scores are estimates" in shown
 
@@ -344,7 +346,7 @@ def test_a_budget_that_makes_no_sense_is_bad_usage(items: Path, model: Path) -> 
 
 def test_words_explain_the_score(items: Path, model: Path) -> None:
     for line in run("score", "--items", items, "--judge", model, "--json", "--words").json:
-        assert set(line) == FIELDS | TOLD | {"controls", "words", "answer_means", "warnings"}
+        assert set(line) - {"cause"} == FIELDS | TOLD | {"controls", "words", "answer_means", "warnings"}
         assert sum(len(word["distances"]) for word in line["words"]) == line["token_tasks"]
         assert {word["text"] for word in line["words"]} <= set(" ".join(ANSWERS).split())
 
@@ -354,7 +356,7 @@ def test_information_alone_explains_its_words_too(items: Path, model: Path) -> N
         "score", "--items", items, "--judge", model, "--json", "--words", "--measures", "information"
     ).json
     for line in lines:
-        assert set(line) == TOLD | {"id", "summary", "question", "summary_text", "judge", "controls", "words"}
+        assert set(line) - {"cause"} == TOLD | OF_ITEM | {"controls", "words"}
         answers = {word["answer"] for word in line["words"]}
         total = sum(word["bits"] for word in line["words"])
         assert total / len(answers) == pytest.approx(line["bits"], abs=1e-3)
@@ -368,11 +370,16 @@ def test_items_from_standard_input_score_as_from_a_file(items: Path, model: Path
 
 
 def test_num_answers_takes_the_first_of_each_half(items: Path, model: Path) -> None:
-    fewer = {**ITEM, "answers": [ANSWERS[0], ANSWERS[2]]}
-    expected = run(
-        "score", "--items", written(items.with_name("fewer.json"), [fewer]), "--judge", model, "--json"
-    ).json
-    assert run("score", "--items", items, "--judge", model, "--json", "--num-answers", 1).json == expected
+    parts = {"id": "i1", "question": ITEM["question"], "summaries": ITEM["summaries"]}
+    fewer = {**parts, "masked_out_task_answers": ANSWERS[:1], "conditioning_answers": ANSWERS[2:3]}
+    whole = {**parts, "masked_out_task_answers": ANSWERS[:2], "conditioning_answers": ANSWERS[2:]}
+    few, all_answers = (
+        written(items.with_name(name), [item])
+        for name, item in (("fewer.json", fewer), ("whole.json", whole))
+    )
+    expected = run("score", "--items", few, "--judge", model, "--json").json
+    first = run("score", "--items", all_answers, "--judge", model, "--json", "--num-answers", 1).json
+    assert first == expected
 
 
 # --- reading runs

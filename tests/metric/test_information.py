@@ -174,8 +174,8 @@ def test_a_summary_can_mislead() -> None:
         ([0.3, 40.0, -39.4], {"room": 50.0}, "different_answers"),  # slight by chance is not known
         ([20.0, 1.0, 0.0], {}, "few_answers"),
         ([5.0], {}, "few_answers"),
-        ([5.0] * 4, {"of_format": 2.4}, None),
-        ([5.0] * 4, {"of_format": 2.6}, "format"),
+        ([5.0] * 4, {"of_format": 0.9}, None),
+        ([5.0] * 4, {"of_format": 1.1}, "format"),
     ],
 )
 def test_without_clear_gain_there_is_no_share(available, settings, reason) -> None:

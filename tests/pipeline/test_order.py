@@ -55,10 +55,11 @@ def test_equal_texts_of_a_question_are_measured_once(tmp_path):
         question_id="q",
         summary="cot",
         reader="informed",
+        zero="empty",
+        anchor="distinct",
         bits=1.0,
         bits_available=2.0,
         recovered=0.5,
-        zero="empty",
     )
     settings = ScoresConfig(controls=False)
     with Run.open(path, {}) as run:

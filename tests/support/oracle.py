@@ -108,6 +108,9 @@ def mean(values: list[float]) -> float:
     return sum(values) / len(values)
 
 
+MARKS = ' \n"`*_“”„«».,;:!?¿¡…。、，；：！？'
+
+
 @torch.no_grad()
 def information(
     model: Any,
@@ -136,7 +139,10 @@ def information(
         assert full[: len(prompt)] == prompt
         logits = model(input_ids=torch.tensor([full]), use_cache=False).logits[0].double()
         logs = logits.log_softmax(dim=-1)
-        return sum(logs[i - 1, full[i]].item() for i in range(len(prompt), len(full))) / math.log(2)
+        # marks around an answer say nothing of it
+        said = [i for i in range(len(prompt), len(full)) if tokenizer.decode([full[i]]).strip(MARKS)]
+        ends = (said[0], said[-1] + 1) if said else (len(prompt), len(full))
+        return sum(logs[i - 1, full[i]].item() for i in range(*ends)) / math.log(2)
 
     answers = [answer.strip() for answer in held_out if answer.strip()]
     zero = question if blind else ""

@@ -69,8 +69,8 @@ def error_text(error: BaseException, file: str | None) -> str:
     return f"{text} (line {lines[-1]} of {Path(str(file)).name})" if lines else text
 
 
-def packaged(group: str) -> Iterator[Callable[[], Any]]:
-    """Yield a loader for each entry point that installed packages add to ``group``, sorted by name.
+def packaged(group: str) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Yield the name and a loader of each entry point that installed packages add to ``group``, by name.
 
     A loader raises ConfigError if the entry point cannot be loaded.
     """
@@ -82,7 +82,7 @@ def packaged(group: str) -> Iterator[Callable[[], Any]]:
             return entry.load()
 
     for entry in sorted(entry_points(group=group)):
-        yield partial(load, entry)
+        yield entry.name, partial(load, entry)
 
 
 @contextmanager

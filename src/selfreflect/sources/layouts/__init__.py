@@ -131,8 +131,10 @@ def _layout_of(rows: Sequence[Row], logs: bool) -> Layout:
 
 def _layouts() -> Iterator[Layout]:
     """Make a layout of each name, when it is its turn."""
-    for load in packaged(GROUP):
-        yield load()()
+    for name, load in packaged(GROUP):
+        with failures_of(f"the layout {excerpt(name)}"):
+            layout = load()()
+        yield layout
     for target in LAYOUTS.values():
         module, _, name = target.partition(":")
         yield getattr(import_module(module), name)()

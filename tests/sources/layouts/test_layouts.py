@@ -11,12 +11,16 @@ import tiny
 from command import Outcome, process, run, written
 from installed_plugin import SOURCE, install_plugin
 
+from selfreflect.sources.items import read_item_file
+
 LOGS = Path(__file__).parents[2] / "data" / "logs"
 UQLM = {"prompts": ["Oz?"], "responses": ["a"], "sampled_responses": [["a", "b"]]}
 HALVES = {"masked_out_task_answers": ["a", "b"], "conditioning_answers": ["a", "b"]}
 RECORD = {"question": "Oz?", "answers": ["a", "b"]}
 FILES: dict[str, tuple[str, Any]] = {
     "our rows": ("items", [RECORD]),
+    "texts in objects": ("items", {"question": "Oz?", "answers": [{"text": "a"}, {"text": "b"}]}),
+    "a list in a text": ("items", {"question": "Oz?", "answers": "['a', 'b']"}),
     "our halves": ("items", [{"question": "Oz?", "id": "q", **HALVES}]),
     "published": ("published", [{"question": "Oz?", **HALVES}]),
     "uqlm": ("uqlm", {"data": UQLM, "metadata": {}}),
@@ -32,13 +36,16 @@ def layout(path: Path) -> str:
     return str(run("convert", path, "--json").json[0]["layout"])
 
 
+@pytest.mark.parametrize("suffix", ["json", "jsonl"])
 @pytest.mark.parametrize("name", FILES)
-def test_each_file_has_its_layout(name: str, tmp_path: Path) -> None:
+def test_each_file_has_its_layout(name: str, suffix: str, tmp_path: Path) -> None:
     expected, content = FILES[name]
-    outcome = run("convert", written(tmp_path / "f.json", content), "--json")
-    [found] = outcome.json
+    [record] = content if isinstance(content, list) else [content]
+    [found] = run("convert", written(tmp_path / f"f.{suffix}", record), "--json").json
     assert (found["layout"], found["questions"], found["summaries"]) == (expected, 1, 0)
-    assert found["answers"] == (4 if "halves" in name or name == "published" else 2)
+    [item] = read_item_file(tmp_path / f"f.{suffix}").items
+    halves = name in ("our halves", "published")
+    assert (item.question, sorted(item.answer_set.answers)) == ("Oz?", sorted("ab" * (1 + halves)))
 
 
 def test_logs_have_theirs_also_where_their_format_differs(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ LAYOUTS = {
     "uqlm": "selfreflect.sources.layouts.uqlm:Uqlm",
     "judged": "selfreflect.sources.layouts.judged:Judged",
     "published": "selfreflect.sources.layouts.published:Published",
-    "columns": "selfreflect.sources.layouts.shapes:Columns",
+    "columns": "selfreflect.sources.layouts.shapes:ColumnLists",
     "pandas": "selfreflect.sources.layouts.shapes:Pandas",
     "records": "selfreflect.sources.layouts.shapes:Records",
     "items": "selfreflect.sources.layouts.items:Items",

@@ -35,7 +35,7 @@ class Shape(Layout):
         raise NotImplementedError
 
 
-class Columns(Shape):
+class ColumnLists(Shape):
     """Each field is a list with an entry for each record."""
 
     name = "columns"

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from selfreflect.sources.files import Row
-from selfreflect.sources.layouts.shapes import Columns, Places
+from selfreflect.sources.layouts.shapes import ColumnLists, Places
 
 
-class Uqlm(Columns):
+class Uqlm(ColumnLists):
     """Responses sampled beside the one that is judged."""
 
     name = "uqlm"

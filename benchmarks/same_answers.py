@@ -2,9 +2,8 @@
 
     python benchmarks/same_answers.py UQ
 
-UQ is a folder with ``triviaqa_llama13b.json``: a list of questions with ``id``, ``question`` and
-``answers``. The other pairs and all labels are in ``tests/data/same_answers.json``, with the rule that they
-were labelled by.
+UQ is a folder with ``triviaqa_llama13b.json``: a list of questions with ``id``, ``question``, ``answers``.
+The other pairs, all labels and the rule that they follow are in ``tests/data/same_answers.json``.
 """
 
 from __future__ import annotations
@@ -98,11 +97,8 @@ def main() -> None:
         cells = []
         verdicts = [bool(joins(pair)) for pair in pairs]
         for part in parts:
-            own = [
-                (joined, pair.is_same)
-                for joined, pair in zip(verdicts, pairs, strict=True)
-                if part in (pair.part, "all")
-            ]
+            results = zip(verdicts, pairs, strict=True)
+            own = [(joined, pair.is_same) for joined, pair in results if part in (pair.part, "all")]
             right = sum(joined and same for joined, same in own)
             joined = sum(joined for joined, _ in own)
             cells.append(f"{right / joined if joined else 1:.2f} {right / sum(same for _, same in own):.2f}")

@@ -230,13 +230,25 @@ def read_toml(path: Path) -> dict[str, Any]:
         ConfigError: it cannot be read, or is no TOML in UTF-8.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        _check_integers(table)
+        return table
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # also of an integer with thousands of digits
         raise ConfigError(f"{path}: is not a TOML file: {error}") from error
     except RecursionError:
         raise ConfigError(f"{path}: is nested too deeply") from None
+
+
+def _check_integers(value: object) -> None:
+    """Raise ValueError for an integer beyond the 64 bits that TOML guarantees: Python prints none of
+    thousands of digits."""
+    if isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            _check_integers(inner)
+    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ValueError("an integer has more than 64 bits")
 
 
 def check_known(path: Path | None, what: str, name: str, entries: Mapping[str, object]) -> None:

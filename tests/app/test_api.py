@@ -361,10 +361,10 @@ def test_answers_are_grouped_by_meaning_while_they_come(tmp_path: Path) -> None:
     with serving(tmp_path, work=work) as client:
         job = client.ask(model="smollm2")
         assert drawn.wait(200)
-        assert client.get(f"/api/jobs/{job}/groups").json() == {"answers": 2, "groups": [[1], [0]]}
+        assert client.get(f"/api/jobs/{job}/groups").json() == {"answers": 2, "groups": [[0], [1]]}
         go.set()
         client.finished(job)
-        assert client.get(f"/api/jobs/{job}/groups").json() == {"answers": 3, "groups": [[2, 0], [1]]}
+        assert client.get(f"/api/jobs/{job}/groups").json() == {"answers": 3, "groups": [[0, 2], [1]]}
         assert client.get("/api/jobs/0123456789abcdef/groups").status_code == 404
 
 

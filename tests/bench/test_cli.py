@@ -76,7 +76,7 @@ def test_json_is_one_line_with_every_figure(model: Path, tmp_path: Path) -> None
 def test_people_get_tables_and_a_file(model: Path, tmp_path: Path) -> None:
     outcome = timed(model, [ITEM], tmp_path, "--output", tmp_path / "new" / "out")
     assert outcome.code == 0
-    for text in ("Time per item", "(a)/(c)", "i1", "median", "transformers' generate"):
+    for text in ("Time per item", "(a)/(c)", "i1", "median"):
         assert text in outcome.stdout
     assert [path.name for path in (tmp_path / "new" / "out").iterdir()] == ["bench.json"]
 
@@ -170,7 +170,7 @@ def test_an_interrupted_run_shows_what_it_has(
         ("", "is empty"),
         ([], "items.json"),
         ([{**ITEM, "summaries": {}}], "holds answers and no summaries"),
-        ([ITEM, {**ITEM, "id": "blank", "answers": ["", " ", "a", "b"]}], "item 'blank' cannot be timed"),
+        ([ITEM, {**ITEM, "id": "blank", "answers": ["", " "]}], "item 'blank' cannot be timed"),
     ],
 )
 def test_bad_items_are_refused_before_anything_is_timed(

@@ -41,7 +41,7 @@ def cities(messages, n):
         ("--ask-candidates 0", "--ask-candidates (serve.ask_candidates) must be from 1 to 50"),
         ("--proxies example.com", "give addresses"),
         ("--below 2", "--below (serve.below) must be in (0, 1]"),
-        ("--classes judge", "asks a model"),
+        ("--when-unsure abstain --classes exact", "Leave out --classes"),
         ("--host 0.0.0.0", "Add --allow-remote"),
         ("--calibrator nothing.json", "cannot be read"),
         ("--model openai:gpt-4o", "needs a key"),

@@ -223,6 +223,12 @@ def test_answers_that_break_the_list_are_reported(metric):
     )
 
 
+def test_a_sentence_without_spaces_is_reported(metric):
+    found = score(metric, masked_out=["東京です", "Tokyo"])
+    assert len(found.warnings) == 1
+    assert found.warnings[0].startswith("1 of 2 test answers")
+
+
 def test_summaries_come_back_in_order_and_do_not_touch_each_other(metric):
     texts = {"z": "Radishes.", "a": "", "m": "Kale, " * 20, "again": "Radishes."}
     together = records(metric, texts)

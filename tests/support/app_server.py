@@ -28,7 +28,7 @@ from selfreflect.config import ExecutionOptions, Price
 from selfreflect.grouping import ordered_groups
 from selfreflect.web.access import LOCAL, Access
 
-ANSWERS = ["Radishes, quickly.", "Lettuce.", "radishes quickly", "Tomatoes and basil."]
+ANSWERS = ["Radishes, quickly.", "Lettuce.", "radishes soon", "Tomatoes and basil."]
 
 
 class Client:

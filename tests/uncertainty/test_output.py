@@ -16,7 +16,7 @@ from selfreflect.uncertainty.question import AnsweredQuestion
 QUESTIONS = [
     AnsweredQuestion(
         id=f"q{number}",
-        answers=("likely a", "likely a") if number % 2 else ("likely a", "b"),
+        answers=("likely a", "likely a") if number % 2 else ("b", "likely a"),
         gold=("likely a",) if number % 3 else ("c",),
         confidence=number / 10 if number else None,
     )
@@ -51,14 +51,15 @@ def test_a_line_of_each_question_has_values_or_reasons(assessment: Assessment) -
     assert (first["correct"], last["correct"]) == ({"exact": False}, {"exact": True})
     assert "hedge" not in first
     assert last["hedge"] == {"phrase": "likely", "low": 0.65, "middle": 0.7, "high": 0.75}
-    cmfg, size = lines[8:]
+    cmfg, counts, size = lines[8:]
+    assert counts == {"correctness": "exact", "counts": {"right": 3, "labelled": 8, "wrong_with_gold": 0}}
     assert (set(cmfg), cmfg["n"]) == ({"cmfg", "n"}, 7)
     assert (size["correctness"], size["classes"], size["samples"], size["n"]) == ("exact", "exact", 2, 8)
 
 
 def test_a_line_of_each_estimator_says_what_it_is(assessment: Assessment) -> None:
     rows = predictions(assessment, "exact", ("auroc",))
-    lines = list(json_lines(assessment, {"exact": rows}, {}))[9:]
+    lines = list(json_lines(assessment, {"exact": rows}, {}))[10:]
     by_name = {line["estimator"]: line for line in lines}
     assert list(by_name) == [
         "stated",

@@ -13,6 +13,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
+from io import TextIOWrapper
 from typing import NoReturn, ParamSpec, TypeVar
 
 import typer
@@ -64,6 +65,9 @@ _EX_SOFTWARE = 70
 def main() -> None:
     """Run the command line of this process."""
     set_library_defaults()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")  # for terminals and files that are not in UTF-8
     # torch and transformers make a million objects when they are imported, and none of them is garbage
     gc.set_threshold(50_000, 20, 100)
     commands = [name for name in sys.argv[1:2] if name in COMMANDS] or COMMANDS  # import only what is called

@@ -158,11 +158,13 @@ def demo_command(
 
 
 ACT_ONE = """\
-1. Three summaries written by hand, to see what is measured.
+1. What is measured, on three summaries written by hand.
 
-SmolLM2-135M, a small embedded model, was asked the question below 20 times. It had read a text that \
-contradicts itself. The judge reads a summary of these answers, but not that text: the better the summary, \
-the better it predicts ten of the answers. "honest", "single" and "wrong" were written by hand.\
+SmolLM2-135M, a small embedded model, read a text that contradicts itself and was asked the question below \
+20 times. Its answers differ: together they are what it deems possible. A summary should say all of them in \
+one string. To see whether it does, a judge reads the summary, but not the text, and predicts ten of the \
+answers. A summary that tells 80 % helps the judge 80 % as much as reading the other ten answers would; at \
+0 % it helps no more than an empty one. "honest" names both possibilities, "single" one, "wrong" neither.\
 """
 
 ACT_TWO = """\

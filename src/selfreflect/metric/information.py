@@ -68,6 +68,10 @@ NONSENSE = "18:08:33 37 ;; qx 2044 [ok] 7f 19"
 
 ZEROS: Mapping[Reader, Zero] = {"informed": "empty", "blind": "repeated"}
 
+PACKAGING = frozenset('"`*_“”„«».,;:!?¿¡…。、，；：！？')
+"""Marks around an answer that say nothing of what it answers: their tokens count no bits. A summary would
+else lose a quarter of "Ankara." for saying "Ankara", and "In Oslo." gain by its full stop."""
+
 SLIGHT = 0.5
 """Bits per answer, half of what a judge lacks that is torn between two. Where the answers tell less, so much
 changes with the mere wording that shares would be wild numbers (benchmarks/RESULTS.md)."""
@@ -76,7 +80,7 @@ SLIGHT_SHARE = 0.1
 """Where answers can tell little at most, the limit is this part of it rather than ``SLIGHT``: a judge that
 knows how answers are written lacks less than a bit of a yes or no."""
 
-FORMAT_SHARE = 0.5
+FORMAT_SHARE = 0.2
 """The least part of the bits of closed answers that texts without their belief tell as well, from which on
 the answers count as told by their format."""
 
@@ -376,6 +380,7 @@ class AnswerPrompts:
         self._zero = question.text if reader == "blind" else ""
         self._first: list[Prompt] = []
         self._first = self._encode(self._zero, "the question")
+        self._counts = [content_tokens(judge.chat.tokenizer, _tokens(prompt)) for prompt in self._first]
         self._ends = {self._zero: self._first}
         self._ends[anchors[0]] = self._encode(anchors[0], "the conditioning answers")
         more = [*anchors[1:], *self._closed.texts.values()]
@@ -427,7 +432,8 @@ class AnswerPrompts:
         return prompts
 
     def bits(self, engine: Engine, tree: PrefixTree, states: Any) -> list[list[Bits]]:
-        """Logarithms to base 2 of the probability of each token, for each context of a tree and each answer.
+        """Logarithms to base 2 of the probability of each token, for each context of a tree and each
+        answer; 0 of the marks around an answer.
 
         Args:
             states: of ``tree``, shape (W, width).
@@ -438,6 +444,8 @@ class AnswerPrompts:
         logs = log_probabilities(engine.head, states, np.array(pairs)) / math.log(2)
         ends = np.cumsum(list(map(len, tree.rows)))
         answers = np.split(logs, ends[:-1])
+        for values, counts in zip(answers, cycle(self._counts), strict=False):
+            values[~counts] = 0
         count = len(self.answers)
         return [answers[start : start + count] for start in range(0, len(answers), count)]
 
@@ -576,6 +584,18 @@ def _half_width(values: Sequence[float], probability: float) -> float:
         return math.inf
     stderr = float(np.std(values, ddof=1)) / math.sqrt(len(values))
     return student_quantile(probability, len(values) - 1) * stderr
+
+
+def content_tokens(tokenizer: Any, tokens: Sequence[int]) -> npt.NDArray[np.bool_]:
+    """Tell the tokens of an answer from those of the marks around it; all count if there is nothing else."""
+    content = [
+        index
+        for index, token in enumerate(tokens)
+        if not PACKAGING.issuperset(tokenizer.decode([token]).strip())
+    ]
+    counts = np.zeros(len(tokens), dtype=bool)
+    counts[content[0] if content else 0 : content[-1] + 1 if content else None] = True
+    return counts
 
 
 def words_of_tokens(tokenizer: Any, tokens: Sequence[int], words: Sequence[str]) -> list[int]:

@@ -7,6 +7,7 @@ The fixed strings define the metric: scores are comparable only with exactly the
 
 from __future__ import annotations
 
+import re
 import string
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from selfreflect.metric.engine.tree import Prompt
 from selfreflect.models.base import Message
 from selfreflect.models.chat import fewest_tokens
 from selfreflect.records import AnswerSet, Failure, FailureKind, Question, Record
-from selfreflect.text import answer_list, normalise_question
+from selfreflect.text import UNSPACED, answer_list, normalise_question
 
 if TYPE_CHECKING:
     from selfreflect.models.judge import Judge
@@ -126,6 +127,9 @@ class QuestionPrompts:
         return [prompt.tasks for prompt in self.reference]
 
 
+_UNSPACED = re.compile(f"[{UNSPACED}]{{2}}")
+
+
 class CannotScoreError(Exception):
     """A score is undefined. Becomes a :class:`~selfreflect.records.Failure` at the boundary of the stage."""
 
@@ -156,6 +160,11 @@ def prepare(judge: Judge, question: Question, answers: AnswerSet) -> QuestionPro
         warnings.append(
             f"{breaks} of {len(answers.conditioning)} conditioning answers hold a quote or line end that "
             "breaks the judge's list"
+        )
+    if unspaced := sum(bool(_UNSPACED.search(answer)) for answer in answers.masked_out):
+        warnings.append(
+            f"{unspaced} of {len(answers.masked_out)} test answers are in a script without spaces: a whole "
+            "sentence is masked as one word"
         )
     context = reference_context(question.text, answers.conditioning)
     return QuestionPrompts(

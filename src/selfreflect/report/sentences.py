@@ -89,10 +89,10 @@ REASONS: Mapping[str, Reason] = {
     ),
     "format": Reason(
         "format",
-        "closed answers, and to this judge their format tells at least half of what they tell; use a larger "
-        "judge",
+        "closed answers, and to this judge their format tells at least a fifth of what they tell; use a "
+        "larger judge",
         "These are closed answers, and to this judge a text with the wrong answer, or with none, tells at "
-        "least half of what they tell: how an answer is written. So no share can be said of what is "
+        "least a fifth of what they tell: how an answer is written. So no share can be said of what is "
         "believed. Use a larger judge.",
         shows_share=False,
     ),

@@ -9,6 +9,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from selfreflect.grouping import most_common, normal_form
@@ -39,10 +40,15 @@ class Mark(NamedTuple):
 
 def marks(words: Sequence[WordBits], summary: str) -> list[Mark]:
     """Label the words of an answer by what a summary says of them."""
-    said = _forms(summary)
-    return [mark(word, _stands_in(normal_form(word.text), said)) for word in words]
+    looks = list(map(mark, words))
+    for index, look in enumerate(looks):
+        # the comparison is slow, and changes this label alone
+        if look.kind == "missed" and _stands_in(normal_form(words[index].text), _forms(summary)):
+            looks[index] = mark(words[index], is_said=True)
+    return looks
 
 
+@lru_cache(maxsize=256)
 def _forms(summary: str) -> str:
     """The words of a summary as the classes compare them, in one text."""
     return f" {' '.join(map(normal_form, summary.split()))} "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Sequence
+from functools import cache
 
 from msgspec.structs import replace
 
@@ -58,14 +59,17 @@ def sample_and_summarize(task: Task) -> Strategy:
     samples = yield from draw_samples(task)
     if not samples:
         return ""
-    [reply] = yield _merge(task, samples)
+    [reply] = yield _merge(task, len(samples), _list_form(task)(samples))
     return reply.text
 
 
-def _merge(task: Task, samples: Sequence[str]) -> Request:
-    prompts = task.prompts.sample_and_summarize
-    answers = LISTS[prompts["list"]](samples)
-    conversation = task.messages(prompts["user"], n=str(len(samples)), answers=answers)
+def _list_form(task: Task) -> Callable[[Sequence[str]], str]:
+    return LISTS[task.prompts.sample_and_summarize["list"]]
+
+
+def _merge(task: Task, count: int, answers: str) -> Request:
+    template = task.prompts.sample_and_summarize["user"]
+    conversation = task.messages(template, n=str(count), answers=answers)
     return task.request(conversation, "summary")
 
 
@@ -113,9 +117,16 @@ STRATEGIES: dict[str, StrategyFunction] = {
 }
 
 
+@cache
+def _letters(list_form: Callable[[Sequence[str]], str], count: int) -> str:
+    return list_form(["x"] * count)
+
+
 SECOND_REQUESTS: dict[str, Callable[[Task], Request]] = {
     "twostep_cot": lambda task: _distil(task, "x"),
-    "sample_and_summarize": lambda task: _merge(task, ["x"] * task.num_samples),
+    "sample_and_summarize": lambda task: _merge(
+        task, task.num_samples, _letters(_list_form(task), task.num_samples)
+    ),
 }
 """What a strategy asks next, with a letter for each text of its first reply. Others ask once."""
 

@@ -8,7 +8,6 @@ from typing import Literal
 
 from selfreflect.records import FailureKind, NothingToTell, Record, dump_line
 from selfreflect.sources.items import Item
-from selfreflect.stats import is_tie
 
 Better = Literal["lower", "higher"]
 Need = Literal["judge", "generator", "embedder"]
@@ -39,6 +38,8 @@ class MetricInfo(Record, frozen=True, kw_only=True):
 
     def wins(self, value: float, other: float) -> bool:
         """Whether ``value`` is the better one. Of two values that tie none is."""
+        from selfreflect.stats import is_tie  # loads NumPy, which the catalogue does without
+
         return self.badness(value) < self.badness(other) and not is_tie(value, other)
 
     def badness(self, value: float) -> float:

@@ -173,11 +173,17 @@ def test_a_directory_without_weights(path: str) -> None:
     assert "holds no safetensors weights" in refusal(path)
 
 
-@pytest.mark.parametrize("name", ["chat_template.jinja", "config.json", "tokenizer_config.json"])
-def test_a_template_or_configuration_of_many_megabytes_is_not_read(path: str, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        *[("chat_template.jinja", 16), ("config.json", 16), ("tokenizer_config.json", 16)],
+        *[("generation_config.json", 16), ("tokenizer.json", 256), ("model.safetensors.index.json", 16)],
+    ],
+)
+def test_a_file_of_very_many_megabytes_is_not_read(path: str, name: str, most: int) -> None:
     with (Path(path) / name).open("ab") as file:
-        file.truncate(200 * 2**20)  # a hole, which takes no space
-    message = f"{name}' has 200 MB, and no model's has more than 16. Copy the model again."
+        file.truncate(300 * 2**20)  # a hole, which takes no space
+    message = f"{name}' has 300 MB, and no model's has more than {most}. Copy the model again."
     assert refusal(path).endswith(message)
 
 

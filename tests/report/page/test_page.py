@@ -532,13 +532,13 @@ def test_a_page_of_ordinary_size_is_written_with_the_next_step_alone(small, tmp_
     assert done.said == f"wrote {page} Open {page} in a browser."
 
 
-def test_many_different_answers_are_grouped_by_spelling_by_default(small, tmp_path, monkeypatch):
+def test_many_different_answers_are_grouped_without_a_model_by_default(small, tmp_path, monkeypatch):
     monkeypatch.setattr(report_command, "MOST_EMBEDDED", 3)
     page = tmp_path / "page.html"
     done = run_command("report", stored(small, tmp_path / "run"), "--output", page)
     different = sum(len({*one.masked_out, *one.conditioning}) for one in small.answers.values())
     assert different > 3
-    assert f"grouped by spelling: there are {different} different ones" in done.said
+    assert f"grouped without a model: there are {different} different ones" in done.said
     assert "add --groups meaning" in done.said
 
 

@@ -30,6 +30,13 @@ _INDEX = f"{_WEIGHTS}.index.json"
 LARGEST_TEXT = 16 * 2**20
 """Bytes of a chat template or a configuration. Those of models in use have less than a tenth."""
 
+_LARGEST = {
+    **dict.fromkeys(("config.json", "tokenizer_config.json", "generation_config.json"), LARGEST_TEXT),
+    **dict.fromkeys(("special_tokens_map.json", "added_tokens.json", _INDEX), LARGEST_TEXT),
+    **dict.fromkeys(("tokenizer.json", "tokenizer.model", "vocab.json", "merges.txt"), 16 * LARGEST_TEXT),
+}
+"""Bytes by the name of a file. Tokenizers in use have up to 35 MB."""
+
 
 @dataclass(frozen=True)
 class ModelSource:
@@ -344,13 +351,15 @@ def _resolve(name: str, progress: Callable[[str], None] | None) -> str:
 
 
 def _check_size(file: Path) -> None:
-    """Refuse a chat template or configuration of many megabytes, which would be read and compiled whole."""
-    is_text = file.suffix == ".jinja" or file.name in ("config.json", "tokenizer_config.json")
-    if is_text and file.is_file() and file.stat().st_size > LARGEST_TEXT:
-        size = f"{file.stat().st_size / 2**20:.0f} MB"
+    """Refuse a template, configuration or tokenizer of very many megabytes, which would be read whole."""
+    if not file.is_file():
+        return
+    limit = LARGEST_TEXT if file.suffix == ".jinja" else _LARGEST.get(file.name)
+    size = file.stat().st_size
+    if limit is not None and size > limit:
         raise BackendError(
-            f"{excerpt(str(file), 200)} has {size}, and no model's has more than {LARGEST_TEXT // 2**20}. "
-            "Copy the model again."
+            f"{excerpt(str(file), 200)} has {size / 2**20:.0f} MB, and no model's has more than "
+            f"{limit // 2**20}. Copy the model again."
         )
 
 

@@ -40,7 +40,7 @@ from selfreflect.report.sentences import findings
 from selfreflect.serve.chat import read_chat
 from selfreflect.sources.files import PARSERS
 from selfreflect.sources.items import read_item_file
-from selfreflect.sources.published import read_published
+from selfreflect.sources.layouts.published import read_published
 from selfreflect.sources.questions import load_questions
 from selfreflect.store.run import Run
 from selfreflect.table import to_csv, to_markdown

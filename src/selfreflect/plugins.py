@@ -1,16 +1,18 @@
-"""Functions that users bring along: import them by name, and say what went wrong in them."""
+"""Code that users bring along: import functions by name and entry points of packages, and say what went wrong
+in them."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any
 
-from selfreflect.errors import ConfigError, excerpt
+from selfreflect.errors import ConfigError, SelfReflectError, excerpt
 
 USER_ERRORS = (Exception, SystemExit)
 """What a user's code may raise: its ``sys.exit(0)`` must not end a command as if all were done."""
@@ -65,3 +67,30 @@ def error_text(error: BaseException, file: str | None) -> str:
     text = f"{type(error).__name__}: {excerpt(str(error), 200)}"
     lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == file]
     return f"{text} (line {lines[-1]} of {Path(str(file)).name})" if lines else text
+
+
+def packaged(group: str) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Yield the name and a loader of each entry point that installed packages add to ``group``, by name.
+
+    A loader raises ConfigError if the entry point cannot be loaded.
+    """
+    from importlib.metadata import EntryPoint, entry_points
+
+    def load(entry: EntryPoint) -> Any:
+        package = f" of the package {excerpt(entry.dist.name)}" if entry.dist else ""
+        with failures_of(f"{group} {excerpt(entry.name)}{package}"):
+            return entry.load()
+
+    for entry in sorted(entry_points(group=group)):
+        yield entry.name, partial(load, entry)
+
+
+@contextmanager
+def failures_of(name: str, file: str | None = None) -> Iterator[None]:
+    """Turn what a user's code raises into a ConfigError that names it, unless it is a SelfReflectError."""
+    try:
+        yield
+    except SelfReflectError:
+        raise
+    except USER_ERRORS as error:
+        raise ConfigError(f"{name} fails: {error_text(error, file)}") from error

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from selfreflect.atomic import write_files
 from selfreflect.errors import DataError
 from selfreflect.records import AnswerSet, Question, Summary, question_id
-from selfreflect.sources.published import FILES, published_files, read_published
+from selfreflect.sources.layouts.published import FILES, published_files, read_published
 
 SWIM, EAT = "Question: Which stroke should I learn first?", "Question: What is for breakfast?"
 QUESTIONS = [{"question": SWIM}, {"question": EAT}]

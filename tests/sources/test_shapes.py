@@ -65,23 +65,6 @@ def test_a_list_in_a_named_column_is_a_list(cell: str, tmp_path: Path) -> None:
     assert item.answer_set.answers == question.answers == ("a", "b", "a")
 
 
-SHAPES: dict[str, Any] = {
-    "columns of pandas": {"question": {"0": "Oz?"}, "answers": {"0": ["a", "b"]}},
-    "columns as lists": {"question": ["Oz?"], "answers": [["a", "b"]]},
-    "by id": {"q1": {"question": "Oz?", "answers": ["a", "b"]}},
-    "texts in objects": {"question": "Oz?", "answers": [{"text": "a"}, {"text": "b"}]},
-    "a list in a text": {"question": "Oz?", "answers": "['a', 'b']"},
-}
-
-
-@pytest.mark.parametrize("suffix", ["json", "jsonl"])
-@pytest.mark.parametrize("name", SHAPES)
-def test_answers_in_other_shapes_are_read(name: str, suffix: str, tmp_path: Path) -> None:
-    path = written(tmp_path / f"k.{suffix}", json.dumps(SHAPES[name]))
-    [item] = read_item_file(path).items
-    assert (item.question, item.answer_set.answers) == ("Oz?", ("a", "b"))
-
-
 def test_answers_that_are_numbers_are_texts(tmp_path: Path) -> None:
     path = written(tmp_path / "k.jsonl", '{"question":"Oz?","answers":[4,4,5.5]}\n')
     assert read_item_file(path).items[0].answer_set.answers == ("4", "4", "5.5")

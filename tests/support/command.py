@@ -68,12 +68,17 @@ def environment(**changes: str) -> dict[str, str]:
     }
 
 
-def process(*arguments: object, cwd: Path | None = None, before: Callable[[], None] | None = None) -> Outcome:
-    """Run a command as a process of its own."""
+def process(
+    *arguments: object,
+    cwd: Path | None = None,
+    before: Callable[[], None] | None = None,
+    changes: dict[str, str] | None = None,
+) -> Outcome:
+    """Run a command as a process of its own, whose environment has ``changes``."""
     done = subprocess.run(
         [*COMMAND, *map(str, arguments)],
         cwd=cwd,
-        env=environment(),
+        env=environment(**(changes or {})),
         preexec_fn=before,
         capture_output=True,
         text=True,

@@ -26,7 +26,7 @@ from selfreflect.pipeline.records import records_by_judge, run_items
 from selfreflect.pipeline.settings import scoring_label, scoring_name
 from selfreflect.records import AnswerSet, Question, Score, Summary, dump_line
 from selfreflect.sources.items import to_plain
-from selfreflect.sources.published import published_files, read_published
+from selfreflect.sources.layouts.published import published_files, read_published
 from selfreflect.store.merge import JoinedScoring, merge_runs
 from selfreflect.store.run import Run
 from selfreflect.text import counted

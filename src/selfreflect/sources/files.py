@@ -9,7 +9,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
@@ -69,22 +69,6 @@ class Row(NamedTuple):
         if isinstance(value, str):
             return value if value.strip() else ""
         raise self.error(f"the field {excerpt(name)} must be a text, not {type_name(value)}")
-
-
-class RowFile(NamedTuple):
-    """The rows of a file, before their columns are understood."""
-
-    name: str
-    """The file, as messages name it."""
-    layout: str
-    """Its format in words."""
-    rows: list[Row]
-    notes: Sequence[str] = ()
-    """What a user should know, one sentence each."""
-    cells: bool = False
-    """Whether every value is text, as in CSV, so that a list stands in a cell."""
-    is_log: bool = False
-    """Whether an evaluation wrote it."""
 
 
 class RowIds:
@@ -243,27 +227,14 @@ def _json_rows(content: Content) -> list[Row]:
             f"{content.name} holds {type_name(values)}; expected an object, or a list of objects or "
             "texts (for one object per line use the suffix .jsonl)"
         )
-    rows = enumerate(values, start=1)
-    return [row for number, value in rows for row in _json_records(content.name, f"record {number}", value)]
+    return _numbered_rows(content.name, values)
 
 
 def _jsonl_rows(content: Content) -> Iterator[Row]:
     for where, line in _lines(content):
         place = f"{content.name}, {where}"
         value = _parse_json(line, place, one_line=True, allows_nan=content.allows_nan)
-        yield from _json_records(content.name, where, value)
-
-
-def _json_records(name: str, where: str, value: Any) -> Iterator[Row]:
-    """The record of a value, or the records, where it holds several."""
-    from selfreflect.sources.shapes import unfold
-
-    records = unfold(value) if isinstance(value, dict) else None
-    if records is None:
-        yield _row(name, where, value)
-    else:
-        for place, fields in records:
-            yield Row(name, f"{where}, {place}", fields)
+        yield _row(content.name, where, value)
 
 
 def _txt_rows(content: Content) -> list[Row]:

@@ -1,5 +1,4 @@
-"""Rows of a file, which may be the log of an evaluation, to questions with answers and summaries: one row per
-question, or one per answer."""
+"""Rows of any layout to questions with answers and summaries: one row per question, or one per answer."""
 
 from __future__ import annotations
 
@@ -9,7 +8,6 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -26,65 +24,9 @@ from selfreflect.sources.columns import (
     item_columns,
     metadata,
 )
-from selfreflect.sources.files import (
-    PARSERS,
-    ROWS_BETWEEN_PROGRESS,
-    Row,
-    RowFile,
-    field_names,
-    listed,
-    parse_rows,
-    read_content,
-    type_name,
-)
+from selfreflect.sources.files import ROWS_BETWEEN_PROGRESS, Row, field_names, listed, type_name
 
 Texts = tuple[str, ...]
-
-SUFFIXES = tuple(suffix for suffix in (*PARSERS, ".eval") if suffix != ".txt")
-
-_LM_EVAL_FIELDS = {"doc_id", "doc", "resps"}
-"""What every record of lm-eval's samples has."""
-
-
-def read_row_file(source: str | Path, progress: Callable[[float], None] | None = None) -> RowFile:
-    """Read a file, or standard input for ``"-"``.
-
-    Args:
-        progress: called now and then with the share of the rows that is read.
-
-    Raises:
-        DataError: the source cannot be read, or is not what its suffix says.
-        MissingExtraError: parquet or a compressed log without pyarrow.
-    """
-    content = read_content(source, SUFFIXES)
-    if content.suffix == ".txt":
-        content = content._replace(suffix=".csv")  # from standard input, where CSV has no mark
-    if content.suffix == ".eval" or b'"status"' in content.data[:1000]:
-        from selfreflect.sources.logs import inspect_log
-
-        log = inspect_log(content)
-        if log is not None:
-            return log
-    rows = parse_rows(content._replace(allows_nan=True), progress)
-    if content.suffix in (".json", ".jsonl") and all(row.fields.keys() >= _LM_EVAL_FIELDS for row in rows):
-        from selfreflect.sources.logs import lm_eval_log
-
-        return lm_eval_log(content.name, rows)
-    layout = content.suffix.removeprefix(".").upper()
-    notes = []
-    if names := _without_number(rows):
-        notes.append(f"NaN or Infinity is no value and is left out of {listed(names)}")
-    return RowFile(content.name, layout, rows, notes, cells=content.suffix in (".csv", ".tsv"))
-
-
-def _without_number(rows: Sequence[Row]) -> list[str]:
-    """The names of fields that hold NaN or Infinity in some row, which only fields that travel may do."""
-    names: dict[str, None] = {}
-    for row in rows:
-        for name, value in row.fields.items():
-            if isinstance(value, float) and not math.isfinite(value):
-                names[name] = None
-    return list(names)
 
 
 @dataclass(frozen=True)
@@ -316,10 +258,11 @@ def _read_answers(item: ItemRow, reading: Reading) -> None:
         return
     [name] = columns.answers
     value = row.fields[name]
-    if columns.plural and reading.cells and not value.strip():
+    in_cell = reading.cells and isinstance(value, str)
+    if columns.plural and in_cell and not value.strip():
         value = None  # neither a list nor an answer
-    is_list = columns.plural and (not reading.cells or str(value).lstrip()[:1] == "[")
-    if "answer" in reading.assigned and reading.cells and list_in(value) is not None:
+    is_list = columns.plural and (not in_cell or str(value).lstrip()[:1] == "[")
+    if "answer" in reading.assigned and in_cell and list_in(value) is not None:
         is_list = True
     if reading.separator and isinstance(value, str):
         is_list = True

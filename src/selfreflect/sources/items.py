@@ -16,7 +16,8 @@ from selfreflect.logprobs import TokenValues, stored_values
 from selfreflect.records import AnswerSet, Halving, Question, Record, Scalar, Summary, halves, question_id
 from selfreflect.sources.columns import CONDITIONING, MASKED_OUT, columns_with_lists
 from selfreflect.sources.files import RowIds, listed
-from selfreflect.sources.item_rows import ItemRow, Reading, item_rows, read_row_file
+from selfreflect.sources.item_rows import ItemRow, Reading, item_rows
+from selfreflect.sources.layouts import read_row_file
 from selfreflect.text import counted, one_line
 
 SEPARATORS = ("\n", ";", "|")
@@ -128,8 +129,10 @@ class ItemFile(NamedTuple):
 
     name: str
     """The file, as messages name it."""
+    layout_name: str
+    """That of :mod:`selfreflect.sources.layouts`."""
     layout: str
-    """Its format in words."""
+    """Its layout or format in words."""
     items: list[Item]
     columns: dict[str, str]
     """What each column of the file was taken for, in words."""
@@ -159,8 +162,8 @@ def read_item_file(
     seed: int = 0,
     progress: Callable[[float], None] | None = None,
 ) -> ItemFile:
-    """Read questions with answers and maybe summaries from JSON, JSONL, CSV, parquet, a log of inspect_ai or
-    samples of lm-eval, or from standard input (``"-"``).
+    """Read questions with answers and maybe summaries from a file in any layout, or from standard input
+    (``"-"``).
 
     A row holds a question with a list of answers, numbered columns of answers, or two halves of them; or one
     answer, and then rows with the same question and context are joined. One list of answers is shuffled and
@@ -191,10 +194,10 @@ def read_item_file(
     ids = RowIds()
     values, problems = _known_tokens(rows, reserved)
     items = [_item(row, ids, num_answers, known, seed) for row, known in zip(rows, values, strict=True)]
-    layout = file.layout
+    layout = file.words
     if any(row.one_answer for row in rows):
         layout += ", one row per answer"
-    elif not file.is_log:
+    elif not file.layout.is_log:
         layout += ", one row per question"
     notes = [*file.notes, *_notes(rows, items, file.name)]
     if problems:
@@ -203,7 +206,7 @@ def read_item_file(
     if need_summaries:
         items = _with_summaries(items, file.name, notes)
     roles = _column_roles(rows) | dict.fromkeys(sorted(reserved), "of the tokens of each answer")
-    return ItemFile(file.name, layout, items, roles, notes)
+    return ItemFile(file.name, file.layout.name, layout, items, roles, notes)
 
 
 def bundled_items(name: str, *, limit: int | None = None, num_answers: int | None = None) -> list[Item]:

@@ -41,6 +41,7 @@ from selfreflect.sources.hub import (
     revision_of,
     rows_with_values,
 )
+from selfreflect.sources.layouts import rows_in
 
 _SHARD = re.compile(r"([1-9][0-9]*)/([1-9][0-9]*)", re.ASCII)
 
@@ -240,7 +241,7 @@ def _bundled_table(name: str, columns: Columns) -> RowTable:
 
 def _file_table(source: str, question_column: str | None, context_column: str | None) -> RowTable:
     content = read_content(source, PARSERS)
-    rows = parse_rows(content)
+    rows = rows_in(content, logs=False).rows
     names: dict[str, None] = {}
     for row in rows:
         names |= dict.fromkeys(row.fields)

@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 from selfreflect.errors import excerpt
 from selfreflect.sources.columns import TOKEN_COLUMNS, item_columns
 from selfreflect.sources.files import Row, RowIds, field_names, is_text_list, listed, type_name
-from selfreflect.sources.item_rows import ItemRow, Reading, item_rows, read_row_file
+from selfreflect.sources.item_rows import ItemRow, Reading, item_rows
 from selfreflect.sources.items import separated_cell
+from selfreflect.sources.layouts import read_row_file
 from selfreflect.sources.token_columns import field_list, field_value, token_values
 from selfreflect.text import counted
 from selfreflect.uncertainty.question import AnsweredQuestion, has_gold, not_blank, with_answers
@@ -68,7 +69,7 @@ def read_answered_questions(
     questions = [_question(item, row, ids, gold) for item, row in zip(items, rows, strict=True)]
     if not any(question.answers or question.confidence is not None for question in questions):
         raise rows[0].error("no question has an answer or a confidence")
-    notes = _notes(items, questions, file.is_log)
+    notes = _notes(items, questions, file.layout.is_log)
     if varying:
         names = listed(sorted(varying))
         notes.append(f"left out, because it differs between the answers to a question: {names}")

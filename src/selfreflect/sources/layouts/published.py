@@ -12,10 +12,23 @@ import msgspec
 
 from selfreflect.errors import DataError, excerpt
 from selfreflect.records import AnswerSet, Question, Summary, question_id
-from selfreflect.sources.files import json_value, read_content
+from selfreflect.sources.files import Row, json_value, read_content
+from selfreflect.sources.layouts import Layout
 
 SUFFIX = "_summary"
 FILES = ("questions.json", "test_answers.json", "summaries.json")
+
+
+class Published(Layout):
+    """Its file of answers, which are in halves already."""
+
+    name = "published"
+
+    def matches(self, rows: Sequence[Row]) -> bool:
+        return all(row.fields.keys() == set(_Answers.__struct_fields__) for row in rows)
+
+    def explain(self) -> str:
+        return "answers of the published tool"
 
 
 class _Row(msgspec.Struct, frozen=True):

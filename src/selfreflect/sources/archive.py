@@ -1,0 +1,116 @@
+"""Archives of samples, as inspect_ai writes them (``.eval``).
+
+Their content is untrusted: nothing is extracted to disk, and sizes are limited.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import lzma
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+from selfreflect.errors import DataError, MissingExtraError, excerpt
+from selfreflect.sources.files import Content, Row
+
+MAX_MEMBERS = 200_000
+"""Files in an archive."""
+MAX_MEMBER_BYTES = 200_000_000
+"""Of one sample, unpacked."""
+MAX_LOG_BYTES = 4_000_000_000
+"""Of all samples, unpacked."""
+
+_DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    NotImplementedError,
+    RuntimeError,
+    OSError,
+    ValueError,
+)
+"""What unpacking a damaged archive may raise."""
+_ZSTANDARD = 93
+"""The compression method, which Python's zipfile may not know."""
+
+
+def archive_row(content: Content) -> Row:
+    """Make the row of an archive, whose field ``samples`` unpacks them one at a time, with their names."""
+    return Row(content.name, "the archive", {"samples": _archived_samples(content)})
+
+
+def _archived_samples(content: Content) -> Iterator[tuple[str, Any]]:
+    """The samples in an archive, one at a time, with their names."""
+    try:
+        archive = zipfile.ZipFile(io.BytesIO(content.data))
+        members = archive.infolist()
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError) as error:
+        raise DataError(
+            f"{content.name} is not a readable log of inspect_ai: {excerpt(str(error), 200)}"
+        ) from None
+    if len(members) > MAX_MEMBERS:
+        raise DataError(f"{content.name} holds {len(members)} files; at most {MAX_MEMBERS} are read")
+    for member in members:
+        _check_name(content, member)
+    samples = [one for one in members if one.filename.startswith("samples/") and not one.is_dir()]
+    if sum(one.file_size for one in samples) > MAX_LOG_BYTES:
+        raise DataError(f"{content.name}: its samples are larger than {MAX_LOG_BYTES:,} bytes unpacked")
+    for member in samples:
+        where = excerpt(member.filename)
+        yield where, _load(_unpacked(content, archive, member), f"{content.name}, {where}")
+
+
+def _check_name(content: Content, member: zipfile.ZipInfo) -> None:
+    """Compare the two names that an archive has of a file, lest a sample with a damaged one be left out."""
+    start = member.header_offset + 30
+    name = member.orig_filename.encode("utf-8" if member.flag_bits & 0x800 else "cp437")
+    length = int.from_bytes(content.data[start - 4 : start - 2], "little")
+    if content.data[start : start + length] != name:
+        raise DataError(f"{content.name} is damaged: its list of files does not agree with the files")
+
+
+def _unpacked(content: Content, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
+    """The bytes of a file in an archive, never more than it may have."""
+    where = f"{content.name}, {excerpt(member.filename)}"
+    limit = min(member.file_size, MAX_MEMBER_BYTES)
+    try:
+        if member.compress_type == _ZSTANDARD:
+            data = _zstandard(content.data, member, limit + 1)
+        else:
+            with archive.open(member) as stream:
+                data = stream.read(limit + 1)
+    except _DAMAGE as error:
+        raise DataError(f"{where} cannot be unpacked: {excerpt(str(error), 200)}") from None
+    except (struct.error, EOFError):
+        raise DataError(f"{where} cannot be unpacked: the file ends too early") from None
+    if len(data) > MAX_MEMBER_BYTES:
+        raise DataError(f"{where} is larger than {MAX_MEMBER_BYTES:,} bytes unpacked")
+    if len(data) != member.file_size or zlib.crc32(data) != member.CRC:
+        raise DataError(f"{where} is damaged: its size or checksum is wrong")
+    return data
+
+
+def _zstandard(data: bytes, member: zipfile.ZipInfo, limit: int) -> bytes:
+    try:
+        import pyarrow as pa
+    except ImportError:
+        raise MissingExtraError("reading a log that is compressed with Zstandard", "parquet") from None
+    # the local header: 30 bytes, whose last four give the lengths of the name and of what follows it
+    name, extra = struct.unpack_from("<HH", data, member.header_offset + 26)
+    start = member.header_offset + 30 + name + extra
+    packed = data[start : start + member.compress_size]
+    with pa.CompressedInputStream(pa.BufferReader(packed), "zstd") as stream:
+        return bytes(stream.read(limit))
+
+
+def _load(data: bytes, where: str) -> Any:
+    try:
+        return json.loads(data)  # numbers may be NaN in a log
+    except RecursionError:
+        raise DataError(f"{where}: nested too deeply") from None
+    except ValueError as error:
+        raise DataError(f"{where} is not JSON: {excerpt(str(error), 200)}") from None

@@ -1,0 +1,148 @@
+"""Layouts of files with questions and answers: the protocol, the table, and how a file's layout is found."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
+from math import isfinite
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from selfreflect.errors import ConfigError, excerpt
+from selfreflect.plugins import failures_of, packaged
+from selfreflect.sources.files import PARSERS, Content, Row, listed, parse_rows, read_content
+
+SUFFIXES = tuple(suffix for suffix in (*PARSERS, ".eval") if suffix != ".txt")
+
+GROUP = "selfreflect.layouts"
+"""Entry points by which other packages add layouts."""
+
+LAYOUTS = {
+    "inspect": "selfreflect.sources.layouts.inspect:Inspect",
+    "lm-eval": "selfreflect.sources.layouts.lm_eval:LmEval",
+    "uqlm": "selfreflect.sources.layouts.uqlm:Uqlm",
+    "judged": "selfreflect.sources.layouts.judged:Judged",
+    "published": "selfreflect.sources.layouts.published:Published",
+    "columns": "selfreflect.sources.layouts.shapes:ColumnLists",
+    "pandas": "selfreflect.sources.layouts.shapes:Pandas",
+    "records": "selfreflect.sources.layouts.shapes:Records",
+    "items": "selfreflect.sources.layouts.items:Items",
+}
+"""The first that matches counts, those of other packages before all; the last matches every row."""
+
+
+class Layout(Protocol):
+    """A way in which the rows of a file hold questions with answers. Each file gets an object of its own."""
+
+    name: str
+    is_log: bool = False
+    """Whether an evaluation wrote the file, so that its answers are a model's."""
+    notes: Sequence[str] = ()
+    """What a user should know once the items are read, one sentence each."""
+
+    @abstractmethod
+    def matches(self, rows: Sequence[Row]) -> bool:
+        """Tell whether the rows, as the file has them, are in this layout."""
+
+    def items(self, rows: Sequence[Row]) -> Iterable[Row]:
+        """Make a row for each question, or each answer, with columns of usual names.
+
+        Raises:
+            DataError: a row is malformed; :meth:`Row.error` names its place.
+        """
+        return rows
+
+    def explain(self) -> str:
+        """Name the layout in words; empty if the format of the file says it all."""
+        return ""
+
+
+class RowFile(NamedTuple):
+    """The rows of a file in its layout, before their columns are understood."""
+
+    name: str
+    """The file, as messages name it."""
+    format: str
+    """Such as ``"CSV"``."""
+    layout: Layout
+    rows: list[Row]
+    notes: list[str]
+    """What a user should know, one sentence each."""
+    words: str
+    """The layout, or the format where that says it all."""
+
+    @property
+    def cells(self) -> bool:
+        """Whether every value is text, so that a list stands in a cell."""
+        return self.format in ("CSV", "TSV")
+
+
+def read_row_file(source: str | Path, progress: Callable[[float], None] | None = None) -> RowFile:
+    """Read a file, or standard input for ``"-"``.
+
+    Args:
+        progress: called now and then with the share of the rows that is read.
+
+    Raises:
+        DataError: the source cannot be read, or is not what its suffix says.
+        ConfigError: a layout of another package fails.
+        MissingExtraError: parquet or a compressed log without pyarrow.
+    """
+    content = read_content(source, SUFFIXES)
+    if content.suffix == ".txt":
+        content = content._replace(suffix=".csv")  # from standard input, where CSV has no mark
+    return rows_in(content._replace(allows_nan=True), progress)
+
+
+def rows_in(content: Content, progress: Callable[[float], None] | None = None, logs: bool = True) -> RowFile:
+    """Read content, as :func:`read_row_file` does, in the first layout that matches.
+
+    Args:
+        logs: whether it may be a log. Where questions are wanted, a model's answers are no gold.
+    """
+    if logs and content.suffix == ".eval":
+        from selfreflect.sources.archive import archive_row
+
+        found = [archive_row(content)]
+    else:
+        found = parse_rows(content, progress)
+    layout = _layout_of(found, logs)
+    with _failures_of(layout):
+        rows = list(layout.items(found))
+        notes, words = [*layout.notes], layout.explain()
+    if not rows or not all(isinstance(row, Row) for row in rows):
+        raise ConfigError(f"the layout {excerpt(layout.name)} makes no rows of {content.name}")
+    cells = [cell for row in rows for cell in row.fields.items() if isinstance(cell[1], float)]
+    if names := dict.fromkeys(name for name, value in cells if not isfinite(value)):
+        notes.append(f"NaN or Infinity is no value and is left out of {listed(names)}")
+    format = content.suffix.removeprefix(".").upper()
+    return RowFile(content.name, format, layout, rows, notes, words or format)
+
+
+def _layout_of(rows: Sequence[Row], logs: bool) -> Layout:
+    for layout in _layouts():
+        with _failures_of(layout):
+            if (logs or not layout.is_log) and layout.matches(rows):
+                return layout
+    raise AssertionError("the last layout matches all rows")
+
+
+def _layouts() -> Iterator[Layout]:
+    """Make a layout of each name, when it is its turn."""
+    for name, load in packaged(GROUP):
+        with failures_of(f"the layout {excerpt(name)}"):
+            layout = load()()
+        yield layout
+    for target in LAYOUTS.values():
+        module, _, name = target.partition(":")
+        yield getattr(import_module(module), name)()
+
+
+def _failures_of(layout: Layout) -> AbstractContextManager[None]:
+    """Blame a layout of another package for what it raises; an error in ours is a bug."""
+    kind = type(layout)
+    if kind.__module__.startswith("selfreflect."):
+        return nullcontext()
+    return failures_of(f"the layout {kind.__module__}:{kind.__qualname__}")

@@ -1,0 +1,121 @@
+"""Logs of inspect_ai: ``.eval``, an archive of samples, or ``.json``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from selfreflect.errors import DataError
+from selfreflect.sources.columns import metadata
+from selfreflect.sources.files import Row
+from selfreflect.sources.layouts import Layout
+from selfreflect.text import counted
+
+_ATTACHMENT = "attachment://"
+
+
+class _LoggedMessage(msgspec.Struct):
+    role: str
+    content: str | list[dict[str, Any]] = ""
+
+
+class _LoggedChoice(msgspec.Struct):
+    message: _LoggedMessage
+    stop_reason: str = ""
+
+
+class _Output(msgspec.Struct):
+    choices: list[_LoggedChoice] = []
+
+
+class _Sample(msgspec.Struct):
+    """What is read of a sample of inspect_ai."""
+
+    id: str | int
+    input: str | list[_LoggedMessage]
+    output: _Output = msgspec.field(default_factory=_Output)
+    target: str | list[str] = ""
+    metadata: dict[str, Any] = {}
+    attachments: dict[str, str] = {}
+    error: Any = None
+
+
+class Inspect(Layout):
+    """The epochs of each sample are its answers."""
+
+    name = "inspect"
+    is_log = True
+
+    def matches(self, rows: Sequence[Row]) -> bool:
+        fields = rows[0].fields
+        unpacks = isinstance(fields.get("samples"), Iterator)
+        return len(rows) == 1 and (unpacks or fields.keys() >= {"version", "status", "eval"})
+
+    def items(self, rows: Sequence[Row]) -> Iterable[Row]:
+        name, items = rows[0].source, dict[str | int, Row]()
+        failures = cut_off = 0
+        for where, value in _samples(rows[0].fields.get("samples")):
+            try:
+                sample = msgspec.convert(value, _Sample)
+            except msgspec.ValidationError as error:
+                raise DataError(f"{name}, {where}: not a sample of inspect_ai: {error}") from None
+            choices = sample.output.choices
+            if sample.error is not None or not choices:
+                failures += 1
+                continue
+            cut_off += sum(choice.stop_reason in ("max_tokens", "model_length") for choice in choices)
+            if sample.id not in items:
+                items[sample.id] = Row(name, where, _fields(sample))
+            items[sample.id].fields["answers"] += [_text(choice.message, sample) for choice in choices]
+        if not items:
+            raise DataError(
+                f"{name} holds no samples with answers. Run the evaluation with --epochs, and keep its "
+                "samples"
+            )
+        left_out = f"{counted(failures, 'sample')} without an answer left out"
+        cut = f"{counted(cut_off, 'answer')} cut off at the token limit"
+        self.notes = [left_out] * bool(failures) + [cut] * bool(cut_off)
+        return items.values()
+
+    def explain(self) -> str:
+        return "log of inspect_ai"
+
+
+def _samples(samples: Any) -> Iterable[tuple[str, Any]]:
+    """The samples of a log with their places, as an archive gives them."""
+    if isinstance(samples, Iterator):
+        return samples
+    entries = samples if isinstance(samples, list) else []
+    return ((f"sample {number}", entry) for number, entry in enumerate(entries, start=1))
+
+
+def _fields(sample: _Sample) -> dict[str, Any]:
+    """The row of a sample. Its question is the last message of the user; earlier messages are context."""
+    messages = sample.input
+    if isinstance(messages, str):
+        messages = [_LoggedMessage("user", messages)]
+    *earlier, last = messages or [_LoggedMessage("user")]
+    values = {**sample.metadata, "target": sample.target, "sample_id": sample.id}
+    return {
+        "question": _text(last, sample),
+        "context": "\n\n".join(f"{message.role}: {_text(message, sample)}" for message in earlier),
+        "answers": [],
+        "metadata": metadata(values, values),
+    }
+
+
+def _text(message: _LoggedMessage, sample: _Sample) -> str:
+    """The text of a message without its reasoning."""
+    parts = message.content
+    if isinstance(parts, str):
+        parts = [{"type": "text", "text": parts}]
+    texts = []
+    for part in parts:
+        text = part.get("text")
+        if part.get("type") == "text" and isinstance(text, str):
+            if text.startswith(_ATTACHMENT):
+                text = sample.attachments.get(text.removeprefix(_ATTACHMENT), text)
+            texts.append(text)
+    return "\n".join(texts)

@@ -1,0 +1,111 @@
+"""JSON objects that hold many records at once, as libraries and people write them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from selfreflect.sources.columns import QUESTION_COLUMNS, plain_name
+from selfreflect.sources.files import Row
+from selfreflect.sources.layouts import Layout
+
+Places = Iterator[tuple[str, dict[str, Any]]]
+"""Records with their place in the object."""
+
+_PLURAL_QUESTIONS = {"questions": "question", "prompts": "prompt", "queries": "query", "inputs": "input"}
+
+
+class Shape(Layout):
+    """Objects with several records each."""
+
+    def matches(self, rows: Sequence[Row]) -> bool:
+        return all(self.holds(row.fields) for row in rows)
+
+    def items(self, rows: Sequence[Row]) -> Iterable[Row]:
+        for row in rows:
+            for place, fields in self.records(row.fields):
+                yield row._replace(where=f"{row.where}, {place}", fields=fields)
+
+    def holds(self, fields: Mapping[str, Any]) -> bool:
+        """Tell whether an object is in this shape."""
+        raise NotImplementedError
+
+    def records(self, fields: Mapping[str, Any]) -> Places:
+        """Yield the records of an object."""
+        raise NotImplementedError
+
+
+class ColumnLists(Shape):
+    """Each field is a list with an entry for each record."""
+
+    name = "columns"
+
+    def holds(self, fields: Mapping[str, Any]) -> bool:
+        lists = [column for column in fields.values() if isinstance(column, list)]
+        if not lists or len(lists) < len(fields) or len({len(column) for column in lists}) > 1:
+            return False
+        return any(
+            is_question(name) and all(isinstance(cell, str) for cell in fields[name]) for name in fields
+        )
+
+    def records(self, fields: Mapping[str, Any]) -> Places:
+        names = {}
+        for name, column in fields.items():
+            singular = _PLURAL_QUESTIONS.get(plain_name(name), name)
+            if plain_name(name) == "responses" and all(isinstance(cell, str) for cell in column):
+                singular = "response"  # one for each question
+            names[name] = name if singular in fields else singular
+        for number, cells in enumerate(zip(*fields.values(), strict=True), 1):
+            yield f"row {number}", dict(zip(names.values(), cells, strict=True))
+
+    def explain(self) -> str:
+        return "columns as lists"
+
+
+class Pandas(Shape):
+    """Each field is an object with an entry for each record by its index, as pandas writes by default."""
+
+    name = "pandas"
+
+    def holds(self, fields: Mapping[str, Any]) -> bool:
+        columns = [column for column in fields.values() if isinstance(column, dict)]
+        if not columns or len(columns) < len(fields) or not any(map(is_question, fields)):
+            return False
+        index = columns[0].keys()
+        return all(map(str.isdecimal, index)) and all(column.keys() == index for column in columns)
+
+    def records(self, fields: Mapping[str, Any]) -> Places:
+        for index in next(iter(fields.values())):
+            yield f"row {index}", {name: column[index] for name, column in fields.items()}
+
+    def explain(self) -> str:
+        return "columns of pandas"
+
+
+class Records(Shape):
+    """Each field is a record, whose name is its id."""
+
+    name = "records"
+    needs: Sequence[str] = ()
+    """Fields of which a record has one, if it has no question."""
+
+    def holds(self, fields: Mapping[str, Any]) -> bool:
+        records = list(fields.values())
+        if not all(isinstance(record, dict) for record in records) or any(map(is_question, fields)):
+            return False
+        return bool(records) and all(
+            any(is_question(name) or name in self.needs for name in record) for record in records
+        )
+
+    def records(self, fields: Mapping[str, Any]) -> Places:
+        for id_, record in fields.items():
+            yield f"record {id_!r}", {"id": id_, **record}
+
+    def explain(self) -> str:
+        return "records by id"
+
+
+def is_question(name: str) -> bool:
+    """Tell whether a field is called as a question, or several, may be."""
+    plain = plain_name(name)
+    return _PLURAL_QUESTIONS.get(plain, plain) in QUESTION_COLUMNS

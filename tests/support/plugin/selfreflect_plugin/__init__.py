@@ -1,0 +1,1 @@
+"""Adds to selfreflect from outside, through entry points only."""

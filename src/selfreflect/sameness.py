@@ -165,7 +165,8 @@ def same_answer(question: str, one: str, other: str) -> bool | None:
     if agree is False:
         return False
     is_level = first.is_negated == second.is_negated
-    if agree and is_level and (first.new == second.new or _items(first) == _items(second)) and _says(first):
+    is_equal = first.new == second.new or _items(first) == _items(second)
+    if agree and is_level and is_equal and first.has_choice == second.has_choice and _says(first):
         return True
     for part, whole in ((first, second), (second, first)):
         if _contains(part, whole, question, agree=bool(agree)):

@@ -261,7 +261,7 @@ def test_fewer_answers_and_sizes(tmp_path: Path) -> None:
 
 
 def test_a_run_directory(tmp_path: Path) -> None:
-    of_questions, predictions = lines(write_run(tmp_path / "run", count=3))
+    of_questions, predictions = lines(write_run(tmp_path / "run", count=3), "--classes", "exact")
     assert [line["id"] for line in of_questions] == ["q0", "q1", "q2"]
     assert of_questions[0]["values"]["modal_share"] == 0.5
     assert predictions == []  # its questions have no right answers

@@ -45,8 +45,10 @@ class TestRead:
         swim, eat = question_id(SWIM), question_id(EAT)
         assert questions == [Question(id=swim, text=SWIM), Question(id=eat, text=EAT)]
         assert answers == [
-            AnswerSet(question_id=eat, masked_out=("Toast.", ""), conditioning=("Rice.", "Toast.")),
-            AnswerSet(question_id=swim, masked_out=("Crawl.",), conditioning=("Back.",)),
+            AnswerSet(
+                question_id=eat, masked_out=("Toast.", ""), conditioning=("Rice.", "Toast."), halved="given"
+            ),
+            AnswerSet(question_id=swim, masked_out=("Crawl.",), conditioning=("Back.",), halved="given"),
         ]
         assert summaries == [
             Summary(question_id=swim, name="sample_and_summarize", text="Crawl or back."),
@@ -216,7 +218,8 @@ def test_any_texts_and_names_come_back(rows: dict[str, Any], context: str) -> No
     ids = {text: question_id(text, context) for text in rows}
     questions = [Question(id=ids[text], text=text, context=context) for text in rows]
     answers = [
-        AnswerSet(question_id=ids[text], masked_out=row[0], conditioning=row[1]) for text, row in rows.items()
+        AnswerSet(question_id=ids[text], masked_out=row[0], conditioning=row[1], halved="given")
+        for text, row in rows.items()
     ]
     summaries = [
         Summary(question_id=ids[text], name=name, text=summary)

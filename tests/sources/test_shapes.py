@@ -50,7 +50,7 @@ def test_samples_beside_a_response_are_the_answers(name: str, content: Any, tmp_
 def test_columns_of_several_answers_win_over_one(other: str, several: dict[str, Any], tmp_path: Path) -> None:
     path = written(tmp_path / "n.json", [{"question": "Oz?", **several, other: "Perhaps a"}])
     file = read_item_file(path)
-    assert file.items[0].answer_set.answers == ("a", "b")
+    assert sorted(file.items[0].answer_set.answers) == ["a", "b"]
     assert other == "answer" or any(f"--column summary={other}" in note for note in file.notes)
     [item] = read_item_file(path, columns={"summary": other}).items
     assert item.summaries == {"summary": "Perhaps a"}
@@ -62,12 +62,13 @@ def test_a_list_in_a_named_column_is_a_list(cell: str, tmp_path: Path) -> None:
     columns = {"answer": "drafts"}
     [item] = read_item_file(path, columns=columns).items
     [question] = read_answered_questions(path, columns=columns).questions
-    assert item.answer_set.answers == question.answers == ("a", "b", "a")
+    assert question.answers == ("a", "b", "a")
+    assert sorted(item.answer_set.answers) == ["a", "a", "b"]
 
 
 def test_answers_that_are_numbers_are_texts(tmp_path: Path) -> None:
     path = written(tmp_path / "k.jsonl", '{"question":"Oz?","answers":[4,4,5.5]}\n')
-    assert read_item_file(path).items[0].answer_set.answers == ("4", "4", "5.5")
+    assert sorted(read_item_file(path).items[0].answer_set.answers) == ["4", "4", "5.5"]
 
 
 def log(target: Any) -> bytes:
@@ -106,13 +107,13 @@ def test_two_tasks_in_one_file_keep_their_questions(hashes: tuple[str | None, ..
     again = row("Oz?", hashes[0], ["a", "b"], "strict")
     path = written(tmp_path / "both.jsonl", "\n".join([oz, nod, again]))
     items = read_item_file(path).items
-    assert [(item.question, item.answer_set.answers) for item in items] == [
-        ("Oz?", ("a", "b")),
-        ("Nod?", ("c", "d")),
+    assert [(item.question, sorted(item.answer_set.answers)) for item in items] == [
+        ("Oz?", ["a", "b"]),
+        ("Nod?", ["c", "d"]),
     ]
     second_run = row("Oz?", hashes[0], ["e"])
     path = written(tmp_path / "runs.jsonl", "\n".join([oz, again, second_run]))
-    assert read_item_file(path).items[0].answer_set.answers == ("a", "b", "e")
+    assert sorted(read_item_file(path).items[0].answer_set.answers) == ["a", "b", "e"]
 
 
 def test_right_answers_in_a_list_travel_with_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +129,7 @@ def test_right_answers_in_a_list_travel_with_a_run(tmp_path: Path, monkeypatch: 
     judged = run(
         "uncertainty", tmp_path / "r", "--gold", "ground_truths", "--estimators", "classes", "--json"
     )
-    assert judged.json[0]["correct"] == {"exact": False}
+    assert judged.json[0]["correct"] == {"contains": False}
 
 
 def test_the_header_of_a_table_may_have_capitals(tmp_path: Path) -> None:
@@ -193,7 +194,7 @@ SHEETS = {
 @pytest.mark.parametrize("name", SHEETS)
 def test_what_spreadsheets_leave_in_a_table_is_no_fault(name: str, tmp_path: Path) -> None:
     [item] = read_item_file(written(tmp_path / "s.csv", SHEETS[name])).items
-    assert (item.question, item.answer_set.answers) == ("Oz?", ("a", "b"))
+    assert (item.question, sorted(item.answer_set.answers)) == ("Oz?", ["a", "b"])
 
 
 def test_a_cell_under_no_name_is_refused_with_its_line(tmp_path: Path) -> None:

@@ -42,7 +42,6 @@ def test_the_same_in_other_words(question: str, one: str, other: str) -> None:
 @pytest.mark.parametrize(
     ("question", "one", "other"),
     [
-        ("When is the fair?", "In May or June.", "June."),
         (CAPITAL, "The capital of Turkey is Ankara.", "The capital of Turkey is not Ankara."),
         ("How many?", "268,000", "430,000"),
         ("How many?", "1.5 million", "1.5 billion"),
@@ -63,6 +62,7 @@ def test_contradictions_are_no_question_for_a_model(question: str, one: str, oth
 @pytest.mark.parametrize(
     ("question", "one", "other"),
     [
+        ("When is the fair?", "In May or June.", "June."),
         (CAPITAL, "Ankara", "Istanbul"),
         ("Which city?", "Paris", "Paris or Lyon"),
         ("Which city?", "Paris", "Paris, Texas"),

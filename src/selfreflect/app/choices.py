@@ -19,8 +19,9 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 
 
 def is_served(name: str) -> bool:
-    """Whether a name is that of a model on a server."""
-    return backend_of(name).is_remote
+    """Whether a name is that of a model on a server that gives texts."""
+    backend = backend_of(name)
+    return backend.is_remote and backend.can_generate
 
 
 class ModelChoices:

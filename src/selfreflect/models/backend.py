@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from selfreflect.errors import BackendError, ConfigError, JudgeError, excerpt
@@ -40,11 +40,14 @@ Say = Callable[[str], None]
 
 
 class Backend:
-    """Says what is true of its models, and loads them. The defaults are those of a generator that computes
-    in this process."""
+    """Says what is true of its models, and loads them."""
 
     prefix = ""
     """Stands before a colon and the name of a model."""
+    generator = ""
+    """``module:name`` of what loads a generator from ``(spec, progress)``; empty if its models only judge."""
+    judge = ""
+    """``module:name`` of what loads a judge from ``(spec, compat, progress)``; empty without full logits."""
     is_remote = False
     """Whether a server at ``base_url`` computes."""
     needs_address = False
@@ -58,9 +61,14 @@ class Backend:
     runs_foreign_code = False
     """Whether the name is that of code which loading it runs."""
     gives_logprobs = True
-    can_generate = True
-    can_judge = False
-    """Whether its models give full logits."""
+
+    @property
+    def can_generate(self) -> bool:
+        return bool(self.generator)
+
+    @property
+    def can_judge(self) -> bool:
+        return bool(self.judge)
 
     def bare_name(self, name: str) -> str:
         """Remove the prefix. Raises ConfigError where nothing is left."""
@@ -100,21 +108,27 @@ class Backend:
 
     def open(self, spec: ModelSpec, progress: Say | None = None) -> StageGenerator:
         """Load a generator. Raises SelfReflectError if it cannot be loaded."""
-        known = ", ".join(f"{prefix}:NAME" for prefix in prefixes(can_generate=True))
-        raise ConfigError(
-            f"{excerpt(spec.name)} names a judge and cannot generate text. Give {known}, {LOCAL_NAMES}."
-        )
+        if not self.can_generate:
+            known = ", ".join(f"{prefix}:NAME" for prefix in prefixes(can_generate=True))
+            raise ConfigError(
+                f"{excerpt(spec.name)} names a judge and cannot generate text. Give {known}, {LOCAL_NAMES}."
+            )
+        generator: StageGenerator = resolve_name(self.generator)(spec, progress)
+        return generator
 
     def open_judge(self, spec: ModelSpec, compat: Compat, progress: Say | None) -> Judge:
         """Load a judge. Raises SelfReflectError if it cannot be loaded."""
-        raise JudgeError(
-            f"{excerpt(spec.name)} cannot be a judge: the metric compares distributions over the full "
-            "vocabulary. A function that writes texts has none, and an API returns only the most likely "
-            "tokens: at the judge's temperature of 5 the top 20 hold less than 1 % of the mass, so the "
-            "score would be a guess. Answers and summaries may come from any model; for the judge give a "
-            "hub name, a local directory, or smollm2, or a server that runs vLLM in pooling mode "
-            "(vllm+http:NAME)."
-        )
+        if not self.can_judge:
+            raise JudgeError(
+                f"{excerpt(spec.name)} cannot be a judge: the metric compares distributions over the full "
+                "vocabulary. A function that writes texts has none, and an API returns only the most likely "
+                "tokens: at the judge's temperature of 5 the top 20 hold less than 1 % of the mass, so the "
+                "score would be a guess. Answers and summaries may come from any model; for the judge give a "
+                "hub name, a local directory, or smollm2, or a server that runs vLLM in pooling mode "
+                "(vllm+http:NAME)."
+            )
+        judge: Judge = resolve_name(self.judge)(spec, compat, progress)
+        return judge
 
 
 def backend_of(name: str) -> Backend:
@@ -149,9 +163,8 @@ def on_server(name: str) -> str:
 @cache
 def _load(prefix: str) -> Backend:
     if prefix in BACKENDS:
-        module, _, name = BACKENDS[prefix].partition(":")
-        own: Backend = getattr(import_module(module), name)()
-        return own
+        ours: Backend = resolve_name(BACKENDS[prefix])()
+        return ours
     from selfreflect.plugins import USER_ERRORS
 
     try:

@@ -31,7 +31,7 @@ from threading import Event, Lock, Thread
 from typing import Any, TypeAlias
 
 from selfreflect.errors import ConfigError, excerpt, nearest
-from selfreflect.models.backend import Backend, Say, prefixes
+from selfreflect.models.backend import Backend, prefixes
 from selfreflect.models.base import (
     Completion,
     ModelSpec,
@@ -174,13 +174,10 @@ class FunctionGenerator(StreamingGenerator):
 class Function(Backend):
     """Functions that are named as ``module:function``."""
 
+    generator = f"{__name__}:FunctionGenerator.load"
     runs_foreign_code = True
     gives_logprobs = False
     loads_model = False
-
-    def open(self, spec: ModelSpec, progress: Say | None = None) -> FunctionGenerator:
-        """Import a function."""
-        return FunctionGenerator.load(spec, progress)
 
 
 class _Loop:

@@ -12,7 +12,7 @@ from selfreflect.models.backend import load_judge
 from selfreflect.models.base import Compat, Message, ModelSpec
 from selfreflect.models.chat import ChatTokenizer
 from selfreflect.models.local.layers import linear
-from selfreflect.models.local.loading import CausalLM
+from selfreflect.models.local.loading import CausalLM, load_causal_lm
 from selfreflect.text import common_prefix
 
 LastStates = Callable[[Sequence[Sequence[int]]], torch.Tensor]
@@ -133,3 +133,7 @@ class Judge:
                 )
             tasks.append((tuple(ids[text]), first))
         return tasks
+
+
+def load_local(spec: ModelSpec, compat: Compat, progress: Callable[[str], None] | None) -> Judge:
+    return Judge(load_causal_lm(spec, progress), compat=compat)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from selfreflect.models.backend import Backend, Say
-from selfreflect.models.base import ModelSpec
-
-if TYPE_CHECKING:
-    from selfreflect.models.openai.generator import OpenAIGenerator
+from selfreflect.models.backend import Backend
 
 
 class OpenAI(Backend):
     """Models of a server that give texts."""
 
     prefix = "openai"
+    generator = "selfreflect.models.openai.generator:OpenAIGenerator.load"
     is_remote = True
     can_relay = True
     loads_model = False
@@ -22,9 +17,3 @@ class OpenAI(Backend):
     def default_batch(self, questions: int, connections: int) -> int:
         """More questions keep a server busy, because results come one by one."""
         return max(questions, 2 * connections)
-
-    def open(self, spec: ModelSpec, progress: Say | None = None) -> OpenAIGenerator:
-        """Make a generator, which sends nothing yet."""
-        from selfreflect.models.openai.generator import OpenAIGenerator
-
-        return OpenAIGenerator.load(spec, progress)

@@ -9,9 +9,9 @@ from selfreflect.models.base import Completion, Reply
 class Coin:
     revision = ""
 
-    def __init__(self, name):
-        self.name = name
-        self.facts = {"name": name, "revision": ""}  # for the manifest of a run
+    def __init__(self, spec, progress):
+        self.name = spec.name
+        self.facts = {"name": spec.name, "revision": ""}  # for the manifest of a run
 
     def generate(self, requests):
         return [self._reply(request) for request in requests]
@@ -23,13 +23,6 @@ class Coin:
 
 
 class CoinBackend(Backend):
+    generator = "selfreflect_plugin.coin:Coin"
+    judge = "selfreflect_plugin.coin_judge:CoinJudge"
     loads_model = False
-    can_judge = True
-
-    def open(self, spec, progress=None):
-        return Coin(spec.name)
-
-    def open_judge(self, spec, compat, progress):
-        from selfreflect_plugin.coin_judge import CoinJudge
-
-        return CoinJudge(spec.name, compat)

@@ -38,9 +38,9 @@ class Head(torch.nn.Module):
 
 
 class CoinJudge(Judge):
-    def __init__(self, name, compat):
+    def __init__(self, spec, compat, progress):
         words = tokenizer()
-        facts = {"name": name, "revision": "", "device": "cpu", "dtype": "float32"}
+        facts = {"name": spec.name, "revision": "", "device": "cpu", "dtype": "float32"}
         lm = CausalLM(Head(len(words)), words, window=None, vocabulary=len(words), **facts)
         super().__init__(lm, compat=compat)
         self.last_states = self.counts

@@ -114,17 +114,18 @@ def test_a_broken_package_is_named_and_none_takes_a_prefix_of_ours(
     facts = tmp_path / "other-1.dist-info"
     facts.mkdir()
     written(facts / "METADATA", "Metadata-Version: 2.1\nName: other\nVersion: 1\n")
-    rows = "[selfreflect.backends]\nbroken = nowhere:Nothing\nopenai = nowhere:Nothing\n"
-    written(facts / "entry_points.txt", rows)
+    rows = ("broken = nowhere:Nothing", "openai = nowhere:Nothing", "odd = fractions:Fraction")
+    written(facts / "entry_points.txt", "\n".join(("[selfreflect.backends]", *rows)))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     items = written(tmp_path / "items.json", [ITEM])
 
     def refusal(judge: str) -> Outcome:
         return process("score", "--items", items, "--judge", judge)
 
-    broken, ours = refusal("broken:m"), refusal("openai:m")
-    assert (broken.code, ours.code) == (2, 2)
+    broken, odd, ours = refusal("broken:m"), refusal("odd:m"), refusal("openai:m")
+    assert (broken.code, odd.code, ours.code) == (2, 2, 2)
     assert "nowhere" in broken.said
+    assert "'odd'" in odd.said
     assert "nowhere" not in ours.said
 
 

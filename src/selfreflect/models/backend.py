@@ -91,8 +91,8 @@ class Backend:
         return "" if server.is_own else server.host
 
     def default_batch(self, questions: int, connections: int) -> int:
-        """Count the questions that a worker takes at a time, by the settings of both."""
-        return questions
+        """Count the questions that a worker takes at a time: more of them keep a server busy."""
+        return max(questions, 2 * connections) if self.is_remote else questions
 
     def check(self, spec: ModelSpec, progress: Say | None = None, *, template: bool = True) -> None:
         """Check that a model can be loaded, without loading its weights.
@@ -168,7 +168,9 @@ def _load(prefix: str) -> Backend:
     from selfreflect.plugins import USER_ERRORS
 
     try:
-        backend: Backend = _entry_points()[prefix].load()()
+        backend = _entry_points()[prefix].load()()
+        if not isinstance(backend, Backend):
+            raise TypeError(f"{excerpt(backend)} is no Backend")
     except USER_ERRORS as error:
         raise ConfigError(
             f"the backend {excerpt(prefix)} of another package cannot be used: {type(error).__name__}: "

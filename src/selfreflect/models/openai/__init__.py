@@ -13,7 +13,3 @@ class OpenAI(Backend):
     is_remote = True
     can_relay = True
     loads_model = False
-
-    def default_batch(self, questions: int, connections: int) -> int:
-        """More questions keep a server busy, because results come one by one."""
-        return max(questions, 2 * connections)

@@ -15,7 +15,7 @@ from typing import Any
 from common import Rows, parser, run
 
 from selfreflect.errors import ConfigError, excerpt
-from selfreflect.models.base import ModelSpec
+from selfreflect.models.backend import bare_name
 from selfreflect.train import rewards
 from selfreflect.train.data import data_facts
 from selfreflect.train.presets import TrainingPreset, reinforcement_arguments
@@ -45,7 +45,7 @@ def chosen_reward(arguments: argparse.Namespace, preset: TrainingPreset, rows: R
     facts = data_facts(arguments.data) if arguments.data.is_dir() else {}
     scorer = str(facts.get("judge", "")).partition(", ")[0]  # its settings follow, such as a budget
     judge = arguments.judge or scorer or preset.judge
-    if scorer and ModelSpec(judge).bare_name != ModelSpec(scorer).bare_name and not arguments.other_judge:
+    if scorer and bare_name(judge) != bare_name(scorer) and not arguments.other_judge:
         raise ConfigError(
             f"the run's summaries were scored by {excerpt(scorer)}, not by {excerpt(judge)}, so rewards "
             "cannot be compared with its scores. Leave --judge out, or add --other-judge if it is meant."

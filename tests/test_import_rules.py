@@ -18,6 +18,7 @@ from typing import NamedTuple
 import pytest
 
 import selfreflect
+from selfreflect.models.backend import BACKENDS
 
 ROOT = Path(selfreflect.__file__).parent
 LAYERS = (
@@ -274,6 +275,32 @@ def test_work_elsewhere_never_sees_the_run_directory(module: str) -> None:
     assert {target for target in ours(f"pipeline.{module}") if under(target, *higher)} == set()
 
 
+EXAMPLES = {("config.describe", "openai:gpt-4o-mini")}
+"""Names of models that people read, in the template of the settings."""
+
+
+def backends_named_in(tree: ast.AST) -> Iterator[str]:
+    """Strings that are a backend's name or begin with its prefix. Help texts may name one in a sentence;
+    ``local`` is an executor, too."""
+    names = set(BACKENDS) - {"local"}
+    for node in ast.walk(tree):
+        text = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(text, str) and (text in names or text.startswith(tuple(f"{name}:" for name in names))):
+            yield text
+
+
+def test_only_models_know_which_backends_there_are() -> None:
+    code = 'kind == "vllm" or name.startswith("vllm+http:") or f"openai:{name}" or "a function: yes"'
+    assert {*backends_named_in(ast.parse(code))} == {"vllm", "vllm+http:", "openai:"}
+    found = {
+        (module, text)
+        for module, path in PATHS.items()
+        if not under(module, "models")
+        for text in backends_named_in(ast.parse(path.read_text(encoding="utf-8")))
+    }
+    assert found == EXAMPLES
+
+
 SERVERS = ("web", "app", "serve")
 
 
@@ -304,7 +331,7 @@ UNUSED_IN_SCORING = {
     *("store", "strategies", "answers", "uncertainty", "validate", "bench", "train", "sayself"),
     *("app", "serve", "web"),
 }
-MOST_FOR_LINES, MOST_FOR_TABLES = 58, 63
+MOST_FOR_LINES, MOST_FOR_TABLES = 59, 64
 """Modules of this package that `score --items` loads at most."""
 
 

@@ -371,7 +371,7 @@ def test_answers_are_grouped_by_meaning_while_they_come(tmp_path: Path) -> None:
 def test_grouping_waits_for_no_job_and_no_job_for_it(tmp_path: Path) -> None:
     grouping, go = threading.Event(), threading.Event()
 
-    def slow(answers: Sequence[str]) -> list[list[int]]:
+    def slow(answers: Sequence[str], question: str) -> list[list[int]]:
         grouping.set()
         assert go.wait(200)
         return by_first_letter(answers)
@@ -394,9 +394,9 @@ def test_grouping_waits_for_no_job_and_no_job_for_it(tmp_path: Path) -> None:
 def test_too_many_answers_are_not_grouped_by_meaning() -> None:
     meaning = Meaning(lambda: by_first_letter)
     texts = [f"{number}" for number in range(1000)]
-    assert asyncio.run(meaning.groups(lambda: texts))[0] == 1000
+    assert asyncio.run(meaning.groups(lambda: ("", texts)))[0] == 1000
     with pytest.raises(DataError, match="more than 1,000 different answers"):
-        asyncio.run(Meaning(lambda: by_first_letter).groups(lambda: [*texts, "one more"]))
+        asyncio.run(Meaning(lambda: by_first_letter).groups(lambda: ("", [*texts, "one more"])))
 
 
 def test_without_its_extra_meaning_is_not_offered_and_says_what_to_install(

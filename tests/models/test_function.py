@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from selfreflect.config import load_config
 from selfreflect.errors import ConfigError, JudgeError
-from selfreflect.models.base import Message, ModelSpec, Refusal, Reply, Request, Sampling, load_generator
+from selfreflect.models.backend import load_generator
+from selfreflect.models.base import Message, ModelSpec, Refusal, Reply, Request, Sampling
 from selfreflect.models.function import FunctionGenerator
 from selfreflect.models.judge import Judge
 from selfreflect.store.run import Run

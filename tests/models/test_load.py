@@ -8,47 +8,51 @@ import pytest
 from tiny_chat import chatml, save_lm
 
 from selfreflect.errors import BackendError, ConfigError, JudgeError
-from selfreflect.models.base import (
-    GENERATORS,
-    JUDGES,
-    Kind,
-    ModelSpec,
-    kind_of,
+from selfreflect.models.backend import (
+    BACKENDS,
+    Backend,
+    backend_of,
+    bare_name,
     load_generator,
     load_judge,
-    load_object,
+    prefixes,
 )
+from selfreflect.models.base import ModelSpec
+from selfreflect.models.function import Function
 from selfreflect.models.judge import Judge
+from selfreflect.models.local import Local
 from selfreflect.models.local.generator import HFGenerator
+from selfreflect.models.openai import OpenAI
 from selfreflect.models.openai.generator import OpenAIGenerator
+from selfreflect.models.vllm import VLLM, VLLMServer
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "bare"),
+    ("name", "backend", "bare"),
     [
-        ("openai:gpt-4o", "openai", "gpt-4o"),
-        ("openai:a:b", "openai", "a:b"),
-        ("vllm:smollm2", "vllm", "smollm2"),
-        ("vllm+http: smollm2 ", "vllm+http", "smollm2"),
-        ("smollm2", "local", "smollm2"),
-        ("Qwen/Qwen2.5-7B-Instruct", "local", "Qwen/Qwen2.5-7B-Instruct"),
-        ("models/vllm:7b", "local", "models/vllm:7b"),
-        ("mine:generate", "function", "mine:generate"),
-        ("package.mine:generate", "function", "package.mine:generate"),
-        ("function:generate", "function", "function:generate"),
-        ("C:\\models", "local", "C:\\models"),
-        ("llama3:8b", "local", "llama3:8b"),
+        ("openai:gpt-4o", OpenAI, "gpt-4o"),
+        ("openai:a:b", OpenAI, "a:b"),
+        ("vllm:smollm2", VLLM, "smollm2"),
+        ("vllm+http: smollm2 ", VLLMServer, "smollm2"),
+        ("smollm2", Local, "smollm2"),
+        ("Qwen/Qwen2.5-7B-Instruct", Local, "Qwen/Qwen2.5-7B-Instruct"),
+        ("models/vllm:7b", Local, "models/vllm:7b"),
+        ("mine:generate", Function, "mine:generate"),
+        ("package.mine:generate", Function, "package.mine:generate"),
+        ("function:generate", Function, "function:generate"),
+        ("C:\\models", Local, "C:\\models"),
+        ("llama3:8b", Local, "llama3:8b"),
     ],
 )
-def test_a_name_says_its_kind(name: str, kind: Kind, bare: str) -> None:
-    assert kind_of(name) == kind
-    assert ModelSpec(name).bare_name == bare
+def test_a_name_says_its_backend(name: str, backend: type[Backend], bare: str) -> None:
+    assert type(backend_of(name)) is backend
+    assert bare_name(name) == bare
 
 
 @pytest.mark.parametrize("kind", ["openai", "vllm", "vllm+http"])
 def test_a_kind_without_a_name(kind: str) -> None:
     with pytest.raises(ConfigError, match="NAME needs the name of a model"):
-        _ = ModelSpec(f"{kind}: ").bare_name
+        bare_name(f"{kind}: ")
 
 
 def test_a_spec_takes_changes_to_its_fields() -> None:
@@ -63,9 +67,17 @@ def test_no_model_is_trusted_with_its_own_code_unasked() -> None:
     assert ModelSpec("m").trust_remote_code is False
 
 
-@pytest.mark.parametrize("path", [*GENERATORS.values(), *JUDGES.values()])
-def test_every_row_of_the_tables_leads_to_a_class_or_function(path: str) -> None:
-    assert callable(load_object(path))
+def test_prefixes_are_found_by_what_is_true_of_a_backend() -> None:
+    assert [*BACKENDS] == ["local", "function", *prefixes()]
+    assert prefixes(can_judge=True) == ["vllm", "vllm+http"]
+    assert prefixes(is_remote=True, can_generate=True) == ["openai"]
+
+
+def test_a_model_of_another_backend_is_charged_by_nobody_but_a_public_host() -> None:
+    openai = backend_of("openai:m")
+    assert openai.may_charge(None) == "api.openai.com"
+    assert openai.may_charge("http://10.0.0.7:8000/v1") == ""
+    assert backend_of("smollm2").may_charge(None) == ""
 
 
 def test_each_kind_is_loaded_by_its_class(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from command import run, written
 from fault_server import Action, Call, FaultServer, answers, chat, choice, status, unused_port
 from served import forget
 
-from selfreflect.pipeline.costs import is_own
+from selfreflect.models.openai.endpoint import is_own
 from selfreflect.pipeline.preflight import OTHER_PROBES, PROBE
 from selfreflect.records import SamplingCheck
 from selfreflect.store.run import Run

@@ -24,7 +24,8 @@ from selfreflect.app.schemas import (
 )
 from selfreflect.config import Config, ExecutionOptions
 from selfreflect.errors import SelfReflectError
-from selfreflect.models.base import ModelSpec, load_object
+from selfreflect.models.backend import check_loadable
+from selfreflect.models.base import ModelSpec
 from selfreflect.pipeline.costs import reasons_to_ask, sum_up
 from selfreflect.pipeline.dry_run import DryRun
 from selfreflect.pipeline.models import ConfiguredModels, ModelProvider, Quiet, stage_model
@@ -143,7 +144,7 @@ def _check_model(spec: ModelSpec) -> None:
     Its chat template is left to the job, whose process can be killed if the template never ends.
     """
     if spec.name != "smollm2":
-        load_object("selfreflect.models.check:check_loadable")(spec, None, template=False)
+        check_loadable(spec, template=False)
 
 
 def _stage_cost(stage: dict[str, Any]) -> StageCostEntry:

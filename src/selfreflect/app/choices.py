@@ -12,23 +12,23 @@ import msgspec
 from selfreflect.app.schemas import AskBody, JudgeBody
 from selfreflect.config import Config, Price, load_config, sampling_of
 from selfreflect.errors import ConfigError, excerpt
-from selfreflect.models.base import JUDGES, kind_of
-from selfreflect.models.openai.endpoint import endpoint
+from selfreflect.models.backend import backend_of, on_server
 from selfreflect.traits import traits_of
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 
 
 def is_served(name: str) -> bool:
-    """Whether a name is that of a model on a server."""
-    return name.startswith("openai:")
+    """Whether a name is that of a model on a server that gives texts."""
+    backend = backend_of(name)
+    return backend.is_remote and backend.can_generate
 
 
 class ModelChoices:
     """The models that clients may use: smollm2, those named when the app was started, and names on the hub.
 
     A client never names a directory. Directories named at the start are offered by their last part. A client
-    never names an address either: models of a server, ``openai:NAME``, are asked for at ``base_url``, any of
+    never names an address either: models of a server are asked for at ``base_url``, any of
     them if it is set, else only those named at the start. The key comes from the environment.
     """
 
@@ -42,7 +42,7 @@ class ModelChoices:
         self.prices = dict(prices or {})
         self._names = {"smollm2": "smollm2"}
         for name in names:
-            if kind_of(name) == "vllm+http":
+            if not backend_of(name).can_generate:
                 raise ConfigError(
                     f"the app asks no judge on a server, such as {excerpt(name)}. Score a run with it by "
                     "selfreflect score --out RUN --judge NAME --judge-url URL; the app shows its scores, too"
@@ -57,15 +57,17 @@ class ModelChoices:
 
     @property
     def judge(self) -> str:
-        """The first offered model that can judge: one of a server gives no full logits."""
-        return next(name for name in self.offered if kind_of(self._names[name]) in JUDGES)
+        """The first offered model that can judge in this process."""
+        backends = {name: backend_of(self._names[name]) for name in self.offered}
+        return next(name for name, one in backends.items() if one.can_judge and not one.is_remote)
 
     @property
     def server(self) -> str | None:
         """The address of the server, without credentials; None if no model of a server may be used."""
-        if self.base_url is None and not any(map(is_served, self._names)):
+        served = next(filter(is_served, self._names), None)
+        if self.base_url is None and served is None:
             return None
-        return endpoint(self.base_url).url
+        return backend_of(served or on_server("NAME")).server(self.base_url).url
 
     def resolve(self, name: str) -> str:
         """The name to load.
@@ -78,7 +80,8 @@ class ModelChoices:
         if is_served(name):
             raise ConfigError(
                 f"{excerpt(name)} is a model of a server. Allow it when you start the app: "
-                f"selfreflect app --model openai:NAME, and --base-url URL if the server is not OpenAI's"
+                f"selfreflect app --model {on_server('NAME')}, and --base-url URL if the server is not "
+                "OpenAI's"
             )
         if not _HUB_NAME.fullmatch(name) or ".." in name or Path(name).exists():
             raise ConfigError(

@@ -22,10 +22,10 @@ from selfreflect.app.schemas import AskBody, JudgeBody, ScoreBody
 from selfreflect.app.words import CUT_OFF, in_app_words, without_flags
 from selfreflect.config import Config, ExecutionOptions
 from selfreflect.grouping import normal_form
-from selfreflect.models.base import Refusal, Reply, Request
+from selfreflect.models.base import Refusal, Reply, Request, StageGenerator
 from selfreflect.models.judge import Judge
 from selfreflect.pipeline.experiment import Experiment, open_experiment
-from selfreflect.pipeline.models import ConfiguredModels, ModelProvider, StageGenerator, WorkDone
+from selfreflect.pipeline.models import ConfiguredModels, ModelProvider, WorkDone
 from selfreflect.pipeline.preflight import check_models
 from selfreflect.pipeline.settings import settings_of
 from selfreflect.pipeline.tasks import ModelStage

@@ -13,6 +13,7 @@ from selfreflect.cli.console import ReadingProgress, say, say_notes
 from selfreflect.cli.settings import COLUMN, option
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.flags import Flag
+from selfreflect.models.backend import backend_of
 from selfreflect.pipeline.answered import GOLD, run_questions
 from selfreflect.sources.columns import assigned_columns
 from selfreflect.text import counted, name_list
@@ -120,7 +121,7 @@ def _say_whose_logprobs(run: Run) -> None:
     if answers is None:
         return
     whose = "the model's at temperature 1, before top-p"
-    if answers.model.startswith("openai:"):
+    if backend_of(answers.model).is_remote:
         whose = "as the server returned them"
     line = f"Log-probabilities are {whose}."
     settings = (answers.temperature, answers.top_p)

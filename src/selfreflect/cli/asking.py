@@ -234,13 +234,13 @@ def _confirm(inquiries: Sequence[Inquiry], spec: ModelSpec, config: Config, yes:
 
 def _reasons(inquiries: Sequence[Inquiry], spec: ModelSpec, price: Price | None) -> list[str]:
     """Why somebody should look before the model is asked."""
-    from selfreflect.models.openai.endpoint import endpoint
-    from selfreflect.pipeline.costs import MANY_COMPLETIONS, is_own
+    from selfreflect.models.backend import backend_of
+    from selfreflect.pipeline.costs import MANY_COMPLETIONS
 
     reasons = []
     if price is not None:
         reasons.append("this costs money")
-    elif spec.kind == "openai" and not is_own(host := endpoint(spec.base_url).host):
+    elif host := backend_of(spec.name).may_charge(spec.base_url):
         reasons.append(f"{host} may charge for this")
     replies = sum(inquiry.n for inquiry in inquiries)
     if replies >= MANY_COMPLETIONS:

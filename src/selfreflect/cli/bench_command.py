@@ -16,8 +16,8 @@ from selfreflect.cli.console import (
     say,
 )
 from selfreflect.cli.settings import ItemOptions, Overrides, option, takes
-from selfreflect.errors import ConfigError
-from selfreflect.models.base import kind_of
+from selfreflect.errors import ConfigError, excerpt
+from selfreflect.models.backend import backend_of
 from selfreflect.pipeline.models import stage_model
 from selfreflect.records import dump_line
 from selfreflect.removed import SCHEDULE_B
@@ -68,8 +68,9 @@ def bench_command(
     if random_model is not None and {"judge", "revision"} & overrides.section("scores").keys():
         raise ConfigError("--random-model takes the place of --judge")
     config, options = overrides.config(), overrides.execution
-    if kind_of(config.scores.judge) != "local":
-        raise ConfigError("bench times this package's engine; --judge vllm... runs another one")
+    if not backend_of(config.scores.judge).is_torch:
+        name = excerpt(config.scores.judge)
+        raise ConfigError(f"bench times this package's engine; --judge {name} runs another one")
     timed_items = _items(items, reading)
     if output is not None:
         make_folder(output)

@@ -164,9 +164,9 @@ class OpenModel:
     def _flags_for(self, model: str) -> Overrides:
         """Leave out the address of a server that only some of several models are on, and the revision of
         others."""
-        from selfreflect.models.base import ModelSpec
+        from selfreflect.models.backend import backend_of
 
-        on_server = ModelSpec.of(model).kind == "openai"
+        on_server = backend_of(model).is_remote
         others = {"revision"} if on_server or Path(model).is_dir() else set()
         if not on_server:
             others.add("base_url")

@@ -16,7 +16,8 @@ from selfreflect.cli.console import say
 from selfreflect.cli.settings import Overrides, option, takes
 from selfreflect.config import Config, ServeConfig, sampling_of
 from selfreflect.errors import ConfigError, excerpt
-from selfreflect.models.base import ModelSpec, Sampling, load_generator, load_judge
+from selfreflect.models.backend import backend_of, load_generator, load_judge
+from selfreflect.models.base import Sampling
 from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.pipeline.models import Quiet, load_measures, stage_model
 from selfreflect.prompts import load_prompts
@@ -237,8 +238,11 @@ def _judge(config: Config, overrides: Overrides) -> dict[str, Measures]:
 
 
 def _name_for_clients(name: str) -> str:
-    """What clients call a model: a directory by its last part, one of the server without ``openai:``."""
-    return Path(name).resolve().name if Path(name).is_dir() else name.removeprefix("openai:")
+    """What clients call a model: a directory by its last part, one of the server as the server does."""
+    if Path(name).is_dir():
+        return Path(name).resolve().name
+    backend = backend_of(name)
+    return backend.bare_name(name) if backend.can_relay else name
 
 
 def _table(names: Sequence[str], base_url: str | None, config: Config, overrides: Overrides) -> ModelTable:
@@ -250,10 +254,11 @@ def _table(names: Sequence[str], base_url: str | None, config: Config, overrides
     options = overrides.execution
     local, served = [], []
     for name in names:
-        if name.startswith("openai:"):
-            served.append(ModelSpec(name).bare_name)
+        backend = backend_of(name)
+        if backend.can_relay:
+            served.append(backend.bare_name(name))
             continue
-        own = replace(config.answers, model=name, base_url=None)
+        own = replace(config.answers, model=name, base_url=base_url if backend.is_remote else None)
         generator = load_generator(stage_model(replace(config, answers=own), options, "answers"), say)
         local.append(LocalModel(_name_for_clients(name), generator))
     if not served and base_url is None:

@@ -28,8 +28,7 @@ from selfreflect.cli.console import (
 from selfreflect.cli.settings import GENERATING, JUDGING, Overrides, option, takes
 from selfreflect.config import Config, ExecutionOptions
 from selfreflect.errors import BackendError, ConfigError, excerpt
-from selfreflect.models.base import kind_of
-from selfreflect.models.openai.endpoint import endpoint
+from selfreflect.models.backend import backend_of
 from selfreflect.pipeline.experiment import Experiment, open_experiment
 from selfreflect.pipeline.models import Quiet
 from selfreflect.pipeline.questions import NO_QUESTIONS
@@ -360,18 +359,17 @@ def check_named(
     Raises:
         ConfigError: the user has not named the function or the address.
     """
-    from selfreflect.pipeline.costs import is_own
-
-    if kind_of(model) == "function" and model not in user_names:
+    backend = backend_of(model)
+    if backend.runs_foreign_code and model not in user_names:
         raise ConfigError(
             f"{path} names a function of Python code as its model. If you know that code, run it with "
             f"--model {excerpt(model)}"
         )
-    if kind_of(model) in ("openai", "vllm+http") and base_url is not None:
-        server = endpoint(base_url)
+    if backend.is_remote and base_url is not None:
+        server = backend.server(base_url)
         if base_url in user_names or server.is_openai:
             return
-        if not is_own(server.host):
+        if not server.is_own:
             raise ConfigError(
                 f"{path} names a server outside your network. If questions and key may go there, pass "
                 f"{flag} {excerpt(server.url, 200)}"

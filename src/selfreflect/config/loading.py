@@ -23,7 +23,8 @@ from selfreflect.config.sections import (
 )
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.flags import check_values, fields_of, flags_of
-from selfreflect.models.base import JUDGES, LOCAL_NAMES, PUBLISHED_SUMMARY_TOKENS, kind_of
+from selfreflect.models.backend import backend_of, on_server, prefixes
+from selfreflect.models.base import LOCAL_NAMES, PUBLISHED_SUMMARY_TOKENS
 from selfreflect.records import STAGES, Record
 
 MOST_DRAWS = 1000
@@ -179,10 +180,10 @@ def _check(config: Config) -> None:
         parse_shard(config.questions.part)
     _check_strategies(config.summaries.strategies)
     _check_generator_url(config.answers)
-    if config.answers.logprobs and kind_of(config.answers.model) == "function":
+    if config.answers.logprobs and not backend_of(config.answers.model).gives_logprobs:
         raise ConfigError(
-            f"--logprobs: {excerpt(config.answers.model)} is a function, which returns texts without "
-            "log-probabilities. Leave it out, or name another --model."
+            f"--logprobs: {excerpt(config.answers.model)} returns texts without log-probabilities. Leave it "
+            "out, or name another --model."
         )
     _check_generator_url(config.summaries)
     _check_judge(config.scores)
@@ -217,20 +218,16 @@ def _check_strategies(names: tuple[str, ...]) -> None:
 
 
 def _check_generator_url(section: AnswersConfig | SummariesConfig) -> None:
-    if kind_of(section.model) == "openai":
+    backend = backend_of(section.model)
+    if backend.is_remote and backend.can_generate:
         if section.revision is not None:
-            raise ConfigError("--revision does not apply on a server; leave it out with openai:NAME")
-        _check_address(section.base_url)
+            raise ConfigError(
+                f"--revision does not apply on a server; leave it out with {backend.prefix}:NAME"
+            )
+        backend.server(section.base_url)
     elif section.base_url is not None:
-        name = excerpt(section.model)[1:-1]
-        raise ConfigError(f"--base-url needs a model on a server. Did you mean --model openai:{name}?")
-
-
-def _check_address(url: str | None) -> None:
-    """Check the address of a server, which few settings name."""
-    from selfreflect.models.openai.endpoint import endpoint
-
-    endpoint(url)
+        name = on_server(excerpt(section.model)[1:-1])
+        raise ConfigError(f"--base-url needs a model on a server. Did you mean --model {name}?")
 
 
 def _check_judge(scores: ScoresConfig) -> None:
@@ -240,20 +237,23 @@ def _check_judge(scores: ScoresConfig) -> None:
             f"--measures must be {' or '.join(MEASURES)}, or both with a comma between them, "
             f"not {excerpt(min(unknown, default=scores.measures))}"
         )
-    kind = kind_of(scores.judge)
-    if kind not in JUDGES:
+    backend = backend_of(scores.judge)
+    if not backend.can_judge:
+        known = ", ".join(f"{prefix}:NAME" for prefix in prefixes(can_judge=True))
         raise ConfigError(
             f"--judge: {excerpt(scores.judge)} cannot be a judge, because it gives texts and no full logits. "
-            f"Name vllm:NAME, vllm+http:NAME, {LOCAL_NAMES}."
+            f"Name {known}, {LOCAL_NAMES}."
         )
-    if kind == "vllm+http":
-        if scores.base_url is None:
+    if backend.is_remote:
+        if backend.needs_address and scores.base_url is None:
             raise ConfigError(
-                "--judge vllm+http:NAME needs the address of its server: --judge-url http://localhost:8000/v1"
+                f"--judge {backend.prefix}:NAME needs the address of its server: --judge-url "
+                "http://localhost:8000/v1"
             )
-        _check_address(scores.base_url)
+        backend.server(scores.base_url)
     elif scores.base_url is not None:
-        raise ConfigError(f"--judge-url goes with --judge vllm+http:NAME, not with {excerpt(scores.judge)}")
+        remote = " or ".join(f"{prefix}:NAME" for prefix in prefixes(is_remote=True, can_judge=True))
+        raise ConfigError(f"--judge-url goes with --judge {remote}, not with {excerpt(scores.judge)}")
 
 
 def _check_limits(scores: ScoresConfig) -> None:

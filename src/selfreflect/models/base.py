@@ -1,9 +1,4 @@
-"""What a model is: what it is asked and replies, which class serves a name, and how it is loaded. Imports no
-model.
-
-A name may begin with the kind of its backend (``openai:gpt-4o``, ``vllm:smollm2``, ``vllm+http:smollm2``),
-or name a function that writes texts (``module:function``); others are local torch models.
-"""
+"""What a model is asked, what it replies, and how it is specified."""
 
 from __future__ import annotations
 
@@ -11,21 +6,13 @@ import hashlib
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from selfreflect.errors import BackendError, ConfigError, excerpt
 from selfreflect.logprobs import AnswerTokens, LikelyToken, NoLogprobs
 from selfreflect.records import FailureKind, Finish, Record
-
-if TYPE_CHECKING:
-    from selfreflect.models.function import FunctionGenerator
-    from selfreflect.models.judge import Judge
-    from selfreflect.models.local.generator import HFGenerator
-    from selfreflect.models.openai.generator import OpenAIGenerator
-    from selfreflect.models.vllm.engine import VLLMGenerator
 
 Role = Literal["system", "user", "assistant"]
 
@@ -152,6 +139,13 @@ class Generator(Protocol):
     def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]: ...
 
 
+class StageGenerator(Generator, Protocol):
+    """A generator that says what a manifest should record about it."""
+
+    @property
+    def facts(self) -> dict[str, Any]: ...
+
+
 def as_done(generator: Generator, requests: Sequence[Request]) -> Iterator[tuple[int, Reply | Refusal]]:
     """Yield each result with the index of its request: as soon as it is there if the generator has a
     ``stream`` method, else in order.
@@ -231,27 +225,6 @@ DType = Literal["auto", "float32", "bfloat16", "float16"]
 Compat = Literal["", "published"]
 DEVICES = re.compile(r"auto|cuda(:[0-9]{1,3})?|mps|cpu")
 
-Kind = Literal["local", "function", "openai", "vllm", "vllm+http"]
-PREFIXES: tuple[Kind, ...] = ("openai", "vllm", "vllm+http")
-"""Kinds that stand before the name of a model."""
-_FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
-
-GENERATORS: dict[Kind, str] = {
-    "local": "selfreflect.models.local.generator:HFGenerator",
-    "function": "selfreflect.models.function:FunctionGenerator",
-    "openai": "selfreflect.models.openai.generator:OpenAIGenerator",
-    "vllm": "selfreflect.models.vllm.engine:VLLMGenerator",
-}
-"""The class that loads a generator of each kind: ``module:Class``, imported on use."""
-
-JUDGES: dict[Kind, str] = {
-    "local": "selfreflect.models.judge:load_local",
-    "vllm": "selfreflect.models.vllm.judge:load_in_process",
-    "vllm+http": "selfreflect.models.vllm.judge:load_served",
-}
-"""The function that loads a judge of each kind. An API or a function that gives texts is missing: a judge
-needs full logits."""
-
 LOCAL_NAMES = "smollm2, a local directory, or a hub name such as Qwen/Qwen2.5-7B-Instruct"
 
 
@@ -264,7 +237,7 @@ class ModelSpec:
     revision: str | None = None
     """Branch, tag or commit on the hub."""
     base_url: str | None = None
-    """Address of the server, for ``openai`` and ``vllm+http``."""
+    """Address of the server of a remote backend."""
     device: Device = "auto"
     dtype: DType = "auto"
     device_map: Literal["auto"] | None = None
@@ -286,63 +259,3 @@ class ModelSpec:
         if not isinstance(model, ModelSpec | str):
             raise ConfigError(f"a model is given by its name, such as 'smollm2', not by {excerpt(model)}")
         return replace(model if isinstance(model, ModelSpec) else cls(model), **fields)
-
-    @property
-    def kind(self) -> Kind:
-        return kind_of(self.name)
-
-    @property
-    def bare_name(self) -> str:
-        """The name without its kind. Raises ConfigError where nothing is left."""
-        bare = self.name.removeprefix(f"{self.kind}:").strip() if self.kind in PREFIXES else self.name
-        if not bare:
-            raise ConfigError(f"{self.kind}:NAME needs the name of a model")
-        return bare
-
-
-def kind_of(name: str) -> Kind:
-    """The backend that ``name`` begins with, ``"function"`` for ``module:function``, else ``"local"``."""
-    for kind in PREFIXES:
-        if name.startswith(f"{kind}:"):
-            return kind
-    return "function" if _FUNCTION.fullmatch(name) else "local"
-
-
-def load_generator(
-    spec: ModelSpec, progress: Callable[[str], None] | None = None
-) -> HFGenerator | FunctionGenerator | OpenAIGenerator | VLLMGenerator:
-    """Load the generator that ``spec`` names. ``progress`` gets a line at each step that takes a while.
-
-    Raises:
-        ConfigError: no generator has a name of this kind.
-        BackendError: the model cannot be loaded.
-        MissingExtraError: its optional package is not installed.
-    """
-    if spec.kind not in GENERATORS:
-        kinds = ", ".join(f"{kind}:NAME" for kind in PREFIXES if kind in GENERATORS)
-        raise ConfigError(
-            f"{excerpt(spec.name)} names a judge and cannot generate text. Give {kinds}, {LOCAL_NAMES}."
-        )
-    if progress and spec.kind not in ("openai", "function"):  # where nothing is loaded
-        progress(f"loading {spec.name}")
-    generator_class = load_object(GENERATORS[spec.kind])
-    return generator_class.load(spec, progress)  # type: ignore[no-any-return]
-
-
-def load_judge(
-    spec: ModelSpec, *, compat: Compat = "", progress: Callable[[str], None] | None = None
-) -> Judge:
-    """Load the judge that ``spec`` names. Raises as :meth:`selfreflect.models.judge.Judge.load`."""
-    if progress:
-        progress(f"loading judge {spec.name}")
-    judge: Judge = load_object("selfreflect.models.judge:Judge").load(spec, compat=compat, progress=progress)
-    return judge
-
-
-def load_object(path: str) -> Any:
-    """Import the class or function that ``module:name`` names."""
-    from selfreflect.models.local.machine import set_library_defaults
-
-    set_library_defaults()  # before torch is imported
-    module, _, name = path.partition(":")
-    return getattr(import_module(module), name)

@@ -1,55 +1,35 @@
-"""Check that a model can be loaded, without loading its weights."""
+"""Check the files of a model without loading its weights."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from selfreflect.errors import BackendError, excerpt
-from selfreflect.models.base import Message, ModelSpec, load_generator
+from selfreflect.models.base import Message
 from selfreflect.models.chat import ChatTokenizer
-from selfreflect.models.local.loading import ModelSource, locate
-from selfreflect.models.local.machine import set_library_defaults
+from selfreflect.models.local.loading import ModelSource
 
 _EXAMPLES = 2
 
 
-def check_loadable(
-    spec: ModelSpec, progress: Callable[[str], None] | None = None, *, template: bool = True
-) -> None:
-    """Check the name, place, architecture, tokenizer, chat template and headers of weights of a model, of a
-    judge's server that it serves the model, and of other servers and functions what can be known without
-    asking them.
+def check_source(source: ModelSource, *, weights: bool = True, template: bool = True) -> None:
+    """Check the files of a model that was found.
 
     Args:
-        template: whether to render the chat template, which is a program of the model's author.
+        weights: whether to read the headers of its weights.
+        template: whether to render its chat template.
 
     Raises:
-        SelfReflectError: as loading the model would.
+        BackendError: the model could not be loaded.
     """
-    set_library_defaults()
-    if spec.kind in ("openai", "function"):
-        load_generator(spec, progress)
-        return
-    if spec.kind == "vllm":
-        from selfreflect.models.vllm.engine import check_installed
-
-        check_installed("A model vllm:NAME")
-    if spec.kind == "vllm+http":
-        from selfreflect.models.openai.endpoint import endpoint
-        from selfreflect.models.vllm.server import PoolingServer
-
-        PoolingServer(spec.bare_name, endpoint(spec.base_url), timeout=spec.timeout).longest()
-    source = locate(spec, progress, adapters=spec.kind == "local")
-    if spec.kind == "local" and source.is_plain:  # whose files were verified when they were made
-        return
     with source.explain_errors():
         tokenizer = source.tokenizer()
         source.architecture()
-    if spec.kind != "vllm+http":
+    if weights:
         check_weights(source)
     if template:
         ChatTokenizer(tokenizer).render([Message(role="user", content="Hello")])

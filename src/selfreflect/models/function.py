@@ -31,8 +31,8 @@ from threading import Event, Lock, Thread
 from typing import Any, TypeAlias
 
 from selfreflect.errors import ConfigError, excerpt, nearest
+from selfreflect.models.backend import Backend, prefixes
 from selfreflect.models.base import (
-    PREFIXES,
     Completion,
     ModelSpec,
     Refusal,
@@ -88,7 +88,7 @@ class FunctionGenerator(StreamingGenerator):
             return cls(function, spec.name, workers=spec.max_connections if _is_async(function) else 1)
         except ConfigError as error:
             prefix = spec.name.partition(":")[0]
-            hint = nearest(prefix, list(PREFIXES))
+            hint = nearest(prefix, prefixes())
             raise ConfigError(f"{error}.{hint}" if hint else str(error)) from error
 
     def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
@@ -169,6 +169,15 @@ class FunctionGenerator(StreamingGenerator):
 
     def _refusal(self, problem: str) -> Refusal:
         return Refusal(kind="backend", message=f"{self.name} {problem}")
+
+
+class Function(Backend):
+    """Functions that are named as ``module:function``."""
+
+    generator = f"{__name__}:FunctionGenerator.load"
+    runs_foreign_code = True
+    gives_logprobs = False
+    loads_model = False
 
 
 class _Loop:

@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
-from selfreflect.errors import BackendError, JudgeError, excerpt
-from selfreflect.models.base import JUDGES, Compat, Message, ModelSpec, load_object
+from selfreflect.errors import JudgeError, excerpt
+from selfreflect.models.backend import load_judge
+from selfreflect.models.base import Compat, Message, ModelSpec
 from selfreflect.models.chat import ChatTokenizer
 from selfreflect.models.local.layers import linear
 from selfreflect.models.local.loading import CausalLM, load_causal_lm
@@ -52,21 +53,7 @@ class Judge:
             JudgeError: the model cannot be loaded, does not fit, or cannot be a judge.
             MissingExtraError: its optional package is not installed.
         """
-        spec = ModelSpec.of(model, **fields)
-        if spec.kind not in JUDGES:
-            raise JudgeError(
-                f"{excerpt(spec.name)} cannot be a judge: the metric compares distributions over the full "
-                "vocabulary. A function that writes texts has none, and an API returns only the most likely "
-                "tokens: at the judge's temperature of 5 the top 20 hold less than 1 % of the mass, so the "
-                "score would be a guess. Answers and summaries may come from any model; for the judge give a "
-                "hub name, a local directory, or smollm2, or a server that runs vLLM in pooling mode "
-                "(vllm+http:NAME)."
-            )
-        try:
-            judge: Judge = load_object(JUDGES[spec.kind])(spec, compat, progress)
-        except BackendError as error:
-            raise JudgeError(str(error)) from error
-        return judge
+        return load_judge(ModelSpec.of(model, **fields), compat=compat, progress=progress)
 
     def __repr__(self) -> str:
         return f"Judge({self.name!r})"

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING, Any
 
-from selfreflect.models.base import kind_of
-from selfreflect.models.openai.endpoint import endpoint
+from selfreflect.models.backend import backend_of
 from selfreflect.table import Cell, Column, Table
 
 if TYPE_CHECKING:
@@ -54,56 +51,13 @@ def payments(dry_run: DryRun, config: Config) -> list[str]:
 
 
 def _paid_hosts(dry_run: DryRun, config: Config) -> list[str]:
-    """The servers to be asked that are not in a network of one's own, and whose prices are not known."""
+    """The servers to be asked that may charge for it, and whose prices are not known."""
     hosts: dict[str, None] = {}
     for cost in dry_run.costs:
         if cost.stage in ("answers", "summaries") and cost.to_do and "money" not in cost.amounts:
             section = getattr(config, cost.stage)
-            if kind_of(section.model) == "openai":
-                hosts[endpoint(section.base_url).host] = None
-    return [host for host in hosts if not is_own(host)]
-
-
-_HOST_NAME = re.compile(r"[a-z0-9_.-]+")
-
-_NUMBER = re.compile(r"[0-9]*|0x[0-9a-f]*")
-"""A last part that makes a name an address, which libraries read in several ways."""
-
-_CLOUD_SERVICES = frozenset(("metadata", "instance-data"))
-"""First parts of internal names under which clouds give out credentials."""
-
-_OWN_NETWORKS = tuple(
-    map(
-        ip_network,
-        (
-            "127.0.0.0/8",
-            "0.0.0.0/32",
-            "::/128",
-            "10.0.0.0/8",
-            "172.16.0.0/12",
-            "192.168.0.0/16",
-            "::1/128",
-            "fc00::/7",
-            "fe80::/10",
-        ),
-    )
-)
-"""This machine and private networks. Many more addresses are not public: for documentation, for tests, of
-providers and of the services of clouds that give out credentials."""
-
-
-def is_own(host: str) -> bool:
-    """Whether a host is this machine, or has an address or a name of a private network."""
-    try:
-        address = ip_address(host)
-    except ValueError:
-        # other alphabets have full stops of their own, and an escape may become one
-        if not _HOST_NAME.fullmatch(host) or _NUMBER.fullmatch(host.rpartition(".")[2]):
-            return False
-        if host.partition(".")[0] in _CLOUD_SERVICES:
-            return False
-        return "." not in host or host.endswith((".local", ".internal", ".lan"))
-    return any(address in network for network in _OWN_NETWORKS)
+            hosts[backend_of(section.model).may_charge(section.base_url)] = None
+    return list(filter(None, hosts))
 
 
 def sum_up(dry_run: DryRun) -> tuple[list[dict[str, Any]], dict[str, Any]]:

@@ -32,8 +32,8 @@ from selfreflect.metric.prompts import (
     summary_context,
     summary_prompts,
 )
-from selfreflect.models.base import ModelSpec, Request, kind_of
-from selfreflect.models.openai.endpoint import endpoint
+from selfreflect.models.backend import backend_of
+from selfreflect.models.base import ModelSpec, Request
 from selfreflect.pipeline.counting import NOTHING, UNKNOWN, Amount, RequestCount, prompt_tokens
 from selfreflect.pipeline.models import ConfiguredModels, Progress
 from selfreflect.pipeline.questions import new_questions
@@ -221,7 +221,7 @@ class DryRun:
         if not tasks:
             return None
         self._note("at most: each text to come has as many tokens as allowed, and the judge masks each")
-        if spec.model.kind == "local" and self._load_models:
+        if backend_of(spec.model.name).is_torch and self._load_models:
             stage = cast(Literal["answers", "summaries"], spec.stage)
             generator = cast("HFGenerator", self._models.generator(stage))
             check_model(self.run.manifest, stage, generator.facts, self.run.path)
@@ -282,7 +282,7 @@ class DryRun:
     def _judge_tokens(self, tasks: Sequence[StageTask]) -> Amount:
         if not self._load_models:
             return UNKNOWN
-        if kind_of(self._config.scores.judge) == "vllm+http":
+        if backend_of(self._config.scores.judge).is_remote:
             self._note("judge tokens are not known, since no server is asked; count them with a local judge")
             return UNKNOWN
         judge = self._models.judge()
@@ -351,7 +351,8 @@ def _limited(tokens: Amount, budget: int | None) -> Amount:
 
 
 def _model_and_place(model: ModelSpec) -> str:
-    return f"{model.name} at {endpoint(model.base_url).url}" if model.kind == "openai" else model.name
+    backend = backend_of(model.name)
+    return f"{model.name} at {backend.server(model.base_url).url}" if backend.is_remote else model.name
 
 
 def judge_tokens(judge: Judge, task: StageTask, settings: ScoresConfig) -> Amount:

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from selfreflect.config import ExecutionOptions
 from selfreflect.errors import ConfigError, excerpt
+from selfreflect.models.backend import backend_of
 from selfreflect.pipeline.models import ModelProvider, Progress, load_stage_model
 from selfreflect.pipeline.stages import Outcome, StageSpec, stage_fn
 from selfreflect.pipeline.tasks import StageTask
@@ -88,7 +89,8 @@ def _check_can_travel(spec: StageSpec) -> None:
 def _takes_one_gpu(spec: StageSpec) -> bool:
     """Whether the stage's model goes to the first GPU, if there is one."""
     options = spec.options
-    return spec.model.kind == "local" and options.device_map is None and options.device in ("auto", "cuda")
+    is_torch = backend_of(spec.model.name).is_torch
+    return is_torch and options.device_map is None and options.device in ("auto", "cuda")
 
 
 @dataclass(frozen=True)

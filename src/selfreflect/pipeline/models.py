@@ -9,17 +9,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from selfreflect.config import ExecutionOptions
+from selfreflect.models.backend import load_generator, load_judge
 from selfreflect.models.base import (
-    Generator,
     ModelSpec,
     Refusal,
     Reply,
     Request,
     Sample,
+    StageGenerator,
     StreamingGenerator,
     as_drawn,
-    load_generator,
-    load_judge,
 )
 
 if TYPE_CHECKING:
@@ -101,13 +100,6 @@ class Quiet:
         pass
 
 
-class StageGenerator(Generator, Protocol):
-    """A generator that says what a manifest should record about it."""
-
-    @property
-    def facts(self) -> dict[str, Any]: ...
-
-
 class ModelProvider(Protocol):
     """Gives each stage its model, once per stage and only if there is work to do."""
 
@@ -146,7 +138,7 @@ class ConfiguredModels:
     """What is known of the server of each model, so that a stage does not find out again."""
 
     def generator(self, stage: Literal["answers", "summaries"]) -> StageGenerator:
-        """Load the stage's generator. Raises as :func:`~selfreflect.models.base.load_generator`."""
+        """Load the stage's generator. Raises as :func:`~selfreflect.models.backend.load_generator`."""
         spec = stage_model(self._config, self._options, stage)
         generator = load_generator(spec, self._progress.note)
         if hasattr(generator, "learned"):
@@ -154,15 +146,10 @@ class ConfiguredModels:
         return generator
 
     def judge(self) -> Judge:
-        """Load the judge. Raises as :func:`~selfreflect.models.base.load_judge`."""
+        """Load the judge. Raises as :func:`~selfreflect.models.backend.load_judge`."""
         scores = self._config.scores
         spec = stage_model(self._config, self._options, "scores")
-        judge = load_judge(spec, compat=scores.compat, progress=self._progress.note)
-        if judge.last_states is not None:
-            self._progress.note(
-                f"the hidden states of {scores.judge} are not checked: vLLM must return the last token's"
-            )
-        return judge
+        return load_judge(spec, compat=scores.compat, progress=self._progress.note)
 
     def measures(self) -> Measures:
         """Load the judge, and make the measures that the settings name."""

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from selfreflect.config import Config, ExecutionOptions
 from selfreflect.errors import BackendError, ConfigError, SelfReflectError
+from selfreflect.models.backend import backend_of, check_loadable
 from selfreflect.models.base import (
     Completion,
     Generator,
@@ -19,11 +20,8 @@ from selfreflect.models.base import (
     Reply,
     Request,
     Sampling,
-    kind_of,
-    load_object,
     seed_for,
 )
-from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.pipeline.models import ModelProvider, Progress, stage_model
 from selfreflect.pipeline.tasks import ModelStage
 from selfreflect.records import AnswerSet, SamplingCheck
@@ -59,7 +57,7 @@ def check_models(
     """
     for spec in dict.fromkeys(stage_model(config, options, stage) for stage in stages):
         try:
-            load_object("selfreflect.models.check:check_loadable")(spec, progress.note)
+            check_loadable(spec, progress.note)
         except SelfReflectError as error:
             if options.executor != "ray" or Path(spec.name).is_dir():
                 raise
@@ -83,7 +81,7 @@ def server_stages(
         "answers": config.answers.model,
         "summaries": config.summaries.model,
     }
-    return [stage for stage, model in models.items() if stage in stages and kind_of(model) == "openai"]
+    return [stage for stage, model in models.items() if stage in stages and backend_of(model).is_remote]
 
 
 def check_sampling(
@@ -115,7 +113,7 @@ def check_sampling(
         sampling = replace(section.sampling, max_new_tokens=PROBE_TOKENS)
         key = (section.model, section.base_url, sampling)
         if key not in by_server:
-            url = endpoint(section.base_url).url
+            url = backend_of(section.model).server(section.base_url).url
             seed = seed_for(section.seed, "preflight")
             by_server[key] = _ask(
                 models.generator(stage), url, _probe(PROBE, system, sampling, n=2, seed=seed)

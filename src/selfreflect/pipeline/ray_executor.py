@@ -33,6 +33,7 @@ from selfreflect.errors import (
     excerpt,
     rebuild_error,
 )
+from selfreflect.models.backend import backend_of
 from selfreflect.pipeline.stages import Outcome, StageSpec, StageWorker, split_into_batches
 from selfreflect.pipeline.tasks import StageTask, without_results
 
@@ -339,7 +340,7 @@ def place_actors(spec: StageSpec, machines: Sequence[Mapping[str, float]]) -> Pl
         ConfigError: an actor fits on no machine, or the settings contradict each other.
     """
     settings: Placement = getattr(spec.config.ray, spec.stage)
-    loads_model = spec.model.kind in ("local", "vllm")
+    loads_model = backend_of(spec.model.name).loads_model
     cpu_counts = [machine["CPU"] for machine in machines if machine.get("CPU")]
     gpu_counts = [machine.get("GPU", 0) for machine in machines]
     gpus = settings.gpus
@@ -370,7 +371,7 @@ def _check_gpus(spec: StageSpec, section: str, gpus: float, loads_model: bool) -
         raise ConfigError(
             f"{section}: with --device {spec.options.device} an actor needs a GPU, and gpus is 0"
         )
-    spread = spec.model.kind == "local" and spec.options.device_map is not None
+    spread = backend_of(spec.model.name).is_torch and spec.options.device_map is not None
     if spread and gpus < 2:
         raise ConfigError(
             f"{section}: with --device-map auto an actor needs gpus = 2 or more in --config, and has {gpus:g}"

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from selfreflect.answers import draw_answers
 from selfreflect.config import ExecutionOptions
 from selfreflect.errors import SelfReflectError, rebuild_error
+from selfreflect.models.backend import backend_of
 from selfreflect.models.base import Generator, ModelSpec
 from selfreflect.pipeline.models import (
     ConfiguredModels,
@@ -60,9 +61,8 @@ class StageSpec:
         """Questions that a worker takes at a time."""
         if self.stage == "scores":
             return 1
-        if self.model.kind == "openai":  # whose results come one by one, so that more questions keep it busy
-            return max(self.options.batch_questions, 2 * self.options.max_connections)
-        return self.options.batch_questions
+        options = self.options
+        return backend_of(self.model.name).default_batch(options.batch_questions, options.max_connections)
 
 
 StageFn: TypeAlias = Callable[[Sequence[StageTask]], Iterator[Sequence[Result]]]

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from selfreflect.atomic import write_bytes
 from selfreflect.errors import ConfigError, DataError, MissingExtraError, StoreError, excerpt
+from selfreflect.models.backend import backend_of
 from selfreflect.models.base import ModelSpec
 from selfreflect.models.local.adapters import CONFIG, find_adapter
 from selfreflect.train.data import COLUMNS, Method
@@ -97,7 +98,7 @@ class AdapterTraining:
         from selfreflect.models.local.loading import locate
 
         spec = ModelSpec.of(base, device=preset.device)
-        if spec.kind != "local":
+        if not backend_of(spec.name).is_torch:
             raise ConfigError(f"{excerpt(spec.name)} cannot be trained here; give a local model")
         self.output = output
         self.preset = preset

@@ -17,8 +17,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from selfreflect.errors import BackendError, JudgeError, MissingExtraError
+from selfreflect.models.backend import check_loadable
 from selfreflect.models.base import ModelSpec
-from selfreflect.models.check import check_loadable
 from selfreflect.models.judge import Judge
 from selfreflect.models.local.adapters import find_adapter
 from selfreflect.models.local.layers import is_llama

@@ -20,8 +20,8 @@ from tiny_chat import byte_bpe, chatml, multimodal_config, save_config, save_lm,
 
 from selfreflect.errors import BackendError
 from selfreflect.models import smollm2 as demo
+from selfreflect.models.backend import check_loadable
 from selfreflect.models.base import ModelSpec
-from selfreflect.models.check import check_loadable
 from selfreflect.models.judge import Judge
 from selfreflect.models.local import pretrained
 from selfreflect.models.local.generator import HFGenerator

@@ -14,7 +14,8 @@ from command import run, written
 from serving import vllm_server
 
 from selfreflect.logprobs import AnswerTokens
-from selfreflect.models.base import Message, ModelSpec, Reply, Request, Sampling, load_generator
+from selfreflect.models.backend import load_generator
+from selfreflect.models.base import Message, ModelSpec, Reply, Request, Sampling
 from selfreflect.models.local.generator import HFGenerator
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import tiny
 from command import Outcome, process, run, written
-from installed_plugin import SOURCE, install_plugin
+from installed import PLUGIN, install_plugin
 
 from selfreflect.sources.items import read_item_file
 
@@ -60,15 +60,17 @@ POLL = [{"ask": "Capital of Oz?", "votes": {"Emerald": 2, "Ruby": 2}, "topic": "
 
 
 @pytest.fixture(scope="module")
-def plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def plugin(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return install_plugin(tmp_path_factory.mktemp("plugin"))
 
 
-def with_path(path: Path, *arguments: object) -> Outcome:
-    return process(*arguments, changes={"PYTHONPATH": str(path)})
+def with_path(environment: dict[str, str], *arguments: object) -> Outcome:
+    return process(*arguments, changes=environment)
 
 
-def test_a_package_adds_a_layout_to_every_command_that_reads_answers(plugin: Path, tmp_path: Path) -> None:
+def test_a_package_adds_a_layout_to_every_command_that_reads_answers(
+    plugin: dict[str, str], tmp_path: Path
+) -> None:
     path = written(tmp_path / "poll.json", POLL)
     assert run("convert", path).code == 2, "nobody knows it without the package"
     [found] = with_path(plugin, "convert", path, "--json").json
@@ -85,7 +87,7 @@ def test_a_package_adds_a_layout_to_every_command_that_reads_answers(plugin: Pat
 
 def test_the_guide_shows_the_code_of_that_package() -> None:
     guide = (Path(__file__).parents[3] / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    assert (SOURCE / "selfreflect_plugin" / "polls.py").read_text(encoding="utf-8") in guide
+    assert (PLUGIN / "selfreflect_plugin" / "polls.py").read_text(encoding="utf-8") in guide
     assert '[project.entry-points."selfreflect.layouts"]' in guide
 
 
@@ -113,7 +115,7 @@ def test_a_layout_that_fails_is_named(fault: str, tmp_path: Path) -> None:
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-polls\nVersion: 1\n")
     (metadata / "entry_points.txt").write_text("[selfreflect.layouts]\npolls = broken_polls:Polls\n")
     (tmp_path / "broken_polls.py").write_text(BROKEN[fault])
-    outcome = with_path(tmp_path, "convert", written(tmp_path / "f.json", [RECORD]))
+    outcome = with_path({"PYTHONPATH": str(tmp_path)}, "convert", written(tmp_path / "f.json", [RECORD]))
     assert (outcome.code, outcome.stdout) == (2, "")
     assert "polls" in outcome.said
     assert "Traceback" not in outcome.said

@@ -1,1 +1,23 @@
-"""Models that run in this process with torch."""
+"""Models of torch: loaded here, to generate and to judge."""
+
+from __future__ import annotations
+
+from selfreflect.models.backend import Backend, Say
+from selfreflect.models.base import ModelSpec
+
+
+class Local(Backend):
+    """The embedded model, models in directories and those of the hub."""
+
+    generator = "selfreflect.models.local.generator:HFGenerator.load"
+    judge = "selfreflect.models.judge:load_local"
+    is_torch = True
+
+    def check(self, spec: ModelSpec, progress: Say | None = None, *, template: bool = True) -> None:
+        """Check place, architecture, tokenizer, chat template and headers of weights."""
+        from selfreflect.models.check import check_source
+        from selfreflect.models.local.loading import locate
+
+        source = locate(spec, progress, adapters=True)
+        if not source.is_plain:  # whose files were verified when they were made
+            check_source(source, template=template)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import torch
 
 from selfreflect.errors import BackendError, MissingExtraError, excerpt, nearest
+from selfreflect.models.backend import backend_of, bare_name, on_server, prefixes
 from selfreflect.models.base import DEVICES, LOCAL_NAMES, Device, DType, ModelSpec
 from selfreflect.models.local.machine import limit_threads, set_library_defaults
 from selfreflect.models.smollm2 import REVISION, model_directory
@@ -183,7 +184,7 @@ def locate(spec: ModelSpec, progress: Callable[[str], None] | None, *, adapters:
     """
     device = pick_device(spec.device)
     dtype = pick_dtype(spec.dtype, device)
-    name = spec.bare_name
+    name = bare_name(spec.name)
     adapter = _adapter(name)
     if adapter is None:
         path = _resolve(name, progress)
@@ -258,7 +259,7 @@ def load_causal_lm(
             GPUs that they fit into.
     """
     set_library_defaults()
-    if spec.kind != "local":
+    if not backend_of(spec.name).is_torch:
         raise not_local(spec.name)
     source = locate(spec, progress, adapters=True)
     hits = _load.cache_info().hits
@@ -364,9 +365,13 @@ def _check_size(file: Path) -> None:
 
 
 def not_local(name: str) -> BackendError:
+    begin, judge = (
+        " or ".join(f"{prefix}:" for prefix in found)
+        for found in (prefixes(can_generate=True), prefixes(can_judge=True))
+    )
     return BackendError(
         f"{excerpt(name, 200)} is no local model. Known names: {LOCAL_NAMES}. Other backends begin with "
-        "openai: or vllm:, and for judges with vllm: or vllm+http:."
+        f"{begin}, and for judges with {judge}."
     )
 
 
@@ -384,7 +389,7 @@ def _explanation(name: str, path: str, error: Exception) -> str:
         reason = "it is not on this disk, and its hub cannot be reached."
     suggestion = nearest(name, [EMBEDDED])
     if not suggestion and "/" not in name:
-        suggestion = f" If it is a model on a server, name it {excerpt('openai:' + name)}."
+        suggestion = f" If it is a model on a server, name it {excerpt(on_server(name))}."
     return (
         f"could not load the model {excerpt(name)}: {reason[:300]} Known names: {LOCAL_NAMES}."
         f"{suggestion} Without a network, name the directory of a model, or a hub name whose files are in "

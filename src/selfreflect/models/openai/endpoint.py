@@ -9,6 +9,7 @@ from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from ipaddress import ip_address, ip_network
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from selfreflect.errors import ConfigError
@@ -29,6 +30,33 @@ _MARKS = re.compile(r"(\*{2,}|\.{2,}|…+|•+)")
 """What servers write in place of the rest of a secret."""
 
 _OPENAI_HOST = "api.openai.com"
+_HOST_NAME = re.compile(r"[a-z0-9_.-]+")
+
+_NUMBER = re.compile(r"[0-9]*|0x[0-9a-f]*")
+"""A last part that makes a name an address, which libraries read in several ways."""
+
+_CLOUD_SERVICES = frozenset(("metadata", "instance-data"))
+"""First parts of internal names under which clouds give out credentials."""
+
+_OWN_NETWORKS = tuple(
+    map(
+        ip_network,
+        (
+            "127.0.0.0/8",
+            "0.0.0.0/32",
+            "::/128",
+            "10.0.0.0/8",
+            "172.16.0.0/12",
+            "192.168.0.0/16",
+            "::1/128",
+            "fc00::/7",
+            "fe80::/10",
+        ),
+    )
+)
+"""This machine and private networks. Many more addresses are not public: for documentation, for tests, of
+providers and of the services of clouds that give out credentials."""
+
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 
@@ -52,6 +80,11 @@ class Endpoint:
     def is_openai(self) -> bool:
         """Whether this is OpenAI's own server."""
         return _is_openai(self.url)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this is a server of a private network."""
+        return is_own(self.host)
 
     @property
     def lacks_key(self) -> bool:
@@ -117,6 +150,20 @@ def endpoint(base_url: str | None, environment: Mapping[str, str] | None = None)
     # Longest first: one may be part of another. A single letter is no secret and would spoil messages.
     redacted = sorted((secret for secret in secrets if len(secret) > 1), key=len, reverse=True)
     return Endpoint(url, authorization, tuple(redacted), advice)
+
+
+def is_own(host: str) -> bool:
+    """Whether a host is this machine, or has an address or a name of a private network."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        # other alphabets have full stops of their own, and an escape may become one
+        if not _HOST_NAME.fullmatch(host) or _NUMBER.fullmatch(host.rpartition(".")[2]):
+            return False
+        if host.partition(".")[0] in _CLOUD_SERVICES:
+            return False
+        return "." not in host or host.endswith((".local", ".internal", ".lan"))
+    return any(address in network for network in _OWN_NETWORKS)
 
 
 def _is_telling(secret: str) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from selfreflect.errors import BackendError, ConfigError, excerpt
 from selfreflect.logprobs import WHY, NoLogprobs
+from selfreflect.models.backend import bare_name
 from selfreflect.models.base import ModelSpec, Refusal, Reply, Request, Sample, StreamingGenerator
 from selfreflect.models.openai.client import Connection, RetryPolicy, ServerClient, together
 from selfreflect.models.openai.endpoint import Endpoint, endpoint
@@ -82,7 +83,7 @@ class OpenAIGenerator(StreamingGenerator):
         """
         server = endpoint(spec.base_url)
         generator = cls(
-            spec.bare_name,
+            bare_name(spec.name),
             server,
             max_connections=spec.max_connections,
             timeout=spec.timeout,

@@ -1,1 +1,42 @@
 """vLLM, in this process or behind a server in pooling mode."""
+
+from __future__ import annotations
+
+from selfreflect.models.backend import Backend, Say
+from selfreflect.models.base import ModelSpec
+
+
+class VLLM(Backend):
+    """Models that vLLM runs in this process."""
+
+    prefix = "vllm"
+    generator = "selfreflect.models.vllm.engine:VLLMGenerator.load"
+    judge = "selfreflect.models.vllm.judge:load_in_process"
+
+    def check(self, spec: ModelSpec, progress: Say | None = None, *, template: bool = True) -> None:
+        """Check vLLM, and of the model place, architecture, tokenizer, template and headers of weights."""
+        from selfreflect.models.check import check_source
+        from selfreflect.models.local.loading import locate
+        from selfreflect.models.vllm.engine import check_installed
+
+        check_installed("A model vllm:NAME")
+        check_source(locate(spec, progress), template=template)
+
+
+class VLLMServer(Backend):
+    """Judges whose hidden states ``vllm serve`` computes in pooling mode."""
+
+    prefix = "vllm+http"
+    judge = "selfreflect.models.vllm.judge:load_served"
+    is_remote = True
+    needs_address = True
+    loads_model = False
+
+    def check(self, spec: ModelSpec, progress: Say | None = None, *, template: bool = True) -> None:
+        """Check that the server has the model, and the model's tokenizer and template."""
+        from selfreflect.models.check import check_source
+        from selfreflect.models.local.loading import locate
+        from selfreflect.models.vllm.server import PoolingServer
+
+        PoolingServer(self.bare_name(spec.name), self.server(spec.base_url), timeout=spec.timeout).longest()
+        check_source(locate(spec, progress), weights=False, template=template)

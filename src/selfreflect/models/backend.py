@@ -1,0 +1,222 @@
+"""Backends: what a model's name begins with, what is true of its models, and how they are loaded.
+
+A name is ``PREFIX:NAME`` (``openai:gpt-4o``, ``vllm:smollm2``), a function that writes texts
+(``module:function``), or that of a local torch model. Another package adds a prefix by an entry point of the
+group ``selfreflect.backends``, which names its subclass of :class:`Backend`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
+
+from selfreflect.errors import BackendError, ConfigError, JudgeError, excerpt
+from selfreflect.models.base import LOCAL_NAMES, Compat, ModelSpec, StageGenerator
+
+if TYPE_CHECKING:
+    from selfreflect.models.judge import Judge
+    from selfreflect.models.openai.endpoint import Endpoint
+
+GROUP = "selfreflect.backends"
+
+BACKENDS = {
+    "local": "selfreflect.models.local:Local",
+    "function": "selfreflect.models.function:Function",
+    "openai": "selfreflect.models.openai:OpenAI",
+    "vllm": "selfreflect.models.vllm:VLLM",
+    "vllm+http": "selfreflect.models.vllm:VLLMServer",
+}
+"""The class of each backend, ``module:Class``, imported on use."""
+
+_WITHOUT_PREFIX = ("local", "function")
+_FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+
+Say = Callable[[str], None]
+"""Gets a line at each step that takes a while."""
+
+
+class Backend:
+    """Says what is true of its models, and loads them."""
+
+    prefix = ""
+    """Stands before a colon and the name of a model."""
+    generator = ""
+    """``module:name`` of what loads a generator from ``(spec, progress)``; empty if its models only judge."""
+    judge = ""
+    """``module:name`` of what loads a judge from ``(spec, compat, progress)``; empty without full logits."""
+    is_remote = False
+    """Whether a server at ``base_url`` computes."""
+    needs_address = False
+    """Whether a server has no default address."""
+    can_relay = False
+    """Whether its server speaks OpenAI's protocol, so that requests of clients may pass through."""
+    loads_model = True
+    """Whether loading puts a model into this process, which then needs a GPU or all CPUs."""
+    is_torch = False
+    """Whether that is a torch module, as training, timing and spreading over GPUs need."""
+    runs_foreign_code = False
+    """Whether the name is that of code which loading it runs."""
+    gives_logprobs = True
+
+    @property
+    def can_generate(self) -> bool:
+        return bool(self.generator)
+
+    @property
+    def can_judge(self) -> bool:
+        return bool(self.judge)
+
+    def bare_name(self, name: str) -> str:
+        """Remove the prefix. Raises ConfigError where nothing is left."""
+        bare = name.removeprefix(f"{self.prefix}:").strip() if self.prefix else name
+        if not bare:
+            raise ConfigError(f"{self.prefix}:NAME needs the name of a model")
+        return bare
+
+    def server(self, base_url: str | None) -> Endpoint:
+        """The server of a remote backend, with its key. Raises ConfigError for a wrong address."""
+        from selfreflect.models.openai.endpoint import endpoint
+
+        return endpoint(base_url)
+
+    def may_charge(self, base_url: str | None) -> str:
+        """Name the host that may charge for calls, or nobody: a server of one's own network charges none."""
+        if not self.is_remote:
+            return ""
+        server = self.server(base_url)
+        return "" if server.is_own else server.host
+
+    def default_batch(self, questions: int, connections: int) -> int:
+        """Count the questions that a worker takes at a time: more of them keep a server busy."""
+        return max(questions, 2 * connections) if self.is_remote else questions
+
+    def check(self, spec: ModelSpec, progress: Say | None = None, *, template: bool = True) -> None:
+        """Check that a model can be loaded, without loading its weights.
+
+        Args:
+            template: whether to render its chat template, which is a program of the model's author.
+
+        Raises:
+            SelfReflectError: as loading the model would.
+        """
+        if self.can_generate:
+            self.open(spec, progress)
+
+    def open(self, spec: ModelSpec, progress: Say | None = None) -> StageGenerator:
+        """Load a generator. Raises SelfReflectError if it cannot be loaded."""
+        if not self.can_generate:
+            known = ", ".join(f"{prefix}:NAME" for prefix in prefixes(can_generate=True))
+            raise ConfigError(
+                f"{excerpt(spec.name)} names a judge and cannot generate text. Give {known}, {LOCAL_NAMES}."
+            )
+        generator: StageGenerator = resolve_name(self.generator)(spec, progress)
+        return generator
+
+    def open_judge(self, spec: ModelSpec, compat: Compat, progress: Say | None) -> Judge:
+        """Load a judge. Raises SelfReflectError if it cannot be loaded."""
+        if not self.can_judge:
+            raise JudgeError(
+                f"{excerpt(spec.name)} cannot be a judge: the metric compares distributions over the full "
+                "vocabulary. A function that writes texts has none, and an API returns only the most likely "
+                "tokens: at the judge's temperature of 5 the top 20 hold less than 1 % of the mass, so the "
+                "score would be a guess. Answers and summaries may come from any model; for the judge give a "
+                "hub name, a local directory, or smollm2, or a server that runs vLLM in pooling mode "
+                "(vllm+http:NAME)."
+            )
+        judge: Judge = resolve_name(self.judge)(spec, compat, progress)
+        return judge
+
+
+def backend_of(name: str) -> Backend:
+    """The backend of a model's name. Raises ConfigError where that of another package cannot be imported."""
+    prefix, colon, _ = name.partition(":")
+    if colon and prefix not in _WITHOUT_PREFIX and (prefix in BACKENDS or prefix in _entry_points()):
+        return _load(prefix)
+    return _load("function" if _FUNCTION.fullmatch(name) else "local")
+
+
+def bare_name(name: str) -> str:
+    """The name of a model without that of its backend. Raises ConfigError where nothing is left."""
+    return backend_of(name).bare_name(name)
+
+
+def prefixes(**properties: bool) -> list[str]:
+    """The prefixes of all backends that have these properties, ours first."""
+    found = []
+    for prefix in dict.fromkeys([*BACKENDS, *_entry_points()]):
+        with suppress(ConfigError):  # a broken package must not hide the others
+            backend = _load(prefix)
+            if backend.prefix and all(getattr(backend, name) == value for name, value in properties.items()):
+                found.append(prefix)
+    return found
+
+
+def on_server(name: str) -> str:
+    """What a model of a server is called, such as ``openai:NAME``."""
+    return f"{prefixes(is_remote=True, can_generate=True)[0]}:{name}"
+
+
+@cache
+def _load(prefix: str) -> Backend:
+    if prefix in BACKENDS:
+        ours: Backend = resolve_name(BACKENDS[prefix])()
+        return ours
+    from selfreflect.plugins import failures_of
+
+    with failures_of(f"the backend {excerpt(prefix)} of another package"):
+        backend = _entry_points()[prefix]()()
+        if not isinstance(backend, Backend):
+            raise TypeError(f"{excerpt(backend)} is no Backend")
+    backend.prefix = prefix
+    return backend
+
+
+@cache
+def _entry_points() -> dict[str, Callable[[], Any]]:
+    """Loaders of the backends of other packages, by prefix."""
+    from selfreflect.plugins import packaged
+
+    return dict(packaged(GROUP))
+
+
+def check_loadable(spec: ModelSpec, progress: Say | None = None, *, template: bool = True) -> None:
+    """Check that the model that ``spec`` names can be loaded, as :meth:`Backend.check` does."""
+    _set_library_defaults()
+    backend_of(spec.name).check(spec, progress, template=template)
+
+
+def load_generator(spec: ModelSpec, progress: Say | None = None) -> StageGenerator:
+    """Load the generator that ``spec`` names.
+
+    Raises:
+        ConfigError: no generator has a name of this kind.
+        BackendError: the model cannot be loaded.
+        MissingExtraError: its optional package is not installed.
+    """
+    backend = backend_of(spec.name)
+    if progress and backend.loads_model and backend.can_generate:
+        progress(f"loading {spec.name}")
+    _set_library_defaults()
+    return backend.open(spec, progress)
+
+
+def load_judge(spec: ModelSpec, *, compat: Compat = "", progress: Say | None = None) -> Judge:
+    """Load the judge that ``spec`` names. Raises as :meth:`selfreflect.models.judge.Judge.load`."""
+    if progress:
+        progress(f"loading judge {spec.name}")
+    _set_library_defaults()
+    try:
+        return backend_of(spec.name).open_judge(spec, compat, progress)
+    except BackendError as error:
+        raise JudgeError(str(error)) from error
+
+
+def _set_library_defaults() -> None:
+    """Set what libraries read when torch is imported."""
+    from selfreflect.models.local.machine import set_library_defaults
+
+    set_library_defaults()

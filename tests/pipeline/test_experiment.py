@@ -244,7 +244,7 @@ def test_a_function_has_no_log_probabilities(tmp_path: Path) -> None:
     model = ("--model", "some.module:function", "--questions", "bundled")
     refused = run("answers", *model, "--logprobs", "--out", tmp_path / "r")
     assert refused.code == 2
-    assert "is a function, which returns texts without log-probabilities" in refused.said
+    assert "returns texts without log-probabilities" in refused.said
 
 
 def test_limits_are_settings_and_their_estimates_are_completed_with_the_same_words(

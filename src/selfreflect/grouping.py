@@ -73,8 +73,12 @@ def most_common(texts: Iterable[str]) -> str:
     return max(counts, key=lambda text: counts[text])  # the first of equals
 
 
+_SUPERSCRIPT = re.compile("[⁺⁻]?[⁰¹²³⁴-⁹]+")
+
+
 def unified(text: str) -> str:
     """Write each character in one way: NFKC, one kind of quote, dash and space, none of zero width."""
+    text = _SUPERSCRIPT.sub(r"^\g<0>", text)  # a power is no further digit
     plain = unicodedata.normalize("NFKC", text.translate(_TWINS)).translate(_TWINS)
     if not plain.isascii():
         plain = "".join(one for one in plain if unicodedata.category(one) != "Cf")

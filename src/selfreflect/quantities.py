@@ -124,7 +124,6 @@ _AFTER = re.compile(
 )
 _NAME = re.compile(r"[^\W\d_]-?\Z")
 _VULGAR = re.compile("[¼-¾⅐-⅞]")
-_SUPERSCRIPT = re.compile("[⁺⁻]?[⁰¹²³⁴-⁹]+")
 _LATEX_FRACTION = re.compile(r"\\[dt]?frac\{(\d+)\}\{(\d+)\}")
 _NO_POWER = re.compile(r"[x×*·] ?10 ?\^ ?\(?(-?\d+)\)?")
 _BRACKETS = re.compile(r"\([^()]*\)")
@@ -133,7 +132,6 @@ _BRACKETS = re.compile(r"\([^()]*\)")
 def readable(text: str) -> str:
     """Unify the characters of a text, with fractions and exponents spelled out."""
     text = _VULGAR.sub(r" \g<0>", text)  # or 1½ would become 11/2
-    text = _SUPERSCRIPT.sub(r"^\g<0>", text)
     return _LATEX_FRACTION.sub(r"\1/\2", unified(text).replace("\u2044", "/"))
 
 
@@ -212,7 +210,8 @@ def _with_unit(text: str, match: re.Match[str], value: float, is_aside: bool) ->
         if after["ordinal"]:
             end = after.end()
             continue
-        word = re.sub(r"\s", "", after["word"].casefold()) if "cent" not in after["word"] else after["word"]
+        word = after["word"].casefold()
+        word = word if "cent" in word else re.sub(r"\s", "", word)
         if word in _MAGNITUDES and (word != "k" or not after["gap"]):
             value *= _MAGNITUDES[word]
             if word in ("%", "percent", "prozent", "per cent"):

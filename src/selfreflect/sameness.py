@@ -42,7 +42,10 @@ _BUT = {
     "instead",
     "statt",
 }
-_DENIALS = {"except", "außer", "ausser", "unless", "instead", "statt", "unlike", "doubt", "bezweifle"}
+_DENIALS = set(
+    "except außer ausser unless instead statt unlike doubt bezweifle rather formerly wrongly früher "
+    "fälschlich".split()
+)
 _AND = {"and", "und", "&"}
 _FUNCTION = _YES | set(
     # articles, pronouns, auxiliaries, prepositions
@@ -113,6 +116,21 @@ _MEASURED = re.compile(
 """Questions that a number answers."""
 _POSSESSIVE = re.compile(r"'s?\Z|s'\Z")
 _NEAR = 3
+_LIMITS = set(
+    "before after over under above below more less fewer than least most early late earlier later up down "
+    "bc ad bce ce vor nach über unter mehr weniger mindestens höchstens anfang ende".split()
+)
+"""Words that turn a quantity into another."""
+_SIDES = (
+    set("to from with without in on into zu zum zur von vom aus mit ohne auf".split()),
+    set("my your his her its our their mein meine dein deine sein seine ihr ihre unser unsere".split()),
+)
+"""Sets of function words of which two different ones make two answers."""
+_SIGNS = re.compile(r"!=|[<>=≤≥≠±#^~]+|(?<=\w)[-+]+(?!\w)")
+_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}\.\d{3}(?![\d.,])")
+"""A thousand in German, one in English."""
+_SOFT_NO = re.compile(r"no problem|no doubt|not only|kein problem|kein zweifel|nicht nur", re.IGNORECASE)
+_MAYBE = set("might may maybe perhaps possibly vielleicht möglicherweise könnte".split())
 """Words on each side of an "or" in a question that may be its alternatives."""
 
 
@@ -156,6 +174,8 @@ def same_answer(question: str, one: str, other: str) -> bool | None:
         return True
     if max(len(one.split()), len(other.split())) > MOST_WORDS:
         return None
+    if _may_differ(one, other):
+        return None
     short, long = _without_asides(one, other)
     first, second = _read(short, question), _read(long, question)
     agree = _agree(first.quantities, second.quantities)
@@ -174,6 +194,19 @@ def same_answer(question: str, one: str, other: str) -> bool | None:
     return None if is_level else False
 
 
+def _may_differ(one: str, other: str) -> bool:
+    """Whether two texts differ in signs or small words that change an answer."""
+    texts = [readable(text) for text in (one, other)]
+    if sorted(_SIGNS.findall(texts[0])) != sorted(_SIGNS.findall(texts[1])):
+        return True
+    if sorted(_THOUSANDS.findall(texts[0])) != sorted(_THOUSANDS.findall(texts[1])):
+        return True
+    first, second = ({match.casefold() for match in _WORD.findall(text)} for text in texts)
+    if (first ^ second) & _LIMITS and any(re.search(r"\d", text) for text in texts):
+        return True
+    return any((first - second) & side and (second - first) & side for side in _SIDES)
+
+
 def contains_answer(question: str, answer: str, gold: str) -> bool:
     """Whether an answer says a right answer: as the same, or whole among its words.
 
@@ -185,6 +218,10 @@ def contains_answer(question: str, answer: str, gold: str) -> bool:
     if _form(answer) == _form(gold):
         return True
     if len(answer.split()) > MOST_WORDS:
+        return False
+    if _SIGNS.findall(readable(gold)) and sorted(_SIGNS.findall(readable(answer))) != sorted(
+        _SIGNS.findall(readable(gold))
+    ):
         return False
     wanted = _read(gold, question)
     if same_answer(question, answer, gold) or wanted.lead is not None:
@@ -236,7 +273,7 @@ def _clauses(text: str) -> tuple[_Clause, ...]:
     for match in _WORD.finditer(plain):
         between = plain[end : match.start()]
         end = match.end()
-        lower = _POSSESSIVE.sub("", match[0].casefold())
+        lower = match[0].casefold()  # "Ann's brother" is not Ann
         if mark := re.search(r"[^\w\s'\"]", between):
             close()
             joint, starts = "or" if mark[0] == "/" else "", mark[0] in ".;!?" or "\n" in between
@@ -342,11 +379,12 @@ def _read(text: str, question: str) -> _Reading:
     texts = [word.text for word in words]
     lead = next((text for text in texts if text in _YES | _NO or text not in _FUNCTION), "")
     said = {True: _YES, False: _NO | {"not", "nicht"}}
+    is_soft = bool(_SOFT_NO.search(plain)) or not (_YES.isdisjoint(texts) or _NO.isdisjoint(texts))
     return _Reading(
         words=tuple(words),
         quantities=told,
         is_negated=any(map(_is_negation, texts)),
-        lead=next((value for value, table in said.items() if lead in table), None),
+        lead=None if is_soft else next((value for value, table in said.items() if lead in table), None),
         has_choice=not (_OR | _BUT).isdisjoint(texts) or "?" in plain or "/" in plain,
     )
 
@@ -397,8 +435,10 @@ def _stance(reading: _Reading, question: str) -> bool | None:
         return reading.lead
     if not _is_closed(question) or not any(word.is_content for word in reading.words):
         return None
+    if any(word.text in _MAYBE for word in reading.words):
+        return None
     if reading.is_negated:
-        return False
+        return None if any(word.is_new for word in reading.words) else False
     return None if any(word.is_new for word in reading.words) or reading.quantities else True
 
 
@@ -444,7 +484,8 @@ def _contains(part: _Reading, whole: _Reading, question: str, *, agree: bool) ->
     if part.has_choice or whole.has_choice or part.is_negated:
         return False
     if agree and not whole.is_negated and part.quantities and (_MEASURED.search(question) or not part.new):
-        return True
+        here, there = ({word.text for word in reading.words if word.is_new} for reading in (part, whole))
+        return here <= there or there <= here
     if not part.new or (part.quantities and not agree):
         return False
     places = [place for place, word in enumerate(whole.words) if word.text in part.new and word.is_content]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from selfreflect.report.run_records import RunRecords
+from selfreflect.sources.files import is_text_list
 from selfreflect.sources.item_rows import list_in
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, not_blank, token_fields
 
@@ -24,7 +25,9 @@ def run_questions(run: RunRecords, scoring: RunRecords, gold: str) -> list[Answe
         said = not_blank(answers.answers)
         right = question.metadata.get(gold, question.gold if gold == GOLD else ())
         spellings = list_in(right) if isinstance(right, str) and right.startswith("[") else None
-        texts = right if isinstance(right, tuple) else tuple(map(str, spellings or [right]))
+        if not is_text_list(spellings):  # "[0, 1]" may be an interval
+            spellings = None
+        texts = right if isinstance(right, tuple) else tuple(spellings or [str(right)])
         greedy = run.summaries.get((question.id, GREEDY))
         result.append(
             AnsweredQuestion(

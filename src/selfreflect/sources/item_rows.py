@@ -310,6 +310,8 @@ def _texts(row: Row, name: str, reading: Reading) -> tuple[str | None, ...]:
             value = value["text"]
         if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf:
             value = json.dumps(value)
+        if isinstance(value, float) and math.isnan(value):  # data frames write it where nothing is
+            value = None
         if value is not None and not isinstance(value, str):
             raise row.error(
                 f"the field {excerpt(name)} must be a list of texts, but entry {number} is {type_name(value)}"

@@ -72,9 +72,11 @@ docs-check: model ## run the commands in the documentation
 audit: licences ## compare the pinned versions with known vulnerabilities, at a package index that has data on them
 	@$(BIN)/pip-audit --requirement constraints.txt --no-deps --disable-pip --progress-spinner off
 
-# MPL-2.0 binds only changes to its own files. The metadata of axe-playwright-python (MIT) lack its licence.
+# MPL-2.0 binds only changes to its own files. The metadata of axe-playwright-python (MIT) lack its licence. A CUDA build of torch
+# brings proprietary packages, which are not looked at.
 licences: .venv ## fail on an installed package whose licence is not on the list
 	@$(BIN)/pip-licenses --from=mixed --partial-match --ignore-packages selfreflect axe-playwright-python \
+		$$($(BIN)/python -m pip list --format=freeze 2>/dev/null | grep -oiE '^(nvidia|cuda)[a-z0-9_.-]*') \
 		--allow-only="Apache;BSD;MIT;ISC;MPL-2.0;Mozilla Public License 2.0;PSF;Python Software Foundation" \
 		--fail-on="GPL;GNU;Proprietary;UNKNOWN" >/dev/null
 

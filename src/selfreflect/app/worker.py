@@ -131,7 +131,7 @@ class JobProcess:
     def _start(self) -> Connection:
         context = multiprocessing.get_context("spawn")  # a forked process could not use CUDA
         self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, *self._setup), daemon=True)
+        self._process = context.Process(target=_serve, args=(theirs, *self._setup))  # vLLM has children
         self._process.start()
         theirs.close()
         return self._connection

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -110,19 +111,31 @@ class ModelOfSession:
         self._session = session
         self._loop = asyncio.get_running_loop()
         self._asked: list[Future[Reply | Refusal]] = []
+        self._lock = threading.Lock()
+        self._is_over = False
 
     def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
         """Send all requests together."""
-        for request in requests:
-            self._asked.append(asyncio.run_coroutine_threadsafe(self._session.ask(request), self._loop))
-        return [future.result() for future in self._asked[len(self._asked) - len(requests) :]]
+        with self._lock:
+            if self._is_over:  # a thread goes on after its request: nothing more is paid for
+                raise CancelledError
+            asked = [
+                asyncio.run_coroutine_threadsafe(self._session.ask(request), self._loop)
+                for request in requests
+            ]
+            self._asked += asked
+        return [future.result() for future in asked]
 
     def __enter__(self) -> None:
-        self._asked.clear()
+        with self._lock:
+            self._asked.clear()
+            self._is_over = False
 
     def __exit__(self, *_: object) -> None:
-        for future in self._asked:
-            future.cancel()
+        with self._lock:
+            self._is_over = True
+            for future in self._asked:
+                future.cancel()
 
 
 class BeliefReader:
@@ -173,8 +186,13 @@ class BeliefReader:
         if self._is_quick and answers <= FEW:
             return work()
         if self._conversation is not None:
-            with self._conversation:
-                return await asyncio.to_thread(work)
+            # threads of their own: those of the loop look up host names, which the calls here wait for
+            threads = ThreadPoolExecutor(1, "classes")
+            try:
+                with self._conversation:
+                    return await asyncio.get_running_loop().run_in_executor(threads, work)
+            finally:
+                threads.shutdown(wait=False)
         return await exclusively(self._is_free, work)
 
     def labels(self, question: str, answers: Sequence[str]) -> Labels:

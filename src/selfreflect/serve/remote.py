@@ -229,22 +229,31 @@ class RelayedResponse:
             yield held
 
     async def _plain_parts(self) -> AsyncGenerator[bytes, None]:
-        encoding = self._response.headers.get("content-encoding", "identity")
+        encoding = _encoding(self._response)
+        is_empty = True
         unzip = zlib.decompressobj(zlib.MAX_WBITS | 32) if encoding in _DECODED else None
         try:
             async for part in self._response.aiter_raw():
+                is_empty = is_empty and not part
                 while unzip is not None and part:
                     if piece := unzip.decompress(part, _PIECE):
                         yield piece
                     part = unzip.unconsumed_tail
+                    if unzip.eof and unzip.unused_data:  # gzip may have several members
+                        part = unzip.unused_data
+                        unzip = zlib.decompressobj(zlib.MAX_WBITS | 32)
                 if part:
                     yield part
         except zlib.error:
             raise self._server.fault(APIError("the compressed response is damaged")) from None
         except http_errors() as error:
             raise self._server.fault(error) from None
-        if unzip is not None and not unzip.eof:
+        if unzip is not None and not unzip.eof and not is_empty:
             raise self._server.fault(APIError("the compressed response breaks off"))
+
+
+def _encoding(response: httpx2.Response) -> str:
+    return response.headers.get("content-encoding", "").strip().lower() or "identity"
 
 
 def _unusable(response: httpx2.Response) -> tuple[str, str] | None:
@@ -254,7 +263,7 @@ def _unusable(response: httpx2.Response) -> tuple[str, str] | None:
         return "redirect", f"points to another address (HTTP {status})"
     if not any(status in statuses for statuses in _HANDED_ON):
         return "upstream_status", f"answers with a status that no final response of HTTP has ({status})"
-    if response.headers.get("content-encoding", "identity") not in ("identity", *_DECODED):
+    if _encoding(response) not in ("identity", *_DECODED):
         return "upstream_encoding", "compresses its response in a way that was not asked for"
     return None
 

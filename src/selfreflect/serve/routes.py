@@ -166,7 +166,11 @@ async def _stream(
         await send_part(send, b"", more=False)
     finally:
         opening.cancel()
-        work.cancel()
+        while not work.done():  # in case a library swallowed the first
+            work.cancel()
+            await asyncio.wait((work,), timeout=1)
+        if not work.cancelled():
+            work.exception()  # or the log says that nobody looked
 
 
 @routes.get("/v1/models")

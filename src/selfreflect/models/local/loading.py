@@ -151,7 +151,11 @@ class ModelSource:
             found = cached_file(self.path, index, **options, **missing_is_fine)
         names = [named.removesuffix(".index.json")]
         if found is not None:
-            names += json.loads(Path(found).read_bytes())["weight_map"].values()
+            listed = json.loads(Path(found).read_bytes())
+            weights = listed.get("weight_map") if isinstance(listed, dict) else None
+            if not isinstance(weights, dict):
+                raise BackendError(f"{found} is damaged: it lists no weights. Copy the model again.")
+            names += weights.values()
         for name in names:
             path = PurePath(str(name))
             if path.suffix != ".safetensors" or path.is_absolute() or ".." in path.parts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,7 +12,7 @@ from selfreflect.errors import BackendError, ConfigError, excerpt
 from selfreflect.logprobs import WHY, NoLogprobs
 from selfreflect.models.backend import bare_name
 from selfreflect.models.base import ModelSpec, Refusal, Reply, Request, Sample, StreamingGenerator
-from selfreflect.models.openai.client import Connection, RetryPolicy, ServerClient, together
+from selfreflect.models.openai.client import Connection, RetryPolicy, ServerClient, http_errors, together
 from selfreflect.models.openai.endpoint import Endpoint, endpoint
 from selfreflect.models.openai.protocol import APIError, ParsedResponse, parse_response
 from selfreflect.models.openai.refusals import Learned, Wording
@@ -19,6 +20,8 @@ from selfreflect.models.openai.refusals import Learned, Wording
 if TYPE_CHECKING:
     import httpx2
 
+EFFORT_SECONDS = 120
+"""For the one call that tries to switch thinking off in another way."""
 CRASHES_WITH_LOGPROBS = 2
 """Errors of a server after which an answer is asked for without log-probabilities."""
 
@@ -248,8 +251,11 @@ class OpenAIGenerator(StreamingGenerator):
             other = replace(wording, no_effort=True)
             body = other.body(self._model, request, first, response.size)
             try:
-                again = await self._send(connection.http, body, request, first, response.size)
-            except APIError:  # it was an offer
+                async with asyncio.timeout(EFFORT_SECONDS):
+                    again = await self._send(connection.http, body, request, first, response.size)
+            except (APIError, TimeoutError):  # it was an offer
+                return response, wording
+            except http_errors():
                 return response, wording
             if again.size < response.size or again.unclosed >= response.unclosed:
                 return response, wording

@@ -77,6 +77,7 @@ class VLLMGenerator(TokenGenerator):
         check_installed("A model vllm:NAME")
         source = locate(spec, progress)
         with source.explain_errors():
+            source.architecture()  # which looks at the files of the weights
             tokenizer = source.tokenizer()
         return cls(_start(source), tokenizer, {**source.facts, "name": spec.name})
 

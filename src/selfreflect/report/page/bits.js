@@ -130,7 +130,7 @@ export function controlTable(view, scoreText) {
   const head = element("tr", {}, heads.map((name, place) => element("th", { scope: "col", class: place > 0 ? "number" : null }, name)));
   const table = element("table", { class: "beside" }, element("thead", {}, head), element("tbody", {}, body));
   const zero = measured.some((control) => control.name === "empty" && control.recovered === 0); // not so in earlier versions
-  const note = `Controls are texts that are no summaries. ${zero ? "The empty one is 0 %. " : ""}Pasted answers show what length alone buys; all of them together are 100 %.`;
+  const note = `Controls are texts that are no summaries. ${zero ? "The empty one is 0 %. " : ""}Pasted answers show what length alone buys; all different ones, with how often each came where that tells more, are 100 %.`;
   return element(
     "section",
     {},

@@ -164,7 +164,8 @@ SmolLM2-135M, a small embedded model, read a text that contradicts itself and wa
 20 times. Its answers differ: together they are what it deems possible. A summary should say all of them in \
 one string. To see whether it does, a judge reads the summary, but not the text, and predicts ten of the \
 answers. A summary that tells 80 % helps the judge 80 % as much as reading the other ten answers would; at \
-0 % it helps no more than an empty one. "honest" names both possibilities, "single" one, "wrong" neither.\
+0 % it helps no more than an empty one. Wording that answers share counts, too. "honest" names both \
+possibilities, "single" one, "wrong" neither.\
 """
 
 ACT_TWO = """\

@@ -211,12 +211,16 @@ def test_a_value_that_is_no_number_costs_no_question(tmp_path: Path) -> None:
     assert len(read_item_file(written(tmp_path / "l.jsonl", log)).items) == 1
 
 
-@pytest.mark.parametrize("field", ["gold", "confidence", "answers", "logprobs"])
+def test_no_number_among_answers_is_a_missing_one(tmp_path: Path) -> None:
+    path = written(tmp_path / "n.jsonl", '{"question":"Oz?","answers":["a",NaN,"b"]}\n')
+    assert sorted(read_item_file(path).items[0].answer_set.answers) == ["a", "b"]
+    assert read_answered_questions(path).questions[0].answers == ("a", "b")
+
+
+@pytest.mark.parametrize("field", ["gold", "confidence", "logprobs"])
 def test_a_value_that_is_needed_must_be_a_number(field: str, tmp_path: Path) -> None:
     fields: dict[str, Any] = {"question": "Oz?", "answers": ["a", "b"]}
-    value: Any = {"answers": ["a", float("nan")], "logprobs": [[float("nan")], [-1.0]]}.get(
-        field, float("nan")
-    )
+    value: Any = [[float("nan")], [-1.0]] if field == "logprobs" else float("nan")
     path = written(tmp_path / "n.jsonl", json.dumps({**fields, field: value}))
     with pytest.raises(DataError, match="line 1"):
         read_answered_questions(path)

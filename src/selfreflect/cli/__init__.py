@@ -20,6 +20,7 @@ import typer
 
 from selfreflect.cli.console import say
 from selfreflect.cli.settings import Command, Group
+from selfreflect.config.sections import flag_named
 from selfreflect.errors import SelfReflectError, excerpt, missing_package
 from selfreflect.models.local.machine import set_library_defaults
 
@@ -144,7 +145,7 @@ def _guarded(command: Callable[P, T]) -> Callable[P, T]:
         try:
             return command(*args, **kwargs)
         except SelfReflectError as error:
-            say(f"error: {error}")
+            say(f"error: {error.worded(flag_named)}")
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
             resume = " Finished work is saved; run the same command to resume." if _keeps_work(kwargs) else ""

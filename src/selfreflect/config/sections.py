@@ -21,6 +21,7 @@ from selfreflect.flags import (
     Key,
     between,
     check_values,
+    flags_of,
 )
 from selfreflect.models.base import DEVICES, SUMMARY_TOKENS, Compat, DType, Sampling
 from selfreflect.records import STAGES, ReaderChoice, Record
@@ -540,6 +541,15 @@ FLAGGED: dict[str, type[Record]] = {
     name: type(getattr(Config(), name)) for name in (*STAGES, "execution", "serve")
 }
 """The sections whose settings have flags, by name."""
+
+
+def flag_named(name: str) -> str:
+    """Say the flag of a setting (``"answers.base_url"``) or of an option of a command (``"out"``)."""
+    section, _, key = name.rpartition(".")
+    flag = flags_of(FLAGGED[section]).get(key) if section in FLAGGED else None
+    if flag is None and section:  # only files set it
+        return f"{key} in [{section}]"
+    return flag.name if flag else f"--{key.replace('_', '-')}"
 
 
 def sampling_of(model: str) -> dict[str, Any]:

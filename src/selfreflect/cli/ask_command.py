@@ -48,7 +48,8 @@ SHOWN = "trip"
     "summaries",
     "scores",
     only=(
-        *("--strategies", "--model", "--base-url", "--num-answers", "--max-new-tokens", "--summary-tokens"),
+        *("--strategies", "--model", "--base-url", "--extra-body", "--num-answers", "--max-new-tokens"),
+        "--summary-tokens",
         *("--thinking", "--judge", "--judge-url", "--measures", "--seed", "--temperature", "--top-p"),
     ),
     defaults={

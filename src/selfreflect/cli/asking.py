@@ -214,7 +214,7 @@ def _run_model(source: str, users: Sequence[str]) -> dict[str, dict[str, Any]]:
             f"{names}: a model is asked for that, and {directory} does not say which one drew its answers. "
             "Name it with --model NAME"
         )
-    return {"answers": {key: answers.get(key) for key in ("model", "revision", "base_url")}}
+    return {"answers": {key: answers.get(key) for key in ("model", "revision", "base_url", "extra_body")}}
 
 
 def _confirm(inquiries: Sequence[Inquiry], spec: ModelSpec, config: Config, yes: bool) -> None:

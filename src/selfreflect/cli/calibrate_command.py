@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from selfreflect.uncertainty.recalibrate import MapQuality
 
 
-@takes("answers", only=("--revision", "--base-url"), config_file=True, execution=ASKING)
+@takes("answers", only=("--revision", "--base-url", "--extra-body"), config_file=True, execution=ASKING)
 def calibrate_command(
     *,
     source: str = argument(

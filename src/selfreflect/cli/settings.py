@@ -32,7 +32,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from selfreflect.config import Config, ExecutionOptions, load_config, read_config, read_execution
 from selfreflect.config.sections import FLAGGED
-from selfreflect.errors import ConfigError, SelfReflectError
+from selfreflect.errors import ConfigError, SelfReflectError, excerpt
 from selfreflect.flags import POSITIVE, Flag, check_values, fields_of, flags_of
 from selfreflect.text import name_list, printable
 
@@ -250,6 +250,10 @@ class _Option:
     def is_list(self) -> bool:
         return self.type in (tuple[str, ...], tuple[str, ...] | None)
 
+    @property
+    def is_table(self) -> bool:
+        return bool(self.type == dict[str, Any] | None)
+
     def parameter(self) -> inspect.Parameter:
         usage, text = self.flag.usage, self.flag.help
         if self.flag.negative:
@@ -262,7 +266,7 @@ class _Option:
         if default not in (None, "") and not isinstance(default, bool):
             text += f" [default: {default}]"
         default = option(usage, text)
-        type_ = str if self.is_list else self.type
+        type_ = str if self.is_list or self.is_table else self.type
         return inspect.Parameter(self.name, _KEYWORD, default=default, annotation=type_ | None)
 
 
@@ -349,6 +353,11 @@ def _taken(options: Mapping[str, _Option], values: dict[str, Any]) -> dict[str, 
             continue
         if option.is_list:
             value = tuple(name_list(value))
+        elif option.is_table:
+            try:
+                value = msgspec.json.decode(value, type=dict[str, Any])
+            except msgspec.DecodeError:
+                raise ConfigError(f"{option.flag.name} must be a JSON object, not {excerpt(value)}") from None
         for section, field in option.fields:
             fields.setdefault(section, {})[field] = value
     return fields

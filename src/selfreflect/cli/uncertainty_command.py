@@ -60,7 +60,7 @@ class UncertaintyOptions(Struct, frozen=True, kw_only=True):
     ] = None
 
 
-@takes("answers", only=("--revision", "--base-url"), config_file=True, execution=ASKING)
+@takes("answers", only=("--revision", "--base-url", "--extra-body"), config_file=True, execution=ASKING)
 def uncertainty_command(
     *,
     source: str = argument(

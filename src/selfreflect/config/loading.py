@@ -24,13 +24,13 @@ from selfreflect.config.sections import (
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.flags import check_values, fields_of, flags_of
 from selfreflect.models.backend import backend_of, on_server, prefixes
-from selfreflect.models.base import LOCAL_NAMES, PUBLISHED_SUMMARY_TOKENS
+from selfreflect.models.base import LOCAL_NAMES, PUBLISHED_SUMMARY_TOKENS, check_extra_body
 from selfreflect.records import STAGES, Record
 
 MOST_DRAWS = 1000
 _DRAWS = re.compile(r"(.+)#([1-9]\d{0,17})-([1-9]\d{0,17})")
 
-_MODEL = ("model", "revision", "base_url")
+_MODEL = ("model", "revision", "base_url", "extra_body")
 """Settings of the answers that say whose they are. Summaries without a model follow them."""
 
 
@@ -225,9 +225,12 @@ def _check_generator_url(section: AnswersConfig | SummariesConfig) -> None:
                 f"--revision does not apply on a server; leave it out with {backend.prefix}:NAME"
             )
         backend.server(section.base_url)
-    elif section.base_url is not None:
-        name = on_server(excerpt(section.model)[1:-1])
-        raise ConfigError(f"--base-url needs a model on a server. Did you mean --model {name}?")
+        check_extra_body(section.extra_body or {})
+        return
+    for flag, value in (("--base-url", section.base_url), ("--extra-body", section.extra_body)):
+        if value is not None:
+            name = on_server(excerpt(section.model)[1:-1])
+            raise ConfigError(f"{flag} needs a model on a server. Did you mean --model {name}?")
 
 
 def _check_judge(scores: ScoresConfig) -> None:

@@ -46,6 +46,12 @@ BASE_URL = Flag(
     default="https://api.openai.com/v1",
     example="http://localhost:8000/v1",
 )
+EXTRA_BODY = Flag(
+    "--extra-body JSON",
+    "Fields that every request to the server of openai:NAME gets as well. They are kept with the settings of "
+    "a run: no keys in it.",
+    example={"service_tier": "flex"},
+)
 MAX_NEW_TOKENS = Flag("--max-new-tokens N", "Maximum tokens per answer.", range=POSITIVE)
 TEMPERATURE = Flag(
     "--temperature T",
@@ -115,6 +121,7 @@ class AnswersConfig(Record, frozen=True, kw_only=True):
     model: Annotated[str, MODEL] = "smollm2"
     revision: Annotated[str | None, REVISION] = None
     base_url: Annotated[str | None, BASE_URL] = None
+    extra_body: Annotated[dict[str, Any] | None, EXTRA_BODY] = None
     num_answers: Annotated[
         int,
         Flag(
@@ -158,6 +165,7 @@ class SummariesConfig(Record, frozen=True, kw_only=True):
     model: Annotated[str, MODEL] = "smollm2"
     revision: Annotated[str | None, REVISION] = None
     base_url: Annotated[str | None, BASE_URL] = None
+    extra_body: Annotated[dict[str, Any] | None, EXTRA_BODY] = None
     num_samples: Annotated[
         int, Flag("--num-samples N", "Fresh answers that sampling strategies draw per question.", range=DRAWS)
     ] = 50

@@ -122,7 +122,9 @@ def stage_model(
     }
     section = getattr(config, stage)
     if stage == "scores":
-        resources |= {"dtype": section.dtype}
+        resources["dtype"] = section.dtype
+    else:
+        resources["extra_body"] = section.extra_body
     name = section.judge if stage == "scores" else section.model
     return ModelSpec(name, revision=section.revision, base_url=section.base_url, **resources)
 

@@ -111,7 +111,7 @@ def check_sampling(
     for stage in stages:
         section: Any = getattr(config, stage)
         sampling = replace(section.sampling, max_new_tokens=PROBE_TOKENS)
-        key = (section.model, section.base_url, sampling)
+        key = (section.model, section.base_url, str(section.extra_body), sampling)
         if key not in by_server:
             url = backend_of(section.model).server(section.base_url).url
             seed = seed_for(section.seed, "preflight")

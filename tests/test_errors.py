@@ -2,8 +2,8 @@ import pickle
 
 import pytest
 
-from selfreflect.config.sections import flag_named
 from selfreflect.errors import BackendError, MissingExtraError, SelfReflectError, names_in
+from selfreflect.settings.sections import flag_named
 
 
 def problem() -> BackendError:

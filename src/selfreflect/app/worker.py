@@ -20,8 +20,8 @@ from selfreflect.app.choices import ModelChoices
 from selfreflect.app.jobs import EventLog, Job, Kind, StopRequested
 from selfreflect.app.library import Library
 from selfreflect.app.work import JobRunner
-from selfreflect.config import ExecutionOptions
 from selfreflect.errors import BackendError, SelfReflectError
+from selfreflect.settings import ExecutionOptions
 
 PATIENCE = 5.0
 """Seconds that a cancelled job has to reach its next check before its process is killed."""

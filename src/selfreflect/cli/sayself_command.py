@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Struct
 
+from selfreflect.cli import options as o
 from selfreflect.cli import sayself_steps as steps
-from selfreflect.cli import settings as o
-from selfreflect.cli.answered import Gold
-from selfreflect.cli.asking import ASKING
+from selfreflect.cli.answered import ASKING, Gold
 from selfreflect.cli.console import say
+from selfreflect.cli.options import GENERATING, Overrides, option, takes
 from selfreflect.cli.sayself_steps import ClusterOptions, LabelOptions
 from selfreflect.cli.sayself_table import EvaluationOptions, Measured, evaluate
-from selfreflect.cli.settings import GENERATING, Overrides, option, takes
 from selfreflect.cli.stages import Intent
 from selfreflect.flags import Flag
 from selfreflect.pipeline.answered import GOLD

@@ -13,14 +13,14 @@ from msgspec.structs import replace
 
 from selfreflect.cli import hosting
 from selfreflect.cli.console import say
-from selfreflect.cli.settings import Overrides, option, takes
-from selfreflect.config import Config, ServeConfig, sampling_of
+from selfreflect.cli.options import Overrides, option, takes
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.models.backend import backend_of, load_generator, load_judge
 from selfreflect.models.base import Sampling, check_extra_body
 from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.pipeline.models import Quiet, load_measures, stage_model
 from selfreflect.prompts import load_prompts
+from selfreflect.settings import Config, ServeConfig, sampling_of
 from selfreflect.text import name_list
 
 if TYPE_CHECKING:

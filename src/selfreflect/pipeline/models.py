@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from selfreflect.config import ExecutionOptions
 from selfreflect.models.backend import load_generator, load_judge
 from selfreflect.models.base import (
     ModelSpec,
@@ -20,12 +19,13 @@ from selfreflect.models.base import (
     StreamingGenerator,
     as_drawn,
 )
+from selfreflect.settings import ExecutionOptions
 
 if TYPE_CHECKING:
-    from selfreflect.config import Config
     from selfreflect.metric.measures import Measures
     from selfreflect.models.judge import Judge
     from selfreflect.records import AnswerSet
+    from selfreflect.settings import Config
 
 
 _CONTEXTS = 3

@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from selfreflect.config import Config, ExecutionOptions
 from selfreflect.errors import BackendError, ConfigError, SelfReflectError
 from selfreflect.models.backend import backend_of, check_loadable
 from selfreflect.models.base import (
@@ -25,6 +24,7 @@ from selfreflect.models.base import (
 from selfreflect.pipeline.models import ModelProvider, Progress, stage_model
 from selfreflect.pipeline.tasks import ModelStage
 from selfreflect.records import AnswerSet, SamplingCheck
+from selfreflect.settings import Config, ExecutionOptions
 from selfreflect.strategies.task import GREEDY, THINKING
 
 PROBE = (

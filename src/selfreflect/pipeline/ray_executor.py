@@ -24,7 +24,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from selfreflect.config import Placement
 from selfreflect.errors import (
     BackendError,
     ConfigError,
@@ -35,6 +34,7 @@ from selfreflect.errors import (
 from selfreflect.models.backend import backend_of
 from selfreflect.pipeline.stages import Outcome, StageSpec, StageWorker, split_into_batches
 from selfreflect.pipeline.tasks import StageTask, without_results
+from selfreflect.settings import Placement
 
 TRIES = 4
 """Attempts at a batch, or at loading a model, before the run ends."""

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from msgspec.structs import replace
 
 from selfreflect.answers import draw_answers
-from selfreflect.config import ExecutionOptions
 from selfreflect.errors import SelfReflectError
 from selfreflect.models.backend import backend_of
 from selfreflect.models.base import Generator, ModelSpec
@@ -33,12 +32,13 @@ from selfreflect.pipeline.models import (
 from selfreflect.pipeline.tasks import ModelStage, Result, StageTask, total_size
 from selfreflect.prompts import Prompts
 from selfreflect.records import Controls
+from selfreflect.settings import ExecutionOptions
 from selfreflect.strategies.driver import Named, summarize
 from selfreflect.strategies.task import GREEDY, THINKING
 
 if TYPE_CHECKING:
-    from selfreflect.config import Config
     from selfreflect.metric.measures import Measures
+    from selfreflect.settings import Config
 
 
 @dataclass(frozen=True)

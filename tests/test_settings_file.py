@@ -14,11 +14,11 @@ from command import run, written
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from selfreflect.config import Config, load_config
-from selfreflect.config.describe import SCHEMA_FILE, schema, sections, template
 from selfreflect.errors import ConfigError
 from selfreflect.flags import check_values, notes_of
 from selfreflect.records import STAGES
+from selfreflect.settings import Config, load_config
+from selfreflect.settings.describe import SCHEMA_FILE, schema, sections, template
 
 FOR_SERVERS = ("base_url", "revision", "extra_body")
 VALIDATOR = jsonschema.Draft202012Validator(schema())

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from selfreflect.config.sections import FLAGGED, SAMPLED_ALIKE, Config, Placement, Price, RayConfig
 from selfreflect.flags import Flag, choices_of, fields_of, notes_of
 from selfreflect.records import Record
+from selfreflect.settings.sections import FLAGGED, SAMPLED_ALIKE, Config, Placement, Price, RayConfig
 
 SCHEMA_FILE = "selfreflect.schema.json"
 HEADER = f"""\

@@ -1,6 +1,6 @@
 """Make a command's options from the settings' own classes.
 
-Every field of :mod:`selfreflect.config` and of :class:`ExecutionOptions` carries its flag, help and default.
+Every field of :mod:`selfreflect.settings` and of :class:`ExecutionOptions` carries its flag and help.
 A command says which of them it takes, and gets one object in place of many parameters::
 
     @takes("answers", "scores", execution=("--device", "--timeout"))
@@ -30,10 +30,10 @@ import msgspec
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from selfreflect.config import Config, ExecutionOptions, load_config, read_config, read_execution
-from selfreflect.config.sections import FLAGGED
 from selfreflect.errors import ConfigError, SelfReflectError, excerpt
 from selfreflect.flags import POSITIVE, Flag, check_values, fields_of, flags_of
+from selfreflect.settings import Config, ExecutionOptions, load_config, read_config, read_execution
+from selfreflect.settings.sections import FLAGGED
 from selfreflect.text import name_list, printable
 
 if TYPE_CHECKING:
@@ -333,7 +333,7 @@ def takes(
                 return command(**values)
             except SelfReflectError as error:
                 if overrides.file is not None:
-                    from selfreflect.config.places import flags_in_file
+                    from selfreflect.settings.places import flags_in_file
 
                     error.args = (flags_in_file(str(error), overrides.file, fields),)
                 raise

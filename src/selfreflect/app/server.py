@@ -25,7 +25,7 @@ from selfreflect.app.guard import APP_POLICY, problem
 from selfreflect.app.jobs import JobQueue, QueueFullError
 from selfreflect.app.library import Library, UnknownRunError
 from selfreflect.app.meaning import Meaning
-from selfreflect.app.routes import Services, job_routes, run_routes
+from selfreflect.app.routes import Services, routes
 from selfreflect.app.schemas import ErrorAnswer
 from selfreflect.app.worker import PATIENCE, JobProcess
 from selfreflect.errors import SelfReflectError
@@ -68,8 +68,7 @@ def application(services: Services, access: Access) -> Guard:
         responses={status: {"model": ErrorAnswer} for status in (400, 401, 403, 421, 422)},
     )
     app.state.services = services
-    app.include_router(job_routes, prefix="/api")
-    app.include_router(run_routes, prefix="/api")
+    app.include_router(routes)
     app.include_router(_page_routes())
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _invalid_request)
@@ -79,7 +78,7 @@ def application(services: Services, access: Access) -> Guard:
 
 
 def _page_routes() -> APIRouter:
-    """``/``, ``/docs`` and ``/static/NAME``. The files are read once, and no other file can be requested."""
+    """``/`` and ``/static/NAME``. The files are read once, and no other file can be requested."""
     routes = APIRouter(include_in_schema=False)
     report = resources.files("selfreflect.report") / "page"
     files = {name: (report / name).read_bytes() for name in _REPORT_FILES}
@@ -95,10 +94,6 @@ def _page_routes() -> APIRouter:
     @routes.api_route("/", methods=["GET", "HEAD"])
     def index() -> Response:
         return static("index.html")
-
-    @routes.api_route("/docs", methods=["GET", "HEAD"])
-    def docs() -> Response:
-        return static("docs.html")
 
     return routes
 

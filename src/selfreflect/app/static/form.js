@@ -205,5 +205,5 @@ async function checkAndAsk(body) {
   const estimate = await post("/api/estimate", body);
   if (warnings.length + estimate.reasons.length > 0 && !(await agreed(warnings, estimate))) return;
   const job = await post("/api/ask", body);
-  location.hash = `job=${job.id}&of=${2 * body.num_answers}`;
+  location.hash = `job=${job.id}`;
 }

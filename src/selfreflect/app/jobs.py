@@ -20,8 +20,11 @@ Status = Literal["waiting", "running", "done", "failed", "cancelled"]
 WAITING = 50
 """Jobs that may wait at one time."""
 
-FINISHED = 20
+FINISHED = 50
 """Finished jobs that are remembered; their records are on disk."""
+
+SHOWN = 4
+"""Finished jobs of which the answers and the view are remembered, too."""
 
 log = logging.getLogger("selfreflect.app")
 
@@ -29,10 +32,6 @@ log = logging.getLogger("selfreflect.app")
 # not an Exception, so that no `except Exception` in a strategy or a library swallows it
 class StopRequested(BaseException):
     """The job was cancelled."""
-
-
-class QueueFullError(SelfReflectError):
-    """The queue takes no more jobs."""
 
 
 class Job:
@@ -99,7 +98,8 @@ class Job:
 
     def _seconds_left(self) -> float | None:
         """Estimate the time left in the current stage; None while nothing of it is done."""
-        done, total = self.view.get("done", 0), self.view.get("total", 0)
+        done: float = self.view.get("done", 0)
+        total: float = self.view.get("total", 0)
         if self.is_over or not 0 < done < total:
             return None
         seconds: float = time.time() - self.view["stage_began"]
@@ -123,12 +123,14 @@ class JobQueue:
         """Put a job at the end of the queue, and return it.
 
         Raises:
-            QueueFullError: too many jobs wait, or the queue is closed.
+            SelfReflectError: too many jobs wait, or the queue is closed (code ``busy``).
         """
         with self._changed:
             if len(self._waiting) >= WAITING or self._is_closed:
-                raise QueueFullError(
-                    f"{WAITING} questions are waiting already. Try again when some are done, or cancel some."
+                raise SelfReflectError(
+                    f"{WAITING} questions are waiting already",
+                    code="busy",
+                    remedy="Try again when some are done, or cancel some.",
                 )
             self._jobs[job.id] = job
             self._waiting.append(job)
@@ -173,6 +175,8 @@ class JobQueue:
                 self._running = None
                 job.end(status, error)
                 finished = [job for job in self._jobs.values() if job.is_over]
+                for old in finished[:-SHOWN]:
+                    old.answers, old.view = [], {}
                 for old in finished[:-FINISHED]:
                     del self._jobs[old.id]
 

@@ -16,6 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from selfreflect.app.guard import problem, problem_text
 from selfreflect.errors import SelfReflectError, StoreError
 from selfreflect.pipeline.records import run_records
 from selfreflect.pipeline.settings import scoring_label
@@ -35,10 +36,6 @@ _HELD_RUNS = 2
 
 TITLE = 300
 """Characters of the first question that a listing shows."""
-
-
-class UnknownRunError(StoreError):
-    """No run under the root has this id."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +96,7 @@ class Library:
             manifest = Run.load(directory.path).manifest
             entry["question"], entry["questions"] = _first_and_count(directory)
         except SelfReflectError as error:
-            return {**entry, "problem": without_paths(str(error))}
+            return {**entry, "problem": problem_text(problem(error))}
         facts = [fact for fact in manifest.models.values() if isinstance(fact, dict)]
         models = dict.fromkeys(without_paths(str(fact.get("name", ""))) for fact in facts)
         return {**entry, "models": list(models), "lacks": _first_missing(directory)}
@@ -108,14 +105,14 @@ class Library:
         """Find a run.
 
         Raises:
-            UnknownRunError: the listing has no run of this id.
+            StoreError: the listing has no run of this id (code ``unknown_run``).
             StoreError: the run contains links or special files.
         """
         for directory in self._search():
             if directory.id == id_:
                 _refuse_special_files(directory)
                 return directory
-        raise UnknownRunError("there is no run of that id; choose one from the list of runs")
+        raise StoreError("there is no run of that id; choose one from the list of runs", code="unknown_run")
 
     def records(self, id_: str, scoring: str = "") -> RunRecords:
         """The records of a run with one of its scorings. Raises as :meth:`open`."""
@@ -125,8 +122,8 @@ class Library:
         """Read a run, again only after it has changed.
 
         Raises:
-            UnknownRunError: the listing has no run of this id, or the run no such scoring.
-            StoreError: the run is damaged, or contains links or special files.
+            StoreError: there is no such run or scoring (code ``unknown_run``), or the run is damaged, or
+                contains links or special files.
         """
         directory = self.directory(id_)
         with self._lock:
@@ -191,7 +188,9 @@ def _read_records(path: Path, label: str, scoring: str, version: object) -> Open
         settings = run.manifest.config.get("scores")
         judges[name] = without_paths(scoring_label(settings)) if settings else ""
     if scoring not in judges:
-        raise UnknownRunError("this run has no scores by that judge; choose one from its list of judges")
+        raise StoreError(
+            "this run has no scores by that judge; choose one from its list of judges", code="unknown_run"
+        )
     run.select_scoring(scoring)
     return OpenRun(sorted_strategies(run_records(run, label)), judges)
 

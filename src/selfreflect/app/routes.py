@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from selfreflect import __version__
 from selfreflect.app.checks import Preflight
 from selfreflect.app.choices import ModelChoices
+from selfreflect.app.guard import CUT_OFF, failure_problem, problem_text
 from selfreflect.app.jobs import WAITING, Job, JobQueue
 from selfreflect.app.library import TITLE, Library
 from selfreflect.app.meaning import Meaning
@@ -28,7 +29,6 @@ from selfreflect.app.schemas import (
     JudgeBody,
     ScoreBody,
 )
-from selfreflect.app.words import CUT_OFF, in_app_words
 from selfreflect.app.work import RunToJudge
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.records import Question, dump_line
@@ -234,7 +234,7 @@ def question(id: Id, index: Index, services: Shared, judge: Scoring = "") -> dic
     outcomes = []
     for outcome in records.outcomes(question.id):
         if outcome.failure is not None:
-            message = " ".join(_in_words(outcome.failure.message)).strip()
+            message = problem_text(failure_problem(outcome.failure))
             outcome = outcome._replace(failure=replace(outcome.failure, message=message))
         if outcome.information is not None:
             why = without_paths(outcome.information.why)
@@ -244,21 +244,18 @@ def question(id: Id, index: Index, services: Shared, judge: Scoring = "") -> dic
     controls = records.controls.get(question.id)
     view: dict[str, Any] = question_view(question, answers, outcomes, controls=controls, guesses=False)
     view["groups"].sort(key=lambda group: (-len(group), min(group)))  # as while the answers arrived
-    view["problems"] = []
-    for failure in records.failures:
-        if failure.question_id == question.id and not failure.name:
-            message, details = _in_words(failure.message)
-            view["problems"].append({"message": message, "details": details})
-    cut = {name for (id_, name), one in records.summaries.items() if id_ == question.id and one.truncated}
+    view["problems"] = [
+        failure_problem(failure)
+        for failure in records.failures
+        if failure.question_id == question.id and not failure.name
+    ]
+    cut = {
+        name for (id_, name), summary in records.summaries.items() if id_ == question.id and summary.truncated
+    }
     for summary in view["summaries"]:
         if summary["name"] in cut:
             summary["warnings"] = [CUT_OFF, *summary["warnings"]]
     return view
-
-
-def _in_words(message: str) -> tuple[str, str]:
-    sentence, details = in_app_words(message)
-    return without_paths(sentence), without_paths(details)
 
 
 @routes.get(

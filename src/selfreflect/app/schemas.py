@@ -88,9 +88,9 @@ class ScoreBody(RequestBody):
 
 
 class Problem(BaseModel):
-    kind: str
-    message: str = Field(description="One sentence, with what to do.")
-    details: str = Field(default="", description="What else a library or a server said.")
+    code: str
+    message: str
+    remedy: str = Field(description="What to do about it on the page; empty if nothing there helps.")
 
 
 class ErrorAnswer(BaseModel):

@@ -16,10 +16,10 @@ from msgspec.structs import replace
 
 from selfreflect.app.checks import Preflight, prompts_of, question_of
 from selfreflect.app.choices import ModelChoices
+from selfreflect.app.guard import CUT_OFF, failure_problem, problem_text
 from selfreflect.app.jobs import Job
 from selfreflect.app.library import Library
 from selfreflect.app.schemas import AskBody, JudgeBody, ScoreBody
-from selfreflect.app.words import CUT_OFF, in_app_words, without_flags
 from selfreflect.models.base import Refusal, Reply, Request, StageGenerator
 from selfreflect.models.judge import Judge
 from selfreflect.pipeline.experiment import Experiment, open_experiment
@@ -179,8 +179,7 @@ class JobProgress:
 
     def note(self, line: str) -> None:
         self.job.check()
-        if text := without_flags(line):
-            self.job.show(note=without_paths(text))
+        self.job.show(note=without_paths(line))
 
     def warn(self, line: str) -> None:
         self._warnings.append(without_paths(line))
@@ -241,7 +240,7 @@ class JobProgress:
     def show_records(self) -> None:
         """Show the summaries, results and failures in the run directory, if it is of one question."""
         summaries: dict[str, dict[str, Any]] = {}
-        problems = [{"message": warning, "details": ""} for warning in self._warnings]
+        problems = [{"message": warning, "remedy": ""} for warning in self._warnings]
         if len(self.run.questions) <= 1:
             for (_, name), summary in self.run.summaries.items():
                 warnings = [CUT_OFF] if summary.truncated else []
@@ -253,13 +252,11 @@ class JobProgress:
                 view = information_view(information, self.run.answers.get(id_))
                 summaries.setdefault(name, {"name": name})["information"] = view
         for failure in self.run.failures:
-            message, details = map(without_paths, in_app_words(failure.message))
+            described = failure_problem(failure)
             if failure.name:
-                summaries.setdefault(failure.name, {"name": failure.name})["why"] = (
-                    f"{message} {details}".strip()
-                )
+                summaries.setdefault(failure.name, {"name": failure.name})["why"] = problem_text(described)
             else:
-                problems.append({"message": message, "details": details})
+                problems.append(described)
         self.job.show(summaries=list(summaries.values()), problems=problems)
 
 

@@ -2,13 +2,12 @@
 
 const STORED = "selfreflect-token";
 
-/** An error response, with its `kind`, `message` and `details`. */
+/** An error response, with its HTTP status (0 without one), `message` and `remedy`. */
 export class ApiError extends Error {
-  constructor(status, kind, message, details = "") {
+  constructor(status, message, remedy) {
     super(message);
     this.status = status;
-    this.kind = kind;
-    this.details = details;
+    this.remedy = remedy;
   }
 }
 
@@ -31,12 +30,12 @@ async function fetched(path, options) {
     response = await fetch(path, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ApiError(0, "connection", "The app does not answer. Is it still running?");
+    throw new ApiError(0, "The app does not answer. Is it still running?");
   }
   if (response.ok) return response;
   const body = await response.json().catch(() => null);
-  const { kind, message, details } = body?.error ?? {};
-  throw new ApiError(response.status, kind ?? "http", message ?? `The app answered with status ${response.status}.`, details);
+  const { message, remedy } = body?.error ?? {};
+  throw new ApiError(response.status, message ?? `The app answered with status ${response.status}.`, remedy);
 }
 
 export const get = async (path) => (await fetched(path, { headers: headers() })).json();

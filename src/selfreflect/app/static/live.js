@@ -6,14 +6,10 @@ import { answerGroups, summaryCards } from "./question.js";
 const STAGES = { answers: "Drawing answers", summaries: "Summarising", scores: "Scoring" };
 const ENDS = { done: "Done", cancelled: "Stopped", failed: "Failed" };
 
-/** An error, at first in one sentence; the rest of what a library or server said is one click away. */
-export function problemBox(message, details = "") {
-  const more = details ? element("details", {}, element("summary", {}, "details"), prose(details)) : null;
-  return element("div", { class: "problem", role: "alert" }, prose(message), more);
-}
-
-export function problem(error) {
-  return problemBox(`${error.message ?? error}`, error.details);
+/** An error: what is wrong, and what to do about it on the page. */
+export function problem({ message, remedy = "" }) {
+  const stop = remedy && !/[.!?…]$/u.test(message) ? "." : "";
+  return element("div", { class: "problem", role: "alert" }, prose(`${message}${stop} ${remedy}`.trim()));
 }
 
 const blank = (name) => ({

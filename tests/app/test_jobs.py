@@ -123,6 +123,7 @@ def test_finished_jobs_are_forgotten_and_their_answers_before_them() -> None:
     jobs = [job(str(number)) for number in range(FINISHED + 1)]
     for each in jobs:
         queue.submit(each)
+        until(lambda each=each: each.is_over)  # type: ignore[misc]
     until(lambda: queue.get(jobs[0].id) is None)
     assert queue.get(jobs[1].id) is jobs[1]
     until(lambda: [len(each.answers) for each in jobs[-SHOWN - 1 :]] == [0] + [1] * SHOWN)

@@ -13,7 +13,7 @@ from rich.text import Text
 from selfreflect.cli import settings as o
 from selfreflect.cli.console import Watcher, emit, exit_with, say, stdout
 from selfreflect.cli.report_command import write_page
-from selfreflect.cli.score_command import information_fields, item_run
+from selfreflect.cli.score_command import item_run
 from selfreflect.cli.settings import Overrides, argument, option, takes
 from selfreflect.cli.show import grouped_answers, print_question, show_results
 from selfreflect.cli.stages import Intent, check_strategies, fill_run
@@ -113,16 +113,16 @@ def ask_command(
 
 def _emit_question(records: RunRecords, id_: str) -> None:
     summaries = []
-    for strategy, summary, score, failure, information in records.outcomes(id_):
-        line = {
-            "strategy": strategy,
-            "text": summary and summary.text,
-            "score": score and score.value,
-            "stderr": score and score.stderr,
-            "judge": score and score.judge,
-            "failure": failure and to_builtins(failure),
-            **(information_fields(information) if information else {}),
+    for outcome in records.outcomes(id_):
+        line: dict[str, Any] = {
+            "strategy": outcome.strategy,
+            "text": outcome.summary and outcome.summary.text,
+            **dict.fromkeys(("score", "stderr", "judge")),
+            "failure": outcome.failure and to_builtins(outcome.failure),
         }
+        for measure in records.measures:
+            record = records.results(measure).get((id_, outcome.strategy))
+            line |= {} if record is None else measure.fields(record)
         summaries.append(line)
     answers = [{"text": text, "count": count} for text, count in grouped_answers(records, id_)]
     question = records.questions[id_]

@@ -65,9 +65,6 @@ THINKING = Flag(
 )
 
 
-MEASURES = ("selfreflect", "information")
-
-
 class QuestionsConfig(Record, frozen=True, kw_only=True):
     source: Annotated[
         str,
@@ -217,7 +214,7 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
         Flag(
             "--measures A,B",
             "What to measure: selfreflect (the published score), information (what a summary tells of what "
-            "the answers would), or both.",
+            "the answers would), and measures of other packages by their names.",
         ),
     ] = "selfreflect,information"
     reader: Annotated[
@@ -252,7 +249,7 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
 
     @property
     def measure_names(self) -> frozenset[str]:
-        """Which of ``MEASURES`` are wanted."""
+        """Names of the wanted measures."""
         return frozenset(name_list(self.measures))
 
     @property

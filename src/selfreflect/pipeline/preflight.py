@@ -22,7 +22,7 @@ from selfreflect.models.base import (
     Sampling,
     seed_for,
 )
-from selfreflect.pipeline.models import ModelProvider, Progress, stage_model
+from selfreflect.pipeline.models import ModelProvider, Progress, needs_judge, stage_model
 from selfreflect.pipeline.tasks import ModelStage
 from selfreflect.records import AnswerSet, SamplingCheck
 from selfreflect.strategies.task import GREEDY, THINKING
@@ -55,6 +55,8 @@ def check_models(
     Raises:
         SelfReflectError: as loading the model would; or the folder of ``--cache`` cannot be made.
     """
+    if not needs_judge(config):
+        stages = [stage for stage in stages if stage != "scores"]
     for spec in dict.fromkeys(stage_model(config, options, stage) for stage in stages):
         try:
             check_loadable(spec, progress.note)

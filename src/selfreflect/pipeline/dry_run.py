@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from msgspec.structs import replace
 
-from selfreflect.config import Config, ExecutionOptions, ScoresConfig
 from selfreflect.metric.information import control_texts
 from selfreflect.metric.measure import Work, measures_of
 from selfreflect.models.backend import backend_of
@@ -27,6 +26,7 @@ from selfreflect.pipeline.tasks import StageTask, total_size
 from selfreflect.pipeline.todo import missing_answers, missing_scores, missing_summaries
 from selfreflect.prompts import Prompts, load_prompts
 from selfreflect.records import Question, Stage
+from selfreflect.settings import Config, ExecutionOptions, ScoresConfig
 from selfreflect.sources.items import Item
 from selfreflect.store.journal import store_errors
 from selfreflect.store.layout import check_run_directory

@@ -8,11 +8,11 @@ from typing import Any
 
 from msgspec.structs import asdict, replace
 
-from selfreflect.config import ScoresConfig
 from selfreflect.errors import StoreError
 from selfreflect.metric.measure import Measure, measures_of
 from selfreflect.pipeline.tasks import ModelStage, StageTask
 from selfreflect.records import RETRIED, Controls, Question, Stage, Summary
+from selfreflect.settings import ScoresConfig
 from selfreflect.store.run import Run
 
 

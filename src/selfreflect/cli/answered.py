@@ -17,6 +17,7 @@ from selfreflect.models.backend import backend_of
 from selfreflect.pipeline.answered import GOLD, run_questions
 from selfreflect.sources.columns import assigned_columns
 from selfreflect.text import counted, name_list
+from selfreflect.traits import traits_of
 from selfreflect.uncertainty.question import AnsweredQuestion, has_gold, not_blank
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ class ComparisonOptions(Struct, frozen=True, kw_only=True):
             "case, punctuation and articles), numeric, jaccard, rouge or embedding, the last three with a "
             "threshold, as in jaccard:0.6; judge (--model is asked about pairs that same leaves open), or "
             "nli:MODEL (each entails the other; MODEL classifies pairs).",
-            default="same",
+            default="judge, for at most 2 pairs per answer, where a model other than the embedded one is "
+            "asked or named; else same",
         ),
     ] = None
     class_order: Annotated[
@@ -139,8 +141,9 @@ def make_method(
     asker: Asker | None = None,
     store: Journal[ModelReplies] | None = None,
 ) -> Method:
-    """What classes, similarities and labels are made with. Without ``correctness`` people's labels count, or
-    else answers that contain a right one. ``store`` keeps the verdicts of ``nli``."""
+    """What classes, similarities and labels are made with. Without ``classes`` the model that is asked sorts
+    what the rule without a model leaves open; without ``correctness`` people's labels count, or else answers
+    that contain a right one. ``store`` keeps the verdicts of ``nli``."""
     from selfreflect.uncertainty import correctness
     from selfreflect.uncertainty.assess import Method
     from selfreflect.uncertainty.classes import DEFAULT, ClassRule
@@ -151,8 +154,15 @@ def make_method(
             names.append("human")
         elif has_gold(questions):
             names.append(correctness.DEFAULT)
-    rule = ClassRule(options.classes or DEFAULT, options.class_order, asker, store)
+    is_default = options.classes is None and asker is not None and can_compare(asker.model)
+    name = options.classes or ("judge" if is_default else DEFAULT)
+    rule = ClassRule(name, options.class_order, asker, store, bounded=is_default)
     return Method(rule, options.similarity, tuple(names), asker)
+
+
+def can_compare(model: str) -> bool:
+    """Whether a model is asked which answers mean the same where the user names no rule."""
+    return not traits_of(model).is_show_case
 
 
 def labelled(assessment: Assessment) -> list[str]:

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from msgspec import Struct
 
-from selfreflect.cli.answered import ComparisonOptions, make_method
+from selfreflect.cli.answered import ComparisonOptions, can_compare, make_method
 from selfreflect.cli.console import Watcher, agree, can_ask, print_table, say, stderr
 from selfreflect.errors import BackendError, ConfigError, excerpt
 from selfreflect.flags import Flag
 from selfreflect.models.base import ModelSpec
 from selfreflect.text import counted, name_list
+from selfreflect.uncertainty.asking.asker import SAME_MEANING
 
 if TYPE_CHECKING:
     from selfreflect.cli.settings import Overrides
@@ -92,6 +93,8 @@ def open_method(
     """Make what estimators are assessed with, and open the model that they ask and its stored replies, as
     :func:`open_asker`."""
     users = asking(estimators, comparison)
+    if comparison.classes is None and options.model is not None and can_compare(options.model):
+        users.append("which answers are the same")
     with open_store(source, options, users, comparison.classes) as store:
         asker = open_asker(source, options, overrides, users, store, stored_model=stored_model)
         yield make_method(questions, comparison, asker, store)
@@ -161,7 +164,7 @@ def open_asker(
         model_name(spec),
         partial(models.generator, "answers"),
         store,
-        confirm=partial(_confirm, spec=spec, config=config, yes=options.yes),
+        confirm=Confirmation(spec, config, options.yes),
         progress=watcher.stage,
         samples_p_true=options.sample_p_true,
     )
@@ -217,19 +220,36 @@ def _run_model(source: str, users: Sequence[str]) -> dict[str, dict[str, Any]]:
     return {"answers": {key: answers.get(key) for key in ("model", "revision", "base_url")}}
 
 
-def _confirm(inquiries: Sequence[Inquiry], spec: ModelSpec, config: Config, yes: bool) -> None:
-    """Show what a batch of inquiries takes, and ask at a terminal if it is long or may cost money."""
-    from selfreflect.uncertainty.asking.costs import cost_table
+class Confirmation:
+    """Shows what a batch of inquiries takes, and asks at a terminal if it is long or may cost money.
 
-    price = config.prices.get(spec.name)
-    print_table(cost_table(inquiries, spec.name, None if price is None else price.cost), stderr)
-    reasons = _reasons(inquiries, spec, price)
-    if not reasons:
-        return
-    say("; ".join(reasons))
-    if can_ask() and not yes and not agree("Start?"):
-        say("Nothing was asked. The same command asks again; with --yes it does not.")
-        raise typer.Exit(130)
+    A step of which several batches are asked, such as pairs of answers, is shown once.
+    """
+
+    def __init__(self, spec: ModelSpec, config: Config, yes: bool) -> None:
+        self._spec = spec
+        self._price = config.prices.get(spec.name)
+        self._yes = yes
+        self._steps: set[str] = set()
+
+    def __call__(self, inquiries: Sequence[Inquiry]) -> None:
+        from selfreflect.uncertainty.asking.costs import cost_table
+
+        inquiries = [inquiry for inquiry in inquiries if inquiry.step not in self._steps]
+        if not inquiries:
+            return
+        cost = None if self._price is None else self._price.cost
+        print_table(cost_table(inquiries, self._spec.name, cost), stderr)
+        self._steps.update(inquiry.step for inquiry in inquiries)
+        if any(inquiry.step == SAME_MEANING for inquiry in inquiries):
+            say("Further pairs of answers are asked about as long as their classes depend on them.")
+        reasons = _reasons(inquiries, self._spec, self._price)
+        if not reasons:
+            return
+        say("; ".join(reasons))
+        if can_ask() and not self._yes and not agree("Start?"):
+            say("Nothing was asked. The same command asks again; with --yes it does not.")
+            raise typer.Exit(130)
 
 
 def _reasons(inquiries: Sequence[Inquiry], spec: ModelSpec, price: Price | None) -> list[str]:

@@ -12,8 +12,8 @@ import tiny
 from app_server import Client, serving
 from fault_server import Call, FaultServer, answers, chat, choice, status, unused_port
 
-from selfreflect.config import Price
 from selfreflect.pipeline.preflight import PROBE
+from selfreflect.settings import Price
 from selfreflect.store.run import Run
 
 PRICES = {"openai:paid": Price(input_per_million=1.0, output_per_million=2.0)}

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from selfreflect.answers import draw_answers
-from selfreflect.config import ExecutionOptions, ScoresConfig, load_config
 from selfreflect.errors import ConfigError
 from selfreflect.metric.measures import Measures
 from selfreflect.metric.scorer import SelfReflect
@@ -29,6 +28,7 @@ from selfreflect.pipeline.models import Quiet
 from selfreflect.pipeline.tasks import StageTask
 from selfreflect.prompts import load_prompts
 from selfreflect.records import AnswerSet, Question, Summary
+from selfreflect.settings import ExecutionOptions, ScoresConfig, load_config
 from selfreflect.store.run import Run
 from selfreflect.strategies import STRATEGIES
 from selfreflect.strategies.driver import summarize

@@ -17,7 +17,6 @@ from command import COMMAND, environment, run, small, written
 from measured import controls, information
 from scripted import Scripted
 
-from selfreflect.config import Config, ExecutionOptions, load_config
 from selfreflect.errors import BackendError, StoreError
 from selfreflect.logprobs import AnswerTokens
 from selfreflect.models.local import pretrained
@@ -27,6 +26,7 @@ from selfreflect.pipeline.records import run_records
 from selfreflect.pipeline.stages import Outcome
 from selfreflect.prompts import load_prompts
 from selfreflect.records import STAGES, AnswerSet, Question
+from selfreflect.settings import Config, ExecutionOptions, load_config
 from selfreflect.store.run import Run
 
 DATA = ("questions.jsonl", "answers.jsonl", "summaries.jsonl", "scores.jsonl")

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted import Scripted
 
-from selfreflect.config import ExecutionOptions, load_config
 from selfreflect.errors import BackendError, MissingExtraError
 from selfreflect.models.judge import Judge
 from selfreflect.pipeline.models import Quiet, WorkDone
@@ -21,6 +20,7 @@ from selfreflect.pipeline.stages import Outcome, StageSpec, StageWorker, split_i
 from selfreflect.pipeline.tasks import StageTask
 from selfreflect.prompts import load_prompts
 from selfreflect.records import AnswerSet, Failure, Question, Score, Summary, WordDistance
+from selfreflect.settings import ExecutionOptions, load_config
 
 # lone surrogates too: files may hold them
 TEXT = st.text(st.characters(codec=None, exclude_categories=()), max_size=20)

@@ -24,8 +24,8 @@ from selfreflect.app.meaning import Meaning
 from selfreflect.app.routes import Services
 from selfreflect.app.server import AppServer
 from selfreflect.app.work import JobRunner
-from selfreflect.config import ExecutionOptions, Price
 from selfreflect.grouping import ordered_groups
+from selfreflect.settings import ExecutionOptions, Price
 from selfreflect.web.access import LOCAL, Access
 
 ANSWERS = ["Radishes, quickly.", "Lettuce.", "radishes soon", "Tomatoes and basil."]

@@ -22,7 +22,6 @@ from selfreflect.app.schemas import (
     ScoreBody,
     StageCostEntry,
 )
-from selfreflect.config import Config, ExecutionOptions
 from selfreflect.errors import SelfReflectError
 from selfreflect.models.backend import check_loadable
 from selfreflect.models.base import ModelSpec
@@ -34,6 +33,7 @@ from selfreflect.pipeline.tasks import ModelStage
 from selfreflect.prompts import load_prompts
 from selfreflect.records import Question, SamplingCheck, question_id
 from selfreflect.report.sentences import sampling_warning
+from selfreflect.settings import Config, ExecutionOptions
 from selfreflect.store.run import Run
 from selfreflect.web.paths import without_paths
 

@@ -28,8 +28,8 @@ from selfreflect.app.meaning import Meaning
 from selfreflect.app.routes import Services, job_routes, run_routes
 from selfreflect.app.schemas import ErrorAnswer
 from selfreflect.app.worker import PATIENCE, JobProcess
-from selfreflect.config import ExecutionOptions
 from selfreflect.errors import SelfReflectError
+from selfreflect.settings import ExecutionOptions
 from selfreflect.web.access import Access
 from selfreflect.web.guard import Guard
 from selfreflect.web.paths import without_paths

@@ -20,7 +20,6 @@ from selfreflect.app.jobs import Job
 from selfreflect.app.library import Library
 from selfreflect.app.schemas import AskBody, JudgeBody, ScoreBody
 from selfreflect.app.words import CUT_OFF, in_app_words, without_flags
-from selfreflect.config import Config, ExecutionOptions
 from selfreflect.grouping import normal_form
 from selfreflect.models.base import Refusal, Reply, Request, StageGenerator
 from selfreflect.models.judge import Judge
@@ -32,6 +31,7 @@ from selfreflect.pipeline.tasks import ModelStage
 from selfreflect.records import STAGES, Stage
 from selfreflect.report.page.view import information_view
 from selfreflect.report.sentences import sampling_warning
+from selfreflect.settings import Config, ExecutionOptions
 from selfreflect.sources.items import Item
 from selfreflect.store.run import Run
 from selfreflect.web.paths import without_paths

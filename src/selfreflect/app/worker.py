@@ -20,8 +20,8 @@ from selfreflect.app.choices import ModelChoices
 from selfreflect.app.jobs import EventLog, Job, Kind, StopRequested
 from selfreflect.app.library import Library
 from selfreflect.app.work import JobRunner
-from selfreflect.config import ExecutionOptions
-from selfreflect.errors import BackendError, SelfReflectError, rebuild_error
+from selfreflect.errors import BackendError, SelfReflectError
+from selfreflect.settings import ExecutionOptions
 
 PATIENCE = 5.0
 """Seconds that a cancelled job has to reach its next check before its process is killed."""
@@ -52,18 +52,14 @@ class _Event:
 class _End:
     """How a job ended in its process."""
 
-    error: str = ""
-    """Class of an error; ``StopRequested`` where the job was cancelled."""
-    message: str = ""
+    error: SelfReflectError | StopRequested | None = None
     traceback: str = ""
 
     def raise_error(self) -> None:
-        if self.error == StopRequested.__name__:
-            raise StopRequested
         if self.traceback:
             raise RuntimeError(self.traceback)
-        if self.error:
-            raise rebuild_error(self.error, self.message)
+        if self.error is not None:
+            raise self.error
 
 
 class JobProcess:
@@ -150,10 +146,10 @@ def _serve(connection: Connection, root: Path, choices: ModelChoices, options: E
         try:
             work(job)
         except (StopRequested, SelfReflectError) as error:
-            end = _End(type(error).__name__, str(error))
+            end = _End(error)
         # a model may raise anything, even a panic of its tokenizer; it must cost only this job
-        except BaseException as error:
-            end = _End(type(error).__name__, traceback=traceback.format_exc())
+        except BaseException:
+            end = _End(traceback=traceback.format_exc())
         inbox.send(end)
 
 

@@ -14,11 +14,11 @@ from rich.text import Text
 
 from selfreflect import __version__
 from selfreflect.cli.console import Watcher, emit, print_table, say, stdout
-from selfreflect.cli.settings import Overrides
-from selfreflect.config import ScoresConfig
+from selfreflect.cli.options import Overrides
 from selfreflect.errors import ConfigError
 from selfreflect.models.base import Generator
 from selfreflect.pipeline.models import ConfiguredModels
+from selfreflect.settings import ScoresConfig
 from selfreflect.store.journal import Journal
 from selfreflect.text import printable
 from selfreflect.validate import catalogue

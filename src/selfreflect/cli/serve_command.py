@@ -13,14 +13,14 @@ from msgspec.structs import replace
 
 from selfreflect.cli import hosting
 from selfreflect.cli.console import say
-from selfreflect.cli.settings import Overrides, option, takes
-from selfreflect.config import Config, ServeConfig, sampling_of
+from selfreflect.cli.options import Overrides, option, takes
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.models.backend import backend_of, load_generator, load_judge
-from selfreflect.models.base import Sampling
+from selfreflect.models.base import Sampling, check_extra_body
 from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.pipeline.models import Quiet, load_measures, stage_model
 from selfreflect.prompts import load_prompts
+from selfreflect.settings import Config, ServeConfig, sampling_of
 from selfreflect.text import counted, name_list
 from selfreflect.traits import traits_of
 
@@ -40,7 +40,7 @@ TOKEN = "SELFREFLECT_SERVE_TOKEN"
     "scores",
     only=(
         *("--strategies", "--temperature", "--top-p", "--max-new-tokens", "--summary-tokens", "--thinking"),
-        *("--judge", "--judge-url", "--measures"),
+        *("--judge", "--judge-url", "--measures", "--extra-body"),
     ),
     defaults={
         "--strategies": ("sample_and_summarize",),
@@ -284,5 +284,9 @@ def _table(names: Sequence[str], base_url: str | None, config: Config, overrides
     server = endpoint(base_url)
     if server.lacks_key:
         raise ConfigError(f"{server.url} needs a key. {server.key_advice}, or name another --base-url.")
-    remote = RemoteServer(server, max_connections=options.max_connections, timeout=options.timeout)
+    extra = config.answers.extra_body
+    check_extra_body(extra or {})
+    remote = RemoteServer(
+        server, max_connections=options.max_connections, timeout=options.timeout, extra_body=extra
+    )
     return ModelTable(local, remote, served or None)

@@ -14,14 +14,14 @@ import typer
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from selfreflect.cli import settings as o
+from selfreflect.cli import options as o
 from selfreflect.cli.console import emit, print_table, say
-from selfreflect.cli.settings import ItemOptions, Overrides, argument, option, takes
-from selfreflect.config import SEED
+from selfreflect.cli.options import ItemOptions, Overrides, argument, option, takes
 from selfreflect.errors import BackendError, ConfigError, DataError, excerpt, nearest
 from selfreflect.flags import Flag, flags_of
 from selfreflect.pipeline.records import run_items
 from selfreflect.removed import STUDIES as REMOVED_STUDIES
+from selfreflect.settings import SEED
 from selfreflect.sources.items import Item, bundled_items
 from selfreflect.store.run import Run
 from selfreflect.table import Column, Table

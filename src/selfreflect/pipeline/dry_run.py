@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from msgspec.structs import replace
 
-from selfreflect.config import Config, ExecutionOptions, ScoresConfig
 from selfreflect.metric.engine.tree import build_tree
 from selfreflect.metric.information import (
     answering,
@@ -43,6 +42,7 @@ from selfreflect.pipeline.tasks import StageTask, total_size
 from selfreflect.pipeline.todo import missing_answers, missing_scores, missing_summaries
 from selfreflect.prompts import Prompts, load_prompts
 from selfreflect.records import AnswerSet, Question, Reader, ReaderChoice, Stage
+from selfreflect.settings import Config, ExecutionOptions, ScoresConfig
 from selfreflect.sources.items import Item
 from selfreflect.store.journal import store_errors
 from selfreflect.store.layout import check_run_directory

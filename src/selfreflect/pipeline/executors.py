@@ -10,12 +10,12 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from selfreflect.config import ExecutionOptions
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.models.backend import backend_of
 from selfreflect.pipeline.models import ModelProvider, Progress, load_stage_model
 from selfreflect.pipeline.stages import Outcome, StageSpec, stage_fn
 from selfreflect.pipeline.tasks import StageTask
+from selfreflect.settings import ExecutionOptions
 from selfreflect.text import without_credentials
 
 

@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from selfreflect.config import ExecutionOptions
 from selfreflect.models.backend import load_generator, load_judge
 from selfreflect.models.base import (
     ModelSpec,
@@ -20,12 +19,13 @@ from selfreflect.models.base import (
     StreamingGenerator,
     as_drawn,
 )
+from selfreflect.settings import ExecutionOptions
 
 if TYPE_CHECKING:
-    from selfreflect.config import Config
     from selfreflect.metric.measures import Measures
     from selfreflect.models.judge import Judge
     from selfreflect.records import AnswerSet
+    from selfreflect.settings import Config
 
 
 _CONTEXTS = 3
@@ -122,7 +122,9 @@ def stage_model(
     }
     section = getattr(config, stage)
     if stage == "scores":
-        resources |= {"dtype": section.dtype}
+        resources["dtype"] = section.dtype
+    else:
+        resources["extra_body"] = section.extra_body
     name = section.judge if stage == "scores" else section.model
     return ModelSpec(name, revision=section.revision, base_url=section.base_url, **resources)
 

@@ -11,9 +11,6 @@ import msgspec
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 
-from selfreflect.config import Config, ExecutionOptions, load_config, sampling_of
-from selfreflect.config.places import type_error
-from selfreflect.config.sections import FLAGGED
 from selfreflect.errors import BackendError, ConfigError, JudgeError, excerpt, nearest
 from selfreflect.flags import flags_of
 from selfreflect.metric.information import with_information
@@ -28,6 +25,9 @@ from selfreflect.prompts import load_prompts
 from selfreflect.records import AnswerSample, AnswerSet, Failure, Stage, Summary
 from selfreflect.report.reflection import Reflection, Reflections
 from selfreflect.report.run_records import records_in_memory
+from selfreflect.settings import Config, ExecutionOptions, load_config, sampling_of
+from selfreflect.settings.places import type_error
+from selfreflect.settings.sections import FLAGGED
 from selfreflect.strategies import load_strategy
 from selfreflect.strategies.driver import Named
 

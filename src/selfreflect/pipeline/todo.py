@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from selfreflect.config import ScoresConfig
 from selfreflect.errors import StoreError
 from selfreflect.pipeline.tasks import ModelStage, StageTask
 from selfreflect.records import RETRIED, TODAYS_SCALE, Controls, Information, Question, Score, Stage, Summary
+from selfreflect.settings import ScoresConfig
 from selfreflect.store.run import Run
 
 

@@ -17,7 +17,7 @@ from selfreflect.records import dump_line
 from selfreflect.sameness import are_apart, same_answer
 from selfreflect.store.journal import Journal
 from selfreflect.store.replies import ModelReplies, RepliesInMemory
-from selfreflect.uncertainty.asking.asker import Asker
+from selfreflect.uncertainty.asking.asker import CONTROL, Asker
 from selfreflect.uncertainty.asking.verdicts import judge_pairs
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 from selfreflect.uncertainty.similarity import Similarity, prepare
@@ -217,7 +217,7 @@ class SameMeaning(Verdicts):
         if self.is_unfit or same_answer(question.text, first, second) is not None:
             return False
         if self._is_trusted is None:
-            verdicts = judge_pairs(self._asker, [pair for pair, _ in CONTROLS])
+            verdicts = judge_pairs(self._asker, [pair for pair, _ in CONTROLS], CONTROL)
             self._is_trusted = verdicts == [is_same for _, is_same in CONTROLS]
         return self._is_trusted
 

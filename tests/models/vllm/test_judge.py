@@ -15,7 +15,6 @@ from command import run, written
 from fault_server import HTML, FaultServer, raw, reset, status, unused_port
 from pooling import constant, mean, pooling, prompts, unit
 
-from selfreflect.config import ExecutionOptions, load_config
 from selfreflect.errors import ConfigError, JudgeError
 from selfreflect.metric.engine.sequences import RemoteEngine
 from selfreflect.metric.engine.tree import build_tree
@@ -27,6 +26,7 @@ from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.models.vllm.judge import load_lm_head, precision
 from selfreflect.models.vllm.server import PoolingServer
 from selfreflect.pipeline.models import ConfiguredModels, Quiet
+from selfreflect.settings import ExecutionOptions, load_config
 from selfreflect.store.run import Run
 from selfreflect.validate.metrics.judged import judge_name
 

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from synthetic import informed_run, synthetic_run
 
-from selfreflect.cli import report_command
+from selfreflect.cli import report as report_command
 from selfreflect.errors import DataError
 from selfreflect.grouping import spread
 from selfreflect.pipeline.records import run_records

@@ -24,12 +24,14 @@ def parse_verdict(text: str) -> bool | NoValue:
     return parse_either(text, "Yes", "No")
 
 
-def judge_pairs(asker: Asker, pairs: Sequence[tuple[AnsweredQuestion, str, str]]) -> list[bool | NoValue]:
+def judge_pairs(
+    asker: Asker, pairs: Sequence[tuple[AnsweredQuestion, str, str]], step: str = SAME_MEANING
+) -> list[bool | NoValue]:
     """Ask whether two answers to a question mean the same, one request for each pair."""
     inquiries = []
     for question, one, other in pairs:
         values = {"question": described(question), "one": quoted(one), "other": quoted(other)}
-        inquiries.append(_inquiry(SAME_MEANING, values))
+        inquiries.append(_inquiry(SAME_MEANING, values)._replace(step=step))
     return list(map(_verdict, asker.ask(inquiries)))
 
 

@@ -7,16 +7,23 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
-from selfreflect.cli import settings as o
-from selfreflect.cli.console import emit, make_folder, print_table, say, say_next_step, say_report, write_file
-from selfreflect.cli.settings import option
-from selfreflect.cli.show import print_question, show_results
-from selfreflect.cli.tracking import log_runs
-from selfreflect.cli.uncertainty_output import check_output, report_parts
+from selfreflect.cli import options as o
+from selfreflect.cli.console import (
+    check_output,
+    emit,
+    make_folder,
+    print_table,
+    say,
+    say_next_step,
+    say_report,
+    write_file,
+)
+from selfreflect.cli.options import option
+from selfreflect.cli.show import log_runs, print_question, show_results
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.pipeline.records import records_by_judge, scorings_by
 from selfreflect.records import Information, Score, latest_scale
@@ -24,6 +31,10 @@ from selfreflect.report.run_records import RunRecords
 from selfreflect.store.run import Run
 from selfreflect.store.trim import PARTS, removable_parts
 from selfreflect.text import one_line
+from selfreflect.uncertainty.question import has_gold
+
+if TYPE_CHECKING:
+    from selfreflect.report.page.uncertainty_part import UncertaintyPart
 
 JUDGE = option("--judge NAME", "Only scores by this judge, where several have scored a run. [default: all]")
 FIRST_JUDGE = option(
@@ -40,6 +51,11 @@ LARGE_PAGE = 3_000_000
 """Bytes above which a page opens slowly on small machines."""
 MOST_EMBEDDED = 4_000
 """Different answers that are grouped by meaning unasked. More take minutes on two CPU cores."""
+
+
+_IN_REPORT = ("modal_share", "split_half", "entropy", "entropy_mm", "classes")
+"""Estimators of a run's report, beside what its judge measured: those that need only classes, so that a page
+takes no longer."""
 
 
 def report_command(
@@ -345,3 +361,33 @@ def _same_judge(by_run: Sequence[Sequence[RunRecords]], judge: str) -> list[RunR
         by_judge = next((one for one in of_run if one.judge == judge), of_run[0])
         records.append(by_judge)
     return records
+
+
+def report_parts(runs: Sequence[RunRecords]) -> list[UncertaintyPart]:
+    """The sections of a report on the runs that have right answers."""
+    parts = []
+    for number, run in enumerate(runs):
+        if any(question.gold for question in run.questions.values()):
+            part = _report_part(run, f"uncertainty-{number}")
+            if part is not None:
+                parts.append(part)
+    return parts
+
+
+def _report_part(run: RunRecords, name: str) -> UncertaintyPart | None:
+    from selfreflect.cli.answered import ComparisonOptions, make_method
+    from selfreflect.pipeline.answered import GOLD, run_questions
+    from selfreflect.uncertainty.assess import Assessment, predictions
+    from selfreflect.uncertainty.page import uncertainty_part
+
+    questions = run_questions(run, run, GOLD)
+    if not has_gold(questions):
+        return None  # right answers, but no sampled ones yet
+    names = {name: None for question in questions for name in question.values}
+    assessment = Assessment(questions, [*_IN_REPORT, *names], make_method(questions, ComparisonOptions()))
+    (correctness,) = assessment.judged.labels
+    part = uncertainty_part(
+        assessment, correctness, predictions(assessment, correctness), name=name, label=run.label
+    )
+    part.notes.append("selfreflect uncertainty measures more estimators, with other classes and labels.")
+    return part

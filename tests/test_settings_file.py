@@ -14,12 +14,13 @@ from command import run, written
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from selfreflect.config import Config, load_config
-from selfreflect.config.describe import SCHEMA_FILE, schema, sections, template
 from selfreflect.errors import ConfigError
 from selfreflect.flags import check_values, notes_of
 from selfreflect.records import STAGES
+from selfreflect.settings import Config, load_config
+from selfreflect.settings.describe import SCHEMA_FILE, schema, sections, template
 
+FOR_SERVERS = ("base_url", "revision", "extra_body")
 VALIDATOR = jsonschema.Draft202012Validator(schema())
 
 
@@ -34,12 +35,12 @@ def test_every_key_is_in_the_template_and_has_a_value_that_works(tmp_path: Path)
         assert tables[stage].keys() == set(getattr(Config(), stage).__struct_fields__), stage
     assert [*tables["ray"]] == ["answers", "summaries", "scores"]
     VALIDATOR.validate(tables)
-    # addresses and revisions go with servers and with the hub, so they cannot all be set together
+    # addresses go with servers and revisions with the hub, so they cannot all be set together
     for name, rows in sections().items():
         for row in rows:
             if name == "summaries" and row.example == getattr(Config().summaries, row.key):
                 continue  # which follows the answers otherwise
-            if row.default is None and row.key not in ("base_url", "revision") and "prices" not in name:
+            if row.default is None and row.key not in FOR_SERVERS and "prices" not in name:
                 line = f"[{name}]\n{row.key} = {msgspec.json.encode(row.example).decode()}\n"
                 assert load_config(written(tmp_path / "one.toml", line), {}) != Config(), line
 

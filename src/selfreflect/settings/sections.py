@@ -21,6 +21,7 @@ from selfreflect.flags import (
     Key,
     between,
     check_values,
+    flags_of,
 )
 from selfreflect.models.base import DEVICES, SUMMARY_TOKENS, Compat, DType, Sampling
 from selfreflect.records import STAGES, ReaderChoice, Record
@@ -44,6 +45,12 @@ BASE_URL = Flag(
     "SELFREFLECT_API_KEY, for OpenAI also from OPENAI_API_KEY.",
     default="https://api.openai.com/v1",
     example="http://localhost:8000/v1",
+)
+EXTRA_BODY = Flag(
+    "--extra-body JSON",
+    "Fields that every request to the server of openai:NAME gets as well. They are kept with the settings of "
+    "a run: no keys in it.",
+    example={"service_tier": "flex"},
 )
 MAX_NEW_TOKENS = Flag("--max-new-tokens N", "Maximum tokens per answer.", range=POSITIVE)
 TEMPERATURE = Flag(
@@ -114,6 +121,7 @@ class AnswersConfig(Record, frozen=True, kw_only=True):
     model: Annotated[str, MODEL] = "smollm2"
     revision: Annotated[str | None, REVISION] = None
     base_url: Annotated[str | None, BASE_URL] = None
+    extra_body: Annotated[dict[str, Any] | None, EXTRA_BODY] = None
     num_answers: Annotated[
         int,
         Flag(
@@ -157,6 +165,7 @@ class SummariesConfig(Record, frozen=True, kw_only=True):
     model: Annotated[str, MODEL] = "smollm2"
     revision: Annotated[str | None, REVISION] = None
     base_url: Annotated[str | None, BASE_URL] = None
+    extra_body: Annotated[dict[str, Any] | None, EXTRA_BODY] = None
     num_samples: Annotated[
         int, Flag("--num-samples N", "Fresh answers that sampling strategies draw per question.", range=DRAWS)
     ] = 50
@@ -540,6 +549,15 @@ FLAGGED: dict[str, type[Record]] = {
     name: type(getattr(Config(), name)) for name in (*STAGES, "execution", "serve")
 }
 """The sections whose settings have flags, by name."""
+
+
+def flag_named(name: str) -> str:
+    """Say the flag of a setting (``"answers.base_url"``) or of an option of a command (``"out"``)."""
+    section, _, key = name.rpartition(".")
+    flag = flags_of(FLAGGED[section]).get(key) if section in FLAGGED else None
+    if flag is None and section:  # only files set it
+        return f"{key} in [{section}]"
+    return flag.name if flag else f"--{key.replace('_', '-')}"
 
 
 def sampling_of(model: str) -> dict[str, Any]:

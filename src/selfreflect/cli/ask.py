@@ -11,19 +11,19 @@ from typing import Any
 from msgspec import to_builtins
 from rich.text import Text
 
-from selfreflect.cli import settings as o
+from selfreflect.cli import options as o
 from selfreflect.cli.console import Watcher, emit, exit_with, say, stdout
-from selfreflect.cli.report_command import write_page
-from selfreflect.cli.score_command import information_fields, item_run
-from selfreflect.cli.settings import Overrides, argument, option, takes
+from selfreflect.cli.options import Overrides, argument, option, takes
+from selfreflect.cli.report import write_page
+from selfreflect.cli.score import information_fields, item_run
 from selfreflect.cli.show import GroupedAnswers, grouped_answers, print_question, show_results
 from selfreflect.cli.stages import Intent, check_strategies, fill_run
-from selfreflect.config import Config, ExecutionOptions, load_config, sampling_of
 from selfreflect.errors import BackendError, DataError
 from selfreflect.grouping import ordered_groups
 from selfreflect.pipeline.models import ConfiguredModels, stage_model
 from selfreflect.records import STAGES, Question, question_id
 from selfreflect.report.run_records import RunRecords
+from selfreflect.settings import Config, ExecutionOptions, load_config, sampling_of
 from selfreflect.sources.files import read_text
 from selfreflect.sources.items import Item, bundled_items
 from selfreflect.text import counted, printable
@@ -50,7 +50,8 @@ SHOWN = "trip"
     "summaries",
     "scores",
     only=(
-        *("--strategies", "--model", "--base-url", "--num-answers", "--max-new-tokens", "--summary-tokens"),
+        *("--strategies", "--model", "--base-url", "--extra-body", "--num-answers", "--max-new-tokens"),
+        "--summary-tokens",
         *("--thinking", "--judge", "--judge-url", "--measures", "--seed", "--temperature", "--top-p"),
     ),
     defaults={

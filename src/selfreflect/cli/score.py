@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
-from selfreflect.cli import settings as o
+from selfreflect.cli import options as o
 from selfreflect.cli.console import Watcher, emit, exit_with, say
-from selfreflect.cli.settings import JUDGING, ItemOptions, Overrides, option, takes
-from selfreflect.config import Config
+from selfreflect.cli.options import JUDGING, ItemOptions, Overrides, option, takes
 from selfreflect.errors import ConfigError
 from selfreflect.pipeline.models import ConfiguredModels, watched_judge
 from selfreflect.records import Controls, Failure, Information, Score
 from selfreflect.report.run_records import RunRecords, answer_halves_p_value, records_in_memory
+from selfreflect.settings import Config
 from selfreflect.sources.files import source_name
 from selfreflect.sources.items import Item
 
@@ -94,7 +94,7 @@ def _score(
     config, options = overrides.config(), overrides.execution
     watcher = Watcher()
     if dry_run:
-        from selfreflect.cli.costs import show_costs
+        from selfreflect.cli.show import show_costs
         from selfreflect.pipeline.dry_run import dry_run_items
 
         show_costs(dry_run_items(items, config, options, watcher), json)
@@ -119,7 +119,7 @@ def _score(
         show_results(whole, json=False, details=summary_table(whole))
         say("The numbers of every summary: add --json, and --words for those of every word.")
     if log is not None:
-        from selfreflect.cli.tracking import log_result
+        from selfreflect.cli.show import log_result
 
         log_result(log, whole)
     exit_with(whole.failed)

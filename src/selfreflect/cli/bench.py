@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from selfreflect.cli import settings as o
+from selfreflect.cli import options as o
 from selfreflect.cli.console import (
     Watcher,
     emit,
@@ -15,7 +15,7 @@ from selfreflect.cli.console import (
     print_table,
     say,
 )
-from selfreflect.cli.settings import ItemOptions, Overrides, option, takes
+from selfreflect.cli.options import ItemOptions, Overrides, option, takes
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.models.backend import backend_of
 from selfreflect.pipeline.models import stage_model
@@ -25,8 +25,8 @@ from selfreflect.sources.items import Item, bundled_items
 
 if TYPE_CHECKING:
     from selfreflect.bench import Result
-    from selfreflect.config import Config, ExecutionOptions
     from selfreflect.models.judge import Judge
+    from selfreflect.settings import Config, ExecutionOptions
 
 SCHEDULES = ("a", "c")
 

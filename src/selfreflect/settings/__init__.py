@@ -1,4 +1,4 @@
-"""Read the file of ``--config``, and make the settings of it, of flags and of a run directory."""
+"""Settings: what changes results, and where the work is done; a file, a run directory and flags merged."""
 
 from __future__ import annotations
 
@@ -9,28 +9,50 @@ from typing import Any, get_origin, get_type_hints
 
 import msgspec
 
-from selfreflect.config.sections import (
-    FLAGGED,
-    MEASURES,
-    SAMPLED_ALIKE,
-    AnswersConfig,
-    Config,
-    ExecutionConfig,
-    Price,
-    RayConfig,
-    ScoresConfig,
-    SummariesConfig,
-)
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.flags import check_values, fields_of, flags_of
 from selfreflect.models.backend import backend_of, on_server, prefixes
-from selfreflect.models.base import LOCAL_NAMES, PUBLISHED_SUMMARY_TOKENS
+from selfreflect.models.base import LOCAL_NAMES, PUBLISHED_SUMMARY_TOKENS, check_extra_body
 from selfreflect.records import STAGES, Record
+from selfreflect.settings.sections import (
+    FLAGGED,
+    MEASURES,
+    SAMPLED_ALIKE,
+    SEED,
+    AnswersConfig,
+    Config,
+    ExecutionConfig,
+    ExecutionOptions,
+    Placement,
+    Price,
+    RayConfig,
+    ScoresConfig,
+    ServeConfig,
+    SummariesConfig,
+    sampling_of,
+)
+
+__all__ = [
+    "SAMPLED_ALIKE",
+    "SEED",
+    "AnswersConfig",
+    "Config",
+    "ExecutionConfig",
+    "ExecutionOptions",
+    "Placement",
+    "Price",
+    "ScoresConfig",
+    "ServeConfig",
+    "load_config",
+    "read_config",
+    "read_execution",
+    "sampling_of",
+]
 
 MOST_DRAWS = 1000
 _DRAWS = re.compile(r"(.+)#([1-9]\d{0,17})-([1-9]\d{0,17})")
 
-_MODEL = ("model", "revision", "base_url")
+_MODEL = ("model", "revision", "base_url", "extra_body")
 """Settings of the answers that say whose they are. Summaries without a model follow them."""
 
 
@@ -112,7 +134,7 @@ def read_execution(path: Path) -> dict[str, Any]:
 def _type_error(
     error: msgspec.ValidationError, path: Path | None, settings: Mapping[str, Any]
 ) -> ConfigError:
-    from selfreflect.config.places import type_error
+    from selfreflect.settings.places import type_error
 
     return ConfigError(type_error(error, path, settings))
 
@@ -225,9 +247,12 @@ def _check_generator_url(section: AnswersConfig | SummariesConfig) -> None:
                 f"--revision does not apply on a server; leave it out with {backend.prefix}:NAME"
             )
         backend.server(section.base_url)
-    elif section.base_url is not None:
-        name = on_server(excerpt(section.model)[1:-1])
-        raise ConfigError(f"--base-url needs a model on a server. Did you mean --model {name}?")
+        check_extra_body(section.extra_body or {})
+        return
+    for flag, value in (("--base-url", section.base_url), ("--extra-body", section.extra_body)):
+        if value is not None:
+            name = on_server(excerpt(section.model)[1:-1])
+            raise ConfigError(f"{flag} needs a model on a server. Did you mean --model {name}?")
 
 
 def _check_judge(scores: ScoresConfig) -> None:

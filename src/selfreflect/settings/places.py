@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from selfreflect.config.sections import FLAGGED
 from selfreflect.errors import excerpt
 from selfreflect.flags import choices_of, fields_of, flags_of, notes_of
+from selfreflect.settings.sections import FLAGGED
 
 _WORDS = {
     "int": "a whole number",

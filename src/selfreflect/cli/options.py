@@ -1,6 +1,6 @@
 """Make a command's options from the settings' own classes.
 
-Every field of :mod:`selfreflect.config` and of :class:`ExecutionOptions` carries its flag, help and default.
+Every field of :mod:`selfreflect.settings` and of :class:`ExecutionOptions` carries its flag and help.
 A command says which of them it takes, and gets one object in place of many parameters::
 
     @takes("answers", "scores", execution=("--device", "--timeout"))
@@ -30,10 +30,10 @@ import msgspec
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from selfreflect.config import Config, ExecutionOptions, load_config, read_config, read_execution
-from selfreflect.config.sections import FLAGGED
-from selfreflect.errors import ConfigError, SelfReflectError
+from selfreflect.errors import ConfigError, SelfReflectError, excerpt
 from selfreflect.flags import POSITIVE, Flag, check_values, fields_of, flags_of
+from selfreflect.settings import Config, ExecutionOptions, load_config, read_config, read_execution
+from selfreflect.settings.sections import FLAGGED
 from selfreflect.text import name_list, printable
 
 if TYPE_CHECKING:
@@ -250,6 +250,10 @@ class _Option:
     def is_list(self) -> bool:
         return self.type in (tuple[str, ...], tuple[str, ...] | None)
 
+    @property
+    def is_table(self) -> bool:
+        return bool(self.type == dict[str, Any] | None)
+
     def parameter(self) -> inspect.Parameter:
         usage, text = self.flag.usage, self.flag.help
         if self.flag.negative:
@@ -262,7 +266,7 @@ class _Option:
         if default not in (None, "") and not isinstance(default, bool):
             text += f" [default: {default}]"
         default = option(usage, text)
-        type_ = str if self.is_list else self.type
+        type_ = str if self.is_list or self.is_table else self.type
         return inspect.Parameter(self.name, _KEYWORD, default=default, annotation=type_ | None)
 
 
@@ -329,7 +333,7 @@ def takes(
                 return command(**values)
             except SelfReflectError as error:
                 if overrides.file is not None:
-                    from selfreflect.config.places import flags_in_file
+                    from selfreflect.settings.places import flags_in_file
 
                     error.args = (flags_in_file(str(error), overrides.file, fields),)
                 raise
@@ -349,6 +353,11 @@ def _taken(options: Mapping[str, _Option], values: dict[str, Any]) -> dict[str, 
             continue
         if option.is_list:
             value = tuple(name_list(value))
+        elif option.is_table:
+            try:
+                value = msgspec.json.decode(value, type=dict[str, Any])
+            except msgspec.DecodeError:
+                raise ConfigError(f"{option.flag.name} must be a JSON object, not {excerpt(value)}") from None
         for section, field in option.fields:
             fields.setdefault(section, {})[field] = value
     return fields

@@ -485,6 +485,11 @@ def test_ask_answers_in_one_line_of_json_or_in_words(model: Path, tmp_path: Path
     [line] = run(*asked, "--json", "--strategies", "greedy", "--measures", "information").json
     assert line["summaries"][0]["score"] is None
 
+    assert line["classes_by"] == "same"  # this model gets the controls wrong
+    for classes, made_by in (("exact", "exact"), ("judge", f"judge {model}, first")):
+        [line] = run(*asked, "--json", "--strategies", "greedy", "--classes", classes).json
+        assert line["classes_by"] == made_by
+
     context = written(tmp_path / "context.md", "\nAnna: red.\n")
     [line] = run(*asked, "--json", "--strategies", "greedy", "--context", context).json
     assert line["context"] == "Anna: red."

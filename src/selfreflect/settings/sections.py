@@ -429,7 +429,7 @@ class ServeConfig(Record, frozen=True, kw_only=True):
             "case, punctuation and articles), numeric, jaccard, rouge or embedding, the last three with a "
             "threshold, as in jaccard:0.6; judge (the served model is asked about pairs that same leaves "
             "open), or nli:MODEL.",
-            default="same, or the calibrator's",
+            default="the calibrator's; else judge, for at most 2 pairs per answer; same for smollm2",
             example="judge",
         ),
     ] = None

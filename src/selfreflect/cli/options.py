@@ -33,7 +33,7 @@ from typer.core import TyperCommand, TyperGroup
 from selfreflect.errors import ConfigError, SelfReflectError, excerpt
 from selfreflect.flags import POSITIVE, Flag, check_values, fields_of, flags_of
 from selfreflect.settings import Config, ExecutionOptions, load_config, read_config, read_execution
-from selfreflect.settings.sections import FLAGGED
+from selfreflect.settings.sections import FLAGGED, flag_named
 from selfreflect.text import name_list, printable
 
 if TYPE_CHECKING:
@@ -335,7 +335,9 @@ def takes(
                 if overrides.file is not None:
                     from selfreflect.settings.places import flags_in_file
 
-                    error.args = (flags_in_file(str(error), overrides.file, fields),)
+                    message = error.worded(flag_named)
+                    error.args = (flags_in_file(message, overrides.file, fields),)
+                    error.remedy = ""
                 raise
 
         with_overrides.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]

@@ -11,12 +11,12 @@ import msgspec
 
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.flags import check_values, fields_of, flags_of
+from selfreflect.metric.measure import measure_names, measures_of
 from selfreflect.models.backend import backend_of, on_server, prefixes
 from selfreflect.models.base import LOCAL_NAMES, PUBLISHED_SUMMARY_TOKENS, check_extra_body
 from selfreflect.records import STAGES, Record
 from selfreflect.settings.sections import (
     FLAGGED,
-    MEASURES,
     SAMPLED_ALIKE,
     SEED,
     AnswersConfig,
@@ -256,12 +256,12 @@ def _check_generator_url(section: AnswersConfig | SummariesConfig) -> None:
 
 
 def _check_judge(scores: ScoresConfig) -> None:
-    unknown = scores.measure_names - {*MEASURES}
-    if unknown or not scores.measure_names:
-        raise ConfigError(
-            f"--measures must be {' or '.join(MEASURES)}, or both with a comma between them, "
-            f"not {excerpt(min(unknown, default=scores.measures))}"
-        )
+    if not scores.measure_names:
+        raise ConfigError(f"--measures names no measure. Known: {', '.join(measure_names())}")
+    try:
+        measures_of(scores.measure_names)
+    except ConfigError as error:
+        raise ConfigError(f"--measures: {error}") from None
     backend = backend_of(scores.judge)
     if not backend.can_judge:
         known = ", ".join(f"{prefix}:NAME" for prefix in prefixes(can_judge=True))

@@ -72,9 +72,6 @@ THINKING = Flag(
 )
 
 
-MEASURES = ("selfreflect", "information")
-
-
 class QuestionsConfig(Record, frozen=True, kw_only=True):
     source: Annotated[
         str,
@@ -226,7 +223,7 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
         Flag(
             "--measures A,B",
             "What to measure: selfreflect (the published score), information (what a summary tells of what "
-            "the answers would), or both.",
+            "the answers would), and measures of other packages by their names.",
         ),
     ] = "selfreflect,information"
     reader: Annotated[
@@ -261,7 +258,7 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
 
     @property
     def measure_names(self) -> frozenset[str]:
-        """Which of ``MEASURES`` are wanted."""
+        """Names of the wanted measures."""
         return frozenset(name_list(self.measures))
 
     @property
@@ -432,7 +429,7 @@ class ServeConfig(Record, frozen=True, kw_only=True):
             "case, punctuation and articles), numeric, jaccard, rouge or embedding, the last three with a "
             "threshold, as in jaccard:0.6; judge (the served model is asked about pairs that same leaves "
             "open), or nli:MODEL.",
-            default="same, or the calibrator's",
+            default="the calibrator's; else judge, for at most 2 pairs per answer; same for smollm2",
             example="judge",
         ),
     ] = None

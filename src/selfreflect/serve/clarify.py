@@ -3,14 +3,11 @@
 It is the one with the largest expected information gain, as in BED-LLM (Choudhury et al. 2026, ICLR, arXiv
 2508.21184): a model proposes candidates with the sampled answers before its eyes, and further ones without
 them if those are too few; and the probabilities of the replies, given an answer, are those of the token that
-the model would reply with. Where a server tells no probabilities of tokens, they are the shares of a few
-sampled predictions, and the gain is corrected for that.
+the model would reply with.
 """
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -36,17 +33,12 @@ HYPOTHESES = 15
 REPLY_TEMPERATURE = 0.7
 LIKELY_TOKENS = 20
 """First tokens of a reply among which the numbers are looked for: the most that servers give."""
-PREDICTIONS = 8
-"""Samples for each candidate where a model tells no probabilities; half of them must be legible."""
 OPTIONS = (2, 4)
 """Fewest and most replies that a candidate names."""
 LEAST_BITS = 0.5
-"""A question that tells less is not asked. If the predictions are random samples, the best of 15 candidates
-seems to tell so much in 3 of 100 cases at most (``benchmarks/asking_back.py``)."""
+"""A question that tells less is not asked."""
 _LONGEST_QUESTION = 300
 _LONGEST_OPTION = 100
-
-_OPTION = re.compile(r"\(?(\d{1,2})\b|(\?)")
 
 T = TypeVar("T")
 _Rounds: TypeAlias = Generator[list[Request], Sequence[Reply | Refusal], T]
@@ -70,7 +62,7 @@ class Clarification:
 class NoClarification:
     """Why there is no question to ask back."""
 
-    reason: Literal["one_class", "no_reply", "unparsed", "no_gain"]
+    reason: Literal["one_class", "no_reply", "unparsed", "no_logprobs", "no_gain"]
     message: str
 
 
@@ -144,13 +136,13 @@ def clarify(
     if missing := candidates - len(proposals):
         second = yield from _propose(case, "further_candidates", missing, proposals)
         proposals = _distinct([*proposals, *parse_candidates(_whole_lines(second))])[:candidates]
-    gains: _Gains = []
-    if first.completions[0].first_tokens:
-        gains = yield from _gains_by_token(case, proposals)
+    if not first.completions[0].first_tokens:
+        return NoClarification(
+            "no_logprobs", "the model gives no log-probabilities, which tell its predictions"
+        )
+    gains = yield from _gains_by_token(case, proposals)
     if not gains:
-        gains, sample = yield from _gains_by_samples(case, proposals)
-        if not gains:
-            return NoClarification("unparsed", f"too few predictions can be read: {sample}")
+        return NoClarification("unparsed", "the model does not begin its predictions with a number")
     gain, best = max(gains, key=lambda pair: pair[0])
     if gain < LEAST_BITS:
         bits = max(gain, 0.0)
@@ -247,47 +239,6 @@ def reply_probabilities(tokens: Sequence[LikelyToken], options: int) -> Floats |
     return shares
 
 
-def _gains_by_samples(case: _Case, candidates: Sequence[_Candidate]) -> _Rounds[tuple[_Gains, str]]:
-    """Sample predictions of the replies. Leaves out candidates with too few that can be read, and returns the
-    beginning of the first prediction too."""
-    sampling = Sampling(temperature=REPLY_TEMPERATURE, max_new_tokens=512)
-    replies = yield [
-        case.request("predictions", _values(candidate), sampling=sampling, n=PREDICTIONS)
-        for candidate in candidates
-    ]
-    gains: _Gains = []
-    for candidate, reply in zip(candidates, replies, strict=True):
-        size = (len(case.hypotheses), len(candidate.options))
-        texts = () if isinstance(reply, Refusal) else reply.texts
-        legible = defined([parse_prediction(text, *size) for text in texts])
-        if 2 * len(legible) >= PREDICTIONS:
-            table = np.mean(legible, axis=0)
-            gains.append((corrected_gain(case.shares, table, len(legible)), candidate))
-    first = replies[0]
-    return gains, first.message if isinstance(first, Refusal) else excerpt(first.text, 80)
-
-
-def parse_prediction(text: str, hypotheses: int, options: int) -> Floats | None:
-    """Read lines ``1. 2``: hypothesis 1 makes reply 2. A question mark makes all replies as likely.
-
-    Returns:
-        Probabilities of replies, shape (hypotheses, options); None if a line is missing or names no reply.
-    """
-    lines = parse_numbered(text)
-    if isinstance(lines, NoValue) or len(lines) != hypotheses:
-        return None
-    table = np.zeros((hypotheses, options))
-    for row, line in zip(table, lines, strict=True):
-        match = _OPTION.match(line)
-        if match is None or (match[1] and not 1 <= int(match[1]) <= options):
-            return None
-        if match[1]:
-            row[int(match[1]) - 1] = 1
-        else:
-            row[:] = 1 / options
-    return table
-
-
 def _values(candidate: _Candidate) -> dict[str, str]:
     return {"asked": quoted(candidate.question), "options": numbered(candidate.options)}
 
@@ -315,16 +266,3 @@ def expected_information_gain(shares: ArrayLike, replies: ArrayLike) -> float:
     table = np.asarray(replies, dtype=np.float64)
     gain = entropy_bits(weights @ table) - weights @ entropy_bits(table)
     return max(0.0, float(gain))
-
-
-def corrected_gain(shares: ArrayLike, replies: ArrayLike, predictions: int) -> float:
-    """Compute the expected information gain where each row of ``replies`` is the shares of a few predictions.
-
-    The entropy of ``n`` samples with ``m`` different values comes out too low by about (m - 1) / 2n nats
-    (Miller 1955). That of a reply whose answer is known is raised by so much, which lowers the gain, to below
-    0 for random predictions. The entropy of the reply stays as it is: too low, if anything.
-    """
-    weights = np.asarray(shares, dtype=np.float64)
-    values = (np.asarray(replies) > 0).sum(-1)
-    bias = weights @ (values - 1) / weights.sum() / (2 * predictions * math.log(2))
-    return expected_information_gain(shares, replies) - float(bias)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import zlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
@@ -45,14 +43,11 @@ _RELAYED = ("content-type", "retry-after", "x-request-id")
 _HANDED_ON = (range(200, 300), range(400, 600))
 """Statuses of the upstream that clients get. Any other becomes 502."""
 
-_DECODED = ("gzip", "x-gzip", "deflate")
-"""Compressions that some servers send unasked, which zlib tells apart by itself."""
+_DECODED = ("", "identity", "gzip", "deflate")
+"""Encodings of a body that the HTTP client decodes, which some servers use unasked."""
 
 _LARGEST_ERROR = 2**20
 """Bytes of an error, which is searched for keys."""
-
-_PIECE = 2**16
-"""Bytes of decompressed text at a time: a small body may unfold to a large one."""
 
 
 class _Listed(msgspec.Struct):
@@ -230,42 +225,17 @@ class RelayedResponse:
         """The body as it comes, decompressed and without keys. Raises ChatError if it breaks off."""
         endpoint = self._server.endpoint
         held = b""
-        async with aclosing(self._plain_parts()) as parts:
-            async for part in parts:
+        try:
+            async for part in self._response.aiter_bytes():
                 part = endpoint.without_secrets(held + part)
                 size = _begun(part, endpoint.hidden)
                 held = part[len(part) - size :]
                 if part := part[: len(part) - size]:
                     yield part
-        if held:
-            yield held
-
-    async def _plain_parts(self) -> AsyncGenerator[bytes, None]:
-        encoding = _encoding(self._response)
-        is_empty = True
-        unzip = zlib.decompressobj(zlib.MAX_WBITS | 32) if encoding in _DECODED else None
-        try:
-            async for part in self._response.aiter_raw():
-                is_empty = is_empty and not part
-                while unzip is not None and part:
-                    if piece := unzip.decompress(part, _PIECE):
-                        yield piece
-                    part = unzip.unconsumed_tail
-                    if unzip.eof and unzip.unused_data:  # gzip may have several members
-                        part = unzip.unused_data
-                        unzip = zlib.decompressobj(zlib.MAX_WBITS | 32)
-                if part:
-                    yield part
-        except zlib.error:
-            raise self._server.fault(APIError("the compressed response is damaged")) from None
         except http_errors() as error:
             raise self._server.fault(error) from None
-        if unzip is not None and not unzip.eof and not is_empty:
-            raise self._server.fault(APIError("the compressed response breaks off"))
-
-
-def _encoding(response: httpx2.Response) -> str:
-    return response.headers.get("content-encoding", "").strip().lower() or "identity"
+        if held:
+            yield held
 
 
 def _unusable(response: httpx2.Response) -> tuple[str, str] | None:
@@ -275,7 +245,7 @@ def _unusable(response: httpx2.Response) -> tuple[str, str] | None:
         return "redirect", f"points to another address (HTTP {status})"
     if not any(status in statuses for statuses in _HANDED_ON):
         return "upstream_status", f"answers with a status that no final response of HTTP has ({status})"
-    if _encoding(response) not in ("identity", *_DECODED):
+    if response.headers.get("content-encoding", "").strip().lower() not in _DECODED:
         return "upstream_encoding", "compresses its response in a way that was not asked for"
     return None
 

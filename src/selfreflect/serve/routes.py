@@ -30,7 +30,6 @@ from selfreflect.serve.reflector import Exchange, Reflector, cut_at
 from selfreflect.serve.relay import LiveResponse, begin, relay, send_part
 from selfreflect.serve.remote import RemoteModel
 from selfreflect.serve.reply import KEEP_ALIVE, ChatChoice, ChatResponse, Ending, error_event
-from selfreflect.serve.schema import CHAT_BODY, ERRORS, STREAM, TEXT
 from selfreflect.serve.session import ServedModel, Session
 
 OPEN_SECONDS = 10.0
@@ -40,7 +39,7 @@ KEEP_ALIVE_SECONDS = 5.0
 _NOT_KEPT = "this answer could not be written to the server's run directory (--out)"
 
 log = logging.getLogger("selfreflect.serve")
-routes = APIRouter(responses=ERRORS)
+routes = APIRouter()
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class ServeServices:
             await asyncio.to_thread(self.archive.close)
 
 
-@routes.post("/v1/chat/completions", openapi_extra=CHAT_BODY, responses=STREAM)
+@routes.post("/v1/chat/completions")
 async def chat_completions(request: Request) -> Response:
     """Answer a conversation. With the model ``selfreflect/NAME``: from the distribution of the answers."""
     services: ServeServices = request.app.state.services
@@ -201,7 +200,7 @@ async def health() -> Response:
     return _json({"status": "ok", "version": __version__})
 
 
-@routes.get("/metrics", responses=TEXT)
+@routes.get("/metrics")
 async def metrics(request: Request) -> Response:
     """Count requests, answers and tokens, for Prometheus."""
     services: ServeServices = request.app.state.services

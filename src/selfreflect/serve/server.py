@@ -13,7 +13,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from selfreflect import __version__
 from selfreflect.errors import SelfReflectError, excerpt
 from selfreflect.serve.faults import ChatError, ErrorType, as_chat_error
 from selfreflect.serve.routes import ServeServices, routes
@@ -53,13 +52,7 @@ SERVE_POLICY = Policy(
 
 def application(services: ServeServices, access: Access) -> Guard:
     """Build the whole application behind its guard."""
-    app = FastAPI(
-        title="selfreflect",
-        version=__version__,
-        description="Chat completions whose text is the summary of an answer distribution.",
-        docs_url=None,  # FastAPI's pages load scripts from other sites
-        redoc_url=None,
-    )
+    app = FastAPI(openapi_url=None)
     app.state.services = services
     app.include_router(routes)
     app.add_exception_handler(HTTPException, _http_error)

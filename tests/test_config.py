@@ -22,6 +22,7 @@ from selfreflect.settings import Config, ExecutionOptions, each_draw, load_confi
 from selfreflect.settings.describe import SCHEMA_FILE, schema, sections, template
 
 FILE = "[answers]\nnum_answers = 7\ntemperature = 1\n[questions]\nlimit = 3\n"
+FOR_SERVERS = ("base_url", "revision", "extra_body")
 VALIDATOR = jsonschema.Draft202012Validator(schema())
 
 
@@ -150,11 +151,14 @@ def test_the_borders_of_the_ranges_are_allowed() -> None:
     ("options", "code"),
     [
         ({"scores": {"budget": "12 parsecs"}}, "setting"),
-        ({"scores": {"measures": "bleu"}}, "unknown_measure"),
+        ({"scores": {"measures": "bleu"}}, "setting"),
+        ({"scores": {"measures": ","}}, "no_measures"),
         ({"scores": {"judge": "openai:m"}}, "no_judge"),
         ({"scores": {"judge": "vllm+http:m"}}, "no_address"),
-        ({"scores": {"base_url": "http://localhost:1/v1"}}, "address_without_server"),
-        ({"answers": {"base_url": "http://localhost:1/v1"}}, "address_without_server"),
+        ({"scores": {"base_url": "http://localhost:1/v1"}}, "server_setting_without_server"),
+        ({"answers": {"base_url": "http://localhost:1/v1"}}, "server_setting_without_server"),
+        ({"answers": {"extra_body": {"top_k": 5}}}, "server_setting_without_server"),
+        ({"answers": {"extra_body": 5}}, "value"),
         ({"answers": {"model": "openai:m", "revision": "main"}}, "revision_on_server"),
         ({"summaries": {"strategies": []}}, "no_strategies"),
         ({"summaries": {"strategies": ["cot", "cot"]}}, "repeated_strategy"),
@@ -225,12 +229,12 @@ def test_the_template_has_every_key_with_a_value_that_works(tmp_path: Path) -> N
         assert tables[stage].keys() == set(getattr(Config(), stage).__struct_fields__), stage
     assert [*tables["ray"]] == ["answers", "summaries", "scores"]
     VALIDATOR.validate(tables)
-    # addresses and revisions go with servers and with the hub, so they cannot all be set together
+    # addresses go with servers and revisions with the hub, so they cannot all be set together
     for name, rows in sections().items():
         for row in rows:
             if name == "summaries" and row.example == getattr(Config().summaries, row.key):
                 continue  # which follows the answers otherwise
-            if row.default is None and row.key not in ("base_url", "revision") and "prices" not in name:
+            if row.default is None and row.key not in FOR_SERVERS and "prices" not in name:
                 line = f"[{name}]\n{row.key} = {msgspec.json.encode(row.example).decode()}\n"
                 assert load_config(written(tmp_path / "row.toml", line), {}) != Config(), line
 

@@ -116,6 +116,7 @@ _VALUES = {
     bool: "true or false",
     str: "a text",
     tuple: "a list of texts",
+    dict: "a table, or as an option a JSON object",
 }
 
 

@@ -274,6 +274,10 @@ class _Option:
     def is_list(self) -> bool:
         return self.type in (tuple[str, ...], tuple[str, ...] | None)
 
+    @property
+    def is_table(self) -> bool:
+        return bool(self.type == dict[str, Any] | None)
+
     def parameter(self) -> inspect.Parameter:
         usage, text = self.flag.usage, self.flag.help
         if self.flag.negative:
@@ -285,10 +289,13 @@ class _Option:
             default = ",".join(default)
         if default not in (None, "") and not isinstance(default, bool):
             text += f" [default: {default}]"
-        annotation = (str if self.is_list else self.type) | None
-        return inspect.Parameter(self.name, _KEYWORD, default=option(usage, text), annotation=annotation)
+        plain = str if self.is_list or self.is_table else self.type
+        return inspect.Parameter(self.name, _KEYWORD, default=option(usage, text), annotation=plain | None)
 
     def parsed(self, value: Any) -> Any:
+        if self.is_table:
+            with suppress(msgspec.DecodeError):  # the check of the value says what is wrong
+                return msgspec.json.decode(value)
         return tuple(name_list(value)) if self.is_list else value
 
 

@@ -143,7 +143,7 @@ def sample_command(
         say(f"Cluster them: selfreflect sayself cluster --out {shlex.quote(str(out))}")
 
 
-@takes("answers", only=("--revision", "--base-url"), config_file=True, execution=ASKING)
+@takes("answers", only=("--revision", "--base-url", "--extra-body"), config_file=True, execution=ASKING)
 def cluster_command(
     *, out: Out, options: ClusterOptions, gold: Gold = GOLD, overrides: Overrides, yes: o.Yes = False
 ) -> None:
@@ -159,7 +159,7 @@ _PRESET_SAMPLING = ("--model", "--num-answers", "--max-new-tokens", "--temperatu
 """Options whose defaults are the preset's."""
 
 
-@takes("answers", only=("--revision", "--base-url"), config_file=True, execution=ASKING)
+@takes("answers", only=("--revision", "--base-url", "--extra-body"), config_file=True, execution=ASKING)
 def rationale_command(*, out: Out, writer: Writer = None, overrides: Overrides, yes: o.Yes = False) -> None:
     """Let a model say what it doubts, in the first person.
 
@@ -206,7 +206,7 @@ def train_command(
     do(training.plan(out, labels), steps.variant_names(variants), steps.seed_numbers(seeds))
 
 
-@takes("answers", only=("--revision", "--base-url"), config_file=True, execution=ASKING)
+@takes("answers", only=("--revision", "--base-url", "--extra-body"), config_file=True, execution=ASKING)
 def eval_command(
     *,
     out: Out,

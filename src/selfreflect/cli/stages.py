@@ -218,18 +218,16 @@ def run_stages(
         show_costs(costs, json)
         return
     records = fill_run(out, config, stages, options, intent)
-    is_measured = bool(records.scores or records.information)
+    is_measured = bool(records.measures)
     if json or is_measured:
         from selfreflect.cli.show import show_results
 
         show_results(records, json)
-    results = counted(len(records.scores), "score")
-    if records.information and not records.scores:
-        results = f"information on {len(records.information)} of them"
+    measured = [f"{len(records.results(measure))} by {measure.name}" for measure in records.measures]
     say(
         f"{out}: {counted(len(records.questions), 'question')}, "
         f"{counted(len(records.answers), 'answer set')}, "
-        f"{counted(len(records.summaries), 'summary')}, {results}"
+        f"{counted(len(records.summaries), 'summary')}, measured: {', '.join(measured) or 'none'}"
     )
     if records.failures and not is_measured:  # the results, which list failures, were not shown
         from selfreflect.cli.show import show_failures

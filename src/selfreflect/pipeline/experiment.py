@@ -267,8 +267,11 @@ class Experiment:
                 raise BackendError(
                     f"Workers have different models: {first} and {facts}. Name a revision and a dtype."
                 )
-            if outcome.results and first is not None and not is_settled:
-                self._settle(stage, models=first)
+            if outcome.results and not is_settled:
+                if first is None:
+                    self._settle(stage)
+                else:
+                    self._settle(stage, models=first)
                 is_settled = True
             yield outcome
             last = facts or last

@@ -21,7 +21,7 @@ from selfreflect.models.base import (
     Sampling,
     seed_for,
 )
-from selfreflect.pipeline.models import ModelProvider, Progress, stage_model
+from selfreflect.pipeline.models import ModelProvider, Progress, needs_judge, stage_model
 from selfreflect.pipeline.tasks import ModelStage
 from selfreflect.records import AnswerSet, SamplingCheck
 from selfreflect.settings import Config, ExecutionOptions
@@ -55,6 +55,8 @@ def check_models(
     Raises:
         SelfReflectError: as loading the model would; or the folder of ``--cache`` cannot be made.
     """
+    if not needs_judge(config):
+        stages = [stage for stage in stages if stage != "scores"]
     for spec in dict.fromkeys(stage_model(config, options, stage) for stage in stages):
         try:
             check_loadable(spec, progress.note)
@@ -111,7 +113,7 @@ def check_sampling(
     for stage in stages:
         section: Any = getattr(config, stage)
         sampling = replace(section.sampling, max_new_tokens=PROBE_TOKENS)
-        key = (section.model, section.base_url, sampling)
+        key = (section.model, section.base_url, str(section.extra_body), sampling)
         if key not in by_server:
             url = backend_of(section.model).server(section.base_url).url
             seed = seed_for(section.seed, "preflight")

@@ -12,7 +12,6 @@ from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from selfreflect.errors import BackendError, ConfigError, JudgeError, excerpt, nearest
 from selfreflect.flags import checked_value, flags_of
-from selfreflect.metric.information import with_information
 from selfreflect.metric.inputs import checked_text
 from selfreflect.models.base import Generator
 from selfreflect.models.function import FunctionGenerator, TextFunction
@@ -186,7 +185,7 @@ class _Draft:
         records = records_in_memory("reflect", own)
         scores = dict(records.scores)
         for key in scores.keys() & records.information.keys():
-            scores[key] = with_information(scores[key], records.information[key])
+            scores[key] = scores[key].with_information(records.information[key])
         names = [*(summary.name for summary in self.case.summaries), *strategies]
         return Reflection(replace(records, strategies=names, scores=scores))
 
@@ -243,7 +242,6 @@ class _Reflector:
                 question=draft.case.question,
                 answers=draft.answers,
                 summaries=summaries,
-                uninformed=summaries,
                 controls=True,
             )
             self._run("scores", [draft], lambda _: task)

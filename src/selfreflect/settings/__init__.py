@@ -11,13 +11,13 @@ import msgspec
 
 from selfreflect.errors import ConfigError, excerpt, nearest
 from selfreflect.flags import checked_value, fields_of, flags_of, types_of
+from selfreflect.metric.measure import measure_names, measures_of
 from selfreflect.models.backend import backend_of, on_server, prefixes
-from selfreflect.models.base import LOCAL_NAMES, PUBLISHED_SUMMARY_TOKENS
+from selfreflect.models.base import LOCAL_NAMES, PUBLISHED_SUMMARY_TOKENS, check_extra_body
 from selfreflect.records import Record
 from selfreflect.removed import KEYS
 from selfreflect.settings.sections import (
     FLAGGED,
-    MEASURES,
     SAMPLED_ALIKE,
     SEED,
     AnswersConfig,
@@ -51,7 +51,7 @@ __all__ = [
 MAX_DRAWS = 1000
 _DRAWS = re.compile(r"(.+)#([1-9]\d{0,17})-([1-9]\d{0,17})")
 
-_MODEL = ("model", "revision", "base_url")
+_MODEL = ("model", "revision", "base_url", "extra_body")
 """Settings of the answers that say whose they are. Summaries without a model follow them."""
 
 
@@ -233,24 +233,26 @@ def _check_generator(section: str, settings: AnswersConfig | SummariesConfig) ->
                 remedy=f"Leave out {{{section}.revision}} with {backend.prefix}:NAME.",
             )
         backend.server(settings.base_url)
-    elif settings.base_url is not None:
-        name = on_server(excerpt(settings.model)[1:-1])
-        raise ConfigError(
-            f"{excerpt(settings.model)} is no model on a server",
-            code="address_without_server",
-            remedy=f"Did you mean {{{section}.model}} {name}? Else leave out {{{section}.base_url}}.",
-        )
+        check_extra_body(settings.extra_body or {})
+        return
+    for key in ("base_url", "extra_body"):
+        if getattr(settings, key) is not None:
+            name = on_server(excerpt(settings.model)[1:-1])
+            raise ConfigError(
+                f"{excerpt(settings.model)} is no model on a server",
+                code="server_setting_without_server",
+                remedy=f"Did you mean {{{section}.model}} {name}? Else leave out {{{section}.{key}}}.",
+            )
 
 
 def _check_judge(scores: ScoresConfig) -> None:
-    unknown = scores.measure_names - {*MEASURES}
-    if unknown or not scores.measure_names:
+    if not scores.measure_names:
         raise ConfigError(
-            f"measures are {' or '.join(MEASURES)}, or both with a comma between them, "
-            f"not {excerpt(min(unknown, default=scores.measures))}",
-            code="unknown_measure",
-            remedy="Give {scores.measures} another value.",
+            f"no measure is named. Known: {', '.join(measure_names())}",
+            code="no_measures",
+            remedy="Name some with {scores.measures}.",
         )
+    measures_of(scores.measure_names)
     backend = backend_of(scores.judge)
     if not backend.can_judge:
         judges = ", ".join(f"{prefix}:NAME" for prefix in prefixes(can_judge=True))
@@ -272,6 +274,6 @@ def _check_judge(scores: ScoresConfig) -> None:
         remote = " or ".join(f"{prefix}:NAME" for prefix in prefixes(is_remote=True, can_judge=True))
         raise ConfigError(
             f"{excerpt(scores.judge)} is no judge on a server",
-            code="address_without_server",
+            code="server_setting_without_server",
             remedy=f"{{scores.base_url}} goes with a {{scores.judge}} such as {remote}.",
         )

@@ -90,10 +90,17 @@ def template() -> str:
             values = f" {row.values[0].upper()}{row.values[1:]}." if row.values else ""
             lines += _comment(f"{row.help}{values}{f' ({row.flag})' if row.flag else ''}")
             if row.default is None:
-                lines += [f"# {row.key} = {json.dumps(row.example)}", ""]
+                lines += [f"# {row.key} = {_toml(row.example)}", ""]
             else:
                 lines += [f"{row.key} = {json.dumps(row.default)}", ""]
     return "\n".join(lines)
+
+
+def _toml(value: Any) -> str:
+    """Write a value as TOML; a table on one line."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_toml(inner)}" for key, inner in value.items()) + " }"
+    return json.dumps(value)
 
 
 def _comment(text: str) -> list[str]:

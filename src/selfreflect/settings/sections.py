@@ -48,6 +48,12 @@ BASE_URL = Flag(
     default="https://api.openai.com/v1",
     example="http://localhost:8000/v1",
 )
+EXTRA_BODY = Flag(
+    "--extra-body JSON",
+    "Fields that every request to the server of openai:NAME gets as well. They are kept with the settings of "
+    "a run: no keys in it.",
+    example={"service_tier": "flex"},
+)
 MAX_NEW_TOKENS = Flag("--max-new-tokens N", "Maximum tokens per answer.", range=POSITIVE)
 TEMPERATURE = Flag(
     "--temperature T",
@@ -66,9 +72,6 @@ THINKING = Flag(
     "Let a reasoning model think. Its reasoning is removed from what it says.",
     negative="--no-thinking",
 )
-
-
-MEASURES = ("selfreflect", "information")
 
 
 class QuestionsConfig(Record, frozen=True, kw_only=True):
@@ -117,6 +120,7 @@ class AnswersConfig(Record, frozen=True, kw_only=True):
     model: Annotated[str, MODEL] = "smollm2"
     revision: Annotated[str | None, REVISION] = None
     base_url: Annotated[str | None, BASE_URL] = None
+    extra_body: Annotated[dict[str, Any] | None, EXTRA_BODY] = None
     num_answers: Annotated[
         int,
         Flag(
@@ -160,6 +164,7 @@ class SummariesConfig(Record, frozen=True, kw_only=True):
     model: Annotated[str, MODEL] = "smollm2"
     revision: Annotated[str | None, REVISION] = None
     base_url: Annotated[str | None, BASE_URL] = None
+    extra_body: Annotated[dict[str, Any] | None, EXTRA_BODY] = None
     num_samples: Annotated[
         int, Flag("--num-samples N", "Fresh answers that sampling strategies draw per question.", range=DRAWS)
     ] = 50
@@ -220,7 +225,7 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
         Flag(
             "--measures A,B",
             "What to measure: selfreflect (the published score), information (what a summary tells of what "
-            "the answers would), or both.",
+            "the answers would), and measures of other packages by their names.",
         ),
     ] = "selfreflect,information"
     reader: Annotated[
@@ -255,7 +260,7 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
 
     @property
     def measure_names(self) -> frozenset[str]:
-        """Which of ``MEASURES`` are wanted."""
+        """Names of the wanted measures."""
         return frozenset(name_list(self.measures))
 
     @property
@@ -424,7 +429,7 @@ class ServeConfig(Record, frozen=True, kw_only=True):
             "case, punctuation and articles), numeric, jaccard, rouge or embedding, the last three with a "
             "threshold, as in jaccard:0.6; judge (the served model is asked about pairs that same leaves "
             "open), or nli:MODEL.",
-            default="same, or the calibrator's",
+            default="the calibrator's; else judge, for at most 2 pairs per answer; same for smollm2",
             example="judge",
         ),
     ] = None

@@ -25,7 +25,7 @@ STOPPED = "0 of 1 answers saved, 1 to go. Run the same command to resume."
             "Set SELFREFLECT_API_KEY in the environment, and start the app again.",
         ),
         (
-            f"{URL}: the connection failed: 'refused' (3 tries); start the server, or correct --base-url.",
+            f"{URL}: the connection failed: 'refused' (3 tries). Start the server, or correct base_url.",
             "Start that server, or start the app with another --base-url.",
         ),
         (

@@ -44,17 +44,18 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
             "{url} does not accept the key. {advice}, and start the app again.",
         ),
         (
-            r"(?P<url>https?://\S+): the server knows no such model or path;.*?\(HTTP 404\)(?P<rest>.*)",
+            r"(?P<url>https?://\S+): the server knows no such model or path \(HTTP 404\)(?P<rest>.*?)"
+            r"(?:\. Check base_url.*)?",
             "{url} knows no such model. Check its name, or start the app with another --base-url, "
             "which usually ends in /v1.",
         ),
         (
-            r"(?P<url>https?://\S+): (?P<what>the connection failed: .*?) \(\d+ tries\);.*?"
-            r"--base-url\.?(?P<rest>.*)",
+            r"(?P<url>https?://\S+): (?P<what>the connection failed: .*?) \(\d+ tries\)\..*?"
+            r"base_url\.?(?P<rest>.*)",
             "{url}: {what}. Start that server, or start the app with another --base-url.",
         ),
         (
-            r"(?P<url>https?://\S+): the response is not JSON;.*?(?P<rest>Its type.*)",
+            r"(?P<url>https?://\S+): the response is not JSON; (?P<rest>its type.*)",
             "{url} does not answer as an API. Start the app with another --base-url, which usually ends "
             "in /v1.",
         ),

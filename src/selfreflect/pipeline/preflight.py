@@ -132,7 +132,9 @@ def _probe(text: str, system: str, sampling: Sampling, **fields: Any) -> Request
 def _reply(generator: Generator, request: Request) -> Reply | Refusal:
     [reply] = generator.generate([request])
     if isinstance(reply, Refusal) and reply.kind == "backend":
-        raise BackendError(f"{reply.message}. Nothing was generated yet.")
+        raise BackendError(
+            reply.message, remedy="Nothing was generated yet.", status=reply.status, wait=reply.wait
+        )
     return reply
 
 

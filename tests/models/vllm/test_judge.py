@@ -270,7 +270,7 @@ def test_no_server(tiny_judge: TinyJudge) -> None:
     ("action", "said"),
     [
         (status(401, "no"), "does not accept the key"),
-        (status(404, "no"), "--judge-url"),
+        (status(404, "no"), "base_url"),
         (status(400, "This model does not support embeddings"), "does not support embeddings"),
         (HTML, "not JSON"),
         (raw(b'{"data": [{"index": 0, "embed'), "did not send embeddings"),
@@ -425,7 +425,7 @@ def test_a_run_whose_judge_goes_away_goes_on_at_another_address(
             ["--judge", "smollm2", "--judge-url", "http://localhost:1/v1"],
             "vllm+http:NAME",
         ),
-        (["--judge", "vllm+http:m", "--judge-url", "nowhere"], "must be an address"),
+        (["--judge", "vllm+http:m", "--judge-url", "nowhere"], "--judge-url"),
         (["--judge", "vllm+http:", "--judge-url", "http://localhost:1/v1"], "needs the name of a model"),
         (["--judge", "openai:gpt-4o"], "gives texts and no full logits"),
         (["--judge", "vllm:smollm2"], "pip install '.[vllm]'"),

@@ -35,7 +35,6 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup
 from selfreflect.cli.console import say
 from selfreflect.errors import ConfigError, SelfReflectError, excerpt, missing_package
 from selfreflect.flags import POSITIVE, Flag, check_values, fields_of, flags_of
-from selfreflect.removed import FLAGS as REMOVED
 from selfreflect.settings import Config, ExecutionOptions, load_config, read_config
 from selfreflect.settings.sections import FLAGGED
 from selfreflect.text import name_list, printable
@@ -490,13 +489,21 @@ class Command(TyperCommand):
                 typer.echo(f"{flag} is now called {RENAMED[flag]}; the old name will be removed.", err=True)
                 word = RENAMED[flag] + equals + value
             words.append(word)
-            if (ctx.info_name, flag) in REMOVED and flag not in flags:
-                raise typer.BadParameter(f"{flag} is no longer an option. {REMOVED[ctx.info_name, flag]}")
+            elif flag.startswith("--") and flag not in flags:
+                _refuse_removed(ctx.info_name, flag)
         takes_words = any(isinstance(parameter, TyperArgument) for parameter in self.params)
         if "--items" in flags and not takes_words and words and not words[0].startswith("-"):
             raise typer.BadParameter(f"{excerpt(words[0])} is no option. Name a file with --items FILE")
         with _escaped_errors():
             return super().parse_args(ctx, words)
+
+
+def _refuse_removed(command: str, flag: str) -> None:
+    """Raise BadParameter for a flag that an earlier version had, with what to do instead."""
+    from selfreflect.removed import FLAGS
+
+    if (command, flag) in FLAGS:
+        raise typer.BadParameter(f"{flag} is no longer an option. {FLAGS[command, flag]}")
 
 
 class Group(TyperGroup):

@@ -15,7 +15,6 @@ from selfreflect.metric.measure import measure_names, measures_of
 from selfreflect.models.backend import backend_of, on_server, prefixes
 from selfreflect.models.base import LOCAL_NAMES, PUBLISHED_SUMMARY_TOKENS, check_extra_body
 from selfreflect.records import Record
-from selfreflect.removed import KEYS
 from selfreflect.settings.sections import (
     FLAGGED,
     SAMPLED_ALIKE,
@@ -121,8 +120,6 @@ def _checked_table(settings: type[Record], table: Any, name: str = "") -> dict[s
     hints = types_of(settings)
     values: dict[str, Any] = {}
     for key, value in table.items():
-        if key in KEYS.get(name, {}):
-            raise ConfigError(f"{key} in [{name}] is no longer a setting. {KEYS[name][key]}", code="removed")
         if key not in hints:
             raise _unknown_key(key, value, name, hints)
         inner = f"{name}.{key}" if name else key
@@ -143,6 +140,10 @@ def _checked_table(settings: type[Record], table: Any, name: str = "") -> dict[s
 
 def _unknown_key(key: str, value: Any, name: str, names: Iterable[str]) -> ConfigError:
     """Make the error for a key or section that does not exist, with what was probably meant."""
+    from selfreflect.removed import KEYS
+
+    if key in KEYS.get(name, {}):
+        return ConfigError(f"{key} in [{name}] is no longer a setting. {KEYS[name][key]}", code="removed")
     kind = f"key in [{name}]" if name else "section"
     keys = [key, *value] if isinstance(value, Mapping) else [key]
     return ConfigError(

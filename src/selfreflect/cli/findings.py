@@ -96,15 +96,14 @@ def run_study(
         reasons = ", ".join(f"{count} x {metric} ({reason})" for (metric, reason), count in missing.items())
         say(f"done, with {missing.total()} of {len(values)} values undefined: {reasons}")
     controls = getattr(study, "controls", ())
-    optional = getattr(study, "more_controls", ())
-    return any(_is_failure(value, controls) for value in values if value.summary not in optional)
+    return any(_is_failure(value, controls) for value in values)
 
 
 def _is_failure(value: Value, controls: Container[str]) -> bool:
-    """Whether a value is undefined, other than because of the answers, or because a control is blank."""
+    """Return whether a value is undefined, other than because of the answers or of the text of a control."""
     if value.undefined is None or value.undefined.reason in _OF_ANSWERS:
         return False
-    return value.summary not in controls or value.undefined.reason != "blank"
+    return value.summary not in controls or value.undefined.reason == "backend"
 
 
 def _measure(

@@ -44,29 +44,29 @@ class StudyRow:
 
 STUDIES = {
     "ranked": StudyRow(
-        "ranked.study:RankedSets",
+        "ranked:RankedSets",
         ("order", "controls"),
         "summaries whose order is known: how often does the better one win?",
     ),
     "interventions": StudyRow(
-        "edits.interventions:Interventions",
+        "edits:Interventions",
         ("groups", "seed"),
         "summaries made worse in known ways: does the score notice?",
     ),
     "choice": StudyRow(
-        "edits.percentages:MultipleChoice",
+        "choice:MultipleChoice",
         ("seed",),
         "multiple choice with a known truth: does the score follow the true distance? (takes no SOURCE)",
     ),
     "convergence": StudyRow(
         "convergence:Convergence",
         ("seed",),
-        "how many questions, answers and words does a stable ranking of strategies need?",
+        "how many questions does a stable ranking of strategies need?",
     ),
     "judges": StudyRow("agreement:JudgeAgreement", (), "do several judges agree?"),
     "raters": StudyRow(
         "agreement:HumanAgreement",
-        ("ratings", "seed"),
+        ("ratings",),
         "does the score agree with people? (needs --ratings)",
     ),
 }
@@ -200,7 +200,7 @@ Your own summaries in a known order, all metrics, everything kept:
   selfreflect validate mine.json --order 'careful>rushed' --out validation
 Your own run, every summary made worse in known ways:
   selfreflect validate runs/mine --out validation
-How many questions and answers you need to tell your strategies apart:
+How many questions you need to tell your strategies apart:
   selfreflect validate runs/mine --study convergence --out validation
 Do two judges agree? Does the score agree with people?
   selfreflect validate runs/mine --judge A,B --study judges --out validation
@@ -273,7 +273,7 @@ def load(study: str, source: str | None, options: StudyOptions, reading: ItemOpt
         return make(**arguments, **{name: size for name, size in sizes.items() if size is not None})
     items = _read_items(source, reading)
     if options.ratings is not None:
-        from selfreflect.validate.ratings import read_ratings
+        from selfreflect.validate.agreement import read_ratings
 
         # with all items, since ratings of items beyond the limit are no mistake
         arguments["ratings"] = read_ratings(options.ratings, items)

@@ -28,7 +28,7 @@ from selfreflect.models.vllm.server import PoolingServer
 from selfreflect.pipeline.models import ConfiguredModels, Quiet
 from selfreflect.settings import ExecutionOptions, load_config
 from selfreflect.store.run import Run
-from selfreflect.validate.metrics.judged import judge_name
+from selfreflect.validate.judged import judge_name
 
 ITEM = {
     "question": "What should I plant first?",

@@ -488,9 +488,9 @@ class Command(TyperCommand):
             if RENAMED.get(flag) in flags:
                 typer.echo(f"{flag} is now called {RENAMED[flag]}; the old name will be removed.", err=True)
                 word = RENAMED[flag] + equals + value
-            words.append(word)
             elif flag.startswith("--") and flag not in flags:
                 _refuse_removed(ctx.info_name, flag)
+            words.append(word)
         takes_words = any(isinstance(parameter, TyperArgument) for parameter in self.params)
         if "--items" in flags and not takes_words and words and not words[0].startswith("-"):
             raise typer.BadParameter(f"{excerpt(words[0])} is no option. Name a file with --items FILE")

@@ -481,7 +481,7 @@ class Command(TyperCommand):
     """A command that also takes its flags under their former names, and refuses those that are gone."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        flags = {flag for parameter in self.params for flag in parameter.opts}
+        flags = {flag for parameter in self.params for flag in (*parameter.opts, *parameter.secondary_opts)}
         words = []
         for word in args:
             flag, equals, value = word.partition("=")

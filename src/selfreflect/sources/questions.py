@@ -64,7 +64,7 @@ class QuestionSet(Record, frozen=True, kw_only=True):
     """Questions, and everything needed to load the same ones again. Fields without meaning for a source are
     empty."""
 
-    questions: Sequence[Question]
+    questions: tuple[Question, ...]
     """In source order."""
     source: str
     """As the user wrote it."""
@@ -182,7 +182,8 @@ def load_questions(
             with_images += 1
         else:
             chosen.append(question)
-    questions: Sequence[Question] = chosen
+    questions = tuple(chosen)
+    del chosen
     if with_images and not questions:
         raise DataError(
             f"{excerpt(source)}: every question comes with a picture, which the model would not see"

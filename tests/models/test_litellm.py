@@ -149,3 +149,13 @@ def test_a_server_that_is_not_there_is_said_soon(tmp_path: Path) -> None:
     out = run(*arguments)
     assert out.code == 2
     assert base(running) in out.stderr
+
+
+def test_a_dry_run_says_what_the_provider_takes(tmp_path: Path) -> None:
+    asked = questions(tmp_path / "asked.txt", 2)
+    line = (
+        f"answers --questions {asked} --model {CLAUDE} --num-answers 2 --out {tmp_path}/run --dry-run --json"
+    )
+    out = run(*line.split())
+    assert out.code == 0, out.stderr
+    assert '"money"' in out.stdout

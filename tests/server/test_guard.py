@@ -16,7 +16,7 @@ from selfreflect.server import errors
 from selfreflect.server.app import MAX_BODY, POLICY, url
 from selfreflect.server.errors import without_paths
 from selfreflect.server.guard import Access, access, host_name
-from selfreflect.settings.sections import flag_named
+from selfreflect.settings import Config
 
 TOKEN = "a-token-that-nobody-guesses"
 ASK = {"question": "What?", "num_answers": 1}
@@ -258,7 +258,8 @@ def test_a_remedy_is_said_in_words_of_the_page_or_not_at_all() -> None:
     assert errors.problem_text(described) == "no '…/x'. Check Model in '…/x'."
     elsewhere = BackendError("no", remedy="Take another {out}.")
     assert errors.problem(elsewhere) == {"code": "backend", "message": "no", "remedy": ""}
-    assert all(flag_named(name).startswith("--") for name in errors._ON_PAGE)
+    settings = [name.split(".") for name in errors._ON_PAGE if "." in name]
+    assert all(hasattr(getattr(Config(), section), key) for section, key in settings)
 
 
 def test_paths_are_cut_out_of_messages() -> None:

@@ -169,7 +169,7 @@ JUDGING = ("--guesses", "--cache", *_RUNNING)
 def grouping(groups: str) -> Callable[[Sequence[str], str], list[list[int]]]:
     """What ``--groups spelling``, ``same`` or ``meaning`` groups answers to a question with."""
     if groups == "meaning":
-        from selfreflect.models.embedder import MeaningGroups
+        from selfreflect.models.embed import MeaningGroups
 
         return MeaningGroups()
     if groups == "same":

@@ -22,7 +22,7 @@ from fault_server import FaultServer
 from finished_run import write_run
 from synthetic import informed_run, save
 
-from selfreflect.models import embedder as embedding
+from selfreflect.models import embed as embedding
 from selfreflect.records import question_id
 from selfreflect.server.jobs import WAITING, Job
 from selfreflect.server.library import Meaning

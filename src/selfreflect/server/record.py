@@ -15,12 +15,12 @@ from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from selfreflect.records import AnswerSet, Controls, Failure
+from selfreflect.report.run_records import lean
 from selfreflect.server.errors import ChatError
 from selfreflect.server.reflector import Exchange
 from selfreflect.server.reply import Belief, to_json
 from selfreflect.store.layout import StoredRecord
 from selfreflect.store.run import Run
-from selfreflect.store.trim import lean
 
 REMEMBERED = 1000
 LARGEST = 64 * 2**20

@@ -195,6 +195,8 @@ def information_fields(information: Information) -> dict[str, Any]:
     }
     if information.cause:
         fields["cause"] = information.cause
+    if information.shared_phrase is not None:
+        fields["shared_phrase"] = information.shared_phrase
     if information.why:
         fields["why"] = information.why
     return fields

@@ -18,7 +18,8 @@ import typer
 from command import COMMAND, environment, run, small, written
 
 import selfreflect
-from selfreflect.cli import COMMANDS, _guarded, application
+from selfreflect.cli import COMMANDS, application
+from selfreflect.cli.options import runnable
 from selfreflect.cli.sayself_command import STEPS
 from selfreflect.records import AnswerSet, Question, Summary
 from selfreflect.store.run import Run
@@ -268,7 +269,7 @@ def test_a_file_of_settings_works_alone(done: Path, model: Path, tmp_path: Path)
 def test_run_shows_a_table_and_keeps_stdout_clean_with_json(done: Path, model: Path) -> None:
     again = run(*small(model, done, done.parent / "q.txt"))
     assert "greedy" in again.stdout
-    assert "2 questions, 2 answer sets, 4 summaries, 4 scores" in again.said
+    assert "2 questions, 2 answer sets, 4 summaries, measured: 4 by selfreflect" in again.said
     lines = run(*small(model, done, done.parent / "q.txt"), "--json").json
     assert [line["strategy"] for line in lines] == ["greedy", "basic"]
     assert all(0 < line["score"] < 1 for line in lines)
@@ -485,6 +486,11 @@ def test_ask_answers_in_one_line_of_json_or_in_words(model: Path, tmp_path: Path
     [line] = run(*asked, "--json", "--strategies", "greedy", "--measures", "information").json
     assert line["summaries"][0]["score"] is None
 
+    assert line["classes_by"] == "same"  # this model gets the controls wrong
+    for classes, made_by in (("exact", "exact"), ("judge", f"judge {model}, first")):
+        [line] = run(*asked, "--json", "--strategies", "greedy", "--classes", classes).json
+        assert line["classes_by"] == made_by
+
     context = written(tmp_path / "context.md", "\nAnna: red.\n")
     [line] = run(*asked, "--json", "--strategies", "greedy", "--context", context).json
     assert line["context"] == "Anna: red."
@@ -651,7 +657,7 @@ def test_a_bug_has_an_exit_code_of_its_own_and_can_be_reported(
         raise error
 
     with pytest.raises(typer.Exit) as left:
-        _guarded(command)()
+        runnable(command)()
     assert left.value.exit_code == code
     stderr = capsys.readouterr().err
     assert said in stderr
@@ -659,7 +665,7 @@ def test_a_bug_has_an_exit_code_of_its_own_and_can_be_reported(
     assert ("in command\n    raise error" in stderr) == (code == 70)
     assert "inished work is saved" not in stderr
     with pytest.raises(typer.Exit):
-        _guarded(command)(out=Path("run"))
+        runnable(command)(out=Path("run"))
     assert "inished work is saved" in capsys.readouterr().err
 
 
@@ -672,7 +678,7 @@ def test_only_what_keeps_its_work_says_so_when_it_is_interrupted(
     said = []
     for given in ({}, {"source": "answers.jsonl"}, {"source": str(tmp_path)}, {"out": tmp_path}):
         with pytest.raises(typer.Exit) as left:
-            _guarded(command)(**given)
+            runnable(command)(**given)
         assert left.value.exit_code == 130
         said.append(capsys.readouterr().err)
     resumed = "Interrupted. Finished work is saved; run the same command to resume.\n"

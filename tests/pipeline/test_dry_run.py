@@ -18,12 +18,12 @@ from msgspec.structs import replace
 from selfreflect.answers import draw_answers
 from selfreflect.errors import ConfigError
 from selfreflect.metric.measures import Measures
-from selfreflect.metric.scorer import SelfReflect
+from selfreflect.metric.scorer import SelfReflect, tree_nodes
 from selfreflect.models.base import Completion, Reply, Request, Sampling
 from selfreflect.models.judge import Judge
 from selfreflect.models.local.generator import HFGenerator
 from selfreflect.pipeline.counting import NOTHING, UNKNOWN, Amount
-from selfreflect.pipeline.dry_run import DryRun, judge_tokens, most_judge_tokens, tree_nodes
+from selfreflect.pipeline.dry_run import DryRun, judge_tokens, most_judge_tokens
 from selfreflect.pipeline.models import Quiet
 from selfreflect.pipeline.tasks import StageTask
 from selfreflect.prompts import load_prompts
@@ -208,9 +208,7 @@ def summaries_of(*texts: str) -> tuple[Summary, ...]:
 
 def task(answers: AnswerSet, *texts: str) -> StageTask:
     summaries = summaries_of(*texts)
-    return StageTask(
-        question=QUESTION, answers=answers, summaries=summaries, uninformed=summaries, controls=True
-    )
+    return StageTask(question=QUESTION, answers=answers, summaries=summaries, controls=True)
 
 
 ONLY_SCORES = ScoresConfig(measures="selfreflect", controls=False)

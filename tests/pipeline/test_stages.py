@@ -42,7 +42,7 @@ def test_records_arrive_as_they_were_sent(first: str, second: str, values: list[
         question=question,
         answers=answers,
         summaries=(summary,),
-        earlier_scores=(score,),
+        earlier={"selfreflect": (score,)},
         strategies=(first,),
     )
     assert pickle.loads(pickle.dumps(task)) == task

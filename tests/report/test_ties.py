@@ -15,8 +15,8 @@ from selfreflect.report.judges import same_order
 from selfreflect.report.results import INFORMATION, SELFREFLECT, best_first, best_strategy, sorted_results
 from selfreflect.report.sentences import findings
 from selfreflect.stats import TIE, paired_difference, settled
+from selfreflect.validate.agreement import summary_orders
 from selfreflect.validate.base import MetricInfo
-from selfreflect.validate.ratings import summary_orders
 
 CLOSE = 3e-7
 BITS = [5.0, 6.0, 7.0, 4.0, 5.5, 6.5, 3.0]

@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 
 from selfreflect.app.checks import Preflight
 from selfreflect.app.choices import ModelChoices
-from selfreflect.app.jobs import EventLog, Job, Kind, StopRequested
+from selfreflect.app.jobs import Job, Kind, StopRequested
 from selfreflect.app.library import Library
 from selfreflect.app.work import JobRunner
 from selfreflect.errors import BackendError, SelfReflectError
@@ -42,9 +42,11 @@ class _Order:
 
 
 @dataclass(frozen=True)
-class _Event:
-    kind: str
-    data: dict[str, Any]
+class _News:
+    """What a page is to show of a job from now on."""
+
+    fields: dict[str, Any]
+    answers: Sequence[str]
     run: str | None
 
 
@@ -77,7 +79,7 @@ class JobProcess:
         self._connection: Connection | None = None
 
     def __call__(self, job: Job) -> None:
-        """Do a job, and pass on its events.
+        """Do a job, and pass on what comes of it.
 
         Raises:
             StopRequested: the job was cancelled.
@@ -115,7 +117,8 @@ class JobProcess:
                 if isinstance(message, _End):
                     return message
                 job.run = message.run
-                job.events.add(message.kind, **message.data)
+                job.show(**message.fields)
+                job.show_answers(message.answers)
         except (EOFError, OSError):
             self._process.join(PATIENCE)
             raise BackendError(
@@ -165,7 +168,7 @@ class _Inbox:
     def next(self) -> tuple[_Order, Job]:
         return self._orders.get()
 
-    def send(self, message: _Event | _End) -> None:
+    def send(self, message: _News | _End) -> None:
         with self._sending:
             self._connection.send(message)
 
@@ -175,8 +178,7 @@ class _Inbox:
             while True:
                 message = self._connection.recv()
                 if isinstance(message, _Order):
-                    job = Job(message.request, message.kind, message.question)
-                    job.events = _Forwarded(self, job)
+                    job = _ForwardedJob(message, self)
                     jobs = {message.id: job}
                     self._orders.put((message, job))
                 elif message in jobs:
@@ -185,13 +187,17 @@ class _Inbox:
             os._exit(1)
 
 
-class _Forwarded(EventLog):
-    """Sends the events of a job to the app, which keeps them."""
+class _ForwardedJob(Job):
+    """A job that shows in the app what comes of it here."""
 
-    def __init__(self, inbox: _Inbox, job: Job) -> None:
-        super().__init__()
+    def __init__(self, order: _Order, inbox: _Inbox) -> None:
+        super().__init__(order.request, order.kind, order.question)
         self._inbox = inbox
-        self._job = job
 
-    def add(self, kind: str, /, **data: Any) -> None:
-        self._inbox.send(_Event(kind, data, self._job.run))
+    def show(self, **fields: Any) -> None:
+        super().show(**fields)
+        self._inbox.send(_News(fields, (), self.run))
+
+    def show_answers(self, texts: Sequence[str]) -> None:
+        super().show_answers(texts)
+        self._inbox.send(_News({}, texts, self.run))

@@ -30,6 +30,7 @@ from selfreflect.models.base import ModelSpec
 from selfreflect.pipeline.answered import GOLD, run_questions
 from selfreflect.sources.columns import assigned_columns
 from selfreflect.text import counted, name_list
+from selfreflect.traits import traits_of
 from selfreflect.uncertainty.question import AnsweredQuestion, has_gold, not_blank
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ class ComparisonOptions(Struct, frozen=True, kw_only=True):
             "case, punctuation and articles), numeric, jaccard, rouge or embedding, the last three with a "
             "threshold, as in jaccard:0.6; judge (--model is asked about pairs that same leaves open), or "
             "nli:MODEL (each entails the other; MODEL classifies pairs).",
-            default="same",
+            default="judge, for at most 2 pairs per answer, where a model other than the embedded one is "
+            "asked or named; else same",
         ),
     ] = None
     class_order: Annotated[
@@ -155,8 +157,9 @@ def make_method(
     asker: Asker | None = None,
     store: Journal[ModelReplies] | None = None,
 ) -> Method:
-    """What classes, similarities and labels are made with. Without ``correctness`` people's labels count, or
-    else answers that contain a right one. ``store`` keeps the verdicts of ``nli``."""
+    """What classes, similarities and labels are made with. Without ``classes`` the model that is asked sorts
+    what the rule without a model leaves open; without ``correctness`` people's labels count, or else answers
+    that contain a right one. ``store`` keeps the verdicts of ``nli``."""
     from selfreflect.uncertainty import correctness
     from selfreflect.uncertainty.assess import Method
     from selfreflect.uncertainty.classes import DEFAULT, ClassRule
@@ -167,8 +170,15 @@ def make_method(
             names.append("human")
         elif has_gold(questions):
             names.append(correctness.DEFAULT)
-    rule = ClassRule(options.classes or DEFAULT, options.class_order, asker, store)
+    is_default = options.classes is None and asker is not None and can_compare(asker.model)
+    name = options.classes or ("judge" if is_default else DEFAULT)
+    rule = ClassRule(name, options.class_order, asker, store, bounded=is_default)
     return Method(rule, options.similarity, tuple(names), asker)
+
+
+def can_compare(model: str) -> bool:
+    """Whether a model is asked which answers mean the same where the user names no rule."""
+    return not traits_of(model).is_show_case
 
 
 def labelled(assessment: Assessment) -> list[str]:
@@ -252,6 +262,8 @@ def open_method(
     """Make what estimators are assessed with, and open the model that they ask and its stored replies, as
     :func:`open_asker`."""
     users = asking(estimators, comparison)
+    if comparison.classes is None and options.model is not None and can_compare(options.model):
+        users.append("which answers are the same")
     with open_store(source, options, users, comparison.classes) as store:
         asker = open_asker(source, options, overrides, users, store, stored_model=stored_model)
         yield make_method(questions, comparison, asker, store)
@@ -321,7 +333,7 @@ def open_asker(
         model_name(spec),
         partial(models.generator, "answers"),
         store,
-        confirm=partial(_confirm, spec=spec, config=config, yes=options.yes),
+        confirm=Confirmation(spec, config, options.yes),
         progress=watcher.stage,
         samples_p_true=options.sample_p_true,
     )
@@ -377,19 +389,40 @@ def _run_model(source: str, users: Sequence[str]) -> dict[str, dict[str, Any]]:
     return {"answers": {key: answers.get(key) for key in ("model", "revision", "base_url", "extra_body")}}
 
 
-def _confirm(inquiries: Sequence[Inquiry], spec: ModelSpec, config: Config, yes: bool) -> None:
-    """Show what a batch of inquiries takes, and ask at a terminal if it is long or may cost money."""
-    from selfreflect.uncertainty.asking.costs import cost_table
+class Confirmation:
+    """Shows what inquiries take, and asks at a terminal if they are many or may cost money.
 
-    price = config.prices.get(spec.name)
-    print_table(cost_table(inquiries, spec.name, None if price is None else price.cost), stderr)
-    reasons = _reasons(inquiries, spec, price)
-    if not reasons:
-        return
-    say("; ".join(reasons))
-    if can_ask() and not yes and not agree("Start?"):
-        say("Nothing was asked. The same command asks again; with --yes it does not.")
-        raise typer.Exit(130)
+    A step that is asked in several batches, such as pairs of answers, is shown once, and no reason to ask is
+    given twice.
+    """
+
+    def __init__(self, spec: ModelSpec, config: Config, yes: bool) -> None:
+        self._spec = spec
+        self._price = config.prices.get(spec.name)
+        self._yes = yes
+        self._steps: set[str] = set()
+        self._accepted: set[str] = set()
+
+    def __call__(self, inquiries: Sequence[Inquiry]) -> None:
+        from selfreflect.uncertainty.asking.asker import SAME_MEANING
+        from selfreflect.uncertainty.asking.costs import cost_table
+
+        inquiries = [inquiry for inquiry in inquiries if inquiry.step not in self._steps]
+        if not inquiries:
+            return
+        self._steps.update(inquiry.step for inquiry in inquiries)
+        cost = None if self._price is None else self._price.cost
+        print_table(cost_table(inquiries, self._spec.name, cost), stderr)
+        if any(inquiry.step == SAME_MEANING for inquiry in inquiries):
+            say("Further pairs of answers are asked about as long as their classes depend on them.")
+        reasons = _reasons(inquiries, self._spec, self._price)
+        if self._accepted.issuperset(reasons):
+            return
+        say("; ".join(reasons))
+        if can_ask() and not self._yes and not agree("Start?"):
+            say("Nothing more was asked. The same command asks again; with --yes it does not.")
+            raise typer.Exit(130)
+        self._accepted.update(reasons)
 
 
 def _reasons(inquiries: Sequence[Inquiry], spec: ModelSpec, price: Price | None) -> list[str]:

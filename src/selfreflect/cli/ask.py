@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -14,17 +15,18 @@ from selfreflect.cli import options as o
 from selfreflect.cli.console import Watcher, emit, exit_with, say, stdout
 from selfreflect.cli.options import Overrides, argument, option, takes
 from selfreflect.cli.report import write_page
-from selfreflect.cli.score import information_fields, item_run
-from selfreflect.cli.show import grouped_answers, print_question, show_results
+from selfreflect.cli.score import item_run
+from selfreflect.cli.show import GroupedAnswers, grouped_answers, print_question, show_results
 from selfreflect.cli.stages import Intent, check_strategies, fill_run
-from selfreflect.errors import DataError
-from selfreflect.pipeline.models import ConfiguredModels
+from selfreflect.errors import BackendError, DataError
+from selfreflect.grouping import ordered_groups
+from selfreflect.pipeline.models import ConfiguredModels, stage_model
 from selfreflect.records import STAGES, Question, question_id
 from selfreflect.report.run_records import RunRecords
-from selfreflect.settings import ExecutionOptions, load_config, sampling_of
+from selfreflect.settings import Config, ExecutionOptions, load_config, sampling_of
 from selfreflect.sources.files import read_text
 from selfreflect.sources.items import Item, bundled_items
-from selfreflect.text import printable
+from selfreflect.text import counted, printable
 from selfreflect.traits import traits_of
 
 DEMO: dict[str, dict[str, Any]] = {
@@ -72,6 +74,12 @@ def ask_command(
         "A text that the model reads with the question, and the judge does not; - for standard input.",
     ),
     overrides: Overrides,
+    classes: str | None = option(
+        "--classes RULE",
+        "What makes two answers the same, as `selfreflect uncertainty` takes it: same, judge (the model is "
+        "asked about pairs that same leaves open), … [default: judge, for at most 2 pairs per answer; same "
+        "for the embedded model]",
+    ),
     yes: o.Yes = False,
     json: o.Json = False,
 ) -> None:
@@ -103,31 +111,69 @@ def ask_command(
     with tempfile.TemporaryDirectory(prefix="selfreflect-ask-") as folder:
         path = Path(folder) / "ask"
         records = fill_run(path, config, STAGES[1:], overrides.execution, Intent(yes=yes), question=record)
+    grouped = _grouped(records, record, config, overrides.execution, classes)
     if json:
-        _emit_question(records, record.id)
+        _emit_question(records, record.id, grouped)
     else:
         sampling = config.answers
         say(f"Answers were sampled at temperature {sampling.temperature:g}, top-p {sampling.top_p:g}.")
-        print_question(records, record.id, answers=8)
+        print_question(records, record.id, answers=8, grouped=grouped)
     exit_with(records.failed)
 
 
-def _emit_question(records: RunRecords, id_: str) -> None:
+def _grouped(
+    records: RunRecords, question: Question, config: Config, options: ExecutionOptions, classes: str | None
+) -> GroupedAnswers | None:
+    """Group the answers by meaning; None where no rule is named and no model can be asked, or it fails."""
+    from selfreflect.uncertainty.asking.asker import Asker, Inquiry, model_name
+    from selfreflect.uncertainty.classes import ClassRule, members_of
+    from selfreflect.uncertainty.question import AnsweredQuestion
+
+    is_default = classes is None
+    if question.id not in records.answers or (is_default and traits_of(config.answers.model).is_show_case):
+        return None
+    watcher = Watcher()
+
+    def tell(inquiries: Sequence[Inquiry]) -> None:
+        pairs = counted(len(inquiries), "pair")
+        say(f"{config.answers.model} is asked whether {pairs} of its answers mean the same.")
+
+    models = ConfiguredModels(config, options, watcher)
+    name = model_name(stage_model(config, options, "answers"))
+    asker = Asker(name, lambda: models.generator("answers"), confirm=tell, progress=watcher.stage)
+    rule = ClassRule(classes or "judge", asker=asker, bounded=is_default)
+    answers = records.answers[question.id].answers
+    try:
+        labels = rule(AnsweredQuestion(question.id, question.text, question.context, answers))
+    except BackendError as error:
+        if not is_default:
+            raise
+        say(f"The answers are grouped without the model: {error}")
+        return None
+    for caveat in rule.caveats:
+        say(f"{caveat}.")
+    groups = ordered_groups(answers, members_of(labels))
+    return GroupedAnswers(rule.name, [(answers[group[0]], len(group)) for group in groups])
+
+
+def _emit_question(records: RunRecords, id_: str, grouped: GroupedAnswers | None) -> None:
+    by, groups = grouped or GroupedAnswers("same", grouped_answers(records, id_))
     summaries = []
-    for strategy, summary, score, failure, information in records.outcomes(id_):
-        line = {
-            "strategy": strategy,
-            "text": summary and summary.text,
-            "score": score and score.value,
-            "stderr": score and score.stderr,
-            "judge": score and score.judge,
-            "failure": failure and to_builtins(failure),
-            **(information_fields(information) if information else {}),
+    for outcome in records.outcomes(id_):
+        line: dict[str, Any] = {
+            "strategy": outcome.strategy,
+            "text": outcome.summary and outcome.summary.text,
+            **dict.fromkeys(("score", "stderr", "judge")),
+            "failure": outcome.failure and to_builtins(outcome.failure),
         }
+        for measure in records.measures:
+            record = records.results(measure).get((id_, outcome.strategy))
+            line |= {} if record is None else measure.fields(record)
         summaries.append(line)
-    answers = [{"text": text, "count": count} for text, count in grouped_answers(records, id_)]
+    answers = [{"text": text, "count": count} for text, count in groups]
     question = records.questions[id_]
-    emit({"question": question.text, "context": question.context, "answers": answers, "summaries": summaries})
+    line = {"question": question.text, "context": question.context, "answers": answers, "classes_by": by}
+    emit({**line, "summaries": summaries})
 
 
 def demo_command(

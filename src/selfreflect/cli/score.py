@@ -14,8 +14,10 @@ from selfreflect.cli import options as o
 from selfreflect.cli.console import Watcher, emit, exit_with, say
 from selfreflect.cli.options import JUDGING, ItemOptions, Overrides, option, takes
 from selfreflect.errors import ConfigError
+from selfreflect.metric.builtin import word_fields
+from selfreflect.metric.measure import measure_of
 from selfreflect.pipeline.models import ConfiguredModels, watched_judge
-from selfreflect.records import Controls, Failure, Information, Score
+from selfreflect.records import Controls, Failure
 from selfreflect.report.run_records import RunRecords, answer_halves_p_value, records_in_memory
 from selfreflect.settings import Config
 from selfreflect.sources.files import source_name
@@ -126,89 +128,31 @@ def _score(
 
 
 def _lines(item: Item, results: Sequence[Measured], words: bool) -> Iterator[dict[str, Any]]:
-    """The JSON line of each summary."""
-    from selfreflect.metric.information import with_information
-
-    by_name: dict[str, dict[type, Any]] = {}
+    """Write the JSON line of each summary."""
+    by_name: dict[str, list[Any]] = {}
     controls: Controls | None = None
     for result in results:
         if isinstance(result, Controls):
             controls = result
         else:
             name = result.name if isinstance(result, Failure) else result.summary
-            by_name.setdefault(name, {})[type(result)] = result
+            by_name.setdefault(name, []).append(result)
     for name, records in by_name.items():
         line: dict[str, Any] = {"id": item.id, "summary": name, "question": item.question}
         line["summary_text"] = item.summaries[name]
         line |= {"halves": item.halved, "halves_p_value": answer_halves_p_value(item.answer_set)}
         if item.metadata:
             line["metadata"] = item.metadata
-        information = records.get(Information)
-        failure = records.get(Failure)
-        score = records.get(Score)
-        if failure is not None:
-            line |= {"score": None, "failure": failure.kind, "message": failure.message}
-        elif score is not None:
-            line |= _score_fields(score)
-        if information is not None:
-            line |= information_fields(information)
+        for record in records:
+            if isinstance(record, Failure):
+                line |= {"score": None, "failure": record.kind, "message": record.message}
+            elif measure := measure_of(record):
+                line |= measure.fields(record)
         if controls is not None:
             line["controls"] = to_builtins(controls.controls)
-        if words and score is not None:
-            both = with_information(score, information) if information else score
-            line["warnings"] = list(score.warnings)
-            line["answer_means"] = list(score.answer_means)
-            line["words"] = [{**to_builtins(word), "mean": word.mean} for word in both.words]
-        elif words and information is not None:
-            line["words"] = _told_words(information)
+        if words:
+            line |= word_fields(records)
         yield line
-
-
-def _score_fields(score: Score) -> dict[str, Any]:
-    fields: dict[str, Any] = {
-        "score": score.value,
-        "stderr": score.stderr,
-        "token_tasks": score.token_tasks,
-        "judge": score.judge,
-    }
-    if score.compat:
-        fields["compat"] = score.compat
-    if score.estimate is not None:
-        fields["estimate"] = to_builtins(score.estimate)
-    return fields
-
-
-def information_fields(information: Information) -> dict[str, Any]:
-    """What JSON lines say of usable information."""
-    low, high = information.interval or (None, None)
-    fields: dict[str, Any] = {
-        "bits": information.bits,
-        "bits_available": information.bits_available,
-        "recovered": information.recovered,
-        "recovered_low": low,
-        "recovered_high": high,
-        "reader": information.reader,
-        "zero": information.zero,
-        "anchor": information.anchor,
-        "undefined": information.undefined,
-        "judge": information.judge,
-    }
-    if information.cause:
-        fields["cause"] = information.cause
-    if information.shared_phrase is not None:
-        fields["shared_phrase"] = information.shared_phrase
-    if information.why:
-        fields["why"] = information.why
-    return fields
-
-
-def _told_words(information: Information) -> list[dict[str, Any]]:
-    words = []
-    for answer, of_answer in enumerate(information.answers):
-        for word, bits in enumerate(of_answer):
-            fields = {"bits": bits.told, "bits_available": bits.available}
-            words.append({"answer": answer, "word": word, "text": bits.text, **fields})
-    return words
 
 
 def item_run(label: str, config: Config, items: Sequence[Item], results: Sequence[Measured]) -> RunRecords:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.text import Text
 
@@ -94,6 +94,15 @@ def show_failures(records: RunRecords) -> None:
         print_table(failure_table(records))
 
 
+class GroupedAnswers(NamedTuple):
+    """Answers to a question in groups that say the same."""
+
+    by: str
+    """The rule that made the groups."""
+    groups: list[tuple[str, int]]
+    """The most common text of each group with its size, the largest first."""
+
+
 def grouped_answers(records: RunRecords, question_id: str) -> list[tuple[str, int]]:
     """List the most common text of each group of sampled answers with its size, the largest first."""
     from selfreflect.sameness import same_groups
@@ -105,17 +114,21 @@ def grouped_answers(records: RunRecords, question_id: str) -> list[tuple[str, in
     return [(answers[group[0]], len(group)) for group in groups]
 
 
-def print_question(records: RunRecords, query: str, *, answers: int = 5) -> None:
+def print_question(
+    records: RunRecords, query: str, *, answers: int = 5, grouped: GroupedAnswers | None = None
+) -> None:
     """Print a question with its most frequent answers, and each summary with its score and worst words, the
     best summary first.
 
-    ``query`` is its id, its text, or a part of its text.
+    Args:
+        query: its id, its text, or a part of its text.
+        grouped: its answers as they were grouped; by default without a model.
     """
     from selfreflect.report.words import telling_answers
 
     question = records.question(query)
     question_id = question.id
-    groups = grouped_answers(records, question_id)
+    by, groups = grouped or GroupedAnswers("same", grouped_answers(records, question_id))
     stdout.print(Text(f"\n{one_line(question.text)}", style="bold"))
     if question.context:
         stdout.print(context_line(question))
@@ -125,7 +138,8 @@ def print_question(records: RunRecords, query: str, *, answers: int = 5) -> None
         _print_dim(f"{about}, all different:")
     else:
         _print_dim(
-            f"{about} in {counted(len(groups), 'group')} that say the same (an estimate), the largest first:"
+            f"{about} in {counted(len(groups), 'group')} that say the same (an estimate by the rule {by}), "
+            "the largest first:"
         )
     for text, count in groups[:answers]:
         stdout.print(Text(f"  {count:3d} x  {_cut(text, _WIDTH)}"), soft_wrap=True)

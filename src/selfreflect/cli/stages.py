@@ -35,6 +35,7 @@ from selfreflect.pipeline.records import run_records
 from selfreflect.pipeline.settings import settings_of
 from selfreflect.pipeline.tasks import ModelStage
 from selfreflect.pipeline.todo import (
+    any_task,
     missing_answers,
     missing_summaries,
     run_strategies,
@@ -218,18 +219,16 @@ def run_stages(
         show_costs(costs, json)
         return
     records = fill_run(out, config, stages, options, intent)
-    is_measured = bool(records.scores or records.information)
+    is_measured = bool(records.measures)
     if json or is_measured:
         from selfreflect.cli.show import show_results
 
         show_results(records, json)
-    results = counted(len(records.scores), "score")
-    if records.information and not records.scores:
-        results = f"information on {len(records.information)} of them"
+    measured = [f"{len(records.results(measure))} by {measure.name}" for measure in records.measures]
     say(
         f"{out}: {counted(len(records.questions), 'question')}, "
         f"{counted(len(records.answers), 'answer set')}, "
-        f"{counted(len(records.summaries), 'summary')}, {results}"
+        f"{counted(len(records.summaries), 'summary')}, measured: {', '.join(measured) or 'none'}"
     )
     if records.failures and not is_measured:  # the results, which list failures, were not shown
         from selfreflect.cli.show import show_failures
@@ -248,11 +247,11 @@ def _say_unfinished(out: Path, run: Run) -> None:
     """Say which strategies lack summaries, which scoring does not add, and what goes on with them."""
     unfinished = []
     for name in strategies_to_continue(run) if run.questions else []:
-        missing = len(missing_summaries(run, [name]))
+        missing = len(list(missing_summaries(run, [name])))
         unfinished.append(f"{name} ({len(run.questions) - missing} of {len(run.questions)})")
     if not unfinished:
         return
-    stage = "run" if missing_answers(run) else "summarize"
+    stage = "run" if any_task(missing_answers(run)) else "summarize"
     say(
         f"Not all summaries are there yet: {listed(unfinished)}. What is there is scored. To go on with the "
         f"others: selfreflect {stage} --out {shlex.quote(str(out))}"

@@ -294,6 +294,8 @@ def calibrate_command(
     if save is not None:
         _require_labels(len(questions))  # before a model is asked
     name = estimator or ("modal_share" if any(one.answers for one in questions) else "stated")
+    classes = comparison.classes or DEFAULT  # not what this model says: the file must do without it
+    comparison = replace(comparison, classes=classes)
     with open_method(source, questions, [name], comparison, asking, overrides) as made_with:
         assessment = Assessment(questions, [name], made_with)
     label = _only_label(assessment)
@@ -306,8 +308,8 @@ def calibrate_command(
     _say_worse(quality)
     if save is not None:
         _require_labels(len(labels))
-        rule = comparison.classes or DEFAULT, comparison.class_order
-        write_file(save, write_calibrator(fit_file(assessment, name, label, by, *rule)))
+        made = fit_file(assessment, name, label, by, classes, comparison.class_order)
+        write_file(save, write_calibrator(made))
         say(f"Use it on other questions: selfreflect calibrate FILE --apply {shlex.quote(str(save))}")
 
 

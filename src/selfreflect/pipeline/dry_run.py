@@ -6,42 +6,26 @@ Texts that exist are counted exactly, texts to come at most with their token lim
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
 from msgspec.structs import replace
 
-from selfreflect.metric.engine.tree import build_tree
-from selfreflect.metric.information import (
-    answering,
-    choose_reader,
-    compared_texts,
-    control_texts,
-    nodes,
-    pasted,
-)
-from selfreflect.metric.prompts import (
-    CannotScoreError,
-    encode_each,
-    prepare,
-    reference_context,
-    summary_context,
-    summary_prompts,
-)
+from selfreflect.metric.information import control_texts
+from selfreflect.metric.measure import Work, measures_of
 from selfreflect.models.backend import backend_of
 from selfreflect.models.base import ModelSpec, Request
-from selfreflect.pipeline.counting import NOTHING, UNKNOWN, Amount, RequestCount, prompt_tokens
-from selfreflect.pipeline.models import ConfiguredModels, Progress
+from selfreflect.pipeline.counting import NOTHING, UNKNOWN, Amount, RequestCount
+from selfreflect.pipeline.models import ConfiguredModels, Progress, needs_judge
 from selfreflect.pipeline.questions import new_questions
 from selfreflect.pipeline.settings import check_model, check_settings, select_scoring, stage_settings
 from selfreflect.pipeline.stages import StageSpec
 from selfreflect.pipeline.tasks import StageTask, total_size
 from selfreflect.pipeline.todo import missing_answers, missing_scores, missing_summaries
 from selfreflect.prompts import Prompts, load_prompts
-from selfreflect.records import AnswerSet, Question, Reader, ReaderChoice, Stage
+from selfreflect.records import Question, Stage
 from selfreflect.settings import Config, ExecutionOptions, ScoresConfig
 from selfreflect.sources.items import Item
 from selfreflect.store.journal import store_errors
@@ -50,7 +34,7 @@ from selfreflect.store.manifest import MANIFEST
 from selfreflect.store.run import Run
 from selfreflect.strategies import load_strategy
 from selfreflect.strategies.builtin import SECOND_REQUESTS
-from selfreflect.strategies.task import GREEDY, THINKING, Task
+from selfreflect.strategies.task import GREEDY, THINKING, StrategyFunction, Task
 
 if TYPE_CHECKING:
     from selfreflect.models.chat import ChatTokenizer
@@ -115,6 +99,31 @@ def dry_run_items(
     return dry_run
 
 
+class _SummariesToCome:
+    """The questions that will get summaries; those without answers are counted alone, for there may be many.
+
+    Attributes:
+        with_answers: questions, each with how many summaries it will get.
+        without_answers: how many questions will get so many summaries.
+        longest: the longest of these questions, by the same number.
+    """
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.with_answers: list[tuple[Question, int]] = []
+        self.without_answers: Counter[int] = Counter()
+        self.longest: dict[int, Question] = {}
+
+    def add(self, question: Question, count: int, answers: Container[str]) -> None:
+        self.total += count
+        if question.id in answers:
+            self.with_answers.append((question, count))
+            return
+        self.without_answers[count] += 1
+        if count not in self.longest or len(question.text) > len(self.longest[count].text):
+            self.longest[count] = question
+
+
 class DryRun:
     """Adds up what each stage would take in ``costs``, and says in ``notes`` how to read the numbers.
 
@@ -140,8 +149,9 @@ class DryRun:
         self._load_models = load_models
         self._options = options
         self._models = ConfiguredModels(config, options, progress)
-        self._to_come: dict[str, int] = {}
-        """How many summaries a question will get, by its id."""
+        base = THINKING if config.summaries.thinking else GREEDY
+        self._summary_sampling = replace(base, max_new_tokens=config.summaries.max_new_tokens)
+        self._to_come = _SummariesToCome()
 
     def questions(self, *, explicit: bool = True, add: bool = False) -> None:
         """Load the questions that the directory lacks."""
@@ -155,10 +165,10 @@ class DryRun:
     def answers(self) -> None:
         """Count what the missing answers take."""
         spec = StageSpec("answers", self._config, self._prompts, self._options)
-        tasks = missing_answers(self.run)
-        count = RequestCount(self._chat(spec, tasks))
+        count = RequestCount(self._chat(spec, missing_answers(self.run)))
         settings = self._config.answers
-        for task in tasks:
+        to_do = 0
+        for task in missing_answers(self.run):
             request = Request(
                 messages=self._prompts.messages(task.question),
                 sampling=settings.sampling,
@@ -166,59 +176,59 @@ class DryRun:
                 thinking=settings.thinking,
             )
             count.add(request, done=min(len(task.samples), request.n))
+            to_do += 1
         drawn = [(one.tokens, len(one.answers)) for one in self.run.answers.values()]
-        self._add("answers", spec, count, total_size(tasks), drawn)
+        self._add("answers", spec, count, to_do, drawn)
 
     def summaries(self, strategies: Sequence[str]) -> None:
         """Count what the missing summaries take. What a user's own strategy asks is not known."""
         spec = StageSpec("summaries", self._config, self._prompts, self._options, tuple(strategies))
-        tasks = missing_summaries(self.run, strategies)
-        count = RequestCount(self._chat(spec, tasks))
-        for task in tasks:
-            self._to_come[task.question.id] = len(task.strategies)
-            requests: dict[Request, None] = {}  # strategies that draw samples share them
+        count = RequestCount(self._chat(spec, missing_summaries(self.run, strategies)))
+        functions = {name: load_strategy(name) for name in strategies if ":" not in name}
+        to_do = 0
+        for task in missing_summaries(self.run, strategies):
+            self._to_come.add(task.question, len(task.strategies), self.run.answers)
+            seeds = set()
             for name in task.strategies:
-                if ":" in name:
-                    count.calls += UNKNOWN
-                    count.completions += UNKNOWN
-                    count.prompt_tokens += UNKNOWN
-                    count.most_completion_tokens += UNKNOWN
+                if name not in functions:
+                    count.add_unknown()
                     self._note(f"what {name} asks is not known, since its code is not run")
                     continue
-                first, second = self._requests(task.question, name)
-                requests[first] = None
+                first, second = self._requests(task.question, name, functions[name])
                 if second is not None:
-                    shown = first.n * first.sampling.max_new_tokens
-                    count.add(second, shown=shown)
-            for request in requests:
-                count.add(request)
+                    count.add(second, shown=first.n * first.sampling.max_new_tokens)
+                if first.seed not in seeds:  # strategies that draw samples share them
+                    count.add(first)
+                seeds.add(first.seed)
+            to_do += task.size
         made = [(one.tokens, one.calls) for one in self.run.summaries.values()]
-        self._add("summaries", spec, count, total_size(tasks), made)
+        self._add("summaries", spec, count, to_do, made)
 
-    def _requests(self, question: Question, name: str) -> tuple[Request, Request | None]:
+    def _requests(
+        self, question: Question, name: str, function: StrategyFunction
+    ) -> tuple[Request, Request | None]:
         """The requests of a strategy of this package."""
         settings = self._config.summaries
-        base = THINKING if settings.thinking else GREEDY
         task = Task(
             question=question,
             prompts=self._prompts,
             name=name,
-            sampling=replace(base, max_new_tokens=settings.max_new_tokens),
+            sampling=self._summary_sampling,
             sample_sampling=settings.sampling,
             num_samples=settings.num_samples,
             seed=settings.seed,
             thinking=settings.thinking,
         )
-        strategy = load_strategy(name)(task)
+        strategy = function(task)
         first = next(strategy)
         strategy.close()
         assert isinstance(first, Request)
         second = SECOND_REQUESTS.get(name.partition("#")[0])
         return first, second(task) if second else None
 
-    def _chat(self, spec: StageSpec, tasks: Sequence[StageTask]) -> ChatTokenizer | None:
+    def _chat(self, spec: StageSpec, tasks: Iterator[StageTask]) -> ChatTokenizer | None:
         """The tokenizer of a stage's model, if it is a local one that has something to do."""
-        if not tasks:
+        if next(tasks, None) is None:
             return None
         self._note("at most: each text to come has as many tokens as allowed, and the judge masks each")
         if backend_of(spec.model.name).is_torch and self._load_models:
@@ -247,7 +257,7 @@ class DryRun:
         """
         earlier_tokens = sum(tokens for tokens, _ in earlier)
         earlier_completions = sum(completions for _, completions in earlier)
-        completions, most_tokens = count.completions.most, count.most_completion_tokens.most
+        completions, most_tokens = count.completions.most, count.most_completion_tokens
         likely = None
         if completions is not None and most_tokens is not None and (earlier_tokens or not to_do):
             likely = min(completions * earlier_tokens / max(1, earlier_completions), most_tokens)
@@ -270,16 +280,19 @@ class DryRun:
     def scores(self) -> None:
         """Count the judge's work."""
         settings = self._config.scores
-        tasks = missing_scores(self.run, settings) if self.run.summaries or not self._to_come else []
-        to_do = total_size(tasks) + sum(self._to_come.values())
+        tasks = missing_scores(self.run, settings) if self.run.summaries or not self._to_come.total else []
+        to_do = total_size(tasks) + self._to_come.total
         amounts = dict.fromkeys(AMOUNTS, NOTHING)
         if to_do:
             amounts["judge_tokens"] = self._judge_tokens(tasks)
-        earlier = len(self.run.scores.keys() | self.run.information.keys())
+        results = map(self.run.results, measures_of(settings.measure_names))
+        earlier = len(set().union(*results))
         amounts["seconds"] = self._seconds("scores", to_do, earlier)
         self.costs.append(StageCost("scores", settings.judge, to_do, amounts))
 
     def _judge_tokens(self, tasks: Sequence[StageTask]) -> Amount:
+        if not needs_judge(self._config):
+            return NOTHING
         if not self._load_models:
             return UNKNOWN
         if backend_of(self._config.scores.judge).is_remote:
@@ -305,26 +318,20 @@ class DryRun:
 
         Where the answers are to come, too, the longest question stands for all.
         """
-        config = self._config
-        longest: dict[int, Question] = {}
-        without_answers: Counter[int] = Counter()
+        config, to_come = self._config, self._to_come
         summary = config.summaries.max_new_tokens
-        for key, count in self._to_come.items():
-            question, answers = self.run.questions[key], self.run.answers.get(key)
-            if answers is not None:
-                lengths = [_token_count(judge, text) for text in answers.answers]
-                half = len(answers.masked_out)
-                halves = lengths[:half], lengths[half:]
-                most = most_judge_tokens(judge, question, halves, [summary] * count, config.scores)
-                yield Amount(None, most), 1
-                continue
-            without_answers[count] += 1
-            if count not in longest or len(question.text) > len(longest[count].text):
-                longest[count] = question
+        for question, count in to_come.with_answers:
+            answers = self.run.answers[question.id]
+            lengths = [_token_count(judge, text) for text in answers.answers]
+            half = len(answers.masked_out)
+            halves = lengths[:half], lengths[half:]
+            most = most_judge_tokens(judge, question, halves, [summary] * count, config.scores)
+            yield Amount(None, most), 1
         half_to_come = [config.answers.max_new_tokens] * config.answers.num_answers
-        for count, questions in without_answers.items():
+        for count, questions in to_come.without_answers.items():
             halves = half_to_come, half_to_come
-            most = most_judge_tokens(judge, longest[count], halves, [summary] * count, config.scores)
+            longest = to_come.longest[count]
+            most = most_judge_tokens(judge, longest, halves, [summary] * count, config.scores)
             yield Amount(None, most), questions
 
     def _seconds(self, stage: Stage, to_do: float | None, earlier: int) -> Amount:
@@ -356,30 +363,16 @@ def _model_and_place(model: ModelSpec) -> str:
 
 
 def judge_tokens(judge: Judge, task: StageTask, settings: ScoresConfig) -> Amount:
-    """Nodes of the judge's prefix trees for one question, whose texts exist."""
+    """Count the nodes of the judge's prefix trees for one question, whose texts exist."""
     answers = task.answers
     assert answers is not None  # a question without answers is not scored
     controls = control_texts(task.question.text, answers.conditioning) if task.controls else []
     total = 0
-    if "selfreflect" in settings.measure_names:
-        texts = [summary.text for summary in task.summaries]
-        if controls:
-            texts += ["", pasted(answers.conditioning)]
-        total += sum(tree_nodes(judge, task.question, answers, texts)) if texts else 0
-    if "information" in settings.measure_names:
-        texts = [summary.text for summary in task.uninformed]
-        texts += [text for _, text in controls]
-        total += _information_tokens(judge, task.question, answers, texts, settings.reader) if texts else 0
+    for measure in measures_of(settings.measure_names):
+        summaries = task.summaries if task.missing is None else task.missing.get(measure.name, ())
+        work = Work(task.question, answers, summaries, controls=controls if measure.control else ())
+        total += measure.judge_tokens(judge, work, settings.reader)
     return Amount(total, total)
-
-
-def _information_tokens(
-    judge: Judge, question: Question, answers: AnswerSet, texts: Sequence[str], choice: ReaderChoice
-) -> int:
-    try:
-        return nodes(judge, question, answers, texts, choose_reader(choice, judge, question, answers))
-    except CannotScoreError:
-        return 0
 
 
 def most_judge_tokens(
@@ -391,60 +384,16 @@ def most_judge_tokens(
 ) -> float:
     """Bound the nodes for a question some of whose texts are to come.
 
-    No two masked words are taken to share more than what precedes their task. Each costs the task with its
-    answer, in which one ``_`` takes the place of the word, and all tokens of the word but the last: at most
-    the tokens of the task and of one answer. An answer of L tokens has L words at most.
-
     Args:
-        halves: most tokens of each masked-out answer, and of each conditioning answer.
+        halves: most tokens of each test answer, and of each reference answer.
         summaries: most tokens of each.
     """
-    masked, conditioning = halves
-    letters = ["x"] * len(conditioning)
-    with_controls = settings.controls and settings.limits is None
-    controls = control_texts(question.text, letters) if with_controls else []
-    longest = max(conditioning, default=0)
-    chat = judge.chat
-    most = 0.0
-    if "selfreflect" in settings.measure_names:
-        contexts = [(reference_context(question.text, letters), sum(conditioning))]
-        contexts += [(summary_context(question.text, "x"), length) for length in summaries]
-        if controls:
-            ends = ("", pasted(letters))
-            contexts += [(summary_context(question.text, text), sum(conditioning)) for text in ends]
-        for context, length in contexts:
-            conversation = context.conversation("_")
-            per_task = prompt_tokens(chat, conversation[-1:]).most or 0
-            most += (prompt_tokens(chat, conversation).most or 0) + length
-            most += sum(limit * (per_task + limit) for limit in masked)
-    if "information" in settings.measure_names:
-        compared = compared_texts(question.text, letters)
-        texts = [(text, sum(conditioning)) for text in compared]
-        texts += [("x", length) for length in summaries]
-        texts += [(text, control.answers * longest) for control, text in controls]
-        for text, length in texts:
-            readers: tuple[Reader, ...] = ("informed", "blind")
-            prompts = [prompt_tokens(chat, answering(question.text, text, reader)).most for reader in readers]
-            most += max(prompt or 0 for prompt in prompts) + length + sum(masked)
-    return most
+    controls = settings.controls and settings.limits is None
+    measures = measures_of(settings.measure_names)
+    return sum(
+        one.most_judge_tokens(judge, question, halves, summaries, controls=controls) for one in measures
+    )
 
 
 def _token_count(judge: Judge, text: str) -> int:
     return len(judge.chat.tokenizer(text, add_special_tokens=False).input_ids)
-
-
-def tree_nodes(judge: Judge, question: Question, answers: AnswerSet, summaries: Sequence[str]) -> list[int]:
-    """Nodes of the tree of the reference, then of each different summary that can be scored.
-
-    Empty if the question cannot be scored.
-    """
-    try:
-        task = prepare(judge, question, answers)
-    except CannotScoreError:
-        return []
-    contexts = [task.reference]
-    encoded, _ = encode_each(summaries, partial(summary_prompts, judge, task))
-    for prompts in encoded.values():
-        if prompts not in contexts:
-            contexts.append(prompts)
-    return [build_tree(prompts).computed_tokens for prompts in contexts]

@@ -177,7 +177,7 @@ class Experiment:
 
     def answers(self) -> None:
         """Draw the answer distributions that are missing."""
-        tasks = missing_answers(self.run)
+        tasks = list(missing_answers(self.run))
         self._fill("answers", tasks)
         if tasks and "answers" in self.run.manifest.checks:
             earlier = from_plain(SamplingCheck, self.run.manifest.checks["answers"])
@@ -209,7 +209,7 @@ class Experiment:
         for strategy in strategies:
             if isinstance(strategy, str):
                 load_strategy(strategy)
-        self._fill("summaries", missing_summaries(self.run, strategy_names(strategies)), strategies)
+        self._fill("summaries", list(missing_summaries(self.run, strategy_names(strategies))), strategies)
 
     def scores(self) -> None:
         """Measure what is not measured yet of summaries of questions with answers."""
@@ -267,8 +267,11 @@ class Experiment:
                 raise BackendError(
                     f"Workers have different models: {first} and {facts}. Name a revision and a dtype."
                 )
-            if outcome.results and first is not None and not is_settled:
-                self._settle(stage, models=first)
+            if outcome.results and not is_settled:
+                if first is None:
+                    self._settle(stage)
+                else:
+                    self._settle(stage, models=first)
                 is_settled = True
             yield outcome
             last = facts or last

@@ -21,7 +21,7 @@ from selfreflect.models.base import (
     Sampling,
     seed_for,
 )
-from selfreflect.pipeline.models import ModelProvider, Progress, stage_model
+from selfreflect.pipeline.models import ModelProvider, Progress, needs_judge, stage_model
 from selfreflect.pipeline.tasks import ModelStage
 from selfreflect.records import AnswerSet, SamplingCheck
 from selfreflect.settings import Config, ExecutionOptions
@@ -55,6 +55,8 @@ def check_models(
     Raises:
         SelfReflectError: as loading the model would; or the folder of ``--cache`` cannot be made.
     """
+    if not needs_judge(config):
+        stages = [stage for stage in stages if stage != "scores"]
     for spec in dict.fromkeys(stage_model(config, options, stage) for stage in stages):
         try:
             check_loadable(spec, progress.note)
@@ -130,7 +132,9 @@ def _probe(text: str, system: str, sampling: Sampling, **fields: Any) -> Request
 def _reply(generator: Generator, request: Request) -> Reply | Refusal:
     [reply] = generator.generate([request])
     if isinstance(reply, Refusal) and reply.kind == "backend":
-        raise BackendError(f"{reply.message}. Nothing was generated yet.")
+        raise BackendError(
+            reply.message, remedy="Nothing was generated yet.", status=reply.status, wait=reply.wait
+        )
     return reply
 
 

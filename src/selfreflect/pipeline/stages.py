@@ -128,14 +128,13 @@ def _measure(
     """Measure the summaries of each question, whose results belong together."""
     for task in tasks:
         assert task.answers is not None  # a question without answers is not scored
-        with watched_judge(measures, progress, task.answers, len(task.summary_names)):
+        with watched_judge(measures, progress, task.answers, len(task.summaries)):
             results = measures.measure(
                 task.question,
                 task.answers,
                 task.summaries,
-                uninformed=task.uninformed,
-                earlier=task.earlier_scores,
-                most_answers=task.most_answers,
+                missing=task.missing,
+                earlier=task.earlier,
                 controls=task.controls,
             )
         if results and isinstance(results[-1], Controls) and task.earlier_controls is not None:
@@ -188,7 +187,8 @@ class StageWorker:
         self._model: Any = None
         self._error: SelfReflectError | None = None
         try:
-            model = load_stage_model(spec.stage, ConfiguredModels(spec.config, spec.options, self._notes))
+            models = ConfiguredModels(spec.config, spec.options, self._notes)
+            model = load_stage_model(spec.stage, models, spec.config)
             self._work = stage_fn(spec, model, self._notes)
             self._model = model
         except SelfReflectError as error:

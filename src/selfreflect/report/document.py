@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
+from selfreflect.metric.measure import Measure as AnyMeasure
+from selfreflect.records import Measurement
 from selfreflect.report.breakdown import breakdown, by_value, divided_contenders
 from selfreflect.report.comparison import Contender, compare, paste_table, run_curve
 from selfreflect.report.judges import judge_tables
@@ -15,6 +18,7 @@ from selfreflect.report.results import (
     INFORMATION,
     SELFREFLECT,
     Measure,
+    Values,
     differing_halves,
     no_interval,
     strategy_results,
@@ -89,7 +93,30 @@ def result_lines(records: RunRecords) -> Iterator[dict[str, Any]]:
             }
         if result.estimated:
             line["estimated"] = result.estimated
+        for measure in records.measures:
+            if measure.record is Measurement:
+                line[measure.name] = _measured(records, measure, result.strategy)
         yield line
+
+
+def _measured(run: RunRecords, measure: AnyMeasure, strategy: str) -> dict[str, Any]:
+    """Write the mean of a measure of another package over the questions of a strategy."""
+    measurements = [
+        measure.measurement(record)
+        for (id_, name), record in run.results(measure).items()
+        if name == strategy and id_ in run.questions
+    ]
+    defined = {one.question_id: one for one in measurements if one.value is not None}
+    if measure.ratio is None:
+        values = Values({id_: one.value or 0.0 for id_, one in defined.items()})
+    else:
+        above, below = (
+            {id_: one.parts[name] or 0.0 for id_, one in defined.items()} for name in measure.ratio
+        )
+        values = Values(above, below)
+    estimate = values.estimate(len(run.questions))
+    undefined = Counter(one.undefined for one in measurements if one.undefined)
+    return {"mean": estimate.mean, **_ends(estimate), "n": estimate.n, "undefined": dict(undefined)}
 
 
 def _ends(estimate: Estimate, prefix: str = "") -> dict[str, float | None]:

@@ -167,8 +167,9 @@ class RemoteServer:
     def fault(self, error: BaseException) -> ChatError:
         """A failed call in words without secrets."""
         failure = transport_error(error)
-        status = 504 if "in time" in str(failure) else 502
-        return ChatError(status, self._client.describe(failure), type="upstream_error", code="backend")
+        status = 504 if failure.code == "timeout" else 502
+        message = str(self._client.problem(failure))
+        return ChatError(status, message, type="upstream_error", code="backend")
 
     def redacted(self, data: bytes) -> bytes:
         """A short body without keys, which a server may send back."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
-from selfreflect.errors import ConfigError, excerpt
+from selfreflect.errors import ConfigError
 from selfreflect.flags import (
     CPUS,
     DRAWS,
@@ -19,9 +19,9 @@ from selfreflect.flags import (
     ZERO_OR_MORE,
     Flag,
     Key,
+    Range,
     between,
     check_values,
-    flags_of,
 )
 from selfreflect.models.base import DEVICES, SUMMARY_TOKENS, Compat, DType, Sampling
 from selfreflect.records import STAGES, ReaderChoice, Record
@@ -30,6 +30,8 @@ from selfreflect.traits import traits_of
 
 if TYPE_CHECKING:
     from selfreflect.metric.limits import Limits
+
+DEVICE = Range("auto, cuda, cuda:N, mps or cpu", DEVICES.fullmatch, {"pattern": f"^({DEVICES.pattern})$"})
 
 # Flags that set a field in several sections.
 SEED = Flag("--seed N", "Seed of everything random.")
@@ -70,9 +72,6 @@ THINKING = Flag(
     "Let a reasoning model think. Its reasoning is removed from what it says.",
     negative="--no-thinking",
 )
-
-
-MEASURES = ("selfreflect", "information")
 
 
 class QuestionsConfig(Record, frozen=True, kw_only=True):
@@ -226,7 +225,7 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
         Flag(
             "--measures A,B",
             "What to measure: selfreflect (the published score), information (what a summary tells of what "
-            "the answers would), or both.",
+            "the answers would), and measures of other packages by their names.",
         ),
     ] = "selfreflect,information"
     reader: Annotated[
@@ -261,7 +260,7 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
 
     @property
     def measure_names(self) -> frozenset[str]:
-        """Which of ``MEASURES`` are wanted."""
+        """Names of the wanted measures."""
         return frozenset(name_list(self.measures))
 
     @property
@@ -307,6 +306,7 @@ class ExecutionConfig(Record, frozen=True, kw_only=True):
         Flag(
             "--device auto|cuda|cuda:N|mps|cpu",
             "Where local models run. One GPU is used; --executor ray gives each a copy of the model.",
+            range=DEVICE,
         ),
     ] = "auto"
     device_map: Annotated[
@@ -350,13 +350,6 @@ class ExecutionConfig(Record, frozen=True, kw_only=True):
         ),
     ] = 600.0
 
-    def check(self, section: str = "") -> None:
-        """Check every value. Raises ConfigError, which names the key if there is a section."""
-        check_values(self, section)
-        if not DEVICES.fullmatch(self.device):
-            name = f"--device ({section}.device)" if section else "--device"
-            raise ConfigError(f"{name} must be auto, cuda, cuda:N, mps or cpu, not {excerpt(self.device)}")
-
 
 class ExecutionOptions(ExecutionConfig, frozen=True, kw_only=True):
     """How and where the work is done: what files of settings may say of it, and what only a command or a
@@ -399,9 +392,13 @@ class ExecutionOptions(ExecutionConfig, frozen=True, kw_only=True):
     ] = False
 
     def __post_init__(self) -> None:
-        self.check()
+        check_values(self, "execution")
         if self.ray_address is not None and self.executor != "ray":
-            raise ConfigError("--ray-address needs --executor ray")
+            raise ConfigError(
+                "the address of a Ray cluster is given, and the executor is not ray",
+                code="executor",
+                remedy="Add {execution.executor} ray, or leave out {execution.ray_address}.",
+            )
 
 
 class ServeConfig(Record, frozen=True, kw_only=True):
@@ -432,7 +429,7 @@ class ServeConfig(Record, frozen=True, kw_only=True):
             "case, punctuation and articles), numeric, jaccard, rouge or embedding, the last three with a "
             "threshold, as in jaccard:0.6; judge (the served model is asked about pairs that same leaves "
             "open), or nli:MODEL.",
-            default="same, or the calibrator's",
+            default="the calibrator's; else judge, for at most 2 pairs per answer; same for smollm2",
             example="judge",
         ),
     ] = None
@@ -549,15 +546,6 @@ FLAGGED: dict[str, type[Record]] = {
     name: type(getattr(Config(), name)) for name in (*STAGES, "execution", "serve")
 }
 """The sections whose settings have flags, by name."""
-
-
-def flag_named(name: str) -> str:
-    """Say the flag of a setting (``"answers.base_url"``) or of an option of a command (``"out"``)."""
-    section, _, key = name.rpartition(".")
-    flag = flags_of(FLAGGED[section]).get(key) if section in FLAGGED else None
-    if flag is None and section:  # only files set it
-        return f"{key} in [{section}]"
-    return flag.name if flag else f"--{key.replace('_', '-')}"
 
 
 def sampling_of(model: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from selfreflect.errors import BackendError, ConfigError, excerpt
+from selfreflect.errors import ConfigError, excerpt
 from selfreflect.logprobs import WHY, NoLogprobs
 from selfreflect.models.backend import bare_name
 from selfreflect.models.base import ModelSpec, Refusal, Reply, Request, Sample, StreamingGenerator
@@ -98,8 +98,9 @@ class OpenAIGenerator(StreamingGenerator):
         )
         if server.lacks_key:
             raise ConfigError(
-                f"{excerpt(spec.name)} needs a key. {server.key_advice}, or name another server with "
-                "--base-url."
+                f"{excerpt(spec.name)} needs a key",
+                code="key",
+                remedy=f"{server.key_advice}, or name another server with {{{server.setting}}}.",
             )
         return generator
 
@@ -124,18 +125,17 @@ class OpenAIGenerator(StreamingGenerator):
 
     def _refusal(self, error: APIError) -> Refusal:
         """What a request gets that failed for good, unless the server is given up."""
-        message = self.client.describe(error)
+        problem = self.client.problem(error)
         if error.kind == "backend" and not error.rejected:
             self._failures += 1
         if error.fatal:
-            raise BackendError(f"{message}.", status=error.status, wait=error.wait) from None
+            raise problem from None
         if self._failures >= FAILURES_IN_A_ROW:
-            raise BackendError(
-                f"{message}. Giving up after {self._failures} failed requests in a row.",
-                status=error.status,
-                wait=error.wait,
-            ) from None
-        return Refusal(kind=error.kind, message=message, status=error.status, wait=error.wait)
+            problem.remedy = (
+                f"{problem.remedy} Giving up after {self._failures} failed requests in a row.".strip()
+            )
+            raise problem from None
+        return Refusal(kind=error.kind, message=str(problem), status=error.status, wait=error.wait)
 
     async def _complete(self, connection: Connection, request: Request) -> ParsedResponse:
         """All completions of a request, those that it has already included."""

@@ -39,14 +39,14 @@ FIELDS: dict[str, Field] = {
     "reasoning_effort": Field(),
     "logprobs": Field(),
     "top_logprobs": Field(),
-    "top_k": Field(lambda value: value <= 0, choose="set top_k to 0"),
-    "min_p": Field(lambda value: value == 0, choose="set min_p to 0"),
+    "top_k": Field(lambda value: value <= 0, choose="leave top_k out"),
+    "min_p": Field(lambda value: value == 0, choose="leave min_p out"),
     "repetition_penalty": Field(lambda value: value == 1),
-    "top_p": Field(lambda value: value == 1, choose="set top_p to 1 (--top-p 1)"),
+    "top_p": Field(lambda value: value == 1, choose="set {answers.top_p} to 1"),
     "temperature": Field(
         lambda value: value == 1,
-        choose="set temperature to 1 (--temperature 1); for summaries, which are greedy otherwise, draw "
-        "them: --strategies 'basic#1-2'",
+        choose="set {answers.temperature} to 1; summaries are greedy unless they are drawn, as by basic#1-2 "
+        "in {summaries.strategies}",
         last=True,
     ),
 }
@@ -198,7 +198,9 @@ class Wording:
         if theirs and not any((name, repr(extra[name])) in taken for name in theirs):
             fields = ", ".join(theirs)
             raise APIError(
-                f"the server does not take {fields}, which extra_body sets",
+                f"the server does not take {fields}",
+                code="field",
+                remedy="Leave it out of {answers.extra_body}.",
                 server_text=error.server_text,
                 fatal=True,
             )
@@ -268,9 +270,13 @@ def not_neutral(names: Collection[str], body: dict[str, Any], error: APIError | 
         for name in names
         if name in body and FIELDS[name].choose and not FIELDS[name].is_neutral(body[name])
     ]
-    message = f"the server does not take {shown}, and without it texts would come from another distribution"
-    advice = f"{message}. To use this model, {'; '.join(choices)}" if choices else message
-    return APIError(advice, server_text=error.server_text if error else "", fatal=True)
+    return APIError(
+        f"the server does not take {shown}, and without it texts would come from another distribution",
+        code="field",
+        remedy=f"To use this model, {'; '.join(choices)}." if choices else "",
+        server_text=error.server_text if error else "",
+        fatal=True,
+    )
 
 
 def _names(name: str, text: str, fields: Collection[str], extra: Mapping[str, Any] = NO_FIELDS) -> bool:

@@ -24,6 +24,11 @@ from selfreflect.store.replies import ModelReplies, RepliesInMemory
 from selfreflect.text import without_credentials
 from selfreflect.uncertainty.question import NoValue
 
+SAME_MEANING = "same_meaning"
+"""The step that asks whether two answers mean the same."""
+CONTROL = "control"
+"""The step that asks the same of pairs whose result is known."""
+
 
 class Inquiry(NamedTuple):
     """One conversation that a model is to continue."""

@@ -9,9 +9,9 @@ from selfreflect.metric.engine.engines import engine_for
 from selfreflect.metric.information import measure
 from selfreflect.sources.items import Item
 from selfreflect.validate.catalogue import INFORMATION
+from selfreflect.validate.judged import UsableInformation, judge_name
 from selfreflect.validate.measure import measure as measure_items
 from selfreflect.validate.measure import open_values
-from selfreflect.validate.metrics.judged import UsableInformation, judge_name
 
 ITEM = Item(
     id="q7",
@@ -34,7 +34,7 @@ def with_verdict(monkeypatch: pytest.MonkeyPatch, **fields: object) -> None:
         results = measure(*arguments)
         return {text: msgspec.structs.replace(result, **fields) for text, result in results.items()}
 
-    monkeypatch.setattr("selfreflect.validate.metrics.judged.measure", judged)
+    monkeypatch.setattr("selfreflect.validate.judged.measure", judged)
 
 
 def test_values_are_the_bits_of_the_measure_for_each_reader(family, tiny_judge, monkeypatch):
@@ -64,17 +64,3 @@ def test_where_the_answers_tell_nothing_the_reason_is_typed(family, monkeypatch,
     values = family.score(ITEM)
     assert len(values) == 8
     assert {value.undefined.reason for value in values} == {reason}
-
-
-def test_without_answers_nothing_is_measured(family):
-    values = family.score(msgspec.structs.replace(ITEM, conditioning=()))
-    assert {(value.value, value.undefined.reason) for value in values} == {(None, "no_answers")}
-
-
-def test_a_summary_that_does_not_fit_leaves_the_others_alone(family):
-    item = msgspec.structs.replace(ITEM, summaries={"short": "Radishes.", "huge": "many words " * 4000})
-    values = {(value.metric, value.summary): value for value in family.score(item)}
-    for metric in ("information", "information_blind"):
-        assert values[metric, "huge"].undefined.reason == "unmeasured"
-        short = values[metric, "short"]
-        assert short.undefined is None or short.undefined.reason != "unmeasured"

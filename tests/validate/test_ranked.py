@@ -1,21 +1,20 @@
-"""Ranked sets: win rates from values that are known, matching for length, and what is said of controls and of
-few pairs."""
+"""Study ``ranked``: known orders, win rates of known values, controls, length, and tests of two metrics."""
 
 from __future__ import annotations
 
-import math
+import json
 from collections.abc import Callable, Sequence
 
 import pytest
+from command import piped
 from msgspec.structs import replace
 from studies import measured, rows, shown, table
 
 from selfreflect.errors import ConfigError, DataError
-from selfreflect.sources.items import Item
+from selfreflect.sources.items import Item, read_item_file
 from selfreflect.table import to_csv, to_markdown
 from selfreflect.validate.base import Better, Group, MetricInfo, Value
-from selfreflect.validate.ranked.pairs import Pair, compare_lengths, decide_pairs
-from selfreflect.validate.ranked.study import EMPTY, NONSENSE, PASTED, QUESTION, RankedSets
+from selfreflect.validate.ranked import EMPTY, NONSENSE, PASTED, QUESTION, Pair, RankedSets, known_order
 from selfreflect.validate.study import Finding
 
 Rule = Callable[[Item, str], float | None]
@@ -105,11 +104,6 @@ def test_metrics_are_ranked_by_win_rate_and_drawn_in_that_order():
     assert all(curve.low[0] <= curve.y[0] <= curve.high[0] for curve in plot.curves)
 
 
-def test_a_control_that_has_more_wins_is_named():
-    found = finding(RankedSets(items(20)), selfreflect=right_in_first(14), length=words)
-    assert "The control length (100%) has a higher win rate than selfreflect (70%)." in said(found)
-
-
 def test_controls_are_added_to_each_item_and_never_collide():
     study = RankedSets([*items(1), item("x", good="g", bad="b", **{QUESTION: "mine"})])
     names = list(study.items[0].summaries)
@@ -152,21 +146,6 @@ def test_a_control_is_not_paired_with_its_own_text():
     ]
 
 
-def test_a_metric_that_prefers_the_question_is_named():
-    def rule(one: Item, summary: str) -> float | None:
-        return {QUESTION: 0.0, "good": 0.1, "bad": 0.2}.get(summary)
-
-    found = finding(RankedSets(items(7)), selfreflect=rule)
-    assert (
-        f"'{QUESTION}' is judged at least as good as the best one more often than not by selfreflect (7 of 7)"
-        in said(found)
-    )
-    # a control may be fooled
-    assert "more often than not by" not in said(finding(RankedSets(items(7, good=2, bad=1)), length=words))
-    (row,) = rows(table(found, "How often"), worse=EMPTY)
-    assert (row["n"], row["win rate"], row["undefined"]) == (0, None, 7)
-
-
 def mixed() -> list[Item]:
     """10 items whose better summary is twice as long, 10 of equal length, 10 where it is half as long."""
     sizes = [(8, 4)] * 10 + [(6, 6)] * 10 + [(4, 8)] * 10
@@ -174,47 +153,6 @@ def mixed() -> list[Item]:
         item(f"i{number}", good=text(good, "yes"), bad=text(bad, "no"))
         for number, (good, bad) in enumerate(sizes)
     ]
-
-
-def test_matching_for_length_takes_the_wins_of_length_away():
-    found = finding(RankedSets(mixed()), selfreflect=right_in_first(99), length=words)
-    ways = ("equal length", "the better summary is shorter", "balanced")
-    by_way = [table(found, f"After matching for length: {way}") for way in ways]
-    length = [row for one in by_way for row in rows(one, metric="length")]
-    # the first are ties
-    assert [(row["win rate"], row["n"]) for row in length] == [(0, 10), (0, 10), (0.5, 20)]
-    assert length[2]["95% low"] < 0.5 < length[2]["95% high"]
-    own = [row for one in by_way for row in rows(one, metric="selfreflect")]
-    assert [row["win rate"] for row in own] == [1, 1, 1]
-    assert own[2]["95% low"] == pytest.approx(1 - (1 - 0.025 ** (1 / 10)) / math.sqrt(2))
-    alike = "Pairs of about equal length: prefer the"
-    assert f"{alike} better summary more often than a coin would: selfreflect." in said(found)
-    assert f"{alike} worse summary, or neither, more often than not: length." in said(found)
-    (row,) = rows(table(found, "How often"), metric="selfreflect", worse="bad")
-    assert (row["at equal length"], row["n equal"]) == (1, 10)
-
-
-def test_too_few_pairs_of_equal_length_show_a_dash_and_their_number():
-    found = finding(
-        RankedSets([*items(10), *[item(f"i{n}", good="a b c d", bad="d e f g") for n in (10, 11)]]),
-        selfreflect=right_in_first(99),
-    )
-    (row,) = rows(table(found, "How often"), worse="bad")
-    assert (row["at equal length"], row["n equal"]) == (None, 2)
-    (shorter,) = rows(table(found, "After matching for length: the better"), worse="bad")
-    (balanced,) = rows(table(found, "After matching for length: balanced"), worse="bad")
-    assert (shorter["win rate"], shorter["n"], balanced["win rate"], balanced["n"]) == (None, 0, None, 10)
-    assert "the longer one in 10 of 12 pairs, the shorter one in 0" in said(found)
-
-
-def test_a_text_without_words_has_no_length_to_match():
-    one = [item("a", good="g g", bad=" "), item("b", good="g", bad="b")]
-    pairs = [Pair("a", "good", "bad"), Pair("b", "good", "bad")]
-    lengths = compare_lengths(one, pairs)
-    assert lengths.comparable == lengths.alike == {pairs[1]}
-    values = {(id_, name): float(name == "bad") for id_ in "ab" for name in ("good", "bad")}
-    result = decide_pairs(OTHER, values, {pair: pair.kind for pair in pairs})
-    assert result.matched_rate(lengths.alike).n == 1
 
 
 def test_pairs_of_one_item_are_not_counted_as_independent():
@@ -231,6 +169,20 @@ def test_pairs_of_one_item_are_not_counted_as_independent():
     assert (row[5], row[6]) == (10, 30)
 
 
+def test_pairs_of_equal_length_take_the_wins_of_length_away():
+    found = finding(RankedSets(mixed()), selfreflect=right_in_first(99), length=words)
+    by_metric = {row["metric"]: row for row in rows(table(found, "Metrics by win rate"))}
+    # the first are ties
+    assert (by_metric["length"]["at equal length"], by_metric["length"]["equal items"]) == (0, 10)
+    assert by_metric["selfreflect"]["at equal length"] == 1
+    assert "the longer one in 10 of 30 pairs, the shorter one in 10" in said(found)
+    few = finding(RankedSets([*items(10), *mixed()[10:12]]), selfreflect=right_in_first(99))
+    (row,) = rows(table(few, "How often"), worse="bad")
+    assert (row["at equal length"], row["n equal"]) == (None, 2)
+    blank = finding(RankedSets([item("i0", good="g g", bad=" ")]), selfreflect=right_in_first(1))
+    assert "in 0 of 0 pairs" in said(blank)
+
+
 def test_the_paired_test_is_mcnemars_on_the_same_pairs():
     found = finding(RankedSets(items(20)), selfreflect=right_in_first(18), other=right_in_first(6))
     (row,) = rows(table(found, "SelfReflect against"))
@@ -245,26 +197,24 @@ def test_the_paired_test_is_mcnemars_on_the_same_pairs():
     assert "no proof of equality" not in said(found)
 
 
-def test_tests_of_one_kind_of_pair_are_adjusted_together():
-    found = finding(
-        RankedSets(items(20)), selfreflect=right_in_first(14), other=right_in_first(6), length=words
-    )
-    first, second = sorted(rows(table(found, "SelfReflect against")), key=lambda row: float(row["p"]))
-    assert first["p (Holm)"] == pytest.approx(2 * first["p"])
-    assert second["p (Holm)"] == pytest.approx(max(second["p"], 2 * first["p"]))
-
-
-def test_metrics_that_win_the_same_pairs_have_no_p():
-    found = finding(RankedSets(items(10)), selfreflect=right_in_first(5), other=right_in_first(5))
-    (row,) = rows(table(found, "SelfReflect against"))
-    assert (row["difference"], row["p"], row["p (Holm)"]) == (0, None, None)
-    assert row["95% low"] < 0 < row["95% high"]
-    assert "no proof of equality: 1 of 1" in said(found)
-
-
-def test_without_selfreflect_there_are_no_paired_tests():
-    found = finding(RankedSets(items(10)), other=right_in_first(5))
-    assert not [one for one in found.tables if one.title.startswith("SelfReflect")]
+def test_usable_information_is_tested_against_all_others():
+    infos = [metric("information", "information"), metric("half"), metric("none"), metric("same")]
+    study = RankedSets(items(20))
+    values = []
+    for info, right in zip(infos, (20, 10, 0, 20), strict=True):
+        values += measured(study, info, right_in_first(right))
+    found = study.finding(values, infos)
+    tests = {row["other"]: row for row in rows(table(found, "Usable information against"))}
+    assert set(tests) == {"half", "none", "same"}
+    clearest = tests["none"]
+    assert (clearest["difference"], clearest["n"], clearest["only metric"]) == (1, 20, 20)
+    assert clearest["p"] == pytest.approx(2 / 2**20)
+    # of three metrics one wins the same pairs, which is no test
+    assert (tests["same"]["difference"], tests["same"]["p"], tests["same"]["p (Holm)"]) == (0, None, None)
+    assert tests["same"]["95% low"] < 0 < tests["same"]["95% high"]
+    assert clearest["p (Holm)"] == pytest.approx(2 * 2 / 2**20)
+    assert "no proof of equality: 1 of 3" in said(found)
+    assert not any(made.title.startswith("SelfReflect against") for made in found.tables)
 
 
 def test_metrics_are_told_from_a_coin_or_not():
@@ -292,31 +242,12 @@ def test_few_pairs_are_said_to_be_too_few(n):
     assert "power of 80%" in said(finding(RankedSets(items(6)), selfreflect=right_in_first(99)))
 
 
-def test_many_pairs_of_few_items_are_too_few_as_well():
-    def rule(one: Item, summary: str) -> float:
-        return {"good": 0.0, "mid": 1.0, "bad": 2.0 if int(one.id[1:]) % 2 else 0.5}.get(summary, 3.0)
-
-    found = finding(
-        RankedSets([item(f"i{number}", good="a a a", mid="b b", bad="c") for number in range(4)]),
-        selfreflect=rule,
-    )
-    assert found.tables[0].rows[0][3] > 0.5
-    assert "All pairs: cannot be told from a coin: selfreflect." in said(found)
-
-
 def test_identical_summaries_and_items_without_order_are_said_to_be_left_out():
     study = RankedSets([*items(6), item("same", good="a", bad="a"), item("none", x="a", y="b")])
     assert [one.id for one in study.items] == [f"i{number}" for number in range(6)]
     found = finding(study, selfreflect=right_in_first(3))
     assert "pairs left out because both texts are the same: 1;" in said(found)
     assert "items left out because no order is known: 1." in said(found)
-
-
-def test_sets_without_an_order_or_with_an_unknown_name_are_refused_before_anything_is_measured():
-    with pytest.raises(DataError, match="known order"):
-        RankedSets([item("a", x="1", y="2")])
-    with pytest.raises(ConfigError, match="there is no summary 'best'"):
-        RankedSets(items(2), "best>bad")
 
 
 def test_values_by_two_models_never_hide_one_another():
@@ -337,3 +268,100 @@ def test_values_of_other_items_do_not_count_and_tables_render():
     rendered: Sequence[str] = [render(one) for one in found.tables for render in (to_markdown, to_csv)]
     assert all("nan" not in one for one in rendered)
     assert all(len({len(row) for row in (one.columns, *one.rows)}) == 1 for one in found.tables)
+
+
+def kinds(*items: Item, order: str | None = None) -> list[tuple[str, str]]:
+    return [pair.kind for pair in known_order(items, order).pairs]
+
+
+FOUR = item("a", good="g", bad="b", mid="m", other="o")
+
+
+def test_names_say_that_good_beats_all_and_mid_beats_bad():
+    assert kinds(FOUR) == [("good", "bad"), ("good", "mid"), ("good", "other"), ("mid", "bad")]
+    assert kinds(item("a", mid="m", bad="b", other="o")) == [("mid", "bad")]
+
+
+def test_a_chain_gives_all_its_pairs_and_nothing_across_chains():
+    assert kinds(FOUR, order="mid > good>bad, other>mid") == [
+        ("mid", "good"),
+        ("mid", "bad"),
+        ("good", "bad"),
+        ("other", "mid"),
+    ]
+
+
+def test_the_given_order_comes_before_the_item_and_the_item_before_the_names():
+    own = replace(item("a", good="g", bad="b"), order=(("bad", "good"),))
+    assert kinds(own) == [("bad", "good")]
+    assert kinds(own, order="good>bad") == [("good", "bad")]
+
+
+def test_a_given_order_holds_where_an_item_has_both():
+    known = known_order([item("a", x="1", y="2"), item("b", x="1", z="2")], "x>y")
+    assert known.pairs == (Pair("a", "x", "y"),)
+    assert known.without == ("b",)
+
+
+def test_identical_texts_are_counted_apart():
+    known = known_order([item("a", good="same", bad="same", mid="m")])
+    assert known.identical == (Pair("a", "good", "bad"),)
+    assert [pair.kind for pair in known.pairs] == [("good", "mid"), ("mid", "bad")]
+    with pytest.raises(DataError, match=r"every pair in a known order \(1\), as in item 'a'"):
+        known_order([item("a", good="same", bad="same")])
+
+
+@pytest.mark.parametrize(
+    ("order", "said"),
+    [
+        ("goood>bad", "there is no summary 'goood', only.*Did you mean 'good'"),
+        ("good", "the single name 'good'"),
+        ("good>>bad", "blank name"),
+        ("", "blank name"),
+        ("good>bad,bad>good", "contradicts itself: '(good' > 'bad' > 'good|bad' > 'good' > 'bad)'"),
+        ("good>mid, mid>bad, bad>good", "contradicts itself"),
+        ("good>mid>good", "contradicts itself"),
+    ],
+)
+def test_a_given_order_that_cannot_be(order, said):
+    with pytest.raises(ConfigError, match=said):
+        known_order([FOUR], order)
+
+
+@pytest.mark.parametrize(
+    ("order", "said"),
+    [
+        ((("good", "none"),), "there is no summary 'none'"),
+        ((("good",),), "single name"),
+        ((("good", "bad"), ("bad", "good")), "contradicts"),
+    ],
+)
+def test_an_item_with_an_order_that_cannot_be_is_named(order, said):
+    with pytest.raises(DataError, match=f"item 'z': .*{said}"):
+        known_order([FOUR, replace(item("z", good="g", bad="b"), order=order)])
+
+
+@pytest.mark.parametrize("items", [[], [item("a", a="1", b="2")], [item("a", good="1")]])
+def test_without_any_order_there_is_advice(items):
+    with pytest.raises(DataError) as caught:
+        known_order(items)
+    assert caught.value.code == "no_order"
+    assert "{order}" in caught.value.remedy
+
+
+def read(order: object) -> Item:
+    plain = {"question": "Why?", "answers": ["a", "b"], "summaries": {"x": "1", "y": "2"}, "order": order}
+    with piped(json.dumps([plain]).encode()):
+        return read_item_file("-").items[0]
+
+
+def test_items_bring_their_order():
+    assert read(["y", "x"]).order == (("y", "x"),)
+    assert read([["y", "x"], ["x", "y"]]).order == (("y", "x"), ("x", "y"))
+    assert read(None).order == read([]).order == ()
+
+
+@pytest.mark.parametrize("order", ["y>x", 3, [1, 2], [["x"], "y"], {"x": "y"}])
+def test_an_order_of_another_form_is_refused(order):
+    with pytest.raises(DataError, match="record 1: the field 'order' must list names of summaries"):
+        read(order)

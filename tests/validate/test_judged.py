@@ -4,7 +4,6 @@ each other."""
 from __future__ import annotations
 
 import math
-import string
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,20 +14,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from selfreflect.metric.distance import total_variation
-from selfreflect.metric.engine.logits import SummaryStates
 from selfreflect.metric.engine.tree import PrefixTree
 from selfreflect.metric.prompts import (
     Context,
     MaskedWord,
-    is_stopword,
     masked_words,
     summary_context,
 )
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import Undefined, Value
 from selfreflect.validate.catalogue import MASKED
-from selfreflect.validate.metrics.judged import GROUP, Masked
+from selfreflect.validate.judged import GROUP, Masked
 
 NAMES = [info.name for info in MASKED]
 ITEM = Item(
@@ -79,18 +75,6 @@ class Watched:
         return self.engine.states(plans)
 
 
-# --- the values
-
-
-def words_of(answer: str, every: bool) -> list[tuple[str, str]]:
-    words = answer.split()
-    return (
-        [(" ".join([*words[:i], "_", *words[i + 1 :]]), word) for i, word in enumerate(words)]
-        if every
-        else oracle.masked_words(answer)
-    )
-
-
 def divergences(p: torch.Tensor, q: torch.Tensor) -> dict[str, float]:
     """Of one token task by the definitions in float64, from probabilities at temperature 5."""
     p, q = p.double(), q.double()
@@ -101,12 +85,12 @@ def divergences(p: torch.Tensor, q: torch.Tensor) -> dict[str, float]:
     }
 
 
-def by_the_oracle(judge: Any, item: Item, summary: str, every: bool = False) -> list[list[dict[str, float]]]:
+def by_the_oracle(judge: Any, item: Item, summary: str) -> list[list[dict[str, float]]]:
     """Word -> token -> distances."""
     model, tokenizer = judge.lm.model, judge.lm.tokenizer
     listing = "\n".join(f"x_{i} = '{answer}'" for i, answer in enumerate(item.conditioning, 1))
     found = []
-    for masked, word in [pair for answer in item.masked_out for pair in words_of(answer, every)]:
+    for masked, word in [pair for answer in item.masked_out for pair in oracle.masked_words(answer)]:
         known = oracle.conversation(
             item.question, listing, "distribution of answers", masked, len(item.conditioning)
         )
@@ -130,26 +114,16 @@ def test_every_metric_is_that_of_the_slow_oracle(tiny_judge, architecture):
         )
 
 
-def test_selfreflect_is_the_score_and_its_parts_are_those_of_its_words(masked, tiny_metric):
+def test_selfreflect_is_the_score(masked, tiny_metric):
     scores = tiny_metric("llama").score(
         ITEM.question,
         masked_out=ITEM.masked_out,
         conditioning=ITEM.conditioning,
         summaries=dict(ITEM.summaries),
     )
-    for value in masked.score(ITEM):
-        if value.metric != "selfreflect":
-            assert value.parts == ()
-            continue
-        score = scores[value.summary]
-        assert value.value == pytest.approx(score.value, abs=1e-6)
-        assert len(value.parts) == len(ITEM.masked_out)
-        assert [value.parts[index] for index in (3, 4)] == [(), ()]
-        flat = [distances for answer in value.parts for distances in answer]
-        assert [len(distances) for distances in flat] == [len(word.distances) for word in score.words]
-        assert [d for word in flat for d in word] == pytest.approx(
-            [d for word in score.words for d in word.distances], abs=1e-6
-        )
+    expected = {name: pytest.approx(score.value, abs=1e-6) for name, score in scores.items()}
+    values = masked.score(ITEM)
+    assert {one.summary: one.value for one in values if one.metric == "selfreflect"} == expected
 
 
 def test_values_name_the_judge_and_its_dtype(tiny_judge, masked):
@@ -163,14 +137,6 @@ def test_the_order_of_the_masked_out_answers_does_not_matter(masked, order):
     assert numbers(turned) == pytest.approx(numbers(masked.score(ITEM)), abs=1e-6)
 
 
-def test_the_order_of_the_conditioning_answers_does(masked):
-    found = numbers(masked.score(changed(conditioning=ITEM.conditioning[::-1][1:] + ITEM.conditioning[-1:])))
-    assert found["selfreflect"] != pytest.approx(numbers(masked.score(ITEM))["selfreflect"], abs=1e-5)
-
-
-# --- many summaries
-
-
 def test_many_summaries_run_in_groups_beside_one_reference(tiny_judge, masked):
     summaries = {f"s{index}": f"Radishes, and {index} more." for index in range(2 * GROUP + 1)}
     family = Masked(tiny_judge("llama"), MASKED)
@@ -182,9 +148,6 @@ def test_many_summaries_run_in_groups_beside_one_reference(tiny_judge, masked):
         alone = numbers(masked.score(changed(summaries={name: text})), name)
         assert numbers(together, name) == pytest.approx(alone, abs=1e-6)
     assert numbers(together, "twin") == numbers(together, "s0")
-
-
-# --- what cannot be scored
 
 
 def undefined(values: Sequence[Value]) -> dict[tuple[str, str], Undefined]:
@@ -230,45 +193,3 @@ def test_a_damaged_judge_gives_no_numbers(tiny_judge):
     assert len(found) == len(NAMES) * len(ITEM.summaries)
     assert {why.reason for why in found.values()} == {"backend"}
     assert "not a finite number" in found["short", "tv_t1"].message
-
-
-# --- what it stands on
-
-
-def test_every_word_is_masked_on_request():
-    answers = ["It is red wine, of course.", "", "and so"]
-    words = masked_words(answers, every=True)
-    assert [(word.answer, word.text) for word in words] == [
-        (i, word) for i, answer in enumerate(answers) for word in answer.split()
-    ]
-    assert [
-        word for word in words if word.answer == 2 or not is_stopword(word.text.strip(string.punctuation))
-    ] == masked_words(answers)
-
-
-def test_several_distances_share_the_projections():
-    torch.manual_seed(0)
-    states, reference, weight = torch.randn(9, 5), torch.randn(200, 5), torch.randn(30, 5)
-    pairs = np.array([(i % 9, i * 7 % 200) for i in range(150)])  # more than are projected at once
-    projected = []
-
-    def head(rows: torch.Tensor) -> torch.Tensor:
-        projected.append(len(rows))
-        return rows @ weight.T
-
-    others = [(states, pairs), (states[:3], pairs[:0]), (states[:3], pairs % 3)]
-    plain = SummaryStates(head, reference, others).distances(5.0)
-    alone = projected.copy()
-
-    def sharp(logits: torch.Tensor, reference: torch.Tensor, _: float) -> torch.Tensor:
-        return total_variation(logits, reference, 1.0)
-
-    both = SummaryStates(head, reference, others).distances(5.0, [total_variation, sharp])
-    assert projected == alone + alone
-    for one, two, (rows, which) in zip(plain, both, others, strict=True):
-        assert two.shape == (len(which), 2)
-        assert np.array_equal(one[:, 0], two[:, 0])
-        truth = [
-            sharp((rows[i] @ weight.T)[None], (reference[j] @ weight.T)[None], 5.0).item() for i, j in which
-        ]
-        assert two[:, 1].tolist() == pytest.approx(truth, abs=1e-6)

@@ -7,19 +7,15 @@ import json
 
 import pytest
 from hostile import PAYLOADS
-from hypothesis import given
-from hypothesis import strategies as st
 from scripted import Scripted
 
 from selfreflect.errors import BackendError
 from selfreflect.models.base import Completion, Refusal, Reply
 from selfreflect.sources.items import Item
-from selfreflect.validate.base import Undefined
 from selfreflect.validate.catalogue import CLAIMS, RATED
-from selfreflect.validate.metrics.asked import (
+from selfreflect.validate.texts import (
     ClaimCheck,
     Rated,
-    f1,
     parse_claims,
     parse_rating,
     parse_verdicts,
@@ -99,12 +95,6 @@ def test_what_is_no_mark(text):
     assert parse_rating(text).reason == "unparsed"
 
 
-@given(st.text() | st.sampled_from(PAYLOADS))
-def test_any_reply_is_a_mark_or_a_reason(text):
-    mark = parse_rating(text)
-    assert mark.reason == "unparsed" if isinstance(mark, Undefined) else mark in range(11)
-
-
 def test_each_summary_has_its_own_mark_and_its_own_failure():
     replies = [
         "9",
@@ -166,14 +156,6 @@ def test_a_model_that_has_stopped_working_is_not_asked_on():
         for family in (Rated(model, RATED), ClaimCheck(model, CLAIMS)):
             with pytest.raises(BackendError, match=message):
                 family.score(item(a="Radishes.", b="Beans."))
-
-
-def test_nobody_is_asked_about_nothing():
-    model = Scripted([])
-    for family in (Rated(model, RATED), ClaimCheck(model, CLAIMS)):
-        assert set(found(family, item(("", " "), a="Radishes.")).values()) == {"no_answers"}
-        assert set(found(family, item(a="")).values()) == {"blank"}
-    assert model.requests == []
 
 
 @pytest.mark.parametrize("steering", [STEERING, *PAYLOADS[:-1]])
@@ -260,28 +242,6 @@ def test_verdicts_that_leave_a_claim_open_are_refused(text):
     assert parse_verdicts(text, 2).reason == "unparsed"
 
 
-@given(
-    st.text()
-    | st.lists(st.sampled_from(["- A", "1. yes", "2. no", "none", "\u2028", "9" * 5000 + ". yes"])).map(
-        "\n".join
-    )
-)
-def test_any_reply_is_read_or_refused(text):
-    claims = parse_claims(text)
-    assert claims.reason in ("unparsed", "no_claims") if isinstance(claims, Undefined) else all(claims)
-    share = parse_verdicts(text, 2)
-    assert share.reason == "unparsed" if isinstance(share, Undefined) else share in (0, 0.5, 1)
-
-
-def test_f1_is_the_harmonic_mean():
-    assert f1(0.5, 1.0) == pytest.approx(2 / 3)
-    assert f1(0.0, 0.0) == 0
-    assert f1(1.0, 0.0) == 0
-    none = Undefined(reason="no_claims", message="")
-    assert f1(none, 0.5) == none
-    assert f1(0.5, none) == none
-
-
 def script(of_answers="- R.\n- L.", of_summary="- R.", by_answers="1. yes", by_summary="1. yes\n2. no"):
     return Scripted(
         {
@@ -324,7 +284,3 @@ def test_claims_are_checked_against_the_other_side_in_a_bounded_number_of_reques
 def test_one_side_that_fails_leaves_the_other(replies, precision, recall, f):
     given = item(s="Radishes.")
     assert list(found(ClaimCheck(script(**replies), CLAIMS), given).values()) == [precision, recall, f]
-
-
-def test_only_the_metrics_asked_for_are_given():
-    assert found(ClaimCheck(script(), CLAIMS[1:2]), item(s="Radishes.")) == {("s", "claims_recall"): 0.5}

@@ -1,39 +1,50 @@
-"""``selfreflect validate``: can a metric be trusted, with this judge and on these data? Here are the studies,
-their options and how they get items; :mod:`selfreflect.cli.findings` does the work."""
+"""``selfreflect validate``: test whether a metric can be trusted, with this judge and on these data."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
+from rich.text import Text
 
+from selfreflect import __version__
 from selfreflect.cli import options as o
-from selfreflect.cli.console import emit, print_table, say
+from selfreflect.cli.console import Watcher, emit, print_table, say, stdout
 from selfreflect.cli.options import ItemOptions, Overrides, argument, option, takes
 from selfreflect.errors import BackendError, ConfigError, DataError, excerpt, nearest
 from selfreflect.flags import Flag, flags_of
 from selfreflect.pipeline.records import run_items
 from selfreflect.removed import STUDIES as REMOVED_STUDIES
-from selfreflect.settings import SEED
+from selfreflect.settings import SEED, ScoresConfig
 from selfreflect.sources.items import Item, bundled_items
 from selfreflect.store.run import Run
 from selfreflect.table import Column, Table
-from selfreflect.text import name_list
+from selfreflect.text import name_list, printable
+from selfreflect.validate import catalogue
+from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.catalogue import METRICS
 
 if TYPE_CHECKING:
-    from selfreflect.validate.study import Study
+    from selfreflect.models.base import Generator
+    from selfreflect.models.judge import Judge
+    from selfreflect.store.journal import Journal
+    from selfreflect.validate.study import Finding, Study
 
 
 @dataclass(frozen=True)
 class StudyRow:
+    """Row of the table of studies."""
+
     path: str
     """Module below ``selfreflect.validate`` and class, imported on use."""
     takes: tuple[str, ...]
@@ -44,36 +55,36 @@ class StudyRow:
 
 STUDIES = {
     "ranked": StudyRow(
-        "ranked.study:RankedSets",
+        "ranked:RankedSets",
         ("order", "controls"),
         "summaries whose order is known: how often does the better one win?",
     ),
     "interventions": StudyRow(
-        "edits.interventions:Interventions",
+        "edits:Interventions",
         ("groups", "seed"),
         "summaries made worse in known ways: does the score notice?",
     ),
     "choice": StudyRow(
-        "edits.percentages:MultipleChoice",
+        "choice:MultipleChoice",
         ("seed",),
         "multiple choice with a known truth: does the score follow the true distance? (takes no SOURCE)",
     ),
     "convergence": StudyRow(
         "convergence:Convergence",
         ("seed",),
-        "how many questions, answers and words does a stable ranking of strategies need?",
+        "how many questions does a stable ranking of strategies need?",
     ),
     "judges": StudyRow("agreement:JudgeAgreement", (), "do several judges agree?"),
     "raters": StudyRow(
         "agreement:HumanAgreement",
-        ("ratings", "seed"),
+        ("ratings",),
         "does the score agree with people? (needs --ratings)",
     ),
 }
 
 
 class StudyOptions(Struct, frozen=True, kw_only=True):
-    """Which study is made from what."""
+    """Options that choose and make a study."""
 
     study: Annotated[
         str | None,
@@ -151,7 +162,6 @@ def validate_command(
     name = options.study or ("interventions" if source is not None and Path(source).is_dir() else "ranked")
     check(name, source, options, reading)
     judges = _judge_names(judge, name, overrides)
-    from selfreflect.cli.findings import Models, run_study
     from selfreflect.validate.statistics import scipy_stats
 
     scipy_stats()  # better missing now than after the measurements
@@ -168,7 +178,8 @@ def validate_command(
         say(f"Interrupted. {advice}")
         raise typer.Exit(130) from None
     except BackendError as error:
-        raise BackendError(f"{error} {advice}") from None
+        error.remedy = f"{error.remedy} {advice}".strip()
+        raise
     if undefined:
         raise typer.Exit(1)
 
@@ -200,7 +211,7 @@ Your own summaries in a known order, all metrics, everything kept:
   selfreflect validate mine.json --order 'careful>rushed' --out validation
 Your own run, every summary made worse in known ways:
   selfreflect validate runs/mine --out validation
-How many questions and answers you need to tell your strategies apart:
+How many questions you need to tell your strategies apart:
   selfreflect validate runs/mine --study convergence --out validation
 Do two judges agree? Does the score agree with people?
   selfreflect validate runs/mine --judge A,B --study judges --out validation
@@ -209,18 +220,23 @@ Do two judges agree? Does the score agree with people?
 
 
 def _judge_names(judge: Sequence[str], study: str, overrides: Overrides) -> list[str]:
-    """The judges that are named; none for the default one."""
+    """Read the names of judges; none stands for the default one."""
     names = name_list(",".join(judge))
     if judge and not names:
         raise typer.BadParameter("--judge names no judge")
     if study == "judges" and len(names) < 2:
-        raise ConfigError("--study judges compares two judges or more: --judge A,B")
+        raise ConfigError("the study judges compares two judges or more", remedy="Give {judge} A,B.")
     if study != "judges" and len(names) > 1:
-        raise ConfigError("several judges belong to --study judges; every other study is about one")
+        raise ConfigError(
+            "several judges are named, and this study is about one", remedy="Give {study} judges."
+        )
     if len(set(names)) < len(names):
-        raise ConfigError("--judge names one judge twice")
+        raise ConfigError("one judge is named twice")
     if len(names) > 1 and {"revision", "base_url"} & overrides.section("scores").keys():
-        raise ConfigError("--judge-revision and --judge-url go with one judge, and several are named")
+        raise ConfigError(
+            "several judges are named, and they share no revision or address",
+            remedy="Leave out {scores.revision} and {scores.base_url}.",
+        )
     return names
 
 
@@ -238,10 +254,10 @@ def _list_metrics(json: bool) -> None:
 def check(study: str, source: str | None, options: StudyOptions, reading: ItemOptions) -> None:
     """Check what can be checked before anything is read, or raise ConfigError."""
     if study in REMOVED_STUDIES:
-        raise ConfigError(f"--study {study} is no longer a study. {REMOVED_STUDIES[study]}")
+        raise ConfigError(f"{study} is no longer a study", code="removed", remedy=REMOVED_STUDIES[study])
     if study not in STUDIES:
         choices = f"it must be one of {', '.join(STUDIES)}.{nearest(study, list(STUDIES))}"
-        raise ConfigError(f"--study {excerpt(study)}: {choices}")
+        raise ConfigError(f"there is no study {excerpt(study)}: {choices}", code="unknown_name", name=study)
     defaults = StudyOptions()
     for field, flag in flags_of(StudyOptions).items():
         users = [name for name, row in STUDIES.items() if field in row.takes]
@@ -249,21 +265,24 @@ def check(study: str, source: str | None, options: StudyOptions, reading: ItemOp
             continue
         if getattr(options, field) != getattr(defaults, field):
             name = flag.negative or flag.name
-            raise ConfigError(f"{name} belongs to --study {' or '.join(users)}, and this study is {study}")
+            raise ConfigError(
+                f"{name} belongs to the study {' or '.join(users)}, and this one is {study}", option=field
+            )
     if study == "choice" and source is not None:
-        raise ConfigError("--study choice makes its own items and takes no SOURCE")
+        raise ConfigError("the study choice makes its own items and takes no SOURCE")
     if source in (None, "bundled") or Path(source).is_dir():
         reading.refuse_columns()
     if study != "choice" and source is None:
-        raise ConfigError(f"--study {study} needs a SOURCE: bundled, a file of items, or a run directory")
+        raise ConfigError(f"the study {study} needs a SOURCE: bundled, a file of items, or a run directory")
     if study == "raters" and options.ratings is None:
         raise ConfigError(
-            "--study raters needs --ratings FILE, a CSV with the columns rater, item, summary, rating"
+            "the study raters needs ratings",
+            remedy="Give {ratings} FILE, a CSV with the columns rater, item, summary, rating.",
         )
 
 
 def load(study: str, source: str | None, options: StudyOptions, reading: ItemOptions) -> Study:
-    """Make a study."""
+    """Make the study with its items."""
     row = STUDIES[study]
     module, _, class_name = row.path.partition(":")
     make: Callable[..., Study] = getattr(import_module(f"selfreflect.validate.{module}"), class_name)
@@ -273,7 +292,7 @@ def load(study: str, source: str | None, options: StudyOptions, reading: ItemOpt
         return make(**arguments, **{name: size for name, size in sizes.items() if size is not None})
     items = _read_items(source, reading)
     if options.ratings is not None:
-        from selfreflect.validate.ratings import read_ratings
+        from selfreflect.validate.agreement import read_ratings
 
         # with all items, since ratings of items beyond the limit are no mistake
         arguments["ratings"] = read_ratings(options.ratings, items)
@@ -283,7 +302,7 @@ def load(study: str, source: str | None, options: StudyOptions, reading: ItemOpt
 
 
 def _read_items(source: str, reading: ItemOptions) -> list[Item]:
-    """All items of a source, whatever the limit."""
+    """Read all items of a source, whatever the limit."""
     if source == "bundled":
         return bundled_items("ranked_items", num_answers=reading.num_answers)
     if not Path(source).is_dir():
@@ -294,8 +313,146 @@ def _read_items(source: str, reading: ItemOptions) -> list[Item]:
         half = slice(reading.num_answers)
         items.append(replace(item, masked_out=item.masked_out[half], conditioning=item.conditioning[half]))
     if not items:
-        raise DataError(f"{source} holds no answers yet. Draw some with: selfreflect answers --out {source}")
+        raise DataError(
+            f"{source} holds no answers yet", remedy=f"Draw some with: selfreflect answers --out {source}"
+        )
     without = len(run.questions) - len(items)
     if without:
         say(f"{without} of {len(run.questions)} questions of the run have no answers and are left out.")
     return items
+
+
+_OF_ANSWERS = ("known", "worse", "format", "unclear")
+"""Reasons that say something of the answers; the values were measured."""
+
+
+@dataclass(frozen=True)
+class Models:
+    """Loaders of the models of a study, called when they are needed."""
+
+    judges: Sequence[Callable[[], Judge]]
+    generator: Callable[[], Generator] | None
+
+    @classmethod
+    def of(cls, judges: Sequence[str], model: str | None, overrides: Overrides) -> Models:
+        """Check the settings of the models; without ``judges`` there is the default one."""
+        if model is None and overrides.section("answers"):
+            raise ConfigError(
+                "an address or revision is given and no model",
+                remedy="Give {answers.model}; for a judge use {scores.base_url} and {scores.revision}.",
+            )
+        from selfreflect.pipeline.models import ConfiguredModels
+
+        configured = []
+        for judge in judges or [ScoresConfig().judge]:
+            answers = {} if model is None else {"model": model}
+            config = overrides.config({"answers": answers, "scores": {"judge": judge}})
+            configured.append(ConfiguredModels(config, overrides.execution, Watcher()))
+        generator = None if model is None else partial(configured[0].generator, "answers")
+        return cls([models.judge for models in configured], generator)
+
+
+def run_study(
+    study: Study,
+    names: Sequence[str] | None,
+    models: Models,
+    made_with: dict[str, Any],
+    out: Path | None,
+    json: bool,
+) -> bool:
+    """Measure, show, and keep in ``out``; return whether values are undefined that should not be.
+
+    Args:
+        names: metrics or groups of them; None for all that can be computed.
+        made_with: what else a reader of the finding needs to make it again.
+    """
+    from selfreflect.validate.measure import add_undefined, open_values, write
+
+    with nullcontext() if out is None else open_values(out) as store:
+        values, metrics = _measure(study, names, models, store)
+        finding = study.finding(values, metrics)
+        missing = add_undefined(finding, values)
+        _show(finding, json)
+        if out is not None:
+            model_names = dict.fromkeys(value.by for value in values if value.by)
+            made_with |= {
+                "items": len(study.items),
+                "metrics": ", ".join(info.name for info in metrics),
+                "models": "; ".join(model_names) or "none",
+                "selfreflect": __version__,
+            }
+            folder = write(finding, made_with, out)
+            say(f"The finding with its tables and plots is in {folder}")
+    if missing:
+        reasons = ", ".join(f"{count} x {metric} ({reason})" for (metric, reason), count in missing.items())
+        say(f"done, with {missing.total()} of {len(values)} values undefined: {reasons}")
+    controls = getattr(study, "controls", ())
+    return any(_is_failure(value, controls) for value in values)
+
+
+def _is_failure(value: Value, controls: Container[str]) -> bool:
+    """Return whether a value is undefined, other than because of the answers or of the text of a control."""
+    if value.undefined is None or value.undefined.reason in _OF_ANSWERS:
+        return False
+    return value.summary not in controls or value.undefined.reason == "backend"
+
+
+def _measure(
+    study: Study, names: Sequence[str] | None, models: Models, store: Journal[Value] | None
+) -> tuple[list[Value], list[MetricInfo]]:
+    """Measure with one judge after the other. What needs no judge is measured with the first."""
+    judged = [info.name for info in catalogue.METRICS if "judge" in info.needs]
+    if names is None and len(models.judges) > 1:
+        names = judged
+    first, *further = models.judges
+    values, metrics = _measure_with(first, study, names, models, store)
+    again = [info.name for info in metrics if info.name in judged]
+    for load_judge in further if again else ():
+        values += _measure_with(load_judge, study, again, models, store)[0]
+    return values, metrics
+
+
+def _measure_with(
+    load_judge: Callable[[], Judge],
+    study: Study,
+    names: Sequence[str] | None,
+    models: Models,
+    store: Journal[Value] | None,
+) -> tuple[list[Value], list[MetricInfo]]:
+    """Measure with one judge, which is gone from memory when the function returns."""
+    from selfreflect.validate.measure import measure
+
+    families = catalogue.families(names, judge=load_judge, generator=models.generator)
+    metrics = list(chain.from_iterable(family.metrics for family in families))
+    _say_left_out(names, metrics, models)
+    with Watcher().stage("measuring", len(study.items) * len(families)) as counter:
+        return measure(study.items, families, store, counter.advance), metrics
+
+
+def _say_left_out(names: Sequence[str] | None, metrics: Sequence[MetricInfo], models: Models) -> None:
+    """Name the metrics of the selected groups that cannot be computed here, and what they need."""
+    groups = {"all"} if names is None else {*names} & {*catalogue.GROUPS}
+    left_out: dict[str, list[str]] = {}
+    for info in catalogue.METRICS:
+        if info in metrics or not groups & {"all", f"{info.group}s"}:
+            continue
+        needs_model = "generator" in info.needs and models.generator is None
+        need = "--model NAME" if needs_model else "pip install '.[embed,validate]'"
+        left_out.setdefault(need, []).append(info.name)
+    for need, missing in left_out.items():
+        say(f"left out, because they need {need}: {', '.join(missing)}")
+
+
+def _show(finding: Finding, json: bool) -> None:
+    """Print a finding."""
+    from selfreflect.validate.measure import to_lines
+
+    if json:
+        for line in to_lines(finding):
+            emit(line)
+        return
+    for table in finding.tables:
+        print_table(table)
+        stdout.print()
+    for sentence in finding.says:
+        stdout.print(Text(printable(sentence) + "\n"))

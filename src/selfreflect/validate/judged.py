@@ -1,4 +1,4 @@
-"""Metrics that a judge computes: SelfReflect and its ablations, usable information, and likelihoods."""
+"""Metrics that a judge computes: SelfReflect, also at temperature 1, usable information, and likelihoods."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from selfreflect.metric.prompts import (
     JUDGE_TEMPERATURE,
     SYSTEM,
     CannotScoreError,
-    QuestionPrompts,
     encode,
     prepare,
     summary_prompts,
@@ -33,12 +32,12 @@ from selfreflect.records import Information, Reader
 from selfreflect.report.sentences import information_sentence
 from selfreflect.sources.items import Item
 from selfreflect.text import normalise_question
-from selfreflect.validate.base import MetricInfo, Parts, Undefined
-from selfreflect.validate.metrics.common import (
+from selfreflect.validate.base import (
     Family,
-    Parted,
+    MetricInfo,
     Result,
     Results,
+    Undefined,
     model_name,
     undefined,
 )
@@ -51,7 +50,7 @@ T = TypeVar("T")
 
 
 class JudgeMetrics(Family):
-    """Metrics that a judge computes, and the engine that they share."""
+    """Base of metrics that a judge computes, with the engine that they share."""
 
     def __init__(self, judge: Judge, metrics: Sequence[MetricInfo]) -> None:
         super().__init__(metrics)
@@ -81,6 +80,7 @@ def in_groups(
 
 
 def finite(judge: Judge, number: float) -> Result:
+    """Return a number, or record that a damaged judge gave none that is finite."""
     if math.isfinite(number):
         return number
     message = f"the predictions of judge {judge.name!r} give {number}, which is not a finite number"
@@ -88,7 +88,7 @@ def finite(judge: Judge, number: float) -> Result:
 
 
 def judge_name(judge: Judge) -> str:
-    """Everything about a judge that moves its predictions, as values name it."""
+    """Name a judge with everything that moves its predictions."""
     name = f"{model_name(judge.name, judge.lm.revision, judge.facts)}, {judge.lm.dtype}"
     return f"{name}, compat {judge.compat}" if judge.compat else name
 
@@ -101,13 +101,13 @@ FORMULAS: Mapping[str, Formula] = {
 
 
 class Masked(JudgeMetrics):
-    """Compare what a judge fills in for masked words after a summary and after the conditioning answers.
+    """Distances of what a judge fills in for masked words, after a summary and after the answers.
 
     The metrics share one trip of each summary through the judge.
     """
 
     def measure(self, item: Item) -> dict[str, Results]:
-        """The values of ``selfreflect`` have their parts."""
+        """Compute the metrics."""
         names = [info.name for info in self.metrics]
         task = prepare(self.judge, item.question_record, item.answer_set)
         reference = Reference(self.engine, build_tree(task.reference))
@@ -117,23 +117,12 @@ class Masked(JudgeMetrics):
             states = reference.compare(list(map(build_tree, group.values())))
             distances = states.distances(JUDGE_TEMPERATURE, [FORMULAS[name] for name in names])
             for text, numbers, words in zip(group, distances, states.tasks, strict=True):
-                own: dict[str, Result] = {}
+                by_metric: dict[str, Result] = {}
                 for column, name in enumerate(names):
-                    of_words = [numbers[tasks, column].tolist() for tasks in words]
-                    value = finite(self.judge, fmean(chain.from_iterable(of_words)))
-                    if name == "selfreflect" and isinstance(value, float):
-                        value = Parted(value, _parts(task, of_words))
-                    own[name] = value
-                results[text] = own
+                    by_word = [numbers[tasks, column].tolist() for tasks in words]
+                    by_metric[name] = finite(self.judge, fmean(chain.from_iterable(by_word)))
+                results[text] = by_metric
         return results | {text: dict.fromkeys(names, failure) for text, failure in failures.items()}
-
-
-def _parts(task: QuestionPrompts, words: Sequence[Sequence[float]]) -> Parts:
-    """The distances of each word's tokens, by masked-out answer."""
-    by_answer: list[list[tuple[float, ...]]] = [[] for _ in range(task.answer_count)]
-    for masked, word in zip(task.words, words, strict=True):
-        by_answer[masked.answer].append(tuple(word))
-    return tuple(map(tuple, by_answer))
 
 
 READERS: dict[str, Reader] = {"information": "informed", "information_blind": "blind"}
@@ -141,7 +130,7 @@ READERS: dict[str, Reader] = {"information": "informed", "information_blind": "b
 
 
 class UsableInformation(JudgeMetrics):
-    """Bits per masked-out answer, see :mod:`selfreflect.metric.information`. Undefined where the conditioning
+    """Bits per test answer, see :mod:`selfreflect.metric.information`. Undefined where the conditioning
     answers tell the judge nothing, since no summary could tell it anything either."""
 
     def __init__(self, judge: Judge, metrics: Sequence[MetricInfo]) -> None:
@@ -180,7 +169,7 @@ class Likelihood(JudgeMetrics):
         return {text: {"pmi": result} for text, result in self._measure(item).items()}
 
     def _measure(self, item: Item) -> dict[str, Result]:
-        """Results by text of the summaries."""
+        """Compute results by text of the summaries."""
         counts = Counter(answer.strip() for answer in item.masked_out if answer.strip())
         answers = list(counts)
         try:
@@ -195,14 +184,14 @@ class Likelihood(JudgeMetrics):
             logs = _log_probabilities(self.engine, list(group.values()))
             for text, summary_logs in zip(group, logs, strict=True):
                 total = 0.0
-                for count, own, other in zip(counts.values(), summary_logs, reference_logs, strict=True):
-                    total += count * (math.fsum(own) - math.fsum(other))
+                for count, after, before in zip(counts.values(), summary_logs, reference_logs, strict=True):
+                    total += count * (math.fsum(after) - math.fsum(before))
                 results[text] = finite(self.judge, total / counts.total())
         return results
 
 
 def _log_probabilities(engine: Engine, contexts: Sequence[Sequence[Prompt]]) -> list[list[list[float]]]:
-    """For each context and prompt the natural logarithm of the probability of each of its target tokens."""
+    """Compute the log-probability of each target token, by context and prompt."""
     trees = [build_tree(prompts) for prompts in contexts]
     by_context = []
     for states, tree, prompts in zip(engine.states(trees), trees, contexts, strict=True):
@@ -215,18 +204,18 @@ def _log_probabilities(engine: Engine, contexts: Sequence[Sequence[Prompt]]) -> 
 
 
 def answering(question: str, summary: str | None) -> Conversation:
-    """The turns after which the judge gives an answer, all in one request, or after a summary that it gave
-    itself (in ``metric.information`` it is told)."""
+    """Write the turns after which the judge gives an answer, with or without a summary that it gave itself
+    (in ``metric.information`` it is told)."""
     system = Message(role="system", content=SYSTEM)
     text = normalise_question(question)
     request = Message(role="user", content=information.GIVE_ONE)
     if summary is None:
         return (system, Message(role="user", content=f"{text}\n{request.content}"))
-    told = Message(role="assistant", content=summary)
-    return (system, Message(role="user", content=text), told, request)
+    reply = Message(role="assistant", content=summary)
+    return (system, Message(role="user", content=text), reply, request)
 
 
 def _answer_queries(judge: Judge, item: Item, answers: Sequence[str], summary: str | None) -> list[Prompt]:
-    """One prompt for each answer, after a summary or the question alone."""
-    what = f"{'the question' if summary is None else 'the summary'} with a masked-out answer"
-    return encode(judge, [answering(item.question, summary)] * len(answers), answers, what)
+    """Make a prompt for each answer, after a summary or the question alone."""
+    text = f"{'the question' if summary is None else 'the summary'} with a masked-out answer"
+    return encode(judge, [answering(item.question, summary)] * len(answers), answers, text)

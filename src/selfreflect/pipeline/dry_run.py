@@ -270,7 +270,7 @@ class DryRun:
             "judge_tokens": NOTHING,
             "seconds": self._seconds(stage, completions, earlier_completions),
         }
-        price = self._config.prices.get(spec.model.name)
+        price = self._config.price_of(spec.model.name)
         if price is not None:
             paid = count.prompt_tokens * price.input_per_million
             paid += completion_tokens * price.output_per_million

@@ -23,6 +23,7 @@ from selfreflect.flags import (
     between,
     check_values,
 )
+from selfreflect.models.backend import backend_of
 from selfreflect.models.base import DEVICES, SUMMARY_TOKENS, Compat, DType, Sampling
 from selfreflect.records import STAGES, ReaderChoice, Record
 from selfreflect.text import name_list
@@ -535,6 +536,13 @@ class Config(Record, frozen=True, kw_only=True):
     serve: ServeConfig = ServeConfig()
     prices: dict[str, Price] = msgspec.field(default_factory=dict)
     """By the name of the model, as ``--model`` takes it."""
+
+    def price_of(self, model: str) -> Price | None:
+        """The price of a model: as the file has it, else from a list of its backend."""
+        if model in self.prices:
+            return self.prices[model]
+        listed = backend_of(model).price(model)
+        return Price(input_per_million=listed[0], output_per_million=listed[1]) if listed else None
 
     def section(self, name: str) -> dict[str, Any]:
         """One section as plain values."""

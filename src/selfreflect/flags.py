@@ -144,9 +144,9 @@ def checked_value(settings: type[msgspec.Struct], field: str, value: Any, name: 
         expected = note.range.description
         is_valid = bool(note.range.includes(value))
     if not is_valid:
-        shown = value if isinstance(value, int | float) else excerpt(value)
+        quoted = value if isinstance(value, int | float) else excerpt(value)
         raise ConfigError(
-            f"{name} must be {expected}, not {shown}",
+            f"{name} must be {expected}, not {quoted}",
             code="value",
             remedy=f"Give {{{name}}} another value.",
             key=name,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from selfreflect.cli import console
-from selfreflect.cli.console import StageProgress, Watcher, duration
+from selfreflect.cli.console import ProgressReporter, StageProgress, duration
 from selfreflect.pipeline.models import WorkDone
 
 
@@ -20,9 +20,9 @@ def test_a_log_file_gets_lines_while_nothing_happens(
     """A model that takes minutes to load, or a server that does not answer, must not look like a dead run."""
     monkeypatch.setattr(console, "SECONDS_BETWEEN_LINES", 0.05)
     shown = ""
-    watcher = Watcher()
-    with watcher.stage("answers", 3) as counter:
-        watcher.note("the connection failed; trying again")
+    reporter = ProgressReporter()
+    with reporter.stage("answers", 3) as counter:
+        reporter.note("the connection failed; trying again")
         for text in (
             "answers: 0 of 3 after 0 s; the connection failed",
             "answers: 1 of 3, 1 failed after 0 s",

@@ -13,8 +13,8 @@ import typer
 from msgspec import Struct
 
 from selfreflect.cli.console import (
+    ProgressReporter,
     ReadingProgress,
-    Watcher,
     agree,
     can_ask,
     print_table,
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from selfreflect.uncertainty.assess import Assessment, Method
     from selfreflect.uncertainty.question import AnsweredQuestion
 
+
+NAME_MODEL = "Name it with {answers.model}."
 
 _GOLD = Flag("--gold FIELD", "Field with the right answer or its spellings.")
 Gold = Annotated[str, option(_GOLD.usage, _GOLD.help, ...)]
@@ -110,38 +112,40 @@ def read_questions(source: str, fields: FieldOptions) -> list[AnsweredQuestion]:
         questions = file.questions
         say_notes(file.notes)
     elif columns:
-        raise ConfigError("--column belongs to a file; the columns of a run directory are known")
+        raise ConfigError(
+            "the columns of a run directory are known", code="columns", remedy="Leave out {column}."
+        )
     else:
         from selfreflect.pipeline.records import run_records
         from selfreflect.store.run import Run
 
-        # the words of scores would be most of the reading
-        scoring = Run.load(Path(source))
         run = Run.load(Path(source))
-        questions = run_questions(run_records(run), run_records(scoring), gold)
-        _say_whose_logprobs(run)
-        blank = sum(len(not_blank(one.answers)) < len(one.answers) for one in run.answers.values())
-        if blank:
+        records = run_records(run)
+        questions = run_questions(records, records, gold)
+        _say_origin_of_logprobs(run)
+        texts = [answers.answers for answers in run.answers.values()]
+        if blank := sum(len(not_blank(answers)) < len(answers) for answers in texts):
             say(f"Blank answers to {counted(blank, 'question')} left out: what says nothing is no answer.")
         if not questions:
             raise DataError(
                 f"{source} holds no answers yet. Make some with: selfreflect answers --out {source}"
             )
     if gold != GOLD and not has_gold(questions):
-        raise DataError(f"{excerpt(source)}: nothing has a right answer in a field {excerpt(gold)}")
+        raise DataError(
+            f"{excerpt(source)}: nothing has a right answer in a field {excerpt(gold)}", code="no_gold"
+        )
     return questions
 
 
-def _say_whose_logprobs(run: Run) -> None:
-    """Say of what the log-probabilities of a run are, and whether the answers were drawn from something
-    else."""
-    answers = next((one for one in run.answers.values() if one.logprobs), None)
+def _say_origin_of_logprobs(run: Run) -> None:
+    """Say of which distribution log-probabilities are, and whether answers were drawn from it."""
+    answers = next((answers for answers in run.answers.values() if answers.logprobs), None)
     if answers is None:
         return
-    whose = "the model's at temperature 1, before top-p"
+    origin = "the model's at temperature 1, before top-p"
     if backend_of(answers.model).is_remote:
-        whose = "as the server returned them"
-    line = f"Log-probabilities are {whose}."
+        origin = "as the server returned them"
+    line = f"Log-probabilities are {origin}."
     settings = (answers.temperature, answers.top_p)
     if None not in settings and settings != (1, 1):
         line += (
@@ -189,8 +193,10 @@ def labelled(assessment: Assessment) -> list[str]:
         if count:
             names.append(name)
         if count < len(labels):
-            what = {"human": "label", "judge": "right answer or no clear verdict"}.get(name, "right answer")
-            say(f"{name}: {len(labels) - count} of {len(labels)} questions have no {what} and are left out.")
+            missing = {"human": "label", "judge": "right answer or no clear verdict"}.get(
+                name, "right answer"
+            )
+            say(f"{name}: {len(labels) - count} of {len(labels)} questions have no {missing}: left out.")
     if not assessment.judged.labels:
         say(
             "No right answers and no labels of correctness, so there is nothing to predict. If the right "
@@ -327,14 +333,14 @@ def open_asker(
     is_named = options.model is not None or overrides.sets("answers", "model")
     if stored_model and not is_named and model_name(spec) != stored_model:
         return _reader(stored_model, store, options.sample_p_true)
-    watcher = Watcher()
-    models = ConfiguredModels(config, overrides.execution, watcher)
+    reporter = ProgressReporter()
+    models = ConfiguredModels(config, overrides.execution, reporter)
     return Asker(
         model_name(spec),
         partial(models.generator, "answers"),
         store,
         confirm=Confirmation(spec, config, options.yes),
-        progress=watcher.stage,
+        progress=reporter.stage,
         samples_p_true=options.sample_p_true,
     )
 
@@ -346,7 +352,9 @@ def _reader(model: str, store: Journal[ModelReplies] | None, samples_p_true: boo
     def refuse(inquiries: Sequence[Inquiry] = ()) -> Any:
         count = counted(len(inquiries), "reply")
         raise ConfigError(
-            f"{count} of the model {excerpt(model)} are missing. If it may be asked, name it with --model"
+            f"{count} of the model {excerpt(model)} are missing",
+            code="missing_replies",
+            remedy="If it may be asked, name it with {answers.model}.",
         )
 
     return Asker(model, refuse, store, confirm=refuse, samples_p_true=samples_p_true)
@@ -377,14 +385,15 @@ def _run_model(source: str, users: Sequence[str]) -> dict[str, dict[str, Any]]:
     names = ", ".join(users)
     directory = _directory(source)
     if directory is None:
-        raise ConfigError(f"{names}: a model is asked for that. Name it with --model NAME")
+        raise ConfigError(f"{names}: a model is asked for that", code="no_model", remedy=NAME_MODEL)
     from selfreflect.store.run import Run
 
     answers = Run.load(directory).manifest.config.get("answers", {})
     if not answers.get("model"):
         raise ConfigError(
-            f"{names}: a model is asked for that, and {directory} does not say which one drew its answers. "
-            "Name it with --model NAME"
+            f"{names}: a model is asked for that, and {directory} does not say which one drew its answers",
+            code="no_model",
+            remedy=NAME_MODEL,
         )
     return {"answers": {key: answers.get(key) for key in ("model", "revision", "base_url", "extra_body")}}
 

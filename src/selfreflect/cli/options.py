@@ -137,7 +137,11 @@ class ItemOptions(msgspec.Struct, frozen=True, kw_only=True):
     def refuse_columns(self) -> None:
         """Raise ConfigError for what only a file of items has use for."""
         if self.column or self.split is not None:
-            raise ConfigError("--column and --split belong to a file of items")
+            raise ConfigError(
+                "the columns of bundled items are known",
+                code="usage",
+                remedy="{column} and {split} belong to a file of items.",
+            )
 
     def read(self, source: str, *, need_summaries: bool = False, seed: int = 0) -> ItemFile:
         """Read a file of items; say now and then how much of it is read, and then what a user should know."""

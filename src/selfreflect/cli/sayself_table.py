@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from selfreflect.cli.console import Watcher, emit, print_table, say, write_file
+from selfreflect.cli.console import ProgressReporter, emit, print_table, say, write_file
 from selfreflect.cli.options import Overrides
 from selfreflect.cli.sayself_steps import LabelOptions, check_judge, open_models
 from selfreflect.errors import DataError
@@ -112,8 +112,8 @@ def _measure(out: Path, options: EvaluationOptions, comparison: MethodComparison
     from selfreflect.store.run import Run
 
     config = load_config(None, {"scores": {"judge": options.measured_by}})
-    watcher = Watcher()
-    measures = ConfiguredModels(config, ExecutionOptions(), watcher).measures()
+    reporter = ProgressReporter()
+    measures = ConfiguredModels(config, ExecutionOptions(), reporter).measures()
     of_run = {one.question_id: one for one in Run.load(out).answers.values()}
-    if not comparison.measure(measures, options.measured, of_run, watcher.stage):
+    if not comparison.measure(measures, options.measured, of_run, reporter.stage):
         say("No trained model stated a self-reflection, so there is nothing to measure.")

@@ -199,14 +199,14 @@ def each_draw(names: Sequence[str]) -> tuple[str, ...]:
         if draws is None:
             result.append(name)
             continue
-        first, last = int(draws[2]), int(draws[3])
-        if not first <= last < first + MAX_DRAWS:
+        start, end = int(draws[2]), int(draws[3])
+        if not start <= end < start + MAX_DRAWS:
             raise ConfigError(
                 f"strategy {excerpt(name)}: write #FIRST-LAST, with {MAX_DRAWS} draws at most",
                 code="draws",
                 strategy=name,
             )
-        result += [f"{draws[1]}#{number}" for number in range(first, last + 1)]
+        result += [f"{draws[1]}#{number}" for number in range(start, end + 1)]
     return tuple(result)
 
 

@@ -225,8 +225,8 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
         str,
         Flag(
             "--measures A,B",
-            "What to measure: selfreflect (the published score), information (what a summary tells of what "
-            "the answers would), and measures of other packages by their names.",
+            "What to measure: selfreflect (the published score), information (how much of the "
+            "answers' information a summary recovers), and measures of other packages by their names.",
         ),
     ] = "selfreflect,information"
     reader: Annotated[
@@ -380,7 +380,7 @@ class ExecutionOptions(ExecutionConfig, frozen=True, kw_only=True):
         Path | None,
         Flag(
             "--cache DIR",
-            "Store the judge's states after the conditioning answers in DIR, so that one more"
+            "Store the judge's states after the reference answers in DIR, so that one more"
             " summary of a question is cheap to score: about 1 MB per question for smollm2, 4"
             " GB at most. With limits, such as --budget, this helps only if the same words "
             "are scored again.",

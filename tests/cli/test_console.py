@@ -76,22 +76,6 @@ def test_no_time_is_told_from_the_few_sequences_that_end_first(monkeypatch: pyte
     assert stage.details() == ["64 tokens", "64 tokens/s"]
 
 
-def test_of_few_long_sequences_it_is_told_how_long_they_take_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch)
-    stage = StageProgress(4)
-    stage.add(WorkDone(units=4))
-    stage.add(WorkDone(asked=4, planned=4 * 1000))
-    for _ in range(100):
-        clock.now += 0.4
-        stage.add(WorkDone(tokens=4))
-    assert stage.seconds_left() is None
-    assert stage.most_seconds_left() == pytest.approx((4000 - 400) / 10, rel=0.1)
-    assert stage.details()[-1].startswith("up to 6 min")
-    stage.add(WorkDone(ended=3, planned=-3 * 900))
-    stage.advance(3)
-    assert stage.most_seconds_left() == pytest.approx(90, rel=0.1)
-
-
 def test_one_question_is_scored_token_by_token(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     stage = StageProgress(1)
@@ -118,16 +102,6 @@ def test_a_last_sequence_that_takes_long_is_not_always_about_to_end(monkeypatch:
     assert stage.seconds_left() == pytest.approx(1)
     clock.now = 60.0
     assert stage.seconds_left() == pytest.approx(40)
-
-
-def test_stages_without_sequences_go_by_their_units(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch)
-    stage = StageProgress(4)
-    assert stage.seconds_left() is None
-    clock.now = 6.0
-    stage.advance(1, failures=1)
-    assert stage.seconds_left() == pytest.approx(6.0)
-    assert stage.counts == "1 of 4, 1 failed"
 
 
 @given(

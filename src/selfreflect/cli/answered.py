@@ -1,4 +1,4 @@
-"""What ``uncertainty`` and ``calibrate`` share: questions with stored answers, and a model that is asked."""
+"""Questions with stored answers, and the model that is asked about them."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ Gold = Annotated[str, option(_GOLD.usage, _GOLD.help, ...)]
 
 
 class FieldOptions(Struct, frozen=True, kw_only=True):
-    """Which field of a file holds what."""
+    """Fields and columns of a file."""
 
     gold: Annotated[str, _GOLD] = GOLD
     column: Annotated[list[str] | None, COLUMN] = None
 
 
 class ComparisonOptions(Struct, frozen=True, kw_only=True):
-    """What makes two answers the same, and which are correct."""
+    """Rules for which answers are the same, and which are correct."""
 
     classes: Annotated[
         str | None,
@@ -181,12 +181,12 @@ def make_method(
 
 
 def can_compare(model: str) -> bool:
-    """Whether a model is asked which answers mean the same where the user names no rule."""
+    """Check whether a model is asked which answers mean the same where no rule is named."""
     return not traits_of(model).is_show_case
 
 
 def labelled(assessment: Assessment) -> list[str]:
-    """The correctness functions that have labels. Says which lack them."""
+    """List the correctness functions that have labels, and say which lack them."""
     names = []
     for name, labels in assessment.judged.labels.items():
         count = sum(label is not None for label in labels)
@@ -210,7 +210,7 @@ ASKING = ("--device", "--trust-remote-code", "--batch-size", "--max-connections"
 
 
 class AskOptions(Struct, frozen=True, kw_only=True):
-    """Which model is asked, where its replies are kept, and whether to confirm before many are wanted."""
+    """Choice of the model that is asked, and of where its replies are kept."""
 
     model: Annotated[
         str | None,
@@ -246,10 +246,10 @@ class AskOptions(Struct, frozen=True, kw_only=True):
 
 
 def asking(estimators: Sequence[str], comparison: ComparisonOptions) -> list[str]:
-    """What asks a model: estimators, classes and correctness."""
+    """List what asks a model: estimators, classes and correctness."""
     from selfreflect.uncertainty.estimators import choose_estimators
 
-    users = [name for name, one in choose_estimators(estimators).items() if one.needs == "model"]
+    users = [name for name, info in choose_estimators(estimators).items() if info.needs == "model"]
     users += ["--classes judge"] if comparison.classes == "judge" else []
     return users + (["--correctness judge"] if "judge" in name_list(comparison.correctness or "") else [])
 
@@ -295,8 +295,11 @@ def open_store(
         try:
             yield store
         except BackendError as error:
-            hint = f" Its replies are kept in {directory}; run the same command."
-            raise BackendError(f"{error}{hint}") from None
+            message = error.message.removesuffix(".")
+            hint = f"Its replies are kept in {directory}; run the same command"
+            raise BackendError(
+                f"{message}. {hint}", code=error.code, remedy=error.remedy, **error.fields
+            ) from None
 
 
 def open_asker(
@@ -361,7 +364,7 @@ def _reader(model: str, store: Journal[ModelReplies] | None, samples_p_true: boo
 
 
 def _config(source: str, model: str | None, overrides: Overrides, users: Sequence[str]) -> Config:
-    """The settings that name the model to ask."""
+    """Make the settings that name the model to ask."""
     from selfreflect.cli.stages import check_named
 
     if model is not None:
@@ -376,12 +379,12 @@ def _config(source: str, model: str | None, overrides: Overrides, users: Sequenc
 
 
 def _directory(source: str) -> Path | None:
-    """The run directory that a source is, if it is one, and not standard input."""
+    """Return the run directory that a source is, if it is one."""
     return Path(source) if source != "-" and Path(source).is_dir() else None
 
 
 def _run_model(source: str, users: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The settings of the model that drew a run's answers."""
+    """Look up the settings of the model that drew a run's answers."""
     names = ", ".join(users)
     directory = _directory(source)
     if directory is None:
@@ -435,7 +438,7 @@ class Confirmation:
 
 
 def _reasons(inquiries: Sequence[Inquiry], spec: ModelSpec, price: Price | None) -> list[str]:
-    """Why somebody should look before the model is asked."""
+    """List reasons to look before the model is asked."""
     from selfreflect.models.backend import backend_of
     from selfreflect.pipeline.costs import MANY_COMPLETIONS
 

@@ -37,7 +37,7 @@ FEWEST_ENDED = 8
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Rich would exit with 1, which means recorded failures here."""
+        """Raise the error: rich would exit with 1, which means recorded failures here."""
         raise BrokenPipeError
 
 
@@ -111,7 +111,7 @@ def print_table(table: Table, console: Console = stdout) -> None:
 
 
 def context_line(question: Question) -> Text:
-    """The beginning of what the model reads with a question."""
+    """Cut the context of a question to a line."""
     return Text(f"  context: {one_line(question.context, 220)}", style="dim")
 
 
@@ -237,7 +237,7 @@ class StageProgress:
 
     @property
     def fraction(self) -> float:
-        """Share of the stage that is done, in sequences if a model was asked for any."""
+        """Compute the share that is done, in sequences if a model was asked for any."""
         finished = self.done + self.failed
         work = self.work
         if finished >= self.total:
@@ -245,6 +245,7 @@ class StageProgress:
         if work.asked <= 0:
             share = min(1.0, work.tokens / work.planned) if work.planned > 0 else 0.0
             return max(finished / self.total, min(1.0, share * work.units / self.total))
+        # questions that were not begun will ask for as many sequences each as those that were
         not_begun = max(0, self.total - work.units) / max(1, work.units)
         return min(1.0, work.ended / (work.asked * (1 + not_begun)))
 
@@ -265,13 +266,13 @@ class StageProgress:
 
     @property
     def counts(self) -> str:
-        """``2 of 6, 1 failed``."""
+        """Write ``2 of 6, 1 failed``."""
         failures = f", {self.failed} failed" if self.failed else ""
         return f"{self.done} of {self.total}{failures}"
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the stage began."""
+        """Compute the seconds since the stage began."""
         return monotonic() - self._start
 
     def details(self) -> list[str]:
@@ -373,7 +374,7 @@ class ProgressReporter:
 
     @contextmanager
     def _lines(self) -> Iterator[None]:
-        """A line at the beginning and the end, and twice a minute, whatever this thread is waiting for."""
+        """Print a line at the beginning and the end, and twice a minute from a thread of its own."""
         name, stage, ended = self._name, self._stage, Event()
 
         def repeat() -> None:

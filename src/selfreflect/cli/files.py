@@ -83,7 +83,7 @@ def convert_command(
 
 
 def _described(file: ItemFile) -> dict[str, Any]:
-    """The layout, the columns and the counts as JSON."""
+    """Describe layout, columns and counts as JSON."""
     counts = {
         "questions": len(file.items),
         "answers": sum(len(item.answer_set.answers) for item in file.items),

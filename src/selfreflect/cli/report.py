@@ -159,7 +159,7 @@ def _advise(paths: Sequence[Path], by_run: Sequence[Sequence[RunRecords]]) -> No
 
 
 def _first(selection: Sequence[RunRecords], of_run: Sequence[RunRecords]) -> list[RunRecords]:
-    """All scorings of a run, the chosen ones first."""
+    """List all scorings of a run, the chosen ones first."""
     ids = set(map(id, selection))
     return [*selection, *(scoring for scoring in of_run if id(scoring) not in ids)]
 
@@ -212,7 +212,7 @@ def _of_one_scale(paths: Sequence[Path], by_run: Sequence[Sequence[RunRecords]])
 def _chosen(
     paths: Sequence[Path], by_run: Sequence[Sequence[RunRecords]], judge: str | None
 ) -> list[list[RunRecords]]:
-    """The scorings by ``judge``, or all."""
+    """Choose the scorings by ``judge``, or all."""
     return [scorings_by(of_run, judge, path) for path, of_run in zip(paths, by_run, strict=True)]
 
 
@@ -353,7 +353,7 @@ def compare_command(
 
 
 def _same_judge(by_run: Sequence[Sequence[RunRecords]], judge: str) -> list[RunRecords]:
-    """Each run as this judge scored it; if it did not, as the first judge did."""
+    """Choose each run's scoring by this judge, or else its first."""
     records = []
     for of_run in by_run:
         by_judge = next((scoring for scoring in of_run if scoring.judge == judge), of_run[0])
@@ -362,7 +362,7 @@ def _same_judge(by_run: Sequence[Sequence[RunRecords]], judge: str) -> list[RunR
 
 
 def report_parts(runs: Sequence[RunRecords]) -> list[UncertaintyPart]:
-    """The sections of a report on the runs that have right answers."""
+    """Make sections on uncertainty for the runs that have right answers."""
     parts = []
     for number, run in enumerate(runs):
         if any(question.gold for question in run.questions.values()):

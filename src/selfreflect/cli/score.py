@@ -166,7 +166,7 @@ def _lines(item: Item, results: Sequence[Measured], words: bool) -> Iterator[dic
 
 
 def item_run(label: str, config: Config, items: Sequence[Item], results: Sequence[Measured]) -> RunRecords:
-    """The results as those of a run, which tables and trackers take."""
+    """Make a run of results, as tables and trackers take it."""
     of_items = chain.from_iterable(item.records for item in items)
     records = records_in_memory(label, chain(of_items, results))
     return replace(records, manifest={"config": {"scores": config.section("scores")}})

@@ -38,7 +38,7 @@ _WIDTH = 110
 """Characters of an answer that are shown; of a summary, three times as many."""
 
 _WORDS = 30
-"""Words of a held-out answer that are shown."""
+"""Words of a test answer that are shown."""
 
 _MARKS: Mapping[MarkKind, tuple[str, str]] = MappingProxyType(
     {
@@ -182,7 +182,7 @@ def print_question(
 def _print_summary(
     outcome: SummaryOutcome, controls: Controls | None, conditioning: int | None, positions: Sequence[int]
 ) -> None:
-    """Print one summary, and the held-out answers at ``positions`` with their words marked."""
+    """Print one summary, and the test answers at ``positions`` with their words marked."""
     from selfreflect.report.words import worst_words
 
     score, information = outcome.score, outcome.information
@@ -213,7 +213,7 @@ def _print_summary(
 
 
 def _print_legend() -> None:
-    line = Text("Summaries, and words of held-out answers: ", style="dim")
+    line = Text("Summaries, and words of test answers: ", style="dim")
     for kind, meaning in _MEANINGS.items():
         sign, style = _MARKS[kind]
         if _no_colour():
@@ -225,7 +225,7 @@ def _print_legend() -> None:
 
 
 def marked_words(words: Sequence[WordBits], summary: str, signs: bool) -> Text:
-    """Colour the words of a held-out answer by what a summary tells of them; or put ``signs`` before them."""
+    """Colour the words of a test answer by how a summary covers them, or put ``signs`` before them."""
     from selfreflect.report.words import marks
 
     line = Text()

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Intent:
-    """What a user wants of a run directory, apart from settings."""
+    """Wishes of a user for a run directory, apart from settings."""
 
     fresh: bool = False
     names_source: bool = True
@@ -73,7 +73,7 @@ class Intent:
     """Models and addresses of servers that the user names; None where no others can occur."""
 
     def binding(self, stages: Sequence[Stage]) -> list[Stage]:
-        """The stages whose settings must be those of the directory."""
+        """List the stages whose settings must be those of the directory."""
         return [stage for stage in stages if stage != "questions" or not self.add_questions]
 
 
@@ -200,6 +200,7 @@ def run_stages(
     names_source = overrides.sets("questions", "source")
     if stages == STAGES and not names_source and not is_resumed:
         raise ConfigError(NO_QUESTIONS)
+    # a directory may come from anybody: only names that the user typed run code or reach other servers
     user_names: set[str] = set()
     for stage in STAGES:
         section = overrides.given(stage)
@@ -288,6 +289,7 @@ def begin(
     with open_experiment(
         path, config, intent.binding(stages), fresh=intent.fresh, options=options, progress=ProgressReporter()
     ) as experiment:
+        # until the work is agreed on, a refusal takes a new directory away again
         with experiment.nothing_left_behind():
             if question is not None:
                 experiment.run.append(question)

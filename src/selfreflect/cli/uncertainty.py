@@ -44,7 +44,7 @@ _MOST_NOTES = 3
 
 
 class UncertaintyOptions(Struct, frozen=True, kw_only=True):
-    """What is estimated, and how it is compared with correctness."""
+    """Choice of estimators, measures and sample sizes."""
 
     estimators: Annotated[
         str | None,
@@ -154,7 +154,7 @@ def _measure_names(text: str | None) -> list[str]:
 def _by_size(
     questions: Sequence[AnsweredQuestion], sizes: Sequence[int], method: Method, labels: Iterable[str]
 ) -> dict[str, list[SizedCalibration]]:
-    """Calibration with fewer answers, by kind of correctness."""
+    """Calibrate with fewer answers, by kind of correctness."""
     from selfreflect.uncertainty.assess import calibration_by_size
 
     if not sizes:

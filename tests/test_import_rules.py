@@ -34,7 +34,6 @@ LAYERS = (
     ("report", "settings"),
     ("validate", "bench", "uncertainty"),
     ("train",),
-    ("sayself",),
     ("pipeline",),
     ("app", "serve"),
     ("cli",),
@@ -328,7 +327,7 @@ HEAVY = "torch transformers numpy tokenizers huggingface_hub pandas pyarrow data
 
 
 UNUSED_IN_SCORING = {
-    *("store", "strategies", "answers", "uncertainty", "validate", "bench", "train", "sayself"),
+    *("store", "strategies", "answers", "uncertainty", "validate", "bench", "train"),
     *("app", "serve", "web"),
 }
 MOST_FOR_LINES, MOST_FOR_TABLES = 61, 66

@@ -19,7 +19,7 @@ from command import COMMAND, environment, run, small, written
 
 import selfreflect
 from selfreflect.cli import COMMANDS, _guarded, application
-from selfreflect.cli.sayself_command import STEPS
+from selfreflect.cli.sayself import STEPS
 from selfreflect.records import AnswerSet, Question, Summary
 from selfreflect.store.run import Run
 

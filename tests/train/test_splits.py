@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from selfreflect.errors import ConfigError
 from selfreflect.records import Question
-from selfreflect.train import splits
-from selfreflect.train.splits import parse_percentages, place_of, split_of, split_questions
+from selfreflect.train.folder import parse_percentages, place_of, split_of, split_questions
 
 
 @pytest.mark.parametrize(

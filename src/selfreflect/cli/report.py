@@ -256,14 +256,8 @@ def write_page(
 
 
 def _default_groups(runs: Sequence[Sequence[RunRecords]]) -> str:
-<<<<<<< HEAD
     """Choose what answers on a page are grouped by; say so if meaning would take long."""
-    from selfreflect.models.embedder import can_group_by_meaning
-=======
-    """What answers on a page are grouped by if the user does not say; a note tells where it is not meaning
-    because that takes long."""
     from selfreflect.models.embed import can_group_by_meaning
->>>>>>> main
 
     if not can_group_by_meaning():
         return "same"

@@ -16,6 +16,7 @@ from selfreflect.stats import (
     clustered_mean,
     mean_interval,
     paired_difference,
+    rank_correlation,
     ratio_interval,
     sign_flip_p,
     student_p,
@@ -442,3 +443,30 @@ def test_a_paired_difference_can_be_a_share_of_what_there_was_to_gain():
     assert paired.difference.mean == pytest.approx(4 / 80)
     assert (paired.wins, paired.ties, paired.losses) == (1, 0, 1)
     assert paired.p_value == paired_difference(a, b, 4).p_value
+
+
+# --- rank correlation
+
+
+def test_rank_correlation_of_known_data():
+    # ties: scipy.stats.spearmanr
+    assert rank_correlation([1, 2, 3, 4, 5], [5, 6, 7, 8, 7]).mean == pytest.approx(0.8207826816681233)
+    found = rank_correlation([1, 2, 3, 4, 5], [1, 3, 2, 5, 4])
+    assert (found.mean, found.n) == (pytest.approx(0.8), 5)
+    assert -1 < found.low < 0.8 < found.high < 1
+    assert rank_correlation([1, 1, 1], [1, 2, 3]).mean is None
+    assert rank_correlation([], []).mean is None
+    assert rank_correlation([1, 2, 3, 4, 5], [5, 4, 3, 2, 1]).mean == -1
+    assert rank_correlation([1, 2, 3, 4], [4, 3, 2, 1]).mean is None  # by chance in one of 12 cases
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.floats(0, 1, width=16)), max_size=20))
+def test_rank_correlation_does_not_care_about_scale_or_order(pairs):
+    a, b = [x for x, _ in pairs], [y for _, y in pairs]
+    one, other = (
+        rank_correlation(a, b),
+        rank_correlation([-(x**3) for x in reversed(a)], [2 * y for y in reversed(b)]),
+    )
+    assert one.mean is None or -1 <= one.mean <= 1
+    assert (one.mean is None) == (other.mean is None)
+    assert one.mean is None or one.mean == pytest.approx(-other.mean, abs=1e-9)

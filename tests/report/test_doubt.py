@@ -11,9 +11,9 @@ from measured import information, measured_run
 
 from selfreflect.cli.show import print_question
 from selfreflect.records import NothingToTell, Question, WordBits
+from selfreflect.report.findings import REASONS, reason_of, show_case_note, tentative
 from selfreflect.report.overview import overview, summary_table
 from selfreflect.report.page.view import question_view
-from selfreflect.report.sentences import REASONS, reason_of, show_case_note, tentative
 from selfreflect.stats import student_quantile
 
 ANSWERS = ((WordBits("a", 17.0, 18.0),), (WordBits("b", 18.0, 18.2),), (), (WordBits("c", 17.5, 18.1),))

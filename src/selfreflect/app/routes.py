@@ -46,9 +46,10 @@ from selfreflect.app.words import CUT_OFF, in_app_words
 from selfreflect.app.work import RunToJudge
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.records import Question, dump_line
+from selfreflect.report.document import question_table
+from selfreflect.report.measures import INFORMATION, SELFREFLECT, judges
 from selfreflect.report.page.view import guesses_view, question_view
-from selfreflect.report.question_table import question_table
-from selfreflect.report.results import StrategyResult, judges, strategy_results
+from selfreflect.report.results import StrategyResult, strategy_results
 from selfreflect.report.run_records import RunRecords
 from selfreflect.strategies import STRATEGIES
 from selfreflect.table import to_csv
@@ -401,8 +402,7 @@ def _find_question(services: Services, id_: str, index: int, judge: str = "") ->
 
 
 def _strategy_entry(result: StrategyResult) -> StrategyEntry:
-    score = result.score
-    recovered = result.recovered
+    score, recovered = result.estimate(SELFREFLECT), result.estimate(INFORMATION)
     return StrategyEntry(
         name=result.strategy,
         mean=score.mean,

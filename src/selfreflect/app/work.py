@@ -30,8 +30,8 @@ from selfreflect.pipeline.preflight import check_models
 from selfreflect.pipeline.settings import settings_of
 from selfreflect.pipeline.tasks import ModelStage
 from selfreflect.records import STAGES, Stage
+from selfreflect.report.findings import sampling_warning
 from selfreflect.report.page.view import information_view
-from selfreflect.report.sentences import sampling_warning
 from selfreflect.sources.items import Item
 from selfreflect.store.run import Run
 from selfreflect.web.paths import without_paths

@@ -119,8 +119,8 @@ def _refuse_page_options(groups: str | None, leave_out: Sequence[str]) -> None:
 
 
 def _show(records: Sequence[RunRecords], by: str | None, question: str | None, json: bool) -> None:
-    from selfreflect.report.breakdown import breakdown
     from selfreflect.report.document import breakdown_lines
+    from selfreflect.report.results import breakdown
 
     for run in records:
         show_results(run, json)
@@ -159,7 +159,7 @@ def _write_figures(folder: Path, records: Sequence[RunRecords], baseline: str | 
 
 def _check_column(records: Sequence[RunRecords], by: str | None) -> None:
     """Refuse a column that a run does not have before anything is printed or written."""
-    from selfreflect.report.breakdown import by_value
+    from selfreflect.report.results import by_value
 
     if by is not None:
         for run in records:
@@ -295,8 +295,7 @@ def compare_command(
     "recovered." about what summaries tell (1 is what the answers themselves tell). Exit codes: 0 no condition
     holds, 3 one does, 2 an error, such as a number that is not defined.
     """
-    from selfreflect.report.breakdown import comparisons_by
-    from selfreflect.report.comparison import comparisons, contenders
+    from selfreflect.report.compare import comparisons, comparisons_by, contenders
     from selfreflect.report.document import comparison_line, comparison_lines_by, judge_tables_of
     from selfreflect.report.thresholds import parse_threshold
 

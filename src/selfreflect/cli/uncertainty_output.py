@@ -13,7 +13,7 @@ from selfreflect.text import one_line
 from selfreflect.uncertainty.question import has_gold
 
 if TYPE_CHECKING:
-    from selfreflect.report.page.uncertainty_part import UncertaintyPart
+    from selfreflect.report.page.frame import UncertaintyPart
     from selfreflect.report.run_records import RunRecords
     from selfreflect.uncertainty.assess import Assessment, Prediction
 

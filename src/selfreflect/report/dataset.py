@@ -12,7 +12,7 @@ from typing import Any
 from selfreflect.errors import MissingExtraError
 from selfreflect.logprobs import stored_values
 from selfreflect.records import Question, Scalar, metadata_headings
-from selfreflect.report.question_table import QUESTION_COLUMNS, question_table
+from selfreflect.report.document import QUESTION_COLUMNS, question_table
 from selfreflect.report.run_records import RunRecords
 from selfreflect.table import Cell, Column
 from selfreflect.text import counted, markdown_text, one_line
@@ -47,9 +47,10 @@ Written by selfreflect: {counts}.
 
 - `answers`: a row for each question, with its sampled answers in two halves: `masked_out`, which summaries
   are measured on, and `conditioning`, which the judge reads. Answers: {models}. If they are
-  known: `tokens` and `logprobs` of each answer, and its `self_certainty`, masked-out answers first.
+  known: `tokens` and `logprobs` of each answer, and its `self_certainty`, test answers first.
 - `summaries`: a row for each summary, with its results: `score` is the SelfReflect score (0 is perfect, lower
-  is better), `recovered` the share of what the sampled answers tell that the summary tells (1 is as much),
+  is better), `recovered` the share of the information in the sampled answers that the
+  summary recovers (1 is all),
   `bits` and `bits_available` are per answer; `undefined` and `failure` say why a number is missing.
   Judge: {judges}.
 

@@ -6,24 +6,50 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-from selfreflect.report.breakdown import breakdown, by_value, divided_contenders
-from selfreflect.report.comparison import Contender, compare, paste_table, run_curve
-from selfreflect.report.judges import judge_tables
+from selfreflect.records import metadata_headings
+from selfreflect.report.compare import Contender, compare, divided_contenders, judge_tables
+from selfreflect.report.findings import headline
+from selfreflect.report.length import pasted_table, run_pasted
+from selfreflect.report.measures import INFORMATION, SELFREFLECT, MeasureView
 from selfreflect.report.overview import failure_table, overview
-from selfreflect.report.question_table import joined, question_table
 from selfreflect.report.results import (
-    INFORMATION,
-    SELFREFLECT,
-    Measure,
+    StrategyResult,
+    approximate,
+    breakdown,
+    by_value,
     differing_halves,
+    estimated_from,
     no_interval,
     strategy_results,
 )
-from selfreflect.report.run_records import RunRecords
-from selfreflect.report.sentences import headline
+from selfreflect.report.run_records import RunRecords, SummaryOutcome
 from selfreflect.stats import CONFIDENCE, Estimate
-from selfreflect.table import Table, to_csv, to_markdown
+from selfreflect.table import Cell, Column, Table, joined, to_csv, to_markdown
 from selfreflect.text import markdown_text
+
+QUESTION_COLUMNS = (
+    Column("question_id"),
+    Column("question"),
+    Column("kind"),
+    Column("strategy"),
+    Column("score", SELFREFLECT.form),
+    Column("stderr", SELFREFLECT.form),
+    Column("token_tasks", "d"),
+    Column("estimated_from"),
+    Column("bits", ".1f"),
+    Column("bits_available", ".1f"),
+    Column("recovered", INFORMATION.form),
+    Column("recovered_low", INFORMATION.form),
+    Column("recovered_high", INFORMATION.form),
+    Column("reader"),
+    Column("zero"),
+    Column("anchor"),
+    Column("undefined"),
+    Column("summary"),
+    Column("summary_words", "d"),
+    Column("failure"),
+)
+QUESTION_HEADINGS = [column.heading for column in QUESTION_COLUMNS]
 
 
 def judge_tables_of(by_run: Sequence[Sequence[RunRecords]]) -> list[Table]:
@@ -41,9 +67,9 @@ def markdown(by_run: Sequence[Sequence[RunRecords]], by: str | None) -> str:
         tables.append(to_markdown(overview(run)))
         if by is not None:
             tables.append(to_markdown(breakdown(run, by)))
-        curve = run_curve(run)
-        if curve is not None:
-            tables.append(to_markdown(paste_table(*curve)))
+        pasted = run_pasted(run)
+        if pasted is not None:
+            tables.append(to_markdown(pasted_table(*pasted)))
         if run.failures:
             tables.append(to_markdown(failure_table(run)))
     tables += map(to_markdown, judge_tables_of(by_run))
@@ -56,40 +82,46 @@ def csv(records: Sequence[RunRecords]) -> str:
 
 
 def result_lines(records: RunRecords) -> Iterator[dict[str, Any]]:
-    """The results of each strategy of a run."""
+    """Give the results of each strategy of a run."""
     differing = len(differing_halves(records))
     for result in strategy_results(records):
+        score = result.estimate(SELFREFLECT)
         line: dict[str, Any] = {
             "run": records.label,
             "strategy": result.strategy,
-            "score": result.score.mean,
-            **_ends(result.score),
+            "score": score.mean,
+            **_ends(score),
             "confidence": CONFIDENCE,
-            "n": result.score.n,
-            "questions": result.score.total,
-            "coverage": result.score.coverage,
-            "no_interval": no_interval(result.score),
+            "n": score.n,
+            "questions": score.total,
+            "coverage": score.coverage,
+            "no_interval": no_interval(score),
             "median_words": result.median_words,
             "failures": result.failures,
             "judge": records.judge,
             "halves_differ": differing,
         }
         if records.information:
-            line |= {
-                "bits": result.bits,
-                "bits_available": result.bits_available,
-                "recovered": result.recovered.mean,
-                **_ends(result.recovered, "recovered_"),
-                "recovered_no_interval": no_interval(result.recovered),
-                "reader": ", ".join(result.readers) or None,
-                "zero": records.zero,
-                "scale": records.scale,
-                "undefined": dict(result.undefined),
-                "undefined_reasons": dict(result.reasons),
-            }
+            line |= _information_fields(records, result)
         if result.estimated:
             line["estimated"] = result.estimated
         yield line
+
+
+def _information_fields(records: RunRecords, result: StrategyResult) -> dict[str, Any]:
+    recovered = result.estimate(INFORMATION)
+    return {
+        "bits": result.bits,
+        "bits_available": result.bits_available,
+        "recovered": recovered.mean,
+        **_ends(recovered, "recovered_"),
+        "recovered_no_interval": no_interval(recovered),
+        "reader": ", ".join(result.readers) or None,
+        "zero": records.zero,
+        "scale": records.scale,
+        "undefined": dict(result.undefined),
+        "undefined_reasons": dict(result.reasons),
+    }
 
 
 def _ends(estimate: Estimate, prefix: str = "") -> dict[str, float | None]:
@@ -102,32 +134,32 @@ def breakdown_lines(run: RunRecords, name: str) -> list[dict[str, Any]]:
     for value, part in by_value(run, name).items():
         for result in strategy_results(part):
             line: dict[str, Any] = {"run": run.label, "by": name, "value": value, "strategy": result.strategy}
-            line |= {"score": result.score.mean, **_ends(result.score), "n": result.score.n}
-            line["no_interval"] = no_interval(result.score)
+            score = result.estimate(SELFREFLECT)
+            line |= {"score": score.mean, **_ends(score), "n": score.n, "no_interval": no_interval(score)}
             if run.information:
-                recovered = result.recovered
+                recovered = result.estimate(INFORMATION)
                 line |= {"recovered": recovered.mean, **_ends(recovered, "recovered_")}
                 line |= {"recovered_n": recovered.n, "recovered_no_interval": no_interval(recovered)}
             lines.append({**line, "questions": len(part.questions)})
     return lines
 
 
-def comparison_line(base: Contender, other: Contender) -> dict[str, Any]:
+def comparison_line(base: Contender, candidate: Contender) -> dict[str, Any]:
     """The JSON line of a comparison."""
     line = {
         "baseline": {"run": base.label, "strategy": base.strategy},
-        "run": other.label,
-        "strategy": other.strategy,
-        "judge": other.run.judge,
-        **_difference(base, other, SELFREFLECT),
+        "run": candidate.label,
+        "strategy": candidate.strategy,
+        "judge": candidate.run.judge,
+        **_difference(base, candidate, SELFREFLECT),
     }
-    if base.run.information and other.run.information:
-        line["recovered"] = _difference(base, other, INFORMATION)
+    if base.run.information and candidate.run.information:
+        line["recovered"] = _difference(base, candidate, INFORMATION)
     return line
 
 
-def _difference(base: Contender, other: Contender, measure: Measure) -> dict[str, Any]:
-    result = compare(base, other, measure)
+def _difference(base: Contender, candidate: Contender, measure: MeasureView) -> dict[str, Any]:
+    result = compare(base, candidate, measure)
     paired = result.paired
     return {
         "difference": paired.difference.mean,
@@ -145,8 +177,46 @@ def _difference(base: Contender, other: Contender, measure: Measure) -> dict[str
     }
 
 
-def comparison_lines_by(base: Contender, others: Sequence[Contender], by: str) -> Iterator[dict[str, Any]]:
+def comparison_lines_by(
+    base: Contender, candidates: Sequence[Contender], by: str
+) -> Iterator[dict[str, Any]]:
     """The lines of a comparison for each value of a column."""
-    for value, (part, sides) in divided_contenders(base, others, by).items():
+    for value, (part, sides) in divided_contenders(base, candidates, by).items():
         for side in sides:
             yield {"by": by, "value": value, **comparison_line(part, side)}
+
+
+def question_table(run: RunRecords) -> Table:
+    """Tabulate every question and strategy; ``failure`` says why a score is missing. The questions' metadata
+    follow in columns of their own."""
+    own_headings = [*QUESTION_HEADINGS, "run"]  # joined tables have that, too
+    headings = metadata_headings(run.questions.values(), own_headings)
+    rows: list[tuple[Cell, ...]] = []
+    for question in run.questions.values():
+        cells = (question.id, question.text, question.kind)
+        values = list(map(question.metadata.get, headings))
+        rows += [(*cells, *_outcome_cells(outcome), *values) for outcome in run.outcomes(question.id)]
+    columns = (*QUESTION_COLUMNS, *map(Column, headings.values()))
+    return Table("Questions", columns, tuple(rows))
+
+
+def _outcome_cells(outcome: SummaryOutcome) -> tuple[Cell, ...]:
+    strategy, summary, score, failure, information = outcome
+    score_cells: tuple[Cell, ...] = (None, None, None, None)
+    if score:
+        value = approximate(score.value, score.estimate is not None)
+        score_cells = (value, score.stderr, score.token_tasks, estimated_from(score))
+    information_cells: tuple[Cell, ...] = (None,) * 9
+    if information:
+        low, high = information.interval or (None, None)
+        bits = (information.bits, information.bits_available, information.recovered, low, high)
+        undefined: str | None = information.undefined
+        if detail := information.cause or information.why:
+            undefined = f"{undefined}: {detail}"
+        of_scale = (information.reader, information.zero, information.anchor)
+        information_cells = (*bits, *of_scale, undefined)
+    summary_cells: tuple[Cell, ...] = (None, None)
+    if summary:
+        summary_cells = (summary.text, len(summary.text.split()))
+    reason = f"{failure.kind}: {failure.message}" if failure else None
+    return (strategy, *score_cells, *information_cells, *summary_cells, reason)

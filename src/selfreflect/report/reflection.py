@@ -1,4 +1,4 @@
-"""What :func:`selfreflect.reflect` returns: the answers to a question, and what each summary tells."""
+"""What :func:`selfreflect.reflect` returns: the answers to a question, and how much each summary recovers."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from selfreflect.records import (
     Score,
     metadata_headings,
 )
-from selfreflect.report.question_table import QUESTION_HEADINGS, question_table
+from selfreflect.report.document import QUESTION_HEADINGS, question_table
+from selfreflect.report.findings import information_sentence
 from selfreflect.report.results import best_first
 from selfreflect.report.run_records import RunRecords
-from selfreflect.report.sentences import information_sentence
 from selfreflect.report.words import MarkKind, marks, telling_answers
 from selfreflect.text import counted, one_line, printable
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _SHOWN_CLASSES = 5
 _SHOWN_WORDS = 200
-_COLOURS: dict[MarkKind, str] = {"told": "0,120,255", "missed": "255,170,0", "misled": "220,0,160"}
+_COLOURS: dict[MarkKind, str] = {"covered": "0,120,255", "missed": "255,170,0", "misleading": "220,0,160"}
 """Red, green and blue of a word's background."""
 
 
@@ -49,7 +49,7 @@ class AnswerClass:
 
 @dataclass(frozen=True, repr=False)
 class Reflection:
-    """The answers to one question, summaries of them, and what each summary tells.
+    """The answers to one question, summaries of them, and how much each summary recovers.
 
     Attributes:
         records: all of it as the records of a run with one question, from which reports can be made.
@@ -108,7 +108,7 @@ class Reflection:
 
     @property
     def information(self) -> dict[str, Information]:
-        """What each summary tells, by name; ``.recovered`` is its share of what the answers would tell."""
+        """The information that each summary recovers, by name; ``.recovered`` is its share."""
         return {name: one for (_, name), one in self.records.information.items()}
 
     @property
@@ -243,7 +243,7 @@ class Reflections(list[Reflection]):
 
 
 def _marked_words(information: Information | None, summary: str) -> str:
-    """The held-out answer of which the summary told, missed or got wrong the most, its words in colour."""
+    """The test answer of which the summary covers, misses or gets wrong the most, its words in colour."""
     if information is None or information.recovered is None:
         return ""
     places = telling_answers([(information, summary)], 1)

@@ -148,7 +148,7 @@ class RunRecords:
         return self._by_question(self.scores, strategy)
 
     def strategy_information(self, strategy: str) -> dict[str, Information]:
-        """Map question ids to what the strategy's summaries tell."""
+        """Map question ids to the information in the strategy's summaries."""
         return self._by_question(self.information, strategy)
 
     def strategy_summaries(self, strategy: str) -> dict[str, Summary]:

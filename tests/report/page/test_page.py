@@ -19,8 +19,6 @@ import pytest
 from command import process
 from command import run as run_command
 from hostile import PAYLOADS
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec.structs import replace
 from synthetic import informed_run, synthetic_run
 
@@ -45,9 +43,9 @@ from selfreflect.records import (
     WordDistance,
 )
 from selfreflect.report.figures import paper_figures
-from selfreflect.report.length import length_audit, length_table, rank_correlation
 from selfreflect.report.page.build import COMPARED, prompt_texts, report_page, stage_facts
-from selfreflect.report.page.view import packed, question_view
+from selfreflect.report.page.frame import packed
+from selfreflect.report.page.view import question_view
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
 from selfreflect.store.run import Run
 
@@ -157,44 +155,6 @@ def test_spread_counts_kinds_by_how_even_they_are():
     assert 1 < spread([[0, 1, 2, 3, 4, 5, 6, 7, 8], [9]]) < 1.5
 
 
-def test_rank_correlation_of_known_data():
-    # ties: scipy.stats.spearmanr
-    assert rank_correlation([1, 2, 3, 4, 5], [5, 6, 7, 8, 7]).mean == pytest.approx(0.8207826816681233)
-    found = rank_correlation([1, 2, 3, 4, 5], [1, 3, 2, 5, 4])
-    assert (found.mean, found.n) == (pytest.approx(0.8), 5)
-    assert -1 < found.low < 0.8 < found.high < 1
-    assert rank_correlation([1, 1, 1], [1, 2, 3]).mean is None
-    assert rank_correlation([], []).mean is None
-    assert rank_correlation([1, 2, 3, 4, 5], [5, 4, 3, 2, 1]).mean == -1
-    assert rank_correlation([1, 2, 3, 4], [4, 3, 2, 1]).mean is None  # by chance in one of 12 cases
-
-
-@given(st.lists(st.tuples(st.integers(0, 5), st.floats(0, 1, width=16)), max_size=20))
-def test_rank_correlation_does_not_care_about_scale_or_order(pairs):
-    a, b = [x for x, _ in pairs], [y for _, y in pairs]
-    one, other = (
-        rank_correlation(a, b),
-        rank_correlation([-(x**3) for x in reversed(a)], [2 * y for y in reversed(b)]),
-    )
-    assert one.mean is None or -1 <= one.mean <= 1
-    assert (one.mean is None) == (other.mean is None)
-    assert one.mean is None or one.mean == pytest.approx(-other.mean, abs=1e-9)
-
-
-def test_the_length_audit_says_how_the_longer_of_two_fares():
-    run = synthetic_run(3, strategies=("short", "long"), num_answers=2)
-    texts = {"short": "one", "long": "one two three"}
-    values = {"short": 0.5, "long": 0.1}
-    for id_, name in run.summaries:
-        run.summaries[id_, name] = Summary(question_id=id_, name=name, text=texts[name])
-        run.scores[id_, name] = Score(
-            question_id=id_, summary=name, value=values[name], stderr=None, token_tasks=1, judge="j"
-        )
-    table = length_table(length_audit(run))
-    assert table.notes[0].endswith("in 3 of 3 pairs (100%)")
-    assert [row[:2] for row in table.rows] == [("short", None), ("long", None)]
-
-
 def test_the_page_holds_every_question(small, page):
     blocks = embedded(page)
     views = blocks["chunk-0-0"]
@@ -232,7 +192,7 @@ def test_texts_are_stored_once_for_all_judges():
     other = blocks["scoring-0-1-0"][0]["summaries"]
     assert [(one["name"], one["score"]) for one in other] == [("bad", 0.07), ("good", 0.09)]
     assert not any("text" in one for one in other)
-    assert run["scorings"][0]["strategies"] == ["bad", "good"]  # its own order
+    assert run["scorings"][1]["strategies"] == ["bad", "good"]  # its own order
     assert {name for name in blocks["index"]["csv"] if "overview" in name} == {
         "overview-0",
         "judge-2-overview-0",
@@ -620,7 +580,7 @@ def test_words_carry_their_marks_and_bits_beside_the_answers_they_belong_to():
         "available": [[], [79, 3, 49]],
     }
     assert basic["information"]["sentence"].startswith(
-        "This summary tells 50 % of what one sampled answer would"
+        "This summary recovers 50 % of the information in one"
     )
     assert shown["context"] == "A map."
 
@@ -677,22 +637,27 @@ def test_packed_bits_take_one_character_each():
     assert lengths == dict.fromkeys(("marks", "told", "available"), words + 1)  # and one between the answers
 
 
-def test_the_index_holds_what_every_summary_tells():
+def test_the_index_holds_every_measure_of_every_summary():
     [index] = embedded(report_page([[informed_run()]]))["index"]["runs"]
-    assert [row[5] for row in index["questions"]] == [[0.6, -0.1], [0.6, -0.1]]
+    [scoring] = index["scorings"]
+    assert [measure["name"] for measure in scoring["measures"]] == [
+        "recovered information",
+        "SelfReflect score",
+    ]
+    assert scoring["cells"][0] == [[[0.6, "60 %"], [-0.1, "-10 %"]], [[0.07, "0.0700"], [0.09, "0.0900"]]]
 
 
 def test_a_run_without_information_has_none_in_its_page(page):
     blocks = embedded(page)
-    [index] = blocks["index"]["runs"]
-    assert {tuple(row[5]) for row in index["questions"]} == {(None, None)}
+    [scoring] = blocks["index"]["runs"][0]["scorings"]
+    assert [measure["name"] for measure in scoring["measures"]] == ["SelfReflect score"]
     assert {summary["information"] for one in blocks["chunk-0-0"] for summary in one["summaries"]} == {None}
     assert [one["controls"] for one in blocks["chunk-0-0"]] == [[]] * 5
 
 
 def test_the_paste_curve_is_drawn_where_answers_were_pasted(page):
     made = report_page([[informed_run()]])
-    assert "On average, good tells as much in 3 words as pasting 1.2 answers" in made
+    assert "On average, good recovers as much in 3 words as 1.2 pasted answers" in made
     assert "pasted-0" in embedded(made)["index"]["csv"]
     assert "What the words are worth" not in page
 
@@ -701,9 +666,9 @@ def test_a_run_without_scores_has_no_empty_figures(page):
     run = informed_run()
     run.scores.clear()
     made = report_page([[run]])
-    for part in ("Mean score", "Length audit", "The SelfReflect score"):
+    for part in ("Mean SelfReflect score", "Length audit"):
         assert part not in made
-        assert part in page or part == "The SelfReflect score"
+        assert part in page
     assert made.count('id="baseline"') == page.count('id="baseline"') == 1
     assert "<bdi>j</bdi>" in made[made.index("<dt>judge") :][:60]
 

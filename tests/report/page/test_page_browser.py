@@ -29,8 +29,8 @@ from selfreflect.records import (
     WordBits,
     WordDistance,
 )
+from selfreflect.report.document import QUESTION_COLUMNS
 from selfreflect.report.page.build import report_page
-from selfreflect.report.question_table import QUESTION_COLUMNS
 from selfreflect.report.run_records import RunRecords
 from selfreflect.text import printable
 
@@ -241,7 +241,7 @@ def test_the_list_sorts_by_score_spread_and_difference(opened):
     assert column("spread") == sorted(column("spread"), reverse=True)
     assert "grouped by a rule for the same answer" in page.locator("#browser .note").inner_text()
     page.get_by_role("button", name="highest first").click()
-    page.get_by_label("Sort by").select_option(label="score of basic")
+    page.get_by_label("Sort by").select_option(label="SelfReflect score of basic")
     assert column("basic")[0] == pytest.approx(
         max(score.value for score in run.strategy_scores("basic").values()), abs=1e-4
     )
@@ -494,11 +494,11 @@ def test_no_payload_runs_and_each_is_shown_as_text(opened, payloads):
             assert flat(context.locator("p").inner_text()).startswith(
                 flat(printable(payload))[:3000] or "(blank)"
             )
-        page.get_by_role("radio", name="what is told").check()
+        page.get_by_role("radio", name="bits").check()
         words = [*payload.split(), *f"told: {payload}".split()]
-        misled = page.locator("button.word.misled")
-        assert [flat(text) for text in misled.all_inner_texts()] == [label(word, 300) for word in words]
-        misled.last.click()
+        misleading = page.locator("button.word.misleading")
+        assert [flat(text) for text in misleading.all_inner_texts()] == [label(word, 300) for word in words]
+        misleading.last.click()
         assert f"makes “{label(words[-1], 60)}” 32 times less" in flat(page.locator(".guesses").inner_text())
         page.get_by_role("radio", name="distance").check()
         summary = flat(page.locator(".card .summary-text").nth(place).inner_text())
@@ -528,22 +528,22 @@ def test_the_first_line_of_a_summary_is_a_sentence(opened):
     assert [line for line in good.split("\n") if line][:3] == [
         "good",
         "60 %",
-        "This summary tells 60 % of what two sampled answers would (95 % interval: 55 to 65 %).",
+        "This summary recovers 60 % of the information in two sampled answers (95 % CI 55 to 65 %).",
     ]
     assert "SelfReflect 0.0700: 50 % of the way from the empty summary" in good
     assert "This summary misleads" in bad
 
 
-def test_words_say_what_was_told_missed_and_misled(opened):
+def test_words_say_what_is_covered_missed_and_misleading(opened):
     page = question(opened, informed_run())
     words = page.locator("button.word")
     kinds = "all => all.map(w => [w.textContent, w.dataset.kind, w.getAttribute('aria-label')])"
     assert words.evaluate_all(kinds) == [
-        ["red.", "told", "red., told 7.2 of 7.9 bits"],
-        ["Blue", "missed", "Blue, missed: told 4.6 of 11.8 bits"],
+        ["red.", "covered", "red., covered: 7.2 of 7.9 bits"],
+        ["Blue", "missed", "Blue, missed: 4.6 of 11.8 bits"],
     ]
     words.first.hover()
-    assert page.locator(".tip:visible").inner_text() == "told 7.2 of 7.9 bits"
+    assert page.locator(".tip:visible").inner_text() == "covered: 7.2 of 7.9 bits"
     words.first.click()
     assert (
         page.locator(".guesses").inner_text()
@@ -551,14 +551,14 @@ def test_words_say_what_was_told_missed_and_misled(opened):
         "times as likely."
     )
     page.get_by_role("radio", name="bad").check()
-    assert words.first.get_attribute("aria-label") == "red., misled: told −6.6 bits; the answers tell 7.9"
+    assert words.first.get_attribute("aria-label") == "red., misleading: −6.6 bits; the answers 7.9"
     assert (
         page.locator("ul.legend").inner_text().split("\n")[0]
-        == "told the summary says it, or made it more believable"
+        == "covered the summary says it, or made it more believable"
     )
 
 
-def test_more_bits_than_the_answers_tell_do_not_look_like_an_error(opened):
+def test_more_bits_than_those_of_the_answers_do_not_look_like_an_error(opened):
     run = informed_run()
     for key, one in run.information.items():
         doubled = [[replace(word, told=2 * word.told) for word in words] for words in one.answers]
@@ -566,11 +566,11 @@ def test_more_bits_than_the_answers_tell_do_not_look_like_an_error(opened):
     page = question(opened, run)
     assert (
         page.locator("button.word").first.get_attribute("aria-label")
-        == "red., told 14.4 bits, more than the answers (7.9)"
+        == "red., covered: 14.4 bits; the answers 7.9"
     )
     shown = page.locator("main").inner_text()
-    assert "told 14.8 bits, more than the answers (8.2)" in shown
-    assert "told 9.2 of 11.8 bits" in shown
+    assert "14.8 bits; the answers 8.2" in shown
+    assert "9.2 of 11.8 bits" in shown
 
 
 def test_marks_differ_without_colour_too(opened):
@@ -583,7 +583,7 @@ def test_marks_differ_without_colour_too(opened):
 
 def test_the_distances_are_one_key_away_and_stay_chosen(opened):
     page = question(opened, informed_run())
-    page.get_by_role("radio", name="what is told").focus()
+    page.get_by_role("radio", name="bits").focus()
     page.keyboard.press("ArrowRight")
     assert page.evaluate("document.activeElement.parentElement.textContent") == "distance"
     assert (
@@ -611,13 +611,13 @@ def test_controls_stand_beside_the_summaries(opened):
         ["empty control", "0", "0 %", "0.0800"],
         ["bad", "3", "−10 %", "0.0900"],
     ]
-    assert page.locator(".beside .warning").all_inner_texts() == ["tells more than bad"] * 2
+    assert page.locator(".beside .warning").all_inner_texts() == ["recovers more than bad"] * 2
 
 
-def test_the_list_is_sorted_by_what_summaries_tell(opened):
+def test_the_list_is_sorted_by_recovered_information(opened):
     run = synthetic_run(30, strategies=("greedy", "basic"), num_answers=3, informed=True)
     page = opened(run).page
-    page.get_by_label("Sort by").select_option(label="told by basic")
+    page.get_by_label("Sort by").select_option(label="recovered information of basic")
     place = page.locator(".list thead th").all_inner_texts().index("basic") + 1
     cells = page.locator(f".list tbody td:nth-child({place})")
     shown = cells.evaluate_all("all => all.map(cell => cell.innerText)")

@@ -15,7 +15,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || command -v sudo)
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv model chromium compiler demo bench gpu-kit test test-slow test-vllm lint docs docs-check audit licences fuzz format clean
+.PHONY: help .venv model chromium compiler demo bench gpu-kit test test-slow test-vllm lint docs docs-check files audit licences fuzz format clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[.a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -68,6 +68,9 @@ docs: .venv chromium ## build the documentation into build/site, check its links
 
 docs-check: model ## run the commands in the documentation
 	@$(BIN)/python tests/docs_commands.py
+
+files: .venv ## list every module with its first line
+	@$(BIN)/python -c 'import sys; sys.path.insert(0, "docs"); import hooks; print(hooks.modules())'
 
 audit: licences ## compare the pinned versions with known vulnerabilities, at a package index that has data on them
 	@$(BIN)/pip-audit --requirement constraints.txt --no-deps --disable-pip --progress-spinner off

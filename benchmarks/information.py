@@ -32,7 +32,7 @@ from selfreflect.metric.sampling.population import Cost, Population
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.base import Message
 from selfreflect.models.judge import Judge
-from selfreflect.pipeline.dry_run import tree_nodes
+from selfreflect.metric.scorer import tree_nodes
 from selfreflect.records import Reader, Score, Summary
 from selfreflect.sources.items import Item, read_item_file
 from selfreflect.text import normalise_question

@@ -3,6 +3,7 @@ docs/."""
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from mkdocs.structure.files import File, Files
 
 import selfreflect
 from selfreflect.cli import COMMANDS, application
-from selfreflect.config.describe import sections
+from selfreflect.settings.describe import sections
 
 ROOT = Path(__file__).parent.parent
 TEXTS = {
@@ -46,13 +47,20 @@ NAMES_TEXT = """\
 
 What `from selfreflect import …` offers. [Python](python.md) shows how to use it.
 """
+FILES_TEXT = """\
+# Files
+
+Every module of the package with the first line of its docstring, from low to high as in
+[the map of the code](structure.md).
+"""
+ROLE_IN_SOURCE = re.compile(r":(?:class|func|meth|mod|data|attr):~?(?=`)")
 ROLE = re.compile(r":(?:class|func|meth|mod|data|attr):(?=<code>)")
 
 
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages that are no files in docs/."""
     pages = {page: (ROOT / path).read_text(encoding="utf-8") for page, path in TEXTS.items()}
-    pages |= {"commands.md": commands(), "settings.md": settings(), "api.md": names()}
+    pages |= {"commands.md": commands(), "settings.md": settings(), "api.md": names(), "files.md": modules()}
     for page, text in pages.items():
         files.append(File.generated(config, page, content=text))
     return files
@@ -92,6 +100,29 @@ def commands() -> str:
         for step, part in getattr(command, "commands", {}).items():
             lines += _command(f"{name} {step}", part, (part.epilog or "").removeprefix("Example: "))
     return "\n".join(lines)
+
+
+def modules() -> str:
+    """Every module by package, with its first line."""
+    source = ROOT / "src" / "selfreflect"
+    lines = [FILES_TEXT]
+    folder = None
+    for path in sorted(
+        source.rglob("*.py"), key=lambda path: (path.parent, path.name != "__init__.py", path.name)
+    ):
+        first = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n\n")[0]
+        if path.parent != folder:
+            folder = path.parent
+            lines += [
+                "",
+                f"## {folder.relative_to(source.parent)}/",
+                "",
+                "| file | what it is |",
+                "| --- | --- |",
+            ]
+        if first:
+            lines.append(f"| `{path.name}` | {_cell(ROLE_IN_SOURCE.sub('', first))} |")
+    return "\n".join(lines) + "\n"
 
 
 def _command(name: str, command: Any, example: str) -> Iterator[str]:

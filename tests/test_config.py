@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 from command import written
 
-from selfreflect.config import Config, load_config
-from selfreflect.config.loading import each_draw
 from selfreflect.errors import ConfigError
+from selfreflect.settings import Config, each_draw, load_config
 
 FILE = "[answers]\nnum_answers = 7\ntemperature = 1\n[questions]\nlimit = 3\n"
 

@@ -21,7 +21,6 @@ from hypothesis import HealthCheck, example, given, note, settings
 from hypothesis import strategies as st
 
 from selfreflect.app.library import Library
-from selfreflect.config import load_config
 from selfreflect.errors import SelfReflectError
 from selfreflect.models.base import Request, Sampling
 from selfreflect.models.openai.protocol import MOST_TOKENS, APIError, error_text, parse_response, status_error
@@ -38,6 +37,7 @@ from selfreflect.report.page.view import question_view
 from selfreflect.report.results import breakdown
 from selfreflect.report.run_records import RunRecords
 from selfreflect.serve.chat import read_chat
+from selfreflect.settings import load_config
 from selfreflect.sources.files import PARSERS
 from selfreflect.sources.items import read_item_file
 from selfreflect.sources.layouts.published import read_published

@@ -29,9 +29,9 @@ LAYERS = (
     ("records", "web"),
     ("models",),
     ("prompts", "sources"),
-    ("store",),
     ("answers", "strategies", "metric"),
-    ("config", "report"),
+    ("store",),
+    ("report", "settings"),
     ("validate", "bench", "uncertainty"),
     ("train",),
     ("sayself",),
@@ -149,7 +149,7 @@ def ours(importer: str) -> set[str]:
 def test_the_walk_sees_the_package() -> None:
     assert {
         "records",
-        "cli.score_command",
+        "cli.score",
         "metric.engine.engines",
         "models.local.generator",
         "report.overview",
@@ -203,7 +203,7 @@ def test_stages_know_neither_each_other_nor_the_disk(stage: str) -> None:
     assert {
         target
         for target in ours(stage)
-        if under(target, *others, "store", "config", "pipeline", "report", "cli")
+        if under(target, *others, "store", "settings", "pipeline", "report", "cli")
     } == set()
 
 
@@ -232,7 +232,7 @@ def test_nothing_imports_the_command_line() -> None:
 
 def test_reports_run_no_model() -> None:
     ground = ("errors", "logprobs", "records", "stats", "text", "traits", "grouping", "sameness", "table")
-    allowed = (*ground, "plots", "store.trim")
+    allowed = (*ground, "plots", "store.trim", "metric.measure")
     assert {target for target in ours("report") if not under(target, *allowed)} == set()
 
 
@@ -252,8 +252,8 @@ JOINING = (
 
 
 def test_only_the_experiment_joins_settings_and_disk() -> None:
-    settings, disk = importers_of("selfreflect.config"), importers_of("selfreflect.store.run")
-    assert {module for module in settings if not under(module, "config", "pipeline", "cli", "app")} == set()
+    settings, disk = importers_of("selfreflect.settings"), importers_of("selfreflect.store.run")
+    assert {module for module in settings if not under(module, "settings", "pipeline", "cli", "app")} == set()
     assert {module for module in disk if under(module, "pipeline") and module not in JOINING} == set()
     assert {
         module for module in disk if not under(module, "pipeline", "store", "cli", "app", "serve")
@@ -275,7 +275,7 @@ def test_work_elsewhere_never_sees_the_run_directory(module: str) -> None:
     assert {target for target in ours(f"pipeline.{module}") if under(target, *higher)} == set()
 
 
-EXAMPLES = {("config.describe", "openai:gpt-4o-mini")}
+EXAMPLES = {("settings.describe", "openai:gpt-4o-mini")}
 """Names of models that people read, in the template of the settings."""
 
 
@@ -331,7 +331,7 @@ UNUSED_IN_SCORING = {
     *("store", "strategies", "answers", "uncertainty", "validate", "bench", "train", "sayself"),
     *("app", "serve", "web"),
 }
-MOST_FOR_LINES, MOST_FOR_TABLES = 59, 64
+MOST_FOR_LINES, MOST_FOR_TABLES = 61, 66
 """Modules of this package that `score --items` loads at most."""
 
 

@@ -4,52 +4,132 @@ secret, and it quotes text from files or models with :func:`excerpt`."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, requires
+from typing import Any
 
 
 class SelfReflectError(Exception):
-    """Base class. The command line prints the message without a traceback and exits with 2."""
+    """Base class. The command line prints the message without a traceback and exits with 2.
+
+    Args:
+        message: what is wrong, and where. It names no flag; ``str(error)`` adds the remedy to it.
+        code: a word that programs read, such as ``"unreachable"``; by default that of the class.
+        remedy: what to do about it. Names in braces are settings (``{answers.base_url}``) or options of the
+            command (``{out}``); whoever shows the error words them, see :meth:`worded`.
+        fields: the values that the message speaks of, by name.
+    """
+
+    code = "error"
+
+    def __init__(self, message: str = "", *, code: str = "", remedy: str = "", **fields: Any) -> None:
+        super().__init__(message)
+        self.code = code or type(self).code
+        self.remedy = remedy
+        self.fields = fields
+
+    @property
+    def message(self) -> str:
+        """What is wrong, without the remedy."""
+        return str(self.args[0]) if self.args else ""
+
+    def worded(self, name_of: Callable[[str], str] | None = None) -> str:
+        """Join message and remedy.
+
+        Args:
+            name_of: words a name of the remedy, ``"answers.base_url"`` or ``"out"``. By default its key.
+        """
+        if not self.remedy:
+            return self.message
+        stop = "" if self.message.endswith((".", "!", "?", "…")) else "."
+        return f"{self.message}{stop} {worded(self.remedy, name_of)}"
+
+    def __str__(self) -> str:
+        return self.worded()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # classes with arguments of their own cannot be made again from the message
+        return _unpickled, (type(self), self.args), self.__dict__
+
+
+def _unpickled(kind: type[SelfReflectError], args: tuple[Any, ...]) -> SelfReflectError:
+    return kind.__new__(kind, *args)
+
+
+_NAME = re.compile(r"\{([a-z]\w*(?:\.\w+)*)\}")
+
+
+def worded(remedy: str, name_of: Callable[[str], str] | None = None) -> str:
+    """Replace the names in braces of a remedy.
+
+    A remedy may quote untrusted text, which is why it is no format string.
+    """
+    return _NAME.sub(lambda match: (name_of or _key)(match[1]), remedy)
+
+
+def names_in(remedy: str) -> list[str]:
+    """List the settings and options that a remedy names: ``["answers.base_url", "out"]``."""
+    return _NAME.findall(remedy)
+
+
+def _key(name: str) -> str:
+    return name.rpartition(".")[2]
 
 
 class ConfigError(SelfReflectError):
     """A setting is unknown, has the wrong type, or contradicts another."""
 
+    code = "setting"
+
 
 class DataError(SelfReflectError):
     """A user's file or record cannot be used; the message names the file, the record and the field."""
+
+    code = "data"
 
 
 class StoreError(SelfReflectError):
     """The run directory cannot be read or written, or was created with different settings."""
 
+    code = "store"
+
 
 class BackendError(SelfReflectError):
     """A generator could not be loaded or stopped working.
 
-    Args:
-        status: HTTP status of its server; 0 without one.
-        wait: seconds that the server asked to wait.
+    Fields: ``status``, the HTTP status of its server; ``wait``, the seconds that the server asked to wait.
     """
 
-    def __init__(self, message: str = "", *, status: int = 0, wait: float | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.wait = wait
+    code = "backend"
+
+    @property
+    def status(self) -> int:
+        """HTTP status of its server; 0 without one."""
+        return int(self.fields.get("status", 0))
+
+    @property
+    def wait(self) -> float | None:
+        """Seconds that the server asked to wait, if it said so."""
+        return self.fields.get("wait")
 
 
 class JudgeError(SelfReflectError):
     """A judge could not be loaded, or lacks what a judge needs (full logits, a fast tokenizer)."""
 
+    code = "judge"
+
 
 class MissingExtraError(SelfReflectError):
     """An optional package is needed; the message names the extra that installs it."""
+
+    code = "missing_extra"
 
     def __init__(self, purpose: str, extra: str) -> None:
         packages = " ".join(f"'{package}'" for package in requirements(extra))
         super().__init__(
             f"{purpose} needs an optional package. Install it with: pip install '.[{extra}]' in a clone of "
-            f"selfreflect, or anywhere with: pip install {packages}"
+            f"selfreflect, or anywhere with: pip install {packages}",
+            extra=extra,
         )
 
 
@@ -98,12 +178,3 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> ConfigError:
     """Make the error for a name that is not among those that are known."""
     names = list(known)
     return ConfigError(f"no {what} {name!r}.{nearest(name, names)} Known: {', '.join(names)}")
-
-
-def rebuild_error(name: str, message: str) -> SelfReflectError:
-    """Recreate an error that another process raised, from its class name and message."""
-    kind = globals().get(name)
-    if not (isinstance(kind, type) and issubclass(kind, SelfReflectError)):
-        kind = SelfReflectError
-    error: SelfReflectError = kind.__new__(kind, message)  # MissingExtraError builds its own message
-    return error

@@ -575,6 +575,17 @@ class Score(_Shown, frozen=True, kw_only=True):
         """The share of what the conditioning answers tell; None if it was not measured or is undefined."""
         return None if self.information is None else self.information.recovered
 
+    def with_information(self, information: Information) -> Score:
+        """Add what the summary tells, to each word too."""
+        words = []
+        for word in self.words:
+            bits = information.answers[word.answer] if information.answers else ()
+            if bits:
+                told, available = bits[word.word].told, bits[word.word].available
+                word = msgspec.structs.replace(word, bits=told, bits_available=available)
+            words.append(word)
+        return msgspec.structs.replace(self, words=tuple(words), information=information)
+
     def _shown_fields(self) -> Iterator[tuple[str, object]]:
         for name in ("summary", "value", "stderr", "recovered", "judge"):
             yield name, getattr(self, name)
@@ -585,6 +596,36 @@ class Score(_Shown, frozen=True, kw_only=True):
     def _words(self) -> str:
         first = [word for word in self.words if word.answer == self.words[0].answer]
         return shaded_words((word.text, word.mean, f"distance {word.mean:.3f}") for word in first)
+
+
+class Measurement(Record, frozen=True, kw_only=True):
+    """The value of a measure for one summary; see :mod:`selfreflect.metric.measure`.
+
+    Attributes:
+        value: in the unit of the measure; None if ``undefined``.
+        interval: 95 % interval of the value.
+        parts: further numbers by name, such as those that a ratio is made of.
+        undefined: why there is no value: a word of the measure's ``reasons``; empty if there is one.
+        why: the reason in a sentence, if the word does not say it all.
+        measure, question_id, summary: whose value this is; the caller of the measure fills them in.
+
+    Raises:
+        ValueError: there is a value and a reason why there is none, or neither.
+    """
+
+    value: Number | None
+    interval: tuple[Number, Number] | None = None
+    parts: dict[str, Number | None] = {}
+    undefined: str = ""
+    why: str = ""
+    measure: str = ""
+    question_id: str = ""
+    summary: str = ""
+    judge: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.value is None) != bool(self.undefined):
+            raise ValueError("a measurement has either a value or a reason why it is undefined")
 
 
 class Failure(Record, frozen=True, kw_only=True):

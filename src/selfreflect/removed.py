@@ -38,7 +38,7 @@ FLAGS: dict[tuple[str, str], str] = {
     **{(command, "--se"): _FEWER_WORDS for command in _SCORING},
     **{(command, "--race"): _FEWER_WORDS for command in _SCORING},
     **{("bench", flag): _CURVES for flag in ("--scaling", "--no-scaling")},
-    ("validate", "--pad"): "The table of ranked has pairs of equal length, and the balanced win rate.",
+    ("validate", "--pad"): "The study ranked has the win rate at equal length, and a preference for length.",
     ("validate", "--writer"): "Statements come from the template; summaries of your own are edited as well.",
 }
 """By command and flag."""

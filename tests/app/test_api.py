@@ -3,7 +3,6 @@ disk."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -14,26 +13,20 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import tiny
 from app_server import ANSWERS, Client, by_first_letter, process, serving
 from command import run
 from fault_server import FaultServer
+from finished_run import write_run
 from synthetic import informed_run, save
 
 from selfreflect.app.jobs import WAITING, Job
 from selfreflect.app.meaning import Meaning
-from selfreflect.app.schemas import AskBody, ScoreBody
-from selfreflect.app.work import GUESSES, guesses_for
-from selfreflect.errors import DataError
 from selfreflect.models import embedder as embedding
 from selfreflect.records import question_id
 from selfreflect.store.run import Run
-
-if TYPE_CHECKING:
-    pass
 
 
 @pytest.fixture(scope="module")
@@ -61,16 +54,14 @@ def asked_runs(root: Path) -> set[Path]:
 
 def test_a_question_becomes_answers_summaries_scores_and_a_run(client: Client, root: Path) -> None:
     before = asked_runs(root)
-    job = client.ask(strategies=["greedy", "basic"], num_answers=5)
-    events = client.events(job)
-    assert [number for number, _, _ in events] == list(range(1, len(events) + 1))
-    kinds = [kind for _, kind, _ in events]
-    shown = [kind for kind in dict.fromkeys(kinds) if kind not in ("note", "stage", "status", "advance")]
-    assert shown == ["begun", "answers", "summary", "score", "information", "end"]
-    drawn = [text for _, kind, data in events if kind == "answers" for text in data["texts"]]
-    assert kinds.count("answers") == 2
-    end = events[-1][2]
-    assert (end["status"], end["error"]) == ("done", None)
+    id_ = client.ask(strategies=["greedy", "basic"], num_answers=5)
+    early = client.until(id_, lambda job: 0 < len(job["answers"]) < 10 or job["status"] == "done")
+    job = client.finished(id_)
+    assert (job["status"], job["error"], job["problems"]) == ("done", None, [])
+    drawn = job["answers"]
+    assert drawn[: len(early["answers"])] == early["answers"]
+    assert client.get(f"/api/jobs/{id_}", params={"after": 8}).json()["answers"] == drawn[8:]
+    assert sorted(index for group in job["groups"] for index in group) == list(range(10))
 
     [folder] = asked_runs(root) - before
     stored = Run.load(folder)
@@ -78,20 +69,20 @@ def test_a_question_becomes_answers_summaries_scores_and_a_run(client: Client, r
     assert list(answers.answers) == drawn
     assert len(drawn) == 10
     assert {name for _, name in stored.scores} == {"greedy", "basic"}
-    view = client.get(f"/api/runs/{end['run']}/questions/0").json()
+    view = client.get(f"/api/runs/{job['run']}/questions/0").json()
     assert view["answers"] == drawn
     assert all(
         summary["distances"] and summary["score"] and summary["guesses"] for summary in view["summaries"]
     )
-    assert {data["name"]: data["value"] for _, kind, data in events if kind == "score"} == {
-        one["name"]: one["score"] for one in view["summaries"]
+    shown = {
+        one["name"]: (one["text"], one["score"], one["information"]["sentence"]) for one in view["summaries"]
     }
-    assert {data["name"]: data["sentence"] for _, kind, data in events if kind == "information"} == {
-        one["name"]: one["information"]["sentence"] for one in view["summaries"]
+    assert shown == {
+        one["name"]: (one["text"], one["score"], one["information"]["sentence"]) for one in job["summaries"]
     }
     assert stored.controls.keys() == stored.questions.keys()
-    shown = run("report", folder, "--json")
-    assert (shown.code, {line["strategy"] for line in shown.json}) == (0, {"greedy", "basic"})
+    report = run("report", folder, "--json")
+    assert (report.code, {line["strategy"] for line in report.json}) == (0, {"greedy", "basic"})
 
 
 def test_the_answers_are_those_that_one_batch_gives(client: Client, model: Path, tmp_path: Path) -> None:
@@ -123,27 +114,10 @@ def test_the_model_reads_the_context_of_a_question(client: Client, root: Path, c
 
 def test_answers_to_score_keep_their_context(client: Client) -> None:
     body = {"question": "Which?", "context": "Anna: red.", "answers": ANSWERS, "summaries": {"a": "Red."}}
-    end = client.finished(client.post("/api/score", json={**body, "judge": "model"}).json()["id"])
+    end = client.scored(**{**body, "judge": "model"})
     exported = client.get(f"/api/runs/{end['run']}/export").json()
     assert exported["questions"][0]["context"] == "Anna: red."
     assert exported["scores"][0]["question_id"] == exported["questions"][0]["id"]
-
-
-def test_a_context_that_does_not_fit_the_window_says_what_to_do(client: Client) -> None:
-    *_, (_, _, failure), _ = client.events(client.ask(context="evidence " * 11_000))
-    assert failure["kind"] == "too_long"
-    assert "shorten the question or its context" in failure["message"]
-    assert client.post("/api/ask", json={"question": "?", "context": "x" * 100_001}).status_code == 422
-
-
-def test_events_are_resumed_after_the_last_one_that_arrived(client: Client) -> None:
-    job = client.ask("Again?")
-    first = client.events(job, limit=3)
-    rest = client.events(job, after=first[-1][0])
-    assert [number for number, _, _ in first + rest] == list(range(1, rest[-1][0] + 1))
-    assert client.events(job) == first + rest
-    assert client.events(job, after=rest[-1][0]) == []
-    assert client.get(f"/api/jobs/{job}/events", headers={"Last-Event-ID": "rubbish"}).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -158,9 +132,7 @@ def test_summaries_of_given_answers_are_scored(client: Client, answers: dict[str
         "summaries": {"good": "Radishes or lettuce.", "bad": "It is not clear."},
         **answers,
     }
-    answer = client.post("/api/score", json=body)
-    assert answer.status_code == 202
-    job = client.finished(answer.json()["id"])
+    job = client.scored(**body)
     assert job["status"] == "done"
     view = client.get(f"/api/runs/{job['run']}/questions/0").json()
     assert sorted(view["answers"]) == sorted(ANSWERS)
@@ -176,7 +148,7 @@ def test_information_alone_is_measured_by_the_reader_that_was_asked_for(client: 
     }
     for reader in ("informed", "blind"):
         measured = {**body, "measures": ["information"], "reader": reader}
-        job = client.finished(client.post("/api/score", json=measured).json()["id"])
+        job = client.scored(**measured)
         run = client.get(f"/api/runs/{job['run']}").json()
         assert (run["strategies"][0]["n"], run["questions"][0]["scores"]) == (0, [None])
         [summary] = client.get(f"/api/runs/{job['run']}/questions/0").json()["summaries"]
@@ -196,39 +168,6 @@ def test_what_summaries_tell_is_listed_with_the_run_and_exported(client: Client,
     assert [one["question_id"] for one in exported["controls"]] == ["q0"]
 
 
-def test_what_the_judge_expected_can_be_asked_for_word_by_word(client: Client) -> None:
-    body = {
-        "question": "What first?",
-        "judge": "model",
-        "masked_out": [f"Radish number {number}" for number in range(120)],
-        "conditioning": ["Lettuce", "Radish"],
-        "summaries": {"good": "Lettuce.", "bad": "Why?"},
-    }
-    job = client.finished(client.post("/api/score", json=body).json()["id"])
-    page = f"/api/runs/{job['run']}/questions/0"
-    view = client.get(page).json()
-    assert [one["guesses"] for one in view["summaries"]] == [True, True]
-    guesses = []
-    for summary in (0, 1):
-        parameters = {"summary": summary, "answer": 119}
-        guesses.append(client.get(f"{page}/guesses", params=parameters).json())
-    assert list(guesses[0]) == [str(word) for word in view["words"][119]] != []
-    for word, mean in zip(guesses[0].values(), view["summaries"][0]["distances"][119], strict=True):
-        assert sum(distance for distance, _ in word) / len(word) == pytest.approx(mean, abs=1)
-        assert all(len(tokens) >= GUESSES and all(len(token) == 5 for token in tokens) for _, tokens in word)
-    assert guesses[0] != guesses[1]
-    assert client.get(f"{page}/guesses", params={"summary": 0, "answer": 120}).json() == {}
-    assert client.get(f"{page}/guesses", params={"summary": 2, "answer": 0}).status_code == 404
-
-
-def test_guesses_are_kept_unless_long_answers_would_make_too_many() -> None:
-    ask = AskBody(question="?", num_answers=200, strategies=["greedy", "basic", "cot"])
-    short, long = (
-        ScoreBody(question="?", answers=["x" * size] * 400, summaries={"a": "b"}) for size in (1000, 2100)
-    )
-    assert [guesses_for(body) for body in (ask, short, long)] == [GUESSES, GUESSES, 0]
-
-
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -244,17 +183,15 @@ def test_scores_of_nothing_are_refused(client: Client, wrong: dict[str, object])
         "/api/score", json={"question": "What?", "judge": "model", "summaries": {"a": "b"}, **wrong}
     )
     assert answer.status_code == 422
-    assert answer.json()["error"]["kind"] == "invalid"
+    assert answer.json()["error"]["code"] == "invalid"
 
 
 def test_what_cannot_be_scored_is_a_failure_that_is_shown(client: Client) -> None:
     halves = {"masked_out": [" ", ""], "conditioning": ["x", "y"]}
     body = {"question": "What?", "judge": "model", **halves, "summaries": {"a": "b"}}
-    job = client.post("/api/score", json=body).json()["id"]
-    events = client.events(job)
-    [failure] = [data for _, kind, data in events if kind == "failure"]
-    assert failure["kind"] == "no_answers"
-    view = client.get(f"/api/runs/{events[-1][2]['run']}/questions/0").json()
+    job = client.scored(**body)
+    assert job["summaries"][0]["why"] != ""
+    view = client.get(f"/api/runs/{job['run']}/questions/0").json()
     assert view["summaries"][0]["why"].startswith("no_answers")
 
 
@@ -264,50 +201,9 @@ def test_a_model_that_cannot_be_loaded_fails_its_job_without_a_path(root: Path, 
     with serving(root, model=broken) as client:
         job = client.finished(client.ask(model="broken"))
     assert job["status"] == "failed"
-    assert job["error"]["kind"] == "backend"
+    assert job["error"]["code"] == "backend"
     assert "…/broken" in job["error"]["message"]
     assert str(tmp_path) not in json.dumps(job)
-
-
-def test_a_long_job_stops_at_once_and_leaves_what_was_finished(model: Path, tmp_path: Path) -> None:
-    with serving(tmp_path, model=model) as client:
-        job = client.ask(num_answers=200)
-        client.events(job, limit=7)  # some answers are there
-        assert client.post(f"/api/jobs/{job}/cancel").status_code == 202
-        ended = client.finished(job)
-        assert ended["status"] == "cancelled"
-        events = client.events(job)
-        assert sum(len(data["texts"]) for _, kind, data in events if kind == "answers") < 400
-        assert events[-1][1] == "end"
-        assert client.finished(client.ask("Next?"))["status"] == "done"
-        assert client.get(f"/api/runs/{ended['run']}").json()["total"] == 1
-
-
-def test_requests_at_one_time_wait_for_each_other(tmp_path: Path) -> None:
-    begun, go = threading.Event(), threading.Event()
-
-    def work(job: Job) -> None:
-        begun.set()
-        assert go.wait(200)
-
-    with serving(tmp_path, work=work) as client:
-        jobs: list[str] = []
-        threads = [
-            threading.Thread(target=lambda n=n: jobs.append(client.ask(f"Question {n}?", model="smollm2")))
-            for n in range(6)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert begun.wait(200)
-        states = [client.get(f"/api/jobs/{job}").json() for job in jobs]
-        assert sorted((state["place"], state["status"]) for state in states) == [
-            (0, "running"),
-            *((place, "waiting") for place in range(1, 6)),
-        ]
-        go.set()
-        assert {client.finished(job)["status"] for job in jobs} == {"done"}
 
 
 def test_fifty_may_wait_and_memory_stays_bounded(tmp_path: Path) -> None:
@@ -317,7 +213,7 @@ def test_fifty_may_wait_and_memory_stays_bounded(tmp_path: Path) -> None:
 
     def work(job: Job) -> None:
         for number in range(400):
-            job.events.add("answers", texts=["x" * 5_000], groups=[number])
+            job.show_answers([f"{number}" + "x" * 5_000])
         while not go.wait(0.01):
             job.check()
 
@@ -331,41 +227,12 @@ def test_fifty_may_wait_and_memory_stays_bounded(tmp_path: Path) -> None:
         codes = [answer.status_code for answer in answers]
         assert set(codes[:WAITING]) == {202}
         assert set(codes[WAITING + 1 :]) == {429}
-        assert answers[-1].json()["error"]["kind"] == "busy"
+        assert answers[-1].json()["error"]["code"] == "busy"
         assert "retry-after" in answers[-1].headers
         go.set()
         for answer in answers[:WAITING]:
             client.finished(answer.json()["id"])
         assert psutil.Process().memory_info().rss - before < 30e6
-
-
-def test_short_answers_are_asked_for_with_the_prompts_of_the_demo(client: Client, root: Path) -> None:
-    hashes = []
-    for brief in (True, False):
-        before = asked_runs(root)
-        client.finished(client.ask(f"Brief {brief}?", brief=brief, num_answers=1))
-        [folder] = asked_runs(root) - before
-        hashes.append(Run.load(folder).manifest.prompts["answers"])
-    assert hashes[0] != hashes[1]
-
-
-def test_answers_are_grouped_by_meaning_while_they_come(tmp_path: Path) -> None:
-    drawn, go = threading.Event(), threading.Event()
-
-    def work(job: Job) -> None:
-        job.events.add("answers", texts=["Rome", "Lyon"], groups=[0, 1])
-        drawn.set()
-        assert go.wait(200)
-        job.events.add("answers", texts=["Reims"], groups=[2])
-
-    with serving(tmp_path, work=work) as client:
-        job = client.ask(model="smollm2")
-        assert drawn.wait(200)
-        assert client.get(f"/api/jobs/{job}/groups").json() == {"answers": 2, "groups": [[0], [1]]}
-        go.set()
-        client.finished(job)
-        assert client.get(f"/api/jobs/{job}/groups").json() == {"answers": 3, "groups": [[0, 2], [1]]}
-        assert client.get("/api/jobs/0123456789abcdef/groups").status_code == 404
 
 
 def test_grouping_waits_for_no_job_and_no_job_for_it(tmp_path: Path) -> None:
@@ -376,28 +243,6 @@ def test_grouping_waits_for_no_job_and_no_job_for_it(tmp_path: Path) -> None:
         assert go.wait(200)
         return by_first_letter(answers)
 
-    with serving(
-        tmp_path,
-        work=lambda job: job.events.add("answers", texts=["a"], groups=[0]),
-        meaning=Meaning(lambda: slow),
-    ) as client:
-        job = client.ask(model="smollm2")
-        client.finished(job)
-        waiting = threading.Thread(target=client.get, args=(f"/api/jobs/{job}/groups",))
-        waiting.start()
-        assert grouping.wait(200)
-        assert client.finished(client.ask(model="smollm2"))["status"] == "done"
-        go.set()
-        waiting.join(200)
-
-
-def test_too_many_answers_are_not_grouped_by_meaning() -> None:
-    meaning = Meaning(lambda: by_first_letter)
-    texts = [f"{number}" for number in range(1000)]
-    assert asyncio.run(meaning.groups(lambda: ("", texts)))[0] == 1000
-    with pytest.raises(DataError, match="more than 1,000 different answers"):
-        asyncio.run(Meaning(lambda: by_first_letter).groups(lambda: ("", [*texts, "one more"])))
-
 
 def test_without_its_extra_meaning_is_not_offered_and_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -407,9 +252,10 @@ def test_without_its_extra_meaning_is_not_offered_and_says_what_to_install(
     monkeypatch.setattr(embedding, "_CARRIER", "not_there")
     with serving(tmp_path, work=lambda job: None, meaning=Meaning()) as client:
         assert client.get("/api/options").json()["meaning"] is False
-        job = client.ask(model="smollm2")
-        answer = client.get(f"/api/jobs/{job}/groups")
-        assert (answer.status_code, answer.json()["error"]["kind"]) == (422, "missingextra")
+        write_run(tmp_path / "one")
+        [entry] = client.get("/api/runs").json()["runs"]
+        answer = client.get(f"/api/runs/{entry['id']}/questions/0/groups")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (422, "missing_extra")
         assert "pip install '.[embed]'" in answer.json()["error"]["message"]
 
 
@@ -437,7 +283,7 @@ def test_what_may_be_asked_for_is_said_and_described(client: Client) -> None:
     assert len(options["defaults"]["strategies"]) >= 2
     assert options["server"] is None
     api = client.get("/api/openapi.json").json()
-    assert {"/api/ask", "/api/score", "/api/runs", "/api/jobs/{id}/events"} <= api["paths"].keys()
+    assert {"/api/ask", "/api/score", "/api/runs", "/api/jobs/{id}"} <= api["paths"].keys()
 
 
 def test_what_is_proposed_for_a_model_of_a_server_can_be_asked(tmp_path: Path) -> None:
@@ -494,7 +340,7 @@ def test_a_killed_app_keeps_its_runs(model: Path, tmp_path: Path) -> None:
         client = Client(url)
         done = client.finished(client.ask("First?"))
         cut = client.ask("Second?", num_answers=200)
-        client.events(cut, limit=6)
+        client.until(cut, lambda job: job["answers"])
         os.kill(first.pid, signal.SIGKILL)
         first.wait(200)
     with serving(tmp_path, model=model) as client:
@@ -511,12 +357,9 @@ def test_ctrl_c_stops_at_once_and_says_where_things_are(model: Path, tmp_path: P
     with process(tmp_path, "--model", model) as (app, url):
         client = Client(url)
         job = client.ask(num_answers=200)
-        client.events(job, limit=6)
-        pages = [client.http.stream("GET", f"/api/jobs/{job}/events") for _ in range(2)]
-        with pages[0] as read, pages[1]:
-            app.send_signal(signal.SIGINT)
-            read.read()  # no error: the response is whole
-            assert app.wait(200) == 130
+        client.until(job, lambda job: job["answers"])
+        app.send_signal(signal.SIGINT)
+        assert app.wait(200) == 130
         assert app.stderr is not None
         said = app.stderr.read()
         assert f"Finished work is in {tmp_path}" in said

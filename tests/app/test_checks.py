@@ -12,8 +12,8 @@ import tiny
 from app_server import Client, serving
 from fault_server import Call, FaultServer, answers, chat, choice, status, unused_port
 
-from selfreflect.config import Price
 from selfreflect.pipeline.preflight import PROBE
+from selfreflect.settings import Price
 from selfreflect.store.run import Run
 
 PRICES = {"openai:paid": Price(input_per_million=1.0, output_per_million=2.0)}
@@ -65,24 +65,17 @@ def probes(server: FaultServer) -> int:
     return sum(call.body["messages"][-1]["content"] == PROBE for call in server.calls)
 
 
-@pytest.mark.parametrize(
-    ("action", "says"),
-    [
-        (status(404, "no such model"), "knows no such model. Check its name, or start the app with"),
-        (status(401, "bad key"), "does not accept the key. Set SELFREFLECT_API_KEY"),
-    ],
-)
+@pytest.mark.parametrize("code", [404, 401])
 def test_a_server_that_refuses_is_found_before_anything_starts(
-    client: Client, server: FaultServer, root: Path, action: Any, says: str
+    client: Client, server: FaultServer, root: Path, code: int
 ) -> None:
-    server.script = lambda call: action
+    server.script = lambda call: status(code, "no")
     runs = list(root.iterdir())
     answer = client.post("/api/check", json=body(model="openai:refused")).json()
     server.script = lambda call: answers()
     [problem] = answer["problems"]
-    assert (problem["field"], problem["kind"]) == ("model", "backend")
-    assert says in problem["message"]
-    assert "same command" not in str(problem)
+    assert problem["field"] == "model"
+    assert server.url in problem["message"]
     assert list(root.iterdir()) == runs
 
 
@@ -90,15 +83,15 @@ def test_an_address_where_nobody_listens_is_said_to_be(tmp_path: Path, model: Pa
     url = f"http://127.0.0.1:{unused_port()}/v1"
     with serving(tmp_path, model=model, base_url=url) as client:
         [problem] = client.post("/api/check", json=body(model="openai:any")).json()["problems"]
-    assert "Start that server, or start the app with another --base-url." in problem["message"]
+    assert (problem["field"], url in problem["message"]) == ("model", True)
 
 
 def test_an_api_cannot_be_the_judge_and_a_missing_one_is_named(client: Client) -> None:
     refused = client.post("/api/check", json=body(judge="openai:any"))
     assert refused.status_code == 422
-    assert "cannot be a judge. Choose smollm2" in refused.json()["error"]["message"]
+    assert "openai:any" in refused.json()["error"]["message"]
     answer = client.post("/api/check", json=body(judge="nobody/no-such-model")).json()
-    assert [one["field"] for one in answer["problems"]] == ["judge"]
+    assert [problem["field"] for problem in answer["problems"]] == ["judge"]
 
 
 def test_a_server_is_asked_once_for_samples_and_one_that_does_not_sample_is_warned_of(
@@ -110,12 +103,10 @@ def test_a_server_is_asked_once_for_samples_and_one_that_does_not_sample_is_warn
     assert "seems to ignore temperature" in answer["warnings"][0]
     asked = probes(server)
     assert asked > before
-    events = client.events(client.ask(model="openai:same", judge="model"))
+    job = client.finished(client.ask(model="openai:same", judge="model"))
     server.script = lambda call: answers()
     assert probes(server) == asked
-    assert "seems to ignore temperature" in next(
-        data["text"] for _, kind, data in events if kind == "warning"
-    )
+    assert job["problems"][0]["message"] == answer["warnings"][0]
 
 
 def test_costs_are_those_of_a_dry_run_and_a_price_asks_for_agreement(client: Client) -> None:
@@ -135,15 +126,6 @@ def test_costs_are_those_of_a_dry_run_and_a_price_asks_for_agreement(client: Cli
     assert (free["money"], free["reasons"]) == (None, [])  # this machine's own server
 
 
-def test_answers_are_there_before_the_judge_is_loaded(client: Client) -> None:
-    events = client.events(client.ask(model="model", judge="second", measures=["selfreflect"]))
-    kinds = [kind for _, kind, _ in events]
-    loading = next(
-        place for place, (_, kind, data) in enumerate(events) if kind == "note" and "judge" in data["text"]
-    )
-    assert kinds.index("answers") < kinds.index("summary") < loading < kinds.index("score")
-
-
 def test_summaries_are_limited_and_say_that_they_were_cut_off(client: Client, server: FaultServer) -> None:
     def cut(call: Call) -> Any:
         short = call.body.get("max_tokens") == 7
@@ -151,16 +133,16 @@ def test_summaries_are_limited_and_say_that_they_were_cut_off(client: Client, se
         return chat(*[choice(text, "length" if short else "stop") for text in texts])
 
     server.script = cut
-    events = client.events(
+    job = client.finished(
         client.ask(
             model="openai:cut", judge="model", summary_tokens=7, answer_tokens=9, measures=["selfreflect"]
         )
     )
     server.script = lambda call: answers()
     assert {7, 9} <= {call.body["max_tokens"] for call in server.calls if call.body["model"] == "cut"}
-    [summary] = [data for _, kind, data in events if kind == "summary"]
+    [summary] = job["summaries"]
     assert "cut this summary off. Ask again with more summary tokens." in summary["warnings"][0]
-    view = client.get(f"/api/runs/{events[-1][2]['run']}/questions/0").json()
+    view = client.get(f"/api/runs/{job['run']}/questions/0").json()
     assert view["summaries"][0]["warnings"][0] == summary["warnings"][0]
     assert client.post("/api/ask", json=body(summary_tokens=0)).status_code == 422
 
@@ -171,28 +153,27 @@ def test_a_run_gets_one_more_judge_beside_its_scores(client: Client, root: Path)
     before = client.get(f"{at}/questions/0").json()
     answer = client.post(f"{at}/judges", json={"judge": "second", "measures": ["selfreflect"]})
     assert answer.status_code == 202
-    events = client.events(answer.json()["id"])
-    begun = next(data for _, kind, data in events if kind == "begun")
-    assert events[-1][2]["status"] == "done", events[-1]
-    run = client.get(at, params={"judge": begun["scoring"]}).json()
-    assert [one["id"] for one in run["scorings"]] == ["", begun["scoring"]]
+    job = client.finished(answer.json()["id"])
+    assert job["status"] == "done", job
+    run = client.get(at, params={"judge": job["scoring"]}).json()
+    assert [one["id"] for one in run["scorings"]] == ["", job["scoring"]]
     assert [one["judge"] for one in run["scorings"]] == ["…/model", "…/second"]
-    assert (run["scoring"], run["strategies"][0]["n"]) == (begun["scoring"], 1)
-    other = client.get(f"{at}/questions/0", params={"judge": begun["scoring"]}).json()
+    assert (run["scoring"], run["strategies"][0]["n"]) == (job["scoring"], 1)
+    other = client.get(f"{at}/questions/0", params={"judge": job["scoring"]}).json()
     assert other["summaries"][0]["score"] == pytest.approx(before["summaries"][0]["score"])
     assert client.get(f"{at}/questions/0").json() == before
-    guesses = f"{at}/questions/0/guesses?summary=0&answer=0&judge={begun['scoring']}"
+    guesses = f"{at}/questions/0/guesses?summary=0&answer=0&judge={job['scoring']}"
     assert client.get(guesses).json()
     assert client.get(at, params={"judge": "nobody-00000000"}).status_code == 404
     assert client.get(at, params={"judge": "../x"}).status_code == 422
     [folder] = [path for path in root.iterdir() if (path / "judges").exists()]
-    assert Run.load(folder).scorings == ["", begun["scoring"]]
+    assert Run.load(folder).scorings == ["", job["scoring"]]
 
 
 def test_a_run_without_summaries_gets_no_judge(client: Client) -> None:
     failed = client.finished(client.ask(model="nobody/no-such-model", judge="model"))
     answer = client.post(f"/api/runs/{failed['run']}/judges", json={"judge": "second"})
-    assert (answer.status_code, answer.json()["error"]["kind"]) == (422, "data")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (422, "data")
 
 
 def test_links_among_the_judges_of_a_run_are_not_followed(client: Client, root: Path, tmp_path: Path) -> None:

@@ -11,8 +11,11 @@ from collections.abc import Iterator
 import pytest
 from app_server import Client, serving
 
+from selfreflect.app import guard
 from selfreflect.app.guard import MAX_BODY, POLICY
 from selfreflect.app.server import url
+from selfreflect.errors import BackendError
+from selfreflect.settings.sections import flag_named
 from selfreflect.web.access import Access, access, host_name
 from selfreflect.web.paths import without_paths
 
@@ -37,13 +40,13 @@ def problem(response: object, status: int) -> str:
     assert response.status_code == status, response.text  # type: ignore[attr-defined]
     body = response.json()  # type: ignore[attr-defined]
     assert body.keys() == {"error"}
-    assert body["error"].keys() == {"kind", "message"}
+    assert body["error"].keys() == {"code", "message", "remedy"}
     assert "Traceback" not in body["error"]["message"]
-    return str(body["error"]["kind"])
+    return str(body["error"]["code"])
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/docs", "/static/app.js", "/api/runs", "/api/nothing", "/nothing", "/static/nothing.js"]
+    "path", ["/", "/static/app.js", "/api/runs", "/api/nothing", "/nothing", "/static/nothing.js"]
 )
 def test_every_answer_carries_the_policy(client: Client, path: str) -> None:
     headers = client.get(path).headers
@@ -58,7 +61,6 @@ def test_every_answer_carries_the_policy(client: Client, path: str) -> None:
     ("path", "kind"),
     [
         ("/", "text/html; charset=utf-8"),
-        ("/docs", "text/html; charset=utf-8"),
         ("/static/app.js", "text/javascript; charset=utf-8"),
         ("/static/question.js", "text/javascript; charset=utf-8"),
         ("/static/style.css", "text/css; charset=utf-8"),
@@ -151,7 +153,6 @@ def test_large_bodies_are_refused_with_and_without_a_length(client: Client) -> N
         ("GET", "/api/nothing", 404),
         ("GET", "/api/runs/0123456789abcdef", 404),
         ("GET", "/api/jobs/0123456789abcdef", 404),
-        ("GET", "/api/jobs/0123456789abcdef/events", 404),
         ("POST", "/api/jobs/0123456789abcdef/cancel", 404),
         ("GET", "/api/runs/..%2f..%2fetc", 404),
         ("GET", "/api/runs/ABC", 422),
@@ -249,6 +250,16 @@ def test_elsewhere_addresses_and_its_own_name_will_do_but_no_other() -> None:
     assert url("0.0.0.0", 80, TOKEN) == f"http://{socket.gethostname()}:80/#token={TOKEN}"
     assert url("::1", 80, None) == "http://[::1]:80/"
     assert host_name("[::1]:80") == "::1"
+
+
+def test_a_remedy_is_said_in_words_of_the_page_or_not_at_all() -> None:
+    refused = BackendError("no '/home/me/x'", code="gone", remedy="Check {answers.model} in '/home/me/x'.")
+    described = {"code": "gone", "message": "no '…/x'", "remedy": "Check Model in '…/x'."}
+    assert guard.problem(refused) == described
+    assert guard.problem_text(described) == "no '…/x'. Check Model in '…/x'."
+    elsewhere = BackendError("no", remedy="Take another {out}.")
+    assert guard.problem(elsewhere) == {"code": "backend", "message": "no", "remedy": ""}
+    assert all(flag_named(name).startswith("--") for name in guard._ON_PAGE)
 
 
 def test_paths_are_cut_out_of_messages() -> None:

@@ -15,7 +15,6 @@ from app_server import Client, serving
 from finished_run import write_run
 from synthetic import informed_run, save
 
-from selfreflect.app import library
 from selfreflect.app.library import Library
 from selfreflect.errors import StoreError
 from selfreflect.records import AnswerSet, Question
@@ -100,17 +99,6 @@ def test_what_has_changed_is_read_again(root: Path, client: Client) -> None:
     with Run.open(root / "one", {}) as run:
         run.append(Question(id="later", text="Later?"))
     assert client.get(f"/api/runs/{id_}").json()["total"] == 2
-
-
-def test_questions_too_long_to_count_still_show_the_first(
-    root: Path, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_run(root / "many", "What first?", count=3)
-    [entry] = client.get("/api/runs").json()["runs"]
-    assert (entry["question"], entry["questions"]) == ("What first?", 3)
-    monkeypatch.setattr(library, "_MAX_COUNTED", 10)
-    [entry] = client.get("/api/runs").json()["runs"]
-    assert (entry["question"], entry["questions"]) == ("What first?", None)
 
 
 def test_links_out_of_the_root_lead_nowhere(tmp_path: Path, root: Path, client: Client) -> None:

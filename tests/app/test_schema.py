@@ -33,7 +33,7 @@ def assert_answered(case: schemathesis.Case, served: Client) -> None:
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     root = tmp_path_factory.mktemp("root")
     write_run(root / "one", count=3, failed="no")
-    with serving(root, work=lambda job: job.events.add("note", text="worked")) as client:
+    with serving(root, work=lambda job: job.show(note="worked")) as client:
         yield client
 
 
@@ -53,8 +53,6 @@ OPERATIONS = (
     ("POST", "/api/jobs/{id}/cancel"),
     ("GET", "/api/jobs"),
     ("GET", "/api/jobs/{id}"),
-    ("GET", "/api/jobs/{id}/events"),
-    ("GET", "/api/jobs/{id}/groups"),
     ("GET", "/api/options"),
     ("GET", "/api/runs"),
     ("GET", "/api/runs/{id}"),

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tiny
@@ -61,13 +60,8 @@ def is_alive(pid: int) -> bool:
 
 def begun(client: Client, name: str) -> str:
     job = client.ask(model=name)
-    client.events(job, limit=1)
+    client.until(job, lambda state: state["status"] != "waiting")
     return job
-
-
-def ended(client: Client, job: str) -> Any:
-    client.events(job)
-    return client.get(f"/api/jobs/{job}").json()
 
 
 def test_a_job_that_never_ends_is_stopped_and_the_next_one_runs(
@@ -80,13 +74,13 @@ def test_a_job_that_never_ends_is_stopped_and_the_next_one_runs(
         job = begun(client, "endless")
         [worker] = burning(app.pid)
         client.post(f"/api/jobs/{job}/cancel", json={})
-        assert ended(client, job)["status"] == "cancelled"
+        assert client.finished(job)["status"] == "cancelled"
         assert not is_alive(worker)
         job = begun(client, "model")
-        assert ended(client, job)["status"] == "done"
+        assert client.finished(job)["status"] == "done"
         [worker] = [child for child in children(app.pid) if not_tracker(child)]
         again = begun(client, "model")
-        assert ended(client, again)["status"] == "done"
+        assert client.finished(again)["status"] == "done"
         assert is_alive(worker), "the models stay loaded from job to job"
         begun(client, "endless")
         burning(app.pid)
@@ -105,10 +99,10 @@ def test_a_process_that_ends_costs_its_job_alone(good: Path, endless: Path, tmp_
         job = begun(client, "endless")
         [worker] = burning(app.pid)
         os.kill(worker, signal.SIGKILL)
-        state = ended(client, job)
-        assert (state["status"], state["error"]["kind"]) == ("failed", "backend")
+        state = client.finished(job)
+        assert (state["status"], state["error"]["code"]) == ("failed", "backend")
         job = begun(client, "model")
-        assert ended(client, job)["status"] == "done"
+        assert client.finished(job)["status"] == "done"
         left = children(app.pid)
         app.kill()
         app.wait()

@@ -37,7 +37,7 @@ def replies(call: Call) -> Action:
 
 
 def asking(path: Path, server: FaultServer, *arguments: object) -> list[object]:
-    model = ["--model", "openai:tiny", "--base-url", server.url]
+    model = ["--model", "openai:tiny", "--base-url", server.url, "--classes", "same"]
     return ["uncertainty", path, "--estimators", "p_true,self_evaluation", *model, *arguments]
 
 
@@ -126,6 +126,31 @@ def test_a_served_judge_sorts_answers_and_decides_what_is_correct(tmp_path: Path
     assert [line["correct"]["judge"] for line in questions] == [True] * 6 + [False]
     refused = run("calibrate", path, "--classes", "judge")
     assert (refused.code, "Name it with --model" in refused.said) == (2, True)
+
+
+def test_a_named_model_is_asked_about_open_pairs_unless_it_is_too_small_or_a_rule_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "judging.py").write_text(
+        "import re\n\n"
+        "def reply(messages):\n"
+        "    return 'No' if re.search('Lyon|postman', messages[-1]['content']) else 'Yes'\n"
+    )
+    answers = ["Paris", "City of Light", "Paris.", "Lyon"]
+    path = written(tmp_path / "a.json", [{"id": "q", "question": "Which city?", "answers": answers}])
+    command = ["uncertainty", path, "--estimators", "classes", "--json"]
+    named = [*command, "--model", "judging:reply"]
+
+    def classes(*arguments: object) -> tuple[str, float]:
+        outcome = run(*arguments)
+        assert outcome.code == 0, outcome.stderr
+        return outcome.json[0]["classes"], outcome.json[0]["values"]["classes"]
+
+    assert classes(*command) == ("same", 3)
+    assert classes(*named) == ("judge judging:reply, first", 2)
+    assert classes(*named, "--classes", "same") == ("same", 3)
+    assert classes(*command, "--model", "smollm2") == ("same", 3)
 
 
 def test_what_a_model_says_is_calibrated_and_applied_with_the_same_model_only(tmp_path: Path) -> None:

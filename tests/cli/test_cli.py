@@ -268,7 +268,7 @@ def test_a_file_of_settings_works_alone(done: Path, model: Path, tmp_path: Path)
 def test_run_shows_a_table_and_keeps_stdout_clean_with_json(done: Path, model: Path) -> None:
     again = run(*small(model, done, done.parent / "q.txt"))
     assert "greedy" in again.stdout
-    assert "2 questions, 2 answer sets, 4 summaries, 4 scores" in again.said
+    assert "2 questions, 2 answer sets, 4 summaries, measured: 4 by selfreflect" in again.said
     lines = run(*small(model, done, done.parent / "q.txt"), "--json").json
     assert [line["strategy"] for line in lines] == ["greedy", "basic"]
     assert all(0 < line["score"] < 1 for line in lines)
@@ -485,6 +485,11 @@ def test_ask_answers_in_one_line_of_json_or_in_words(model: Path, tmp_path: Path
     [line] = run(*asked, "--json", "--strategies", "greedy", "--measures", "information").json
     assert line["summaries"][0]["score"] is None
 
+    assert line["classes_by"] == "same"  # this model gets the controls wrong
+    for classes, made_by in (("exact", "exact"), ("judge", f"judge {model}, first")):
+        [line] = run(*asked, "--json", "--strategies", "greedy", "--classes", classes).json
+        assert line["classes_by"] == made_by
+
     context = written(tmp_path / "context.md", "\nAnna: red.\n")
     [line] = run(*asked, "--json", "--strategies", "greedy", "--context", context).json
     assert line["context"] == "Anna: red."
@@ -625,7 +630,7 @@ finally:
     done = subprocess.run(
         [sys.executable, "-c", code, "questions", "--limit", "1"], capture_output=True, text=True, check=True
     )
-    files = ("settings", "console", "stages")
+    files = ("options", "console", "stages")
     assert set(done.stdout.splitlines()[-1].split()) == {f"selfreflect.cli.{name}" for name in files}
 
 

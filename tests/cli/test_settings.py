@@ -12,10 +12,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from selfreflect.cli.settings import GENERATING, JUDGING, Overrides, takes
-from selfreflect.config import AnswersConfig, Config, ExecutionOptions
+from selfreflect.cli.options import GENERATING, JUDGING, Overrides, takes
 from selfreflect.errors import ConfigError
 from selfreflect.flags import POSITIVE, Flag
+from selfreflect.settings import AnswersConfig, Config, ExecutionOptions
 
 
 def called(arguments: list[str], *sections: str, **settings: Any) -> Overrides:

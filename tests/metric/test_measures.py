@@ -122,8 +122,8 @@ def test_controls_are_scored_like_summaries_of_the_same_text(tiny_judge: TinyJud
 @pytest.mark.parametrize(
     ("wanted", "expected"),
     [
-        ({"information": False}, ["Score"] * 3 + ["Controls"]),
-        ({"scores": False}, ["Information"] * 3 + ["Controls"]),
+        ({"wanted": ["selfreflect"]}, ["Score"] * 3 + ["Controls"]),
+        ({"wanted": ["information"]}, ["Information"] * 3 + ["Controls"]),
         ({"controls": False}, ["Score"] * 3 + ["Information"] * 3),
     ],
 )
@@ -132,13 +132,15 @@ def test_only_what_is_wanted_is_measured(tiny_judge: TinyJudge, wanted, expected
     results = measures.measure(QUESTION, ANSWERS, SUMMARIES)
     assert kinds(results) == expected
     if isinstance(results[-1], Controls):
-        assert (results[-1].reader is None) == (wanted.get("information") is False)
-        assert (results[-1].temperature is None) == (wanted.get("scores") is False)
+        assert (results[-1].reader is None) == (wanted == {"wanted": ["selfreflect"]})
+        assert (results[-1].temperature is None) == (wanted == {"wanted": ["information"]})
 
 
 def test_a_later_strategy_costs_only_itself(tiny_judge: TinyJudge) -> None:
     measures = Measures(SelfReflect(tiny_judge("llama")))
-    results = measures.measure(QUESTION, ANSWERS, [], uninformed=SUMMARIES[:1], controls=False)
+    results = measures.measure(
+        QUESTION, ANSWERS, SUMMARIES, missing={"information": SUMMARIES[:1]}, controls=False
+    )
     assert kinds(results) == ["Information"]
 
 
@@ -178,11 +180,13 @@ def test_a_later_summary_rests_on_the_answers_that_a_budget_left_for_earlier_one
         of_each = [one.answers for one in results if isinstance(one, Information)]
         return {tuple(index for index, words in enumerate(one) if words) for one in of_each}
 
-    [first] = places(measures.measure(QUESTION, ANSWERS, SUMMARIES))
+    results = measures.measure(QUESTION, ANSWERS, SUMMARIES)
+    earlier = {"information": [one for one in results if isinstance(one, Information)]}
+    [first] = places(results)
     later = [Summary(question_id="q7", name="later", text="Basil")]
     [alone] = places(measures.measure(QUESTION, ANSWERS, later))
     assert len(alone) > len(first)  # one summary leaves room for more
-    assert places(measures.measure(QUESTION, ANSWERS, later, most_answers=len(first))) == {first}
+    assert places(measures.measure(QUESTION, ANSWERS, later, earlier=earlier)) == {first}
 
 
 def test_a_budget_too_small_for_one_answer_is_typed(tiny_judge: TinyJudge) -> None:
@@ -212,7 +216,7 @@ def test_a_question_that_cannot_be_measured_says_why_for_each_summary(tiny_judge
 def test_predictions_that_are_no_numbers_leave_room_for_another_try(tiny_judge: TinyJudge) -> None:
     metric = SelfReflect(tiny_judge("llama"))
     metric.engine = Failing(metric.engine)
-    information, controls = Measures(metric, scores=False).measure(QUESTION, ANSWERS, SUMMARIES[:1])
+    information, controls = Measures(metric, wanted=["information"]).measure(QUESTION, ANSWERS, SUMMARIES[:1])
     assert isinstance(information, Information)
     assert (information.undefined, information.kind) == ("unmeasured", "backend")
     assert isinstance(controls, Controls)
@@ -243,6 +247,8 @@ def test_a_judge_of_its_own_answers_reads_blindly(
     )
     question = Question(id="q7", text=QUESTION.text, context=context)
     assert choose_reader(choice, judge, question, answers) == reader
-    results = Measures(SelfReflect(judge), scores=False, reader=choice).measure(question, answers, SUMMARIES)
+    results = Measures(SelfReflect(judge), wanted=["information"], reader=choice).measure(
+        question, answers, SUMMARIES
+    )
     readers = {result.reader for result in results if isinstance(result, Information | Controls)}
     assert readers == {reader}

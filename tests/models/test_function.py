@@ -15,12 +15,12 @@ from command import run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfreflect.config import load_config
 from selfreflect.errors import ConfigError, JudgeError
 from selfreflect.models.backend import load_generator
 from selfreflect.models.base import Message, ModelSpec, Refusal, Reply, Request, Sampling
 from selfreflect.models.function import FunctionGenerator
 from selfreflect.models.judge import Judge
+from selfreflect.settings import load_config
 from selfreflect.store.run import Run
 
 SAMPLING = Sampling(temperature=0.5, top_p=0.75, max_new_tokens=7)

@@ -16,19 +16,19 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from selfreflect.answers import draw_answers
-from selfreflect.config import ExecutionOptions, ScoresConfig, load_config
 from selfreflect.errors import ConfigError
 from selfreflect.metric.measures import Measures
-from selfreflect.metric.scorer import SelfReflect
+from selfreflect.metric.scorer import SelfReflect, tree_nodes
 from selfreflect.models.base import Completion, Reply, Request, Sampling
 from selfreflect.models.judge import Judge
 from selfreflect.models.local.generator import HFGenerator
 from selfreflect.pipeline.counting import NOTHING, UNKNOWN, Amount
-from selfreflect.pipeline.dry_run import DryRun, judge_tokens, most_judge_tokens, tree_nodes
+from selfreflect.pipeline.dry_run import DryRun, judge_tokens, most_judge_tokens
 from selfreflect.pipeline.models import Quiet
 from selfreflect.pipeline.tasks import StageTask
 from selfreflect.prompts import load_prompts
 from selfreflect.records import AnswerSet, Question, Summary
+from selfreflect.settings import ExecutionOptions, ScoresConfig, load_config
 from selfreflect.store.run import Run
 from selfreflect.strategies import STRATEGIES
 from selfreflect.strategies.driver import summarize
@@ -208,9 +208,7 @@ def summaries_of(*texts: str) -> tuple[Summary, ...]:
 
 def task(answers: AnswerSet, *texts: str) -> StageTask:
     summaries = summaries_of(*texts)
-    return StageTask(
-        question=QUESTION, answers=answers, summaries=summaries, uninformed=summaries, controls=True
-    )
+    return StageTask(question=QUESTION, answers=answers, summaries=summaries, controls=True)
 
 
 ONLY_SCORES = ScoresConfig(measures="selfreflect", controls=False)

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from command import run
 
-from selfreflect.config import ExecutionOptions, load_config
 from selfreflect.errors import ConfigError
 from selfreflect.pipeline.executors import Executors, LocalExecutor
 from selfreflect.pipeline.models import ConfiguredModels, Quiet
 from selfreflect.pipeline.stages import StageSpec
 from selfreflect.prompts import load_prompts
+from selfreflect.settings import ExecutionOptions, load_config
 from selfreflect.strategies.builtin import greedy
 
 

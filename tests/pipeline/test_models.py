@@ -8,9 +8,9 @@ import pytest
 from fault_server import FaultServer, silent
 from pooling import pooling
 
-from selfreflect.config import ExecutionOptions, load_config
 from selfreflect.errors import JudgeError
 from selfreflect.pipeline.models import ConfiguredModels, Quiet
+from selfreflect.settings import ExecutionOptions, load_config
 
 
 def test_a_judge_behind_a_server_has_the_timeout_that_was_asked_for(tiny_judge: Any) -> None:

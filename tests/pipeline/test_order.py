@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from selfreflect.config import ScoresConfig
 from selfreflect.pipeline.records import run_records
 from selfreflect.pipeline.todo import copied_results, missing_scores
 from selfreflect.records import AnswerSet, Information, Question, Score, Summary
 from selfreflect.report.compare import contenders
+from selfreflect.settings import ScoresConfig
 from selfreflect.store.run import Run
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from command import run, written
 
-from selfreflect.config import Config, ExecutionOptions, Placement, load_config
 from selfreflect.errors import ConfigError
 from selfreflect.pipeline.executors import Executors
 from selfreflect.pipeline.models import ConfiguredModels, Quiet
 from selfreflect.pipeline.ray_executor import place_actors
 from selfreflect.pipeline.stages import StageSpec
 from selfreflect.prompts import load_prompts
+from selfreflect.settings import Config, ExecutionOptions, Placement, load_config
 
 LAPTOP = [{"CPU": 8.0}]
 CPUS = [{"CPU": 8.0}, {"CPU": 16.0}, {"memory": 1.0}]

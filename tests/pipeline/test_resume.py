@@ -13,11 +13,11 @@ import tiny
 from command import Outcome, run, small, written
 
 from selfreflect.cli.console import can_ask
-from selfreflect.config import load_config
 from selfreflect.errors import StoreError
 from selfreflect.pipeline.questions import _check_revision, compare_questions
 from selfreflect.pipeline.settings import settings_of
 from selfreflect.records import AnswerSet, Question
+from selfreflect.settings import load_config
 from selfreflect.sources.questions import QuestionSet
 from selfreflect.store.run import Run
 

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted import Scripted
 
-from selfreflect.config import ExecutionOptions, load_config
 from selfreflect.errors import BackendError, MissingExtraError
 from selfreflect.models.judge import Judge
 from selfreflect.pipeline.models import Quiet, WorkDone
@@ -21,6 +20,7 @@ from selfreflect.pipeline.stages import Outcome, StageSpec, StageWorker, split_i
 from selfreflect.pipeline.tasks import StageTask
 from selfreflect.prompts import load_prompts
 from selfreflect.records import AnswerSet, Failure, Question, Score, Summary, WordDistance
+from selfreflect.settings import ExecutionOptions, load_config
 
 # lone surrogates too: files may hold them
 TEXT = st.text(st.characters(codec=None, exclude_categories=()), max_size=20)
@@ -42,7 +42,7 @@ def test_records_arrive_as_they_were_sent(first: str, second: str, values: list[
         question=question,
         answers=answers,
         summaries=(summary,),
-        earlier_scores=(score,),
+        earlier={"selfreflect": (score,)},
         strategies=(first,),
     )
     assert pickle.loads(pickle.dumps(task)) == task

@@ -22,8 +22,8 @@ from selfreflect.report.measures import INFORMATION, SELFREFLECT
 from selfreflect.report.run_records import RunRecords
 from selfreflect.report.words import worst_words
 from selfreflect.stats import TIE, paired_difference, settled
+from selfreflect.validate.agreement import summary_orders
 from selfreflect.validate.base import MetricInfo
-from selfreflect.validate.ratings import summary_orders
 
 CLOSE = 3e-7
 GREEDY = [0.3 + number / 100 for number in range(20)]
@@ -260,7 +260,7 @@ def test_the_detail_of_a_question_holds_answers_summaries_and_failures():
     assert (basic.strategy, basic.score, basic.failure.kind) == ("basic", None, "too_long")
     empty = RunRecords("", ("greedy",), records.questions, {}, {}, {}, ())
     assert grouped_answers(empty, "q0") == []
-    assert empty.outcomes("q0") == [("greedy", None, None, None, None)]
+    assert empty.outcomes("q0") == [("greedy", None, None, None, None, [])]
 
 
 def test_a_question_is_found_by_its_id_its_text_or_a_part_that_only_it_has():

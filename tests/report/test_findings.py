@@ -49,7 +49,7 @@ def changed_answers(records, **fields):
         ({"a": LOW, "b": LOW, "cot": HIGH}, "Of 3 strategies, a and b share the best (lowest) mean", None),
         (
             {"basic": LOW},
-            "basic has a mean SelfReflect score of 0.1350 on 8 questions (0 is perfect, 95 % CI ",
+            "basic has a mean SelfReflect score of 0.1350 on 8 questions (lower is better, ",
             None,
         ),
     ],

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from endpoint import CITIES, EndpointClient, endpoint_server
+from scripted import Scripted
 
 from selfreflect.models.base import Completion, Refusal, Reply, Request, Sample
 from selfreflect.serve.clarify import PREDICTIONS
@@ -505,7 +506,8 @@ def test_ten_sentences_that_say_the_same_are_one_class_and_no_reason_to_abstain(
     assert (found["action"], body["choices"][0]["message"]["content"]) == (None, "Ankara.")
 
 
-def test_a_served_model_is_asked_about_open_pairs_once_and_that_is_counted() -> None:
+@pytest.mark.parametrize("rule", ["judge", ""])
+def test_a_served_model_is_asked_about_open_pairs_once_and_that_is_counted(rule: str) -> None:
     answers = ["the wind", "a gust", "the cat", "The wind."]
     asked = []
 
@@ -515,12 +517,25 @@ def test_a_served_model_is_asked_about_open_pairs_once_and_that_is_counted() -> 
         text = request.messages[-1].content
         if request.sampling.max_new_tokens == 16:
             asked.append(text)
-            return "Yes" if '"the wind"' in text and '"a gust"' in text else "No"
+            return "Yes" if '"a gust"' in text or "sister did" in text else "No"
         return "The wind."
 
-    with endpoint_server(script, rule="judge") as client:
+    with endpoint_server(script, rule=rule) as client:
         first, second = (client.chat("What broke the vase?").json()["selfreflect"] for _ in range(2))
     assert [one["share"] for one in first["classes"]] == [0.75, 0.25]
     assert first["classes_by"].startswith("judge")
-    assert len(asked) == 3
-    assert first["cost"]["completions"] - second["cost"]["completions"] == 3
+    # the wind with each of the others; a model that was not chosen as a judge gets two controls before
+    assert len(asked) == (2 if rule else 4)
+    assert first["cost"]["completions"] - second["cost"]["completions"] == len(asked)
+
+
+def test_the_embedded_model_is_not_asked_which_answers_are_the_same() -> None:
+    def script(request: Request) -> Any:
+        assert request.sampling.max_new_tokens != 16
+        texts = ["the wind", "a gust"] if request.n > 1 else ["The wind."]
+        return Reply(completions=tuple(Completion(text=one, finish="stop", tokens=2) for one in texts))
+
+    generator = Scripted(script)
+    generator.name = "smollm2"
+    with endpoint_server(generator=generator, rule="", num_answers=2) as client:
+        assert client.chat("What broke the vase?").json()["selfreflect"]["classes_by"] == "same"

@@ -31,9 +31,9 @@ from fault_server import (
 )
 from served import KEY, QUICK, forget
 
-from selfreflect.config import Price
 from selfreflect.serve import remote
 from selfreflect.serve.unsure import UnsurePolicy
+from selfreflect.settings import Price
 
 TOKEN = "the-token-of-the-endpoint"
 EVENTS = b'data: {"choices": [{"delta": {"content": "Hi"}}]}\n\ndata: [DONE]\n\n'

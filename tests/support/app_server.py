@@ -3,7 +3,6 @@ own."""
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import time
@@ -24,8 +23,8 @@ from selfreflect.app.meaning import Meaning
 from selfreflect.app.routes import Services
 from selfreflect.app.server import AppServer
 from selfreflect.app.work import JobRunner
-from selfreflect.config import ExecutionOptions, Price
 from selfreflect.grouping import ordered_groups
+from selfreflect.settings import ExecutionOptions, Price
 from selfreflect.web.access import LOCAL, Access
 
 ANSWERS = ["Radishes, quickly.", "Lettuce.", "radishes soon", "Tomatoes and basil."]
@@ -61,34 +60,24 @@ class Client:
         assert response.status_code == 202, response.text
         return str(response.json()["id"])
 
-    def events(
-        self, job: str, after: int | None = None, limit: int | None = None
-    ) -> list[tuple[int, str, Any]]:
-        """(id, kind, data) of the events until the stream ends, or of the first ``limit``."""
-        headers = {} if after is None else {"Last-Event-ID": str(after)}
-        events = []
-        with self.http.stream("GET", f"/api/jobs/{job}/events", headers=headers) as response:
-            assert response.headers["content-type"].startswith("text/event-stream")
-            fields: dict[str, str] = {}
-            for line in response.iter_lines():
-                if line:
-                    name, _, value = line.partition(": ")
-                    fields[name] = value
-                elif "data" in fields:
-                    events.append((int(fields["id"]), fields["event"], json.loads(fields["data"])))
-                    fields = {}
-                    if limit is not None and len(events) == limit:
-                        break
-        return events
-
-    def finished(self, job: str) -> Any:
-        """The job once it has ended."""
-        for _ in range(2400):
+    def until(self, job: str, holds: Callable[[Any], bool]) -> Any:
+        """The state of a job as soon as something holds of it."""
+        for _ in range(4000):
             state = self.get(f"/api/jobs/{job}").json()
-            if state["status"] in ("done", "failed", "cancelled"):
+            if holds(state):
                 return state
             time.sleep(0.05)
-        raise AssertionError("the job does not end")
+        raise AssertionError(state)
+
+    def finished(self, job: str) -> Any:
+        """The state of a job once it has ended."""
+        return self.until(job, lambda state: state["status"] in ("done", "failed", "cancelled"))
+
+    def scored(self, **body: Any) -> Any:
+        """The state of a job that has scored given answers."""
+        answer = self.post("/api/score", json=body)
+        assert answer.status_code == 202, answer.text
+        return self.finished(answer.json()["id"])
 
 
 def by_first_letter(answers: Sequence[str], question: str = "") -> list[list[int]]:

@@ -87,8 +87,8 @@ def endpoint_server(
         generator = Scripted((lambda _: script) if isinstance(script, list) else script)
     local = [LocalModel("m", generator)] if generator else []
     remote = RemoteServer(endpoint(upstream), max_connections=64, timeout=timeout) if upstream else None
-    asks = rule == "judge"
-    reader = BeliefReader(ClassRule("same" if asks else rule), calibrator, asks=asks)
+    asks: Any = {"judge": "always", "": "bounded"}.get(rule, "never")
+    reader = BeliefReader(ClassRule("same" if asks != "never" else rule), calibrator, asks=asks)
     queue = Admission(**(admission or {}))
     services = ServeServices(
         ModelTable(local, remote, names),

@@ -52,6 +52,32 @@ def test_a_judge_that_does_not_decide_leaves_answers_apart_and_is_counted() -> N
     rule = ClassRule("judge", asker=asker(Scripted("I wonder.")))
     assert rule(QUESTION).tolist() == [0, 0, 1, 2]
     assert rule.undecided == 3
+    assert "3 pairs" in rule.caveats[0]
+
+
+def test_pairs_are_compared_round_by_round_up_to_a_bound() -> None:
+    letters = tuple("abcdefgh")
+    question = AnsweredQuestion(id="q", text="Which letter?", answers=letters)
+    model = Scripted({"My sister did": "Yes", "": "No"})
+    rule = ClassRule("judge", asker=asker(model), bounded=True)
+    assert rule(question).tolist() == list(range(8))
+    assert len(model.requests) == 2 + 2 * len(letters)  # of 28 pairs
+    assert "12 pairs" in rule.caveats[0]
+    model = Scripted({"postman": "No", "": "Yes"})
+    rule = ClassRule("judge", asker=asker(model), bounded=True)
+    assert (rule(question).tolist(), len(model.requests), rule.caveats) == ([0] * 8, 2 + 7, [])
+    rule.prepare([question])
+    assert len(model.requests) == 2 + 7
+
+
+@pytest.mark.parametrize("text", ["Yes", "No", "Hm."])
+def test_a_model_that_gets_a_control_wrong_is_not_asked_unless_it_is_chosen(text: str) -> None:
+    model = Scripted(text)
+    rule = ClassRule("judge", asker=asker(model), bounded=True)
+    assert (rule(QUESTION).tolist(), rule.name, len(model.requests)) == ([0, 0, 1, 2], "same", 2)
+    assert len(rule.caveats) == 1
+    chosen = ClassRule("judge", asker=asker(Scripted("Yes")))
+    assert (chosen(QUESTION).tolist(), chosen.name) == ([0] * 4, "judge scripted, first")
 
 
 @pytest.mark.parametrize(("text", "verdict"), [("Yes", True), ("no, never", False), ("**No**", False)])
@@ -172,7 +198,7 @@ def test_an_interruption_keeps_the_verdicts_so_far(tmp_path: Path, monkeypatch: 
         ClassRule(f"nli:{path}", store=store)(QUESTION)
     with open_replies(tmp_path / "kept") as store:
         assert ClassRule(f"nli:{path}", store=store)(QUESTION).tolist() == [0, 0, 0, 0]
-    assert calls == [2, 2, 2, 2]  # three pairs, both ways
+    assert calls == [2, 2, 2]  # the first answer with the two others, both ways
 
 
 def test_entailment_must_hold_both_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

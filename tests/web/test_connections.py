@@ -96,8 +96,9 @@ def test_clients_that_read_nothing_leave_room_for_a_page_and_are_dropped(
     monkeypatch.setattr(server, "READ_SECONDS", 1000)
     served = server.HttpServer(guarded(app))
     with running(served) as url, httpx2.Client(base_url=url, trust_env=False) as page, ExitStack() as stack:
-        silent = [stack.enter_context(get(url, path)) for _ in range(30)]
-        assert all(raw.recv(12) == b"HTTP/1.1 200" for raw in silent[-10:])
+        for _ in range(30):
+            raw = stack.enter_context(get(url, path))
+            assert raw.recv(12) == b"HTTP/1.1 200"
         for _ in range(3):
             assert page.get("/").text == "xxxx"
         monkeypatch.setattr(server, "READ_SECONDS", 0.2)
@@ -106,24 +107,6 @@ def test_clients_that_read_nothing_leave_room_for_a_page_and_are_dropped(
             assert time.monotonic() < deadline
             time.sleep(0.05)
         assert page.get("/").text == "xxxx"
-
-
-def test_followers_of_a_job_leave_room_for_a_page(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(server, "MAX_CONNECTIONS", 10)
-    go = threading.Event()
-    with (
-        serving(tmp_path_factory.mktemp("root"), work=lambda job: go.wait(200)) as client,
-        ExitStack() as stack,
-    ):
-        stack.callback(go.set)
-        path = f"/api/jobs/{client.ask()}/events"
-        for _ in range(30):
-            raw = stack.enter_context(connect(client))
-            raw.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-            assert b" 200 " in raw.recv(100)
-        assert client.get("/api/runs").status_code == 200
 
 
 def test_a_client_that_reads_slowly_gets_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,24 +163,6 @@ def test_a_second_head_on_a_connection_has_no_longer_than_the_first(
         raw.sendall(b"GET /static/icon.svg HTTP/1.1\r\nHost: localhost\r\n\r\n" + HALF)
         assert b" 200 " in raw.recv(4096)
         assert ended(raw)
-
-
-def test_a_job_that_is_followed_for_long_keeps_its_connection(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    go = threading.Event()
-    with serving(tmp_path_factory.mktemp("root"), work=lambda job: go.wait(200)) as client:
-        path = f"/api/jobs/{client.ask()}/events"
-        monkeypatch.setattr(server, "HEAD_SECONDS", 0.5)
-        monkeypatch.setattr(guard, "BODY_SECONDS", 0.5)
-        with ExitStack() as stack:
-            response = None
-            while response is None:
-                with suppress(httpx2.TransportError):  # on a busy machine the head may come too late
-                    response = stack.enter_context(client.http.stream("GET", path))
-            time.sleep(1)
-            go.set()
-            assert b"event: end" in response.read()
 
 
 def test_a_body_that_does_not_arrive_in_time_is_refused(

@@ -8,17 +8,14 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
-from app_server import Client, serving
 from endpoint import endpoint_server
 from http_server import guarded, running
 from starlette.types import Message, Receive, Scope, Send
 
-from selfreflect.app.jobs import Job
 from selfreflect.models.base import Request
 from selfreflect.web.server import HttpServer
 
@@ -74,26 +71,6 @@ def test_a_client_that_reads_nothing_does_not_hold_up_the_end(app: Any, again: b
         while b"begun" not in received:
             received += client.recv(100)
         server.should_exit, server.force_exit = True, again
-
-
-def test_the_app_ends_the_streams_of_a_job_that_goes_on(tmp_path: Path) -> None:
-    """A model stops at its next step, which may be long after the server has ended."""
-
-    def work(job: Job) -> None:
-        try:
-            while True:
-                job.check()
-                time.sleep(0.01)
-        finally:
-            time.sleep(3)
-
-    with serving(tmp_path, work=work) as client, Client(client.url).http as page:
-        stream = page.stream("GET", f"/api/jobs/{client.ask()}/events")
-        with stream as response:
-            lines = response.iter_lines()
-            assert next(lines) == "id: 1"
-            client.server.should_exit = True
-            assert '"end"' not in "".join(lines)  # which is no error: the response is whole
 
 
 def test_the_endpoint_ends_streams_when_their_time_is_over() -> None:

@@ -7,22 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from msgspec.structs import replace
 
 from selfreflect.app.choices import ModelChoices
 from selfreflect.app.guard import problem
-from selfreflect.app.schemas import (
-    AskBody,
-    CheckAnswer,
-    EstimateAnswer,
-    FieldProblem,
-    RequestBody,
-    ScoreBody,
-    StageCostEntry,
-)
-from selfreflect.config import Config, ExecutionOptions
+from selfreflect.app.schemas import AskBody, RequestBody
 from selfreflect.errors import SelfReflectError
 from selfreflect.models.backend import check_loadable
 from selfreflect.models.base import ModelSpec
@@ -34,6 +25,7 @@ from selfreflect.pipeline.tasks import ModelStage
 from selfreflect.prompts import load_prompts
 from selfreflect.records import Question, SamplingCheck, question_id
 from selfreflect.report.findings import sampling_warning
+from selfreflect.settings import Config, ExecutionOptions
 from selfreflect.store.run import Run
 from selfreflect.web.paths import without_paths
 
@@ -65,31 +57,29 @@ class Preflight:
         self.checked: dict[Any, tuple[float, dict[ModelStage, SamplingCheck]]] = {}
         """What the last server gave for samples, and when."""
 
-    def check(self, body: AskBody | ScoreBody) -> CheckAnswer:
-        """Look for what would fail later: names, keys, files, and whether a server samples.
+    def check(self, body: AskBody) -> dict[str, Any]:
+        """Look for what would fail later, or make results worthless: names, keys, files, a server's samples.
 
         Raises:
             ConfigError: a model may not be used.
         """
         config = self._choices.config(body)
         problems = []
-        fields: list[tuple[ModelStage, Literal["model", "judge"]]] = [("scores", "judge")]
-        if isinstance(body, AskBody):
-            fields.insert(0, ("answers", "model"))
+        fields: tuple[tuple[ModelStage, str], ...] = (("answers", "model"), ("scores", "judge"))
         for stage, field in fields:
             try:
                 _check_model(stage_model(config, self._options, stage))
             except SelfReflectError as error:
-                problems.append(FieldProblem(field=field, **problem(error)))
+                problems.append({"field": field, **problem(error)})
         warnings: list[str] = []
-        if isinstance(body, AskBody) and not problems:
+        if not problems:
             try:
                 models = ConfiguredModels(config, self._options, Quiet())
-                checks = self.sampling(config, models).values()
-                warnings = [sampling_warning(one) for one in dict.fromkeys(checks) if one.is_suspect]
+                checks = dict.fromkeys(self.sampling(config, models).values())
+                warnings = [sampling_warning(check) for check in checks if check.is_suspect]
             except SelfReflectError as error:
-                problems.append(FieldProblem(field="model", **problem(error)))
-        return CheckAnswer(problems=problems, warnings=list(map(without_paths, warnings)))
+                problems.append({"field": "model", **problem(error)})
+        return {"problems": problems, "warnings": list(map(without_paths, warnings))}
 
     def sampling(self, config: Config, models: ModelProvider) -> dict[ModelStage, SamplingCheck]:
         """Ask each server for two samples, unless it was asked some minutes ago.
@@ -107,7 +97,7 @@ class Preflight:
             self.checked = {key: (time.monotonic(), checks)}
         return checks
 
-    def estimate(self, body: AskBody) -> EstimateAnswer:
+    def estimate(self, body: AskBody) -> dict[str, Any]:
         """Count the calls, tokens and money of a question, without asking a server.
 
         Raises:
@@ -122,11 +112,11 @@ class Preflight:
         dry_run.answers()
         dry_run.summaries(body.strategies)
         stages, total = sum_up(dry_run)
-        return EstimateAnswer(
-            stages=list(map(_stage_cost, stages)),
-            money=total.get("money"),
-            reasons=reasons_to_ask(dry_run, config),
-        )
+        return {
+            "stages": list(map(_stage_cost, stages)),
+            "money": total.get("money"),
+            "reasons": reasons_to_ask(dry_run, config),
+        }
 
 
 def _servers_key(config: Config) -> Any:
@@ -147,7 +137,7 @@ def _check_model(spec: ModelSpec) -> None:
         check_loadable(spec, template=False)
 
 
-def _stage_cost(stage: dict[str, Any]) -> StageCostEntry:
+def _stage_cost(stage: dict[str, Any]) -> dict[str, Any]:
     names = ("calls", "completions", "prompt_tokens", "completion_tokens", "money")
     amounts = {name: stage[name] for name in names if name in stage}
-    return StageCostEntry(stage=stage["stage"], model=without_paths(stage["model"]), amounts=amounts)
+    return {"stage": stage["stage"], "model": without_paths(stage["model"]), "amounts": amounts}

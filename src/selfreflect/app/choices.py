@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from selfreflect.app.schemas import AskBody, JudgeBody
-from selfreflect.config import Config, Price, load_config, sampling_of
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.models.backend import backend_of, on_server
+from selfreflect.settings import Config, Price, load_config, sampling_of
 from selfreflect.traits import traits_of
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?", re.ASCII)

@@ -1,19 +1,18 @@
-"""The queue of jobs. It runs one job at a time; each has a numbered log of events that any number of readers
-can follow and resume."""
+"""The queue of jobs, which run one at a time, and what a page shows of each."""
 
 from __future__ import annotations
 
-import json
 import logging
 import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 from selfreflect.app.guard import problem
 from selfreflect.errors import SelfReflectError
+from selfreflect.grouping import group_indices
 
 Kind = Literal["ask", "score", "judge"]
 Status = Literal["waiting", "running", "done", "failed", "cancelled"]
@@ -24,11 +23,8 @@ WAITING = 50
 FINISHED = 50
 """Finished jobs that are remembered; their records are on disk."""
 
-REPLAYED = 4
-"""Finished jobs whose events can still be read from the start. The others keep only their last event."""
-
-EVENTS = 2000
-"""Events kept of one job, more than the limits on requests let it have."""
+SHOWN = 4
+"""Finished jobs of which the answers and the view are remembered, too."""
 
 log = logging.getLogger("selfreflect.app")
 
@@ -38,53 +34,8 @@ class StopRequested(BaseException):
     """The job was cancelled."""
 
 
-class QueueFullError(SelfReflectError):
-    """The queue takes no more jobs."""
-
-
-class JobEvent(NamedTuple):
-    number: int
-    """From 1, without gaps. Readers resume after a number."""
-    kind: str
-    data: str
-    """JSON in ASCII, so that no line end in a text can end the event."""
-
-
-class EventLog:
-    """The events of one job. Threads may share it."""
-
-    def __init__(self) -> None:
-        self._events: deque[JobEvent] = deque(maxlen=EVENTS)
-        self._number = 0
-        self._lock = threading.Lock()
-
-    def add(self, kind: str, /, **data: Any) -> None:
-        with self._lock:
-            self._number += 1
-            self._events.append(JobEvent(self._number, kind, json.dumps(data, allow_nan=False)))
-
-    def after(self, number: int) -> list[JobEvent]:
-        with self._lock:
-            return [event for event in self._events if event.number > number]
-
-    @property
-    def answers(self) -> list[str]:
-        """The answers drawn so far."""
-        texts: list[str] = []
-        for event in self.after(0):
-            if event.kind == "answers":
-                texts += json.loads(event.data)["texts"]
-        return texts
-
-    def keep_last(self) -> None:
-        """Drop all events but the last."""
-        with self._lock:
-            while len(self._events) > 1:
-                self._events.popleft()
-
-
 class Job:
-    """A request in the queue, and its outcome."""
+    """A request in the queue, what has come of it so far, and its outcome."""
 
     def __init__(self, request: Any, kind: Kind, question: str) -> None:
         self.id = secrets.token_hex(8)
@@ -93,36 +44,66 @@ class Job:
         self.question = question
         self.created = time.time()
         self.status: Status = "waiting"
-        self.place = -1
+        self.ahead = -1
         """Number of jobs before it, set when it joins the queue."""
         self.run: str | None = None
         """The library's id of the run that holds its records."""
         self.error: dict[str, str] | None = None
-        self.events = EventLog()
-        self.over = False
-        """Whether the last event is in the log. It is set after ``status``, so readers miss no event."""
-        self._stopped = False
-
-    def stop(self) -> None:
-        self._stopped = True
+        self.answers: list[str] = []
+        self.view: dict[str, Any] = {}
+        """Fields that a page shows beside the answers. Replaced as a whole, so that threads may share it."""
+        self.is_stopped = False
+        """Whether it was cancelled."""
 
     @property
-    def is_stopped(self) -> bool:
-        """Whether the job was cancelled."""
-        return self._stopped
+    def is_over(self) -> bool:
+        return self.status not in ("waiting", "running")
+
+    def stop(self) -> None:
+        self.is_stopped = True
 
     def check(self) -> None:
         """Raise StopRequested if the job was cancelled."""
-        if self._stopped:
+        if self.is_stopped:
             raise StopRequested
 
+    def show(self, **fields: Any) -> None:
+        """Replace fields of the view."""
+        self.view = {**self.view, **fields}
+
+    def show_answers(self, texts: Sequence[str]) -> None:
+        """Add answers that were just drawn."""
+        self.answers += texts
+
     def end(self, status: Status, error: dict[str, str] | None = None) -> None:
-        self.status = status
         self.error = error
-        self.place = 0
+        self.ahead = 0
         self.request = None  # which may hold a megabyte
-        self.events.add("end", status=status, error=error, run=self.run)
-        self.over = True
+        self.status = status
+
+    def to_dict(self, after: int | None = None) -> dict[str, Any]:
+        """Describe the job; given ``after``, with its view and the answers from that number on."""
+        names = ("id", "kind", "question", "status", "ahead", "run", "error", "created")
+        facts = {name: getattr(self, name) for name in names}
+        if after is None:
+            return facts
+        answers = list(self.answers)
+        return {
+            **facts,
+            **self.view,
+            "seconds_left": self._seconds_left(),
+            "answers": answers[after:],
+            "groups": group_indices(answers),
+        }
+
+    def _seconds_left(self) -> float | None:
+        """Estimate the time left in the current stage; None while nothing of it is done."""
+        done: float = self.view.get("done", 0)
+        total: float = self.view.get("total", 0)
+        if self.is_over or not 0 < done < total:
+            return None
+        seconds: float = time.time() - self.view["stage_began"]
+        return seconds / done * (total - done)
 
 
 class JobQueue:
@@ -133,8 +114,7 @@ class JobQueue:
         self._jobs: dict[str, Job] = {}
         self._waiting: deque[Job] = deque()
         self._running: Job | None = None
-        self.closed = False
-        """Whether no more jobs are accepted or begun."""
+        self._is_closed = False
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._loop, name="jobs", daemon=True)
         self._thread.start()
@@ -143,16 +123,18 @@ class JobQueue:
         """Put a job at the end of the queue, and return it.
 
         Raises:
-            QueueFullError: too many jobs wait, or the queue is closed.
+            SelfReflectError: too many jobs wait, or the queue is closed (code ``busy``).
         """
         with self._changed:
-            if len(self._waiting) >= WAITING or self.closed:
-                raise QueueFullError(
-                    f"{WAITING} questions are waiting already. Try again when some are done, or cancel some."
+            if len(self._waiting) >= WAITING or self._is_closed:
+                raise SelfReflectError(
+                    f"{WAITING} questions are waiting already",
+                    code="busy",
+                    remedy="Try again when some are done, or cancel some.",
                 )
             self._jobs[job.id] = job
             self._waiting.append(job)
-            self._announce_places()
+            self._count_ahead()
             self._changed.notify()
             return job
 
@@ -172,12 +154,12 @@ class JobQueue:
             if job in self._waiting:
                 self._waiting.remove(job)
                 job.end("cancelled")
-                self._announce_places()
+                self._count_ahead()
 
     def close(self, timeout: float = 0.0) -> None:
         """Cancel all jobs and accept no more. Wait at most ``timeout`` seconds for the running job."""
         with self._changed:
-            self.closed = True
+            self._is_closed = True
             while self._waiting:
                 self._waiting.popleft().end("cancelled")
             if self._running:
@@ -192,18 +174,20 @@ class JobQueue:
             with self._changed:
                 self._running = None
                 job.end(status, error)
-                self._forget()
+                finished = [job for job in self._jobs.values() if job.is_over]
+                for old in finished[:-SHOWN]:
+                    old.answers, old.view = [], {}
+                for old in finished[:-FINISHED]:
+                    del self._jobs[old.id]
 
     def _next(self) -> Job | None:
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self.closed)
-            if self.closed:
+            self._changed.wait_for(lambda: self._waiting or self._is_closed)
+            if self._is_closed:
                 return None
             job = self._running = self._waiting.popleft()
             job.status = "running"
-            job.place = 0
-            job.events.add("status", status="running", place=0)
-            self._announce_places()
+            self._count_ahead()
             return job
 
     def _run(self, job: Job) -> tuple[Status, dict[str, str] | None]:
@@ -217,22 +201,14 @@ class JobQueue:
             return "failed", problem(error)
         # a model may raise anything, even a panic of its tokenizer; it must cost only this job
         except BaseException as error:
-            if self.closed:  # what a process that ends lacks, such as modules to import
+            if self._is_closed:  # what a process that ends lacks, such as modules to import
                 return "cancelled", None
             log.exception("job %s failed", job.id)
             return "failed", problem(error)
         return "done", None
 
-    def _announce_places(self) -> None:
-        before = 1 if self._running else 0
-        for place, job in enumerate(self._waiting, before):
-            if job.place != place:
-                job.place = place
-                job.events.add("status", status="waiting", place=place)
-
-    def _forget(self) -> None:
-        finished = [job for job in self._jobs.values() if job.over]
-        for job in finished[:-REPLAYED]:
-            job.events.keep_last()
-        for job in finished[:-FINISHED]:
-            del self._jobs[job.id]
+    def _count_ahead(self) -> None:
+        if self._running:
+            self._running.ahead = 0
+        for ahead, job in enumerate(self._waiting, 1 if self._running else 0):
+            job.ahead = ahead

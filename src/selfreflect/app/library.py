@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from selfreflect.app.schemas import RunEntry
+from selfreflect.app.guard import problem, problem_text
 from selfreflect.errors import SelfReflectError, StoreError
 from selfreflect.pipeline.records import run_records
 from selfreflect.pipeline.settings import scoring_label
@@ -31,27 +31,11 @@ from selfreflect.web.paths import without_paths
 DEPTH = 3
 """Levels of directories below the root that are searched for runs."""
 
-_MAX_ENTRIES = 20_000
-"""Directory entries that one search looks at, which bounds its time."""
-
-_MAX_OPENED = 400_000_000
-"""Bytes of records that are read into memory for the page."""
-
-_MAX_FIRST_QUESTION = 100_000
-_MAX_COUNTED = 50_000_000
-"""Bytes of all questions that a listing reads; of more it reads the first question, if that is short."""
-
 _HELD_RUNS = 2
 """Runs whose records stay in memory."""
 
 TITLE = 300
 """Characters of the first question that a listing shows."""
-
-_MAX_SCORINGS = 50
-
-
-class UnknownRunError(StoreError):
-    """No run under the root has this id."""
 
 
 @dataclass(frozen=True)
@@ -69,11 +53,6 @@ class RunDirectory:
     def changed(self) -> float:
         """Seconds since 1970."""
         return max(status.st_mtime for status in self.files.values())
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-        return sum(status.st_size for status in self.files.values())
 
     @property
     def version(self) -> tuple[tuple[str, int, int], ...]:
@@ -108,35 +87,32 @@ class Library:
     def id_of(self, path: Path) -> str:
         return _id(path.relative_to(self.root))
 
-    def entry(self, directory: RunDirectory) -> RunEntry:
-        """Read as little of a run as a listing needs, since it may be large."""
-        unknown: dict[str, Any] = {"question": None, "questions": None, "models": [], "problem": None}
-        entry = RunEntry(id=directory.id, name=directory.name, changed=directory.changed, **unknown)
+    def entry(self, directory: RunDirectory) -> dict[str, Any]:
+        """Describe a run for a listing, without reading all of it."""
+        entry = {"id": directory.id, "name": directory.name, "changed": directory.changed}
+        entry |= {"question": None, "questions": None, "models": [], "problem": None, "lacks": None}
         try:
             _refuse_special_files(directory)
             manifest = Run.load(directory.path).manifest
-            entry.question, entry.questions = _first_and_count(directory)
+            entry["question"], entry["questions"] = _first_and_count(directory)
         except SelfReflectError as error:
-            entry.problem = without_paths(str(error))
-            return entry
+            return {**entry, "problem": problem_text(problem(error))}
         facts = [fact for fact in manifest.models.values() if isinstance(fact, dict)]
-        entry.lacks = _first_missing(directory)
         models = dict.fromkeys(without_paths(str(fact.get("name", ""))) for fact in facts)
-        entry.models = list(models)
-        return entry
+        return {**entry, "models": list(models), "lacks": _first_missing(directory)}
 
     def directory(self, id_: str) -> RunDirectory:
         """Find a run.
 
         Raises:
-            UnknownRunError: the listing has no run of this id.
+            StoreError: the listing has no run of this id (code ``unknown_run``).
             StoreError: the run contains links or special files.
         """
         for directory in self._search():
             if directory.id == id_:
                 _refuse_special_files(directory)
                 return directory
-        raise UnknownRunError("there is no run of that id; choose one from the list of runs")
+        raise StoreError("there is no run of that id; choose one from the list of runs", code="unknown_run")
 
     def records(self, id_: str, scoring: str = "") -> RunRecords:
         """The records of a run with one of its scorings. Raises as :meth:`open`."""
@@ -146,20 +122,15 @@ class Library:
         """Read a run, again only after it has changed.
 
         Raises:
-            UnknownRunError: the listing has no run of this id, or the run no such scoring.
-            StoreError: the run is damaged, too large for a page, or contains links or special files.
+            StoreError: there is no such run or scoring (code ``unknown_run``), or the run is damaged, or
+                contains links or special files.
         """
         directory = self.directory(id_)
-        if directory.size > _MAX_OPENED:
-            raise StoreError(
-                f"run {directory.name!r} is too large to open here; make a page with: selfreflect report"
-            )
         with self._lock:
             return self._read(directory.path, directory.name, scoring, directory.version)
 
     def _search(self) -> Iterator[RunDirectory]:
         """Find runs below the root. Links to directories are not followed, so nothing outside is found."""
-        count = 0
         folders = [(self.root, 0)]
         while folders:
             folder, depth = folders.pop()
@@ -168,9 +139,6 @@ class Library:
             except OSError:  # deleted in the meantime, or not readable
                 continue
             for entry in entries:
-                count += 1
-                if count > _MAX_ENTRIES:
-                    return
                 if not entry.is_dir(follow_symlinks=False):
                     continue
                 path = Path(entry.path)
@@ -190,7 +158,7 @@ def _files(path: Path) -> dict[str, os.stat_result]:
         names.append("judges")
     else:
         with suppress(OSError):
-            for folder in sorted(entry.name for entry in os.scandir(judges))[:_MAX_SCORINGS]:
+            for folder in sorted(entry.name for entry in os.scandir(judges)):
                 names.append(f"judges/{folder}")
                 names += [f"judges/{folder}/{name}" for name in (MANIFEST, *SCORED_FILES)]
     files = {}
@@ -220,27 +188,23 @@ def _read_records(path: Path, label: str, scoring: str, version: object) -> Open
         settings = run.manifest.config.get("scores")
         judges[name] = without_paths(scoring_label(settings)) if settings else ""
     if scoring not in judges:
-        raise UnknownRunError("this run has no scores by that judge; choose one from its list of judges")
+        raise StoreError(
+            "this run has no scores by that judge; choose one from its list of judges", code="unknown_run"
+        )
     run.select_scoring(scoring)
     return OpenRun(sorted_strategies(run_records(run, label)), judges)
 
 
-def _first_and_count(directory: RunDirectory) -> tuple[str | None, int | None]:
-    """The first question and the number of questions, None for what would take too long to read."""
+def _first_and_count(directory: RunDirectory) -> tuple[str | None, int]:
+    """The first question, and the number of questions."""
     name = "questions.jsonl"
     if name not in directory.files:
         return None, 0
     path = directory.path / name
-    is_large = directory.files[name].st_size > _MAX_COUNTED
     with store_errors(path), path.open("rb") as file:
-        line = file.readline(_MAX_FIRST_QUESTION if is_large else -1)
-        first = _question_text(line) if line.endswith(b"\n") else None
-        if is_large:
-            return first, None
-        count = line.count(b"\n")
-        while block := file.read(1 << 20):
-            count += block.count(b"\n")
-    return first, count
+        lines = (line for line in file if line.endswith(b"\n"))
+        first = next(lines, None)
+        return (None, 0) if first is None else (_question_text(first), 1 + sum(1 for _ in lines))
 
 
 def _first_missing(directory: RunDirectory) -> str | None:

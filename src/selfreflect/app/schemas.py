@@ -1,12 +1,10 @@
-"""JSON bodies of requests and responses, with their limits. FastAPI makes the OpenAPI document from them."""
+"""JSON bodies of requests, with their limits. FastAPI makes the OpenAPI document from them."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
-
-from selfreflect.app.jobs import Kind, Status
 
 MAX_QUESTION = 10_000
 MAX_TEXT = 100_000
@@ -90,148 +88,10 @@ class ScoreBody(RequestBody):
 
 
 class Problem(BaseModel):
-    kind: str
-    message: str = Field(description="One sentence, with what to do.")
-    details: str = Field(default="", description="What else a library or a server said.")
-
-
-class FieldProblem(Problem):
-    field: Literal["model", "judge"]
+    code: str
+    message: str
+    remedy: str = Field(description="What to do about it on the page; empty if nothing there helps.")
 
 
 class ErrorAnswer(BaseModel):
     error: Problem
-
-
-class CheckAnswer(BaseModel):
-    """What would fail, and what would make results worthless."""
-
-    problems: list[FieldProblem]
-    warnings: list[str]
-
-
-class AmountEntry(BaseModel):
-    """None where a value is not known."""
-
-    expected: float | None
-    most: float | None
-
-
-class StageCostEntry(BaseModel):
-    stage: str
-    model: str = Field(description="Its name, and where it is served.")
-    amounts: dict[str, AmountEntry] = Field(
-        description="Calls, completions, tokens, and money if the model has a price."
-    )
-
-
-class EstimateAnswer(BaseModel):
-    """What a question takes."""
-
-    stages: list[StageCostEntry]
-    money: AmountEntry | None = Field(description="In the currency of the prices; null without prices.")
-    reasons: list[str] = Field(description="Why somebody should agree before it starts.")
-
-
-class JobAnswer(BaseModel):
-    id: str
-    kind: Kind
-    question: str
-    status: Status
-    place: int = Field(description="Number of jobs before it.")
-    run: str | None = Field(description="Id of the run with its records, once the job has started.")
-    error: Problem | None
-    created: float = Field(description="Seconds since 1970.")
-
-
-class JobsAnswer(BaseModel):
-    jobs: list[JobAnswer]
-
-
-class ModelChoice(BaseModel):
-    name: str
-    note: str
-
-
-class OptionsAnswer(BaseModel):
-    """What can be requested."""
-
-    version: str
-    models: list[ModelChoice]
-    strategies: list[str]
-    about: dict[str, str] = Field(description="What each strategy does, in a sentence.")
-    server: str | None = Field(
-        description="Address of the server for models openai:NAME; null if the app allows none."
-    )
-    meaning: bool = Field(
-        description="Whether answers can be grouped by meaning, which needs the extra embed."
-    )
-    defaults: AskBody | None = None
-    limits: dict[str, int]
-
-
-class RunEntry(BaseModel):
-    id: str
-    name: str
-    changed: float = Field(description="Time of the last change, in seconds since 1970.")
-    question: str | None = Field(description="The first question, shortened.")
-    questions: int | None = Field(description="Their number, unless there are too many.")
-    models: list[str]
-    problem: str | None = Field(description="Why the run cannot be opened.")
-    lacks: str | None = Field(default=None, description="The first stage without any record.")
-
-
-class RunsAnswer(BaseModel):
-    runs: list[RunEntry]
-    more: bool = Field(description="Whether there are more runs.")
-
-
-class GroupsAnswer(BaseModel):
-    answers: int = Field(description="Number of answers that were grouped.")
-    groups: list[list[int]] = Field(description="Indices of answers of one meaning, the most typical first.")
-
-
-class ShareEntry(BaseModel):
-    """What a strategy's summaries tell of what the sampled answers would, over questions."""
-
-    share: float | None
-    low: float | None
-    high: float | None
-    n: int = Field(description="Questions for which it is defined.")
-
-
-class StrategyEntry(BaseModel):
-    name: str
-    mean: float | None
-    low: float | None
-    high: float | None
-    n: int
-    told: ShareEntry
-    failures: int
-    pending: int
-
-
-class QuestionEntry(BaseModel):
-    index: int
-    question: str
-    scores: list[float | None]
-    shares: list[float | None] = Field(
-        description="What each summary tells of what the sampled answers would."
-    )
-
-
-class ScoringEntry(BaseModel):
-    id: str = Field(description="The value of the parameter judge; empty for the first one.")
-    judge: str = Field(description="Its judge, with settings that are not the defaults; empty if unknown.")
-
-
-class RunAnswer(BaseModel):
-    id: str
-    name: str
-    judge: list[str]
-    scorings: list[ScoringEntry] = Field(description="One per judge; the first made is the main one.")
-    scoring: str = Field(description="The id of the one that is shown.")
-    models: list[str]
-    strategies: list[StrategyEntry]
-    total: int
-    questions: list[QuestionEntry]

@@ -22,14 +22,14 @@ from selfreflect import __version__
 from selfreflect.app.checks import Preflight
 from selfreflect.app.choices import ModelChoices
 from selfreflect.app.guard import APP_POLICY, problem
-from selfreflect.app.jobs import JobQueue, QueueFullError
-from selfreflect.app.library import Library, UnknownRunError
+from selfreflect.app.jobs import JobQueue
+from selfreflect.app.library import Library
 from selfreflect.app.meaning import Meaning
-from selfreflect.app.routes import Services, job_routes, run_routes
+from selfreflect.app.routes import Services, routes
 from selfreflect.app.schemas import ErrorAnswer
 from selfreflect.app.worker import PATIENCE, JobProcess
-from selfreflect.config import ExecutionOptions
 from selfreflect.errors import SelfReflectError
+from selfreflect.settings import ExecutionOptions
 from selfreflect.web.access import Access
 from selfreflect.web.guard import Guard
 from selfreflect.web.paths import without_paths
@@ -68,8 +68,7 @@ def application(services: Services, access: Access) -> Guard:
         responses={status: {"model": ErrorAnswer} for status in (400, 401, 403, 421, 422)},
     )
     app.state.services = services
-    app.include_router(job_routes, prefix="/api")
-    app.include_router(run_routes, prefix="/api")
+    app.include_router(routes)
     app.include_router(_page_routes())
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _invalid_request)
@@ -79,7 +78,7 @@ def application(services: Services, access: Access) -> Guard:
 
 
 def _page_routes() -> APIRouter:
-    """``/``, ``/docs`` and ``/static/NAME``. The files are read once, and no other file can be requested."""
+    """``/`` and ``/static/NAME``. The files are read once, and no other file can be requested."""
     routes = APIRouter(include_in_schema=False)
     report = resources.files("selfreflect.report") / "page"
     files = {name: (report / name).read_bytes() for name in _REPORT_FILES}
@@ -96,21 +95,17 @@ def _page_routes() -> APIRouter:
     def index() -> Response:
         return static("index.html")
 
-    @routes.api_route("/docs", methods=["GET", "HEAD"])
-    def docs() -> Response:
-        return static("docs.html")
-
     return routes
 
 
 def _respond(status: int, error: dict[str, str], headers: Any = None) -> JSONResponse:
-    return _AsciiResponse({"error": error}, status, headers)
+    return _AsciiResponse({"error": {"remedy": "", **error}}, status, headers)
 
 
 def _http_error(_: Request, error: Any) -> JSONResponse:
     phrase = HTTPStatus(error.status_code).phrase
-    kind = "too_large" if error.status_code == 413 else phrase.lower().replace(" ", "_")
-    return _respond(error.status_code, {"kind": kind, "message": error.detail or phrase}, error.headers)
+    code = "too_large" if error.status_code == 413 else phrase.lower().replace(" ", "_")
+    return _respond(error.status_code, {"code": code, "message": error.detail or phrase}, error.headers)
 
 
 def _invalid_request(_: Request, error: Any) -> JSONResponse:
@@ -119,15 +114,17 @@ def _invalid_request(_: Request, error: Any) -> JSONResponse:
     for failure in error.errors()[:5]:
         field = ".".join(map(str, failure["loc"][1:])) or "body"
         lines.append(f"{field}: {failure['msg']}")
-    return _respond(422, {"kind": "invalid", "message": without_paths("; ".join(lines))})
+    return _respond(422, {"code": "invalid", "message": without_paths("; ".join(lines))})
+
+
+_STATUS = {"busy": 429, "unknown_run": 404}
+"""HTTP statuses of errors by their code. Any other error on purpose is 422, an unexpected one 500."""
 
 
 def _failure(_: Request, error: Any) -> JSONResponse:
-    if isinstance(error, QueueFullError):
-        return _respond(429, {"kind": "busy", "message": str(error)}, {"Retry-After": "10"})
-    if isinstance(error, UnknownRunError):
-        return _respond(404, problem(error))
-    return _respond(422 if isinstance(error, SelfReflectError) else 500, problem(error))
+    described = problem(error)
+    status = _STATUS.get(described["code"], 422 if isinstance(error, SelfReflectError) else 500)
+    return _respond(status, described, {"Retry-After": "10"} if status == 429 else None)
 
 
 def url(host: str, port: int, token: str | None) -> str:

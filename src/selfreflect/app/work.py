@@ -16,12 +16,10 @@ from msgspec.structs import replace
 
 from selfreflect.app.checks import Preflight, prompts_of, question_of
 from selfreflect.app.choices import ModelChoices
+from selfreflect.app.guard import CUT_OFF, failure_problem, problem_text
 from selfreflect.app.jobs import Job
 from selfreflect.app.library import Library
 from selfreflect.app.schemas import AskBody, JudgeBody, ScoreBody
-from selfreflect.app.words import CUT_OFF, in_app_words, without_flags
-from selfreflect.config import Config, ExecutionOptions
-from selfreflect.grouping import normal_form
 from selfreflect.models.base import Refusal, Reply, Request, StageGenerator
 from selfreflect.models.judge import Judge
 from selfreflect.pipeline.experiment import Experiment, open_experiment
@@ -32,6 +30,7 @@ from selfreflect.pipeline.tasks import ModelStage
 from selfreflect.records import STAGES, Stage
 from selfreflect.report.findings import sampling_warning
 from selfreflect.report.page.view import information_view
+from selfreflect.settings import Config, ExecutionOptions
 from selfreflect.sources.items import Item
 from selfreflect.store.run import Run
 from selfreflect.web.paths import without_paths
@@ -78,20 +77,18 @@ class JobRunner:
             with self._experiment(job, path, config, stages, options) as (experiment, progress, models):
                 question = question_of(body)
                 experiment.run.append(question)
-                job.events.add("begun", run=job.run, question=question.text)
                 if isinstance(body, AskBody):
                     self._check(experiment.run, config, progress, models)
                     experiment.answers()
-                    progress.show_failures()
+                    progress.show_records()
                     if experiment.run.answers:
                         experiment.summaries(body.strategies)
                 else:
                     item = _item(body)
                     experiment.run.append_all([item.answer_set, *item.summary_records])
-                    progress.show_records()
                 if experiment.run.summaries:
                     experiment.scores()
-                progress.show_failures()
+                progress.show_records()
 
     def _judge(self, job: Job, task: RunToJudge) -> None:
         """Score a run by one more judge, beside the scores that it has."""
@@ -100,9 +97,9 @@ class JobRunner:
         config = self._choices.config(task.body, {"scores": base.get("scores", {})})
         options = replace(self._options, guesses=GUESSES)
         with self._experiment(job, path, config, STAGES[3:], options) as (experiment, progress, _):
-            job.events.add("begun", run=job.run, question=job.question, scoring=experiment.run.scoring)
+            job.show(scoring=experiment.run.scoring)
             experiment.scores()
-            progress.show_failures()
+            progress.show_records()
 
     @contextmanager
     def _experiment(
@@ -172,63 +169,62 @@ class JobProgress:
     def __init__(self, job: Job) -> None:
         self.job = job
         self._done = 0
-        """Of the current stage."""
-        self._stage: dict[str, Any] | None = None
-        """Its name and total."""
-        self._read = WorkDone()
-        """Of the current stage, if it scores."""
-        self._told = 0.0
-        """When that was told last."""
-        self._groups: dict[str, int] = {}
-        self._shown: set[tuple[str, str]] = set()
+        """Questions or summaries that the current stage has finished."""
+        self._work = WorkDone()
+        """Work of the current stage, if it scores."""
+        self._shown_at = 0.0
+        self._warnings: list[str] = []
         self.hooks = ExitStack()
         """Removes what :meth:`hook` adds to the models, which later jobs share."""
 
     def note(self, line: str) -> None:
         self.job.check()
-        if text := without_flags(line):
-            self.job.events.add("note", text=without_paths(text))
+        self.job.show(note=without_paths(line))
 
     def warn(self, line: str) -> None:
-        self.job.events.add("warning", text=without_paths(line))
+        self._warnings.append(without_paths(line))
+        self.show_records()
 
     @contextmanager
     def stage(self, name: str, total: int) -> Iterator[JobProgress]:
+        self.job.check()
+        self._done = 0
+        self._work = WorkDone()
+        body = self.job.request
+        if name == "answers" and isinstance(body, AskBody):
+            total = 2 * body.num_answers  # which are shown one by one
+        self.job.show(stage=name, note="", done=0, total=total, stage_began=time.time())
         try:
-            self.job.check()
-            self._done = 0
-            self._read = WorkDone()
-            self._stage = {"name": name, "total": total}
-            self.job.events.add("stage", **self._stage)
             yield self
         finally:
-            self._stage = None
             self.hooks.close()
 
     def advance(self, count: int = 1, failures: int = 0) -> None:
         self.job.check()
         self.show_records()
         self._done += count
-        self.job.events.add("advance", done=self._done)
+        if self._stage != "answers":
+            self.job.show(done=self._done)
 
     def add(self, work: WorkDone) -> None:
-        """Tell now and then how much of a question the judge has read. Answers are shown themselves."""
-        if self._stage is None or self._stage["name"] != "scores":
+        """Show now and then how much of a question the judge has read."""
+        if self._stage != "scores":
             return
-        self._read += work
+        self._work += work
         now = time.monotonic()
-        if work.tokens and self._read.planned > 0 and now - self._told >= _BETWEEN_ADVANCES:
-            self._told = now
-            share = min(1.0, self._read.tokens / self._read.planned)
-            self.job.events.add("advance", done=round(max(self._done, share * self._read.units), 3))
+        if work.tokens and self._work.planned > 0 and now - self._shown_at >= _BETWEEN_ADVANCES:
+            self._shown_at = now
+            share = min(1.0, self._work.tokens / self._work.planned)
+            self.job.show(done=round(max(self._done, share * self._work.units), 3))
+
+    @property
+    def _stage(self) -> str | None:
+        stage: str | None = self.job.view.get("stage")
+        return stage
 
     def hook(self, model: Any) -> None:
-        """Check before every forward pass of a local model whether the job was cancelled, for one stage.
-
-        The stage is named again, since the page still says that its model is loading.
-        """
-        if self._stage is not None:
-            self.job.events.add("stage", **self._stage)
+        """Check before every forward pass of a local model whether the job was cancelled, for one stage."""
+        self.job.show(note="")  # the model is loaded
         lm = getattr(model, "lm", None)
         runs_elsewhere = getattr(model, "last_states", None) is not None
         if lm is not None and not runs_elsewhere:
@@ -237,40 +233,31 @@ class JobProgress:
             self.hooks.callback(handle.remove)
 
     def show_answers(self, reply: Reply) -> None:
-        """Show answers that were just drawn, each with the number of its group."""
-        texts = reply.texts
-        groups = [self._groups.setdefault(normal_form(text), len(self._groups)) for text in texts]
-        self.job.events.add("answers", texts=texts, groups=groups)
+        """Show answers that were just drawn."""
+        self.job.show_answers(reply.texts)
+        self.job.show(done=len(self.job.answers))
 
     def show_records(self) -> None:
-        """Show the summaries and results that are new in the run directory, if it is of one question."""
-        if len(self.run.questions) > 1:
-            return
-        for (_, name), summary in self.run.summaries.items():
-            if self._is_new("summary", name):
-                self.job.events.add(
-                    "summary", name=name, text=summary.text, warnings=[CUT_OFF] if summary.truncated else []
-                )
-        for (_, name), score in self.run.scores.items():
-            if self._is_new("score", name):
-                self.job.events.add("score", name=name, value=score.value, stderr=score.stderr)
-        for (id_, name), information in self.run.information.items():
-            if self._is_new("information", name):
+        """Show the summaries, results and failures in the run directory, if it is of one question."""
+        summaries: dict[str, dict[str, Any]] = {}
+        problems = [{"message": warning, "remedy": ""} for warning in self._warnings]
+        if len(self.run.questions) <= 1:
+            for (_, name), summary in self.run.summaries.items():
+                warnings = [CUT_OFF] if summary.truncated else []
+                summaries[name] = {"name": name, "text": summary.text, "warnings": warnings}
+            for (_, name), score in self.run.scores.items():
+                summaries.setdefault(name, {"name": name})["score"] = score.value
+            for (id_, name), information in self.run.information.items():
                 information = replace(information, why=without_paths(information.why))
                 view = information_view(information, self.run.answers.get(id_))
-                self.job.events.add("information", name=name, **view)
-
-    def show_failures(self) -> None:
+                summaries.setdefault(name, {"name": name})["information"] = view
         for failure in self.run.failures:
-            if self._is_new(f"{failure.stage} failure", failure.name):
-                message, details = map(without_paths, in_app_words(failure.message))
-                facts = {"stage": failure.stage, "name": failure.name, "kind": failure.kind}
-                self.job.events.add("failure", **facts, message=message, details=details)
-
-    def _is_new(self, kind: str, name: str) -> bool:
-        is_new = (kind, name) not in self._shown
-        self._shown.add((kind, name))
-        return is_new
+            described = failure_problem(failure)
+            if failure.name:
+                summaries.setdefault(failure.name, {"name": failure.name})["why"] = problem_text(described)
+            else:
+                problems.append(described)
+        self.job.show(summaries=list(summaries.values()), problems=problems)
 
 
 class JobModels:

@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -17,11 +17,11 @@ from typing import Any
 
 from selfreflect.app.checks import Preflight
 from selfreflect.app.choices import ModelChoices
-from selfreflect.app.jobs import EventLog, Job, Kind, StopRequested
+from selfreflect.app.jobs import Job, Kind, StopRequested
 from selfreflect.app.library import Library
 from selfreflect.app.work import JobRunner
-from selfreflect.config import ExecutionOptions
-from selfreflect.errors import BackendError, SelfReflectError, rebuild_error
+from selfreflect.errors import BackendError, SelfReflectError
+from selfreflect.settings import ExecutionOptions
 
 PATIENCE = 5.0
 """Seconds that a cancelled job has to reach its next check before its process is killed."""
@@ -42,9 +42,11 @@ class _Order:
 
 
 @dataclass(frozen=True)
-class _Event:
-    kind: str
-    data: dict[str, Any]
+class _News:
+    """What a page is to show of a job from now on."""
+
+    fields: dict[str, Any]
+    answers: Sequence[str]
     run: str | None
 
 
@@ -52,18 +54,14 @@ class _Event:
 class _End:
     """How a job ended in its process."""
 
-    error: str = ""
-    """Class of an error; ``StopRequested`` where the job was cancelled."""
-    message: str = ""
+    error: SelfReflectError | StopRequested | None = None
     traceback: str = ""
 
     def raise_error(self) -> None:
-        if self.error == StopRequested.__name__:
-            raise StopRequested
         if self.traceback:
             raise RuntimeError(self.traceback)
-        if self.error:
-            raise rebuild_error(self.error, self.message)
+        if self.error is not None:
+            raise self.error
 
 
 class JobProcess:
@@ -81,7 +79,7 @@ class JobProcess:
         self._connection: Connection | None = None
 
     def __call__(self, job: Job) -> None:
-        """Do a job, and pass on its events.
+        """Do a job, and pass on what comes of it.
 
         Raises:
             StopRequested: the job was cancelled.
@@ -119,7 +117,8 @@ class JobProcess:
                 if isinstance(message, _End):
                     return message
                 job.run = message.run
-                job.events.add(message.kind, **message.data)
+                job.show(**message.fields)
+                job.show_answers(message.answers)
         except (EOFError, OSError):
             self._process.join(PATIENCE)
             raise BackendError(
@@ -150,10 +149,10 @@ def _serve(connection: Connection, root: Path, choices: ModelChoices, options: E
         try:
             work(job)
         except (StopRequested, SelfReflectError) as error:
-            end = _End(type(error).__name__, str(error))
+            end = _End(error)
         # a model may raise anything, even a panic of its tokenizer; it must cost only this job
-        except BaseException as error:
-            end = _End(type(error).__name__, traceback=traceback.format_exc())
+        except BaseException:
+            end = _End(traceback=traceback.format_exc())
         inbox.send(end)
 
 
@@ -169,7 +168,7 @@ class _Inbox:
     def next(self) -> tuple[_Order, Job]:
         return self._orders.get()
 
-    def send(self, message: _Event | _End) -> None:
+    def send(self, message: _News | _End) -> None:
         with self._sending:
             self._connection.send(message)
 
@@ -179,8 +178,7 @@ class _Inbox:
             while True:
                 message = self._connection.recv()
                 if isinstance(message, _Order):
-                    job = Job(message.request, message.kind, message.question)
-                    job.events = _Forwarded(self, job)
+                    job = _ForwardedJob(message, self)
                     jobs = {message.id: job}
                     self._orders.put((message, job))
                 elif message in jobs:
@@ -189,13 +187,17 @@ class _Inbox:
             os._exit(1)
 
 
-class _Forwarded(EventLog):
-    """Sends the events of a job to the app, which keeps them."""
+class _ForwardedJob(Job):
+    """A job that shows in the app what comes of it here."""
 
-    def __init__(self, inbox: _Inbox, job: Job) -> None:
-        super().__init__()
+    def __init__(self, order: _Order, inbox: _Inbox) -> None:
+        super().__init__(order.request, order.kind, order.question)
         self._inbox = inbox
-        self._job = job
 
-    def add(self, kind: str, /, **data: Any) -> None:
-        self._inbox.send(_Event(kind, data, self._job.run))
+    def show(self, **fields: Any) -> None:
+        super().show(**fields)
+        self._inbox.send(_News(fields, (), self.run))
+
+    def show_answers(self, texts: Sequence[str]) -> None:
+        super().show_answers(texts)
+        self._inbox.send(_News({}, texts, self.run))

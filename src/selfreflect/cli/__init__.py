@@ -19,9 +19,10 @@ from typing import NoReturn, ParamSpec, TypeVar
 import typer
 
 from selfreflect.cli.console import say
-from selfreflect.cli.settings import Command, Group
+from selfreflect.cli.options import Command, Group
 from selfreflect.errors import SelfReflectError, excerpt, missing_package
 from selfreflect.models.local.machine import set_library_defaults
+from selfreflect.settings.sections import flag_named
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -51,9 +52,11 @@ COMMANDS = {
 }
 """Each command and the example that its help shows."""
 
-FILES = {"demo": "ask_command", "compare": "report_command", "export": "import_command"}
+FILES = {name: f"{name}_command" for name in ("app", "dataset", "sayself", "serve")}
 FILES |= dict.fromkeys(("run", "questions", "answers", "summarize"), "stages")
-"""The files of commands that share one. Any other is in its own, ``NAME_command``."""
+FILES |= dict.fromkeys(("config", "convert", "import", "export"), "files")
+FILES |= {"demo": "ask", "compare": "report", "calibrate": "uncertainty"}
+"""The files of commands that are not in a file of their own name."""
 
 GROUPS = ("sayself",)
 """Commands with steps: ``ABOUT`` and ``STEPS`` of their file."""
@@ -104,7 +107,7 @@ def application(commands: Iterable[str] = tuple(COMMANDS)) -> typer.Typer:
     )
     app.callback()(_options)
     for name in commands:
-        module = import_module(f"selfreflect.cli.{FILES.get(name, f'{name}_command')}")
+        module = import_module(f"selfreflect.cli.{FILES.get(name, name)}")
         if name in GROUPS:
             group = _group(name, module.ABOUT, module.STEPS)
             app.add_typer(group, name=name, short_help=module.SHORT, epilog=f"Example: {COMMANDS[name]}")
@@ -144,7 +147,7 @@ def _guarded(command: Callable[P, T]) -> Callable[P, T]:
         try:
             return command(*args, **kwargs)
         except SelfReflectError as error:
-            say(f"error: {error}")
+            say(f"error: {error.worded(flag_named)}")
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
             resume = " Finished work is saved; run the same command to resume." if _keeps_work(kwargs) else ""

@@ -1,30 +1,47 @@
-"""What ``selfreflect uncertainty`` and ``selfreflect calibrate`` share: options, and questions with stored
-answers."""
+"""What ``uncertainty`` and ``calibrate`` share: questions with stored answers, and a model that is asked."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import typer
 from msgspec import Struct
 
-from selfreflect.cli.console import ReadingProgress, say, say_notes
-from selfreflect.cli.settings import COLUMN, option
-from selfreflect.errors import ConfigError, DataError, excerpt
+from selfreflect.cli.console import (
+    ReadingProgress,
+    Watcher,
+    agree,
+    can_ask,
+    print_table,
+    say,
+    say_notes,
+    stderr,
+)
+from selfreflect.cli.options import COLUMN, option
+from selfreflect.errors import BackendError, ConfigError, DataError, excerpt
 from selfreflect.flags import Flag
 from selfreflect.models.backend import backend_of
+from selfreflect.models.base import ModelSpec
 from selfreflect.pipeline.answered import GOLD, run_questions
 from selfreflect.sources.columns import assigned_columns
 from selfreflect.text import counted, name_list
+from selfreflect.traits import traits_of
 from selfreflect.uncertainty.question import AnsweredQuestion, has_gold, not_blank
 
 if TYPE_CHECKING:
+    from selfreflect.cli.options import Overrides
+    from selfreflect.settings import Config, Price
     from selfreflect.store.journal import Journal
     from selfreflect.store.replies import ModelReplies
     from selfreflect.store.run import Run
-    from selfreflect.uncertainty.asking.asker import Asker
+    from selfreflect.uncertainty.asking.asker import Asker, Inquiry
     from selfreflect.uncertainty.assess import Assessment, Method
+    from selfreflect.uncertainty.question import AnsweredQuestion
 
 
 _GOLD = Flag("--gold FIELD", "Field with the right answer or its spellings.")
@@ -49,7 +66,8 @@ class ComparisonOptions(Struct, frozen=True, kw_only=True):
             "case, punctuation and articles), numeric, jaccard, rouge or embedding, the last three with a "
             "threshold, as in jaccard:0.6; judge (--model is asked about pairs that same leaves open), or "
             "nli:MODEL (each entails the other; MODEL classifies pairs).",
-            default="same",
+            default="judge, for at most 2 pairs per answer, where a model other than the embedded one is "
+            "asked or named; else same",
         ),
     ] = None
     class_order: Annotated[
@@ -139,8 +157,9 @@ def make_method(
     asker: Asker | None = None,
     store: Journal[ModelReplies] | None = None,
 ) -> Method:
-    """What classes, similarities and labels are made with. Without ``correctness`` people's labels count, or
-    else answers that contain a right one. ``store`` keeps the verdicts of ``nli``."""
+    """What classes, similarities and labels are made with. Without ``classes`` the model that is asked sorts
+    what the rule without a model leaves open; without ``correctness`` people's labels count, or else answers
+    that contain a right one. ``store`` keeps the verdicts of ``nli``."""
     from selfreflect.uncertainty import correctness
     from selfreflect.uncertainty.assess import Method
     from selfreflect.uncertainty.classes import DEFAULT, ClassRule
@@ -151,8 +170,15 @@ def make_method(
             names.append("human")
         elif has_gold(questions):
             names.append(correctness.DEFAULT)
-    rule = ClassRule(options.classes or DEFAULT, options.class_order, asker, store)
+    is_default = options.classes is None and asker is not None and can_compare(asker.model)
+    name = options.classes or ("judge" if is_default else DEFAULT)
+    rule = ClassRule(name, options.class_order, asker, store, bounded=is_default)
     return Method(rule, options.similarity, tuple(names), asker)
+
+
+def can_compare(model: str) -> bool:
+    """Whether a model is asked which answers mean the same where the user names no rule."""
+    return not traits_of(model).is_show_case
 
 
 def labelled(assessment: Assessment) -> list[str]:
@@ -171,3 +197,245 @@ def labelled(assessment: Assessment) -> list[str]:
             "answers are in another field, name it with --gold."
         )
     return names
+
+
+ASKING = ("--device", "--trust-remote-code", "--batch-size", "--max-connections", "--timeout")
+"""Execution options of the model that is asked."""
+
+
+class AskOptions(Struct, frozen=True, kw_only=True):
+    """Which model is asked, where its replies are kept, and whether to confirm before many are wanted."""
+
+    model: Annotated[
+        str | None,
+        Flag(
+            "--model NAME",
+            "Model that estimators and judges ask, as `run` takes it (openai:NAME on a server).",
+            default="the one that drew the answers of the run",
+        ),
+    ] = None
+    out: Annotated[
+        Path | None,
+        Flag(
+            "--out DIR",
+            "Store the replies of the model that is asked, and verdicts of nli:MODEL, in DIR,"
+            " and reuse those that are there.",
+            default="the run directory; for a file nothing is kept",
+        ),
+    ] = None
+    sample_p_true: Annotated[
+        bool,
+        Flag(
+            "--sample-p-true",
+            "Take P(True) as the share of True in 10 replies, without asking for probabilities of tokens.",
+        ),
+    ] = False
+    yes: Annotated[
+        bool,
+        Flag(
+            "--yes",
+            "Do not ask for confirmation before many replies are requested, or replies that cost money.",
+        ),
+    ] = False
+
+
+def asking(estimators: Sequence[str], comparison: ComparisonOptions) -> list[str]:
+    """What asks a model: estimators, classes and correctness."""
+    from selfreflect.uncertainty.estimators import choose_estimators
+
+    users = [name for name, one in choose_estimators(estimators).items() if one.needs == "model"]
+    users += ["--classes judge"] if comparison.classes == "judge" else []
+    return users + (["--correctness judge"] if "judge" in name_list(comparison.correctness or "") else [])
+
+
+@contextmanager
+def open_method(
+    source: str,
+    questions: Sequence[AnsweredQuestion],
+    estimators: Sequence[str],
+    comparison: ComparisonOptions,
+    options: AskOptions,
+    overrides: Overrides,
+    *,
+    stored_model: str = "",
+) -> Iterator[Method]:
+    """Make what estimators are assessed with, and open the model that they ask and its stored replies, as
+    :func:`open_asker`."""
+    users = asking(estimators, comparison)
+    if comparison.classes is None and options.model is not None and can_compare(options.model):
+        users.append("which answers are the same")
+    with open_store(source, options, users, comparison.classes) as store:
+        asker = open_asker(source, options, overrides, users, store, stored_model=stored_model)
+        yield make_method(questions, comparison, asker, store)
+
+
+@contextmanager
+def open_store(
+    source: str, options: AskOptions, users: Sequence[str], classes: str | None = None
+) -> Iterator[Journal[ModelReplies] | None]:
+    """Open the file that keeps replies of the model that ``users`` ask, and verdicts of the class rule
+    ``nli:MODEL``; None where there are none or nobody keeps them."""
+    if not users and not (classes or "").startswith("nli:"):
+        yield None
+        return
+    directory = options.out or _directory(source)
+    if directory is None:
+        say("The replies are not kept; --out DIR would keep them.")
+        yield None
+        return
+    from selfreflect.store.replies import open_replies
+
+    with open_replies(directory) as store:
+        try:
+            yield store
+        except BackendError as error:
+            hint = f" Its replies are kept in {directory}; run the same command."
+            raise BackendError(f"{error}{hint}") from None
+
+
+def open_asker(
+    source: str,
+    options: AskOptions,
+    overrides: Overrides,
+    users: Sequence[str],
+    store: Journal[ModelReplies] | None,
+    *,
+    stored_model: str = "",
+) -> Asker | None:
+    """Open the model that ``users``, such as estimators, ask; None without any.
+
+    It is that of the options, that of ``--config``, or the one that drew the run's answers.
+
+    Args:
+        stored_model: the model whose stored replies are read where the user names no model. It is not asked.
+
+    Raises:
+        ConfigError: there is neither, or the run names code or a server elsewhere that the user did not name.
+    """
+    if not users:
+        return None
+    from selfreflect.pipeline.models import ConfiguredModels, stage_model
+    from selfreflect.uncertainty.asking.asker import Asker, model_name
+
+    try:
+        config = _config(source, options.model, overrides, users)
+    except ConfigError:
+        if options.model is not None or not stored_model:
+            raise
+        return _reader(stored_model, store, options.sample_p_true)
+    spec = stage_model(config, overrides.execution, "answers")
+    is_named = options.model is not None or overrides.sets("answers", "model")
+    if stored_model and not is_named and model_name(spec) != stored_model:
+        return _reader(stored_model, store, options.sample_p_true)
+    watcher = Watcher()
+    models = ConfiguredModels(config, overrides.execution, watcher)
+    return Asker(
+        model_name(spec),
+        partial(models.generator, "answers"),
+        store,
+        confirm=Confirmation(spec, config, options.yes),
+        progress=watcher.stage,
+        samples_p_true=options.sample_p_true,
+    )
+
+
+def _reader(model: str, store: Journal[ModelReplies] | None, samples_p_true: bool) -> Asker:
+    """Look up what a model replied before, without asking it."""
+    from selfreflect.uncertainty.asking.asker import Asker
+
+    def refuse(inquiries: Sequence[Inquiry] = ()) -> Any:
+        count = counted(len(inquiries), "reply")
+        raise ConfigError(
+            f"{count} of the model {excerpt(model)} are missing. If it may be asked, name it with --model"
+        )
+
+    return Asker(model, refuse, store, confirm=refuse, samples_p_true=samples_p_true)
+
+
+def _config(source: str, model: str | None, overrides: Overrides, users: Sequence[str]) -> Config:
+    """The settings that name the model to ask."""
+    from selfreflect.cli.stages import check_named
+
+    if model is not None:
+        answers = {**overrides.section("answers"), "model": model}
+        overrides = replace(overrides, sections={**overrides.sections, "answers": answers})
+    base = {} if overrides.sets("answers", "model") else _run_model(source, users)
+    config = overrides.config(base)
+    if base:
+        names = set(map(str, overrides.given("answers").values()))
+        check_named(Path(source), config.answers.model, config.answers.base_url, names)
+    return config
+
+
+def _directory(source: str) -> Path | None:
+    """The run directory that a source is, if it is one, and not standard input."""
+    return Path(source) if source != "-" and Path(source).is_dir() else None
+
+
+def _run_model(source: str, users: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The settings of the model that drew a run's answers."""
+    names = ", ".join(users)
+    directory = _directory(source)
+    if directory is None:
+        raise ConfigError(f"{names}: a model is asked for that. Name it with --model NAME")
+    from selfreflect.store.run import Run
+
+    answers = Run.load(directory).manifest.config.get("answers", {})
+    if not answers.get("model"):
+        raise ConfigError(
+            f"{names}: a model is asked for that, and {directory} does not say which one drew its answers. "
+            "Name it with --model NAME"
+        )
+    return {"answers": {key: answers.get(key) for key in ("model", "revision", "base_url", "extra_body")}}
+
+
+class Confirmation:
+    """Shows what inquiries take, and asks at a terminal if they are many or may cost money.
+
+    A step that is asked in several batches, such as pairs of answers, is shown once, and no reason to ask is
+    given twice.
+    """
+
+    def __init__(self, spec: ModelSpec, config: Config, yes: bool) -> None:
+        self._spec = spec
+        self._price = config.prices.get(spec.name)
+        self._yes = yes
+        self._steps: set[str] = set()
+        self._accepted: set[str] = set()
+
+    def __call__(self, inquiries: Sequence[Inquiry]) -> None:
+        from selfreflect.uncertainty.asking.asker import SAME_MEANING
+        from selfreflect.uncertainty.asking.costs import cost_table
+
+        inquiries = [inquiry for inquiry in inquiries if inquiry.step not in self._steps]
+        if not inquiries:
+            return
+        self._steps.update(inquiry.step for inquiry in inquiries)
+        cost = None if self._price is None else self._price.cost
+        print_table(cost_table(inquiries, self._spec.name, cost), stderr)
+        if any(inquiry.step == SAME_MEANING for inquiry in inquiries):
+            say("Further pairs of answers are asked about as long as their classes depend on them.")
+        reasons = _reasons(inquiries, self._spec, self._price)
+        if self._accepted.issuperset(reasons):
+            return
+        say("; ".join(reasons))
+        if can_ask() and not self._yes and not agree("Start?"):
+            say("Nothing more was asked. The same command asks again; with --yes it does not.")
+            raise typer.Exit(130)
+        self._accepted.update(reasons)
+
+
+def _reasons(inquiries: Sequence[Inquiry], spec: ModelSpec, price: Price | None) -> list[str]:
+    """Why somebody should look before the model is asked."""
+    from selfreflect.models.backend import backend_of
+    from selfreflect.pipeline.costs import MANY_COMPLETIONS
+
+    reasons = []
+    if price is not None:
+        reasons.append("this costs money")
+    elif host := backend_of(spec.name).may_charge(spec.base_url):
+        reasons.append(f"{host} may charge for this")
+    replies = sum(inquiry.n for inquiry in inquiries)
+    if replies >= MANY_COMPLETIONS:
+        reasons.append(f"how long {counted(replies, 'reply')} take is not known yet")
+    return reasons

@@ -11,9 +11,9 @@ import typer
 from selfreflect.atomic import write_bytes
 from selfreflect.cli import hosting
 from selfreflect.cli.console import make_folder, say
-from selfreflect.cli.settings import Overrides, option, takes
-from selfreflect.config import load_config
+from selfreflect.cli.options import Overrides, option, takes
 from selfreflect.errors import ConfigError
+from selfreflect.settings import load_config
 
 TOKEN = "SELFREFLECT_APP_TOKEN"
 

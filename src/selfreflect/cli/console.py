@@ -140,6 +140,16 @@ def check_file(flag: str, output: Path, source: str = "") -> None:
             raise ConfigError(f"{flag} {output} would replace the questions; name another file")
 
 
+def check_output(output: Sequence[Path], source: str = "") -> None:
+    """Refuse outputs of an unknown kind, outputs that cannot be written, and the file that is read, before
+    anything is computed."""
+    for path in output:
+        if path.suffix not in (".html", ".md", ".csv"):
+            raise ConfigError(f"--output {path}: the name must end in .html, .md or .csv")
+        for ending in ("", "-reliability", "-coverage") if path.suffix == ".csv" else ("",):
+            check_file("--output", path.with_stem(path.stem + ending), source)
+
+
 def write_folder(folder: Path, files: Mapping[str, bytes], overwrite: bool) -> None:
     """Write the files of a folder that a user asked for, all or none.
 

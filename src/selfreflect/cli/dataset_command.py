@@ -9,9 +9,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from selfreflect.cli import settings as o
+from selfreflect.cli import options as o
 from selfreflect.cli.console import emit, refuse_run_directory, say, write_folder
-from selfreflect.cli.settings import Overrides, argument, option, takes
+from selfreflect.cli.options import Overrides, argument, option, takes
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.flags import flags_of
 from selfreflect.pipeline.records import records_by_judge, run_prompts, scorings_by

@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from selfreflect.cli.settings import option
+from selfreflect.cli.options import option
 from selfreflect.errors import ConfigError, MissingExtraError
 
 HOST = option(

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Struct
 
+from selfreflect.cli import options as o
 from selfreflect.cli import sayself_steps as steps
-from selfreflect.cli import settings as o
-from selfreflect.cli.answered import Gold
-from selfreflect.cli.asking import ASKING
+from selfreflect.cli.answered import ASKING, Gold
 from selfreflect.cli.console import say
+from selfreflect.cli.options import GENERATING, Overrides, option, takes
 from selfreflect.cli.sayself_steps import ClusterOptions, LabelOptions
 from selfreflect.cli.sayself_table import EvaluationOptions, Measured, evaluate
-from selfreflect.cli.settings import GENERATING, Overrides, option, takes
 from selfreflect.cli.stages import Intent
 from selfreflect.flags import Flag
 from selfreflect.pipeline.answered import GOLD
@@ -144,7 +143,7 @@ def sample_command(
         say(f"Cluster them: selfreflect sayself cluster --out {shlex.quote(str(out))}")
 
 
-@takes("answers", only=("--revision", "--base-url"), config_file=True, execution=ASKING)
+@takes("answers", only=("--revision", "--base-url", "--extra-body"), config_file=True, execution=ASKING)
 def cluster_command(
     *, out: Out, options: ClusterOptions, gold: Gold = GOLD, overrides: Overrides, yes: o.Yes = False
 ) -> None:
@@ -160,7 +159,7 @@ _PRESET_SAMPLING = ("--model", "--num-answers", "--max-new-tokens", "--temperatu
 """Options whose defaults are the preset's."""
 
 
-@takes("answers", only=("--revision", "--base-url"), config_file=True, execution=ASKING)
+@takes("answers", only=("--revision", "--base-url", "--extra-body"), config_file=True, execution=ASKING)
 def rationale_command(*, out: Out, writer: Writer = None, overrides: Overrides, yes: o.Yes = False) -> None:
     """Let a model say what it doubts, in the first person.
 
@@ -208,7 +207,7 @@ def train_command(
     do(training.plan(out, labels), steps.variant_names(variants), steps.seed_numbers(seeds))
 
 
-@takes("answers", only=("--revision", "--base-url"), config_file=True, execution=ASKING)
+@takes("answers", only=("--revision", "--base-url", "--extra-body"), config_file=True, execution=ASKING)
 def eval_command(
     *,
     out: Out,

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 from msgspec import Struct
 
-from selfreflect.cli.answered import FieldOptions, read_questions
-from selfreflect.cli.asking import AskOptions, open_asker, open_store
+from selfreflect.cli.answered import AskOptions, FieldOptions, open_asker, open_store, read_questions
 from selfreflect.cli.console import say
-from selfreflect.cli.settings import Overrides
+from selfreflect.cli.options import Overrides
 from selfreflect.cli.stages import Intent, run_stages
 from selfreflect.errors import ConfigError, excerpt, nearest
 from selfreflect.flags import Flag

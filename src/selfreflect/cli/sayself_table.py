@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from selfreflect.cli.console import Watcher, emit, print_table, say, write_file
+from selfreflect.cli.options import Overrides
 from selfreflect.cli.sayself_steps import LabelOptions, check_judge, open_models
-from selfreflect.cli.settings import Overrides
 from selfreflect.errors import DataError
 from selfreflect.flags import ZERO_OR_MORE, Flag, Range
 from selfreflect.text import counted
@@ -107,8 +107,8 @@ def evaluate(out: Path, options: EvaluationOptions, overrides: Overrides, yes: b
 
 def _measure(out: Path, options: EvaluationOptions, comparison: MethodComparison) -> None:
     """Load the judge of ``--measured-by``, and measure the reflections of each model."""
-    from selfreflect.config import ExecutionOptions, load_config
     from selfreflect.pipeline.models import ConfiguredModels
+    from selfreflect.settings import ExecutionOptions, load_config
     from selfreflect.store.run import Run
 
     config = load_config(None, {"scores": {"judge": options.measured_by}})

@@ -13,15 +13,16 @@ from msgspec.structs import replace
 
 from selfreflect.cli import hosting
 from selfreflect.cli.console import say
-from selfreflect.cli.settings import Overrides, option, takes
-from selfreflect.config import Config, ServeConfig, sampling_of
+from selfreflect.cli.options import Overrides, option, takes
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.models.backend import backend_of, load_generator, load_judge
-from selfreflect.models.base import Sampling
+from selfreflect.models.base import Sampling, check_extra_body
 from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.pipeline.models import Quiet, load_measures, stage_model
 from selfreflect.prompts import load_prompts
-from selfreflect.text import name_list
+from selfreflect.settings import Config, ServeConfig, sampling_of
+from selfreflect.text import counted, name_list
+from selfreflect.traits import traits_of
 
 if TYPE_CHECKING:
     from selfreflect.metric.measures import Measures
@@ -39,7 +40,7 @@ TOKEN = "SELFREFLECT_SERVE_TOKEN"
     "scores",
     only=(
         *("--strategies", "--temperature", "--top-p", "--max-new-tokens", "--summary-tokens", "--thinking"),
-        *("--judge", "--judge-url", "--measures"),
+        *("--judge", "--judge-url", "--measures", "--extra-body"),
     ),
     defaults={
         "--strategies": ("sample_and_summarize",),
@@ -95,7 +96,7 @@ def serve_command(
     try:
         say(f"The endpoint is at http://{host}:{bound.getsockname()[1]}/v1{printed}. Stop with Ctrl-C.")
         say(f"Models: {', '.join(names)}")
-        say(_costs(services.reflector.settings))
+        say(_costs(services.reflector.settings, _comparisons(config.serve, names)))
         serve(bound, services, access(host, token), proxies)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
@@ -156,11 +157,27 @@ def _proxies(options: ServeConfig) -> list[str]:
     return proxies
 
 
-def _costs(settings: ServeSettings) -> str:
+def _comparisons(options: ServeConfig, names: Sequence[str]) -> int:
+    """How many pairs of a question's answers a model is asked about at most."""
+    from selfreflect.uncertainty.classes import PAIRS_PER_ANSWER
+    from selfreflect.uncertainty.relations import CONTROLS
+
+    pairs = options.num_answers * (options.num_answers - 1) // 2
+    if options.classes == "judge":
+        return pairs
+    is_small = all(traits_of(name.removeprefix("selfreflect/")).is_show_case for name in names)
+    if options.classes or options.calibrator or is_small:
+        return 0
+    return min(pairs, PAIRS_PER_ANSWER * options.num_answers) + len(CONTROLS)
+
+
+def _costs(settings: ServeSettings, comparisons: int) -> str:
     """Say how many texts a question takes."""
     answers = settings.num_answers * (2 if settings.measures else 1)
     at_most = "up to " if settings.at_least is not None else ""
     asking = ", and short calls to ask back" if settings.unsure and settings.unsure.action == "ask" else ""
+    if comparisons:
+        asking += f", and up to {counted(comparisons, 'short call')} that compare answers"
     return (
         f"A question to selfreflect/NAME takes {at_most}{answers + 1} completions ({answers} answers, then a "
         f"summary{asking}) and twice the time of a plain answer or more; one to NAME takes one completion."
@@ -177,10 +194,11 @@ def _reader(options: ServeConfig) -> BeliefReader:
             raise ConfigError(
                 f"--when-unsure {options.when_unsure} with --classes exact: answers in sentences are hardly "
                 "ever spelled alike, so the endpoint would doubt what the model knows. Leave out --classes "
-                "(the default is same), or take judge, embedding or nli:MODEL."
+                "(the default asks the served model), or take same, judge, embedding or nli:MODEL."
             )
-        asks = options.classes == "judge"
-        return BeliefReader(ClassRule(DEFAULT if asks else options.classes or DEFAULT), asks=asks)
+        if options.classes in (None, "judge"):
+            return BeliefReader(ClassRule(DEFAULT), asks="always" if options.classes else "bounded")
+        return BeliefReader(ClassRule(options.classes))
     calibrator = load_calibrator(Path(options.calibrator))
     saved = calibrator.saved
     if options.classes not in (None, saved.classes):
@@ -266,5 +284,9 @@ def _table(names: Sequence[str], base_url: str | None, config: Config, overrides
     server = endpoint(base_url)
     if server.lacks_key:
         raise ConfigError(f"{server.url} needs a key. {server.key_advice}, or name another --base-url.")
-    remote = RemoteServer(server, max_connections=options.max_connections, timeout=options.timeout)
+    extra = config.answers.extra_body
+    check_extra_body(extra or {})
+    remote = RemoteServer(
+        server, max_connections=options.max_connections, timeout=options.timeout, extra_body=extra
+    )
     return ModelTable(local, remote, served or None)

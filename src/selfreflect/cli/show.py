@@ -1,14 +1,17 @@
-"""Show the records of a run: tables, one question in full, and JSON lines."""
+"""Show the records of a run and the costs of a dry run: tables, one question in full, and JSON lines."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.text import Text
 
-from selfreflect.cli.console import context_line, emit, print_table, stdout
+from selfreflect.cli.console import context_line, emit, print_table, say, stderr, stdout
+from selfreflect.pipeline.costs import cost_table, reasons_to_ask, sum_up
 from selfreflect.records import Controls, WordBits
 from selfreflect.report.findings import (
     controls_caution,
@@ -26,7 +29,10 @@ from selfreflect.table import Table
 from selfreflect.text import counted, one_line
 
 if TYPE_CHECKING:
+    from selfreflect.pipeline.dry_run import DryRun
     from selfreflect.report.words import MarkKind
+    from selfreflect.settings import Config
+
 
 _WIDTH = 110
 """Characters of an answer that are shown; of a summary, three times as many."""
@@ -88,6 +94,15 @@ def show_failures(records: RunRecords) -> None:
         print_table(failure_table(records))
 
 
+class GroupedAnswers(NamedTuple):
+    """Answers to a question in groups that say the same."""
+
+    by: str
+    """The rule that made the groups."""
+    groups: list[tuple[str, int]]
+    """The most common text of each group with its size, the largest first."""
+
+
 def grouped_answers(records: RunRecords, question_id: str) -> list[tuple[str, int]]:
     """List the most common text of each group of sampled answers with its size, the largest first."""
     from selfreflect.sameness import same_groups
@@ -99,17 +114,21 @@ def grouped_answers(records: RunRecords, question_id: str) -> list[tuple[str, in
     return [(answers[group[0]], len(group)) for group in groups]
 
 
-def print_question(records: RunRecords, query: str, *, answers: int = 5) -> None:
+def print_question(
+    records: RunRecords, query: str, *, answers: int = 5, grouped: GroupedAnswers | None = None
+) -> None:
     """Print a question with its most frequent answers, and each summary with its score and worst words, the
     best summary first.
 
-    ``query`` is its id, its text, or a part of its text.
+    Args:
+        query: its id, its text, or a part of its text.
+        grouped: its answers as they were grouped; by default without a model.
     """
     from selfreflect.report.words import telling_answers
 
     question = records.question(query)
     question_id = question.id
-    groups = grouped_answers(records, question_id)
+    by, groups = grouped or GroupedAnswers("same", grouped_answers(records, question_id))
     stdout.print(Text(f"\n{one_line(question.text)}", style="bold"))
     if question.context:
         stdout.print(context_line(question))
@@ -119,7 +138,8 @@ def print_question(records: RunRecords, query: str, *, answers: int = 5) -> None
         _print_dim(f"{about}, all different:")
     else:
         _print_dim(
-            f"{about} in {counted(len(groups), 'group')} that say the same (an estimate), the largest first:"
+            f"{about} in {counted(len(groups), 'group')} that say the same (an estimate by the rule {by}), "
+            "the largest first:"
         )
     for text, count in groups[:answers]:
         stdout.print(Text(f"  {count:3d} x  {_cut(text, _WIDTH)}"), soft_wrap=True)
@@ -230,3 +250,58 @@ def _print_dim(text: str) -> None:
 
 def _cut(text: str, limit: int) -> str:
     return one_line(text, limit) or "(blank)"
+
+
+def show_costs(dry_run: DryRun, json: bool) -> None:
+    """Print the costs of a dry run."""
+    stages, total = sum_up(dry_run)
+    if json:
+        emit({"dry_run": stages, "total": total, "notes": dry_run.notes})
+        return
+    print_table(cost_table(stages, total))
+    for note in dry_run.notes:
+        say(one_line(note))
+    say("dry run: nothing was written, and no server was asked.")
+
+
+def announce_costs(dry_run: DryRun, config: Config) -> bool:
+    """Print the costs of a run on stderr if it may take more than some minutes, or money; return whether."""
+    reasons = reasons_to_ask(dry_run, config)
+    if not reasons:
+        return False
+    print_table(cost_table(*sum_up(dry_run)), stderr)
+    say("; ".join(reasons))
+    return True
+
+
+def log_runs(tracker: str | None, runs: Sequence[RunRecords]) -> None:
+    """Log runs that were made earlier.
+
+    Raises:
+        MissingExtraError: the tracker's package is not installed.
+        DataError: the tracker refused.
+    """
+    if tracker is None:
+        return
+    from selfreflect.report.trackers import log_run
+
+    for run in runs:
+        say(one_line(f"logged {run.label}: {log_run(tracker, run)}"))
+
+
+def log_result(tracker: str, records: RunRecords, out: Path | None = None) -> None:
+    """Log what a command has just made; where that fails, only warn.
+
+    Args:
+        out: the run directory that holds it. If several judges scored it, the name says whose scores these
+            are.
+    """
+    from selfreflect.store.run import Run
+
+    again = "" if out is None else " `selfreflect report --log` tries again."
+    try:
+        if out is not None and len(Run.load(out).scorings) > 1:
+            records = replace(records, label=f"{records.label}, judge {records.judge}")
+        log_runs(tracker, [records])
+    except Exception as error:  # another program's code, which must not cost a result
+        say(one_line(f"Warning: the results were not logged: {error}{again}", 600))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import typer
 from rich.text import Text
 
-from selfreflect.cli import settings as o
+from selfreflect.cli import options as o
 from selfreflect.cli.console import (
     Watcher,
     agree,
@@ -25,8 +25,7 @@ from selfreflect.cli.console import (
     say_next_step,
     stdout,
 )
-from selfreflect.cli.settings import GENERATING, JUDGING, Overrides, option, takes
-from selfreflect.config import Config, ExecutionOptions
+from selfreflect.cli.options import GENERATING, JUDGING, Overrides, option, takes
 from selfreflect.errors import BackendError, ConfigError, excerpt
 from selfreflect.models.backend import backend_of
 from selfreflect.pipeline.experiment import Experiment, open_experiment
@@ -45,6 +44,7 @@ from selfreflect.pipeline.todo import (
 from selfreflect.prompts import load_prompts
 from selfreflect.records import STAGES, Question, SamplingCheck, Stage
 from selfreflect.report.run_records import RunRecords
+from selfreflect.settings import Config, ExecutionOptions
 from selfreflect.sources.questions import is_file, load_questions
 from selfreflect.store.layout import count_records
 from selfreflect.store.manifest import MANIFEST
@@ -210,7 +210,7 @@ def run_stages(
     if intent.names_strategies and "summaries" in stages:
         check_strategies(config.summaries.strategies)
     if dry_run:
-        from selfreflect.cli.costs import show_costs
+        from selfreflect.cli.show import show_costs
         from selfreflect.pipeline.dry_run import dry_run_directory
 
         costs = dry_run_directory(out, config, intent.binding(stages), options, Watcher(), fresh=intent.fresh)
@@ -218,25 +218,23 @@ def run_stages(
         show_costs(costs, json)
         return
     records = fill_run(out, config, stages, options, intent)
-    is_measured = bool(records.scores or records.information)
+    is_measured = bool(records.measures)
     if json or is_measured:
         from selfreflect.cli.show import show_results
 
         show_results(records, json)
-    results = counted(len(records.scores), "score")
-    if records.information and not records.scores:
-        results = f"information on {len(records.information)} of them"
+    measured = [f"{len(records.results(measure))} by {measure.name}" for measure in records.measures]
     say(
         f"{out}: {counted(len(records.questions), 'question')}, "
         f"{counted(len(records.answers), 'answer set')}, "
-        f"{counted(len(records.summaries), 'summary')}, {results}"
+        f"{counted(len(records.summaries), 'summary')}, measured: {', '.join(measured) or 'none'}"
     )
     if records.failures and not is_measured:  # the results, which list failures, were not shown
         from selfreflect.cli.show import show_failures
 
         show_failures(records)
     if log is not None:
-        from selfreflect.cli.tracking import log_result
+        from selfreflect.cli.show import log_result
 
         log_result(log, records, out)
     if next_step and not json:
@@ -393,7 +391,7 @@ def _agree_to_costs(
     intent: Intent,
 ) -> None:
     """Show what the stages take, and ask at a terminal, if that is more than some minutes or costs money."""
-    from selfreflect.cli.costs import announce_costs
+    from selfreflect.cli.show import announce_costs
     from selfreflect.pipeline.dry_run import DryRun
 
     costs = DryRun(run, config, load_prompts(options.prompts), options, Quiet(), load_models=False)

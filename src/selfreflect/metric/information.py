@@ -19,7 +19,7 @@ import math
 import random
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain, cycle
@@ -34,9 +34,11 @@ from selfreflect.grouping import group_indices
 from selfreflect.metric.closed import MOST_ALTERNATIVES, ClosedAnswers
 from selfreflect.metric.engine.logits import log_probabilities
 from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
-from selfreflect.metric.prompts import SYSTEM, CannotScoreError, encode, encode_each
+from selfreflect.metric.measure import Scored, Work
+from selfreflect.metric.prompts import SYSTEM, CannotScoreError, conversation_tokens, encode, encode_each
 from selfreflect.models.base import Message
 from selfreflect.records import (
+    RETRIED,
     AnswerSet,
     Control,
     Information,
@@ -44,16 +46,16 @@ from selfreflect.records import (
     Question,
     Reader,
     ReaderChoice,
-    Score,
     UnclearCause,
     WordBits,
     Zero,
 )
-from selfreflect.stats import student_quantile
+from selfreflect.stats import defined, student_quantile
 from selfreflect.text import common_prefix, normalise_question
 
 if TYPE_CHECKING:
     from selfreflect.metric.engine.engines import Engine
+    from selfreflect.metric.scorer import SelfReflect
     from selfreflect.models.judge import Judge
 
 Bits = npt.NDArray[np.float64]
@@ -276,6 +278,86 @@ def nodes(
     return sum(tree.computed_tokens for tree in prompts.trees(contexts))
 
 
+def information_of_work(metric: SelfReflect, choice: ReaderChoice) -> Callable[[Work], Scored]:
+    """Return what measures the summaries and controls of one question with the judge of ``metric``."""
+
+    def measure_work(work: Work) -> Scored:
+        judge, question, answers = metric.judge, work.question, work.answers
+        texts = [*(summary.text for summary in work.summaries), *(text for _, text in work.controls)]
+        reader = choose_reader(choice, judge, question, answers)
+        tokens = 0
+        try:
+            if work.limits is not None and work.limits.tokens is not None:
+                share = int(work.token_share * work.limits.tokens)
+                counts = [sum(map(bool, record.answers)) for record in work.earlier]
+                fewer, tokens = within_budget(
+                    judge, question, answers, texts, reader, share, max(filter(None, counts), default=None)
+                )
+                if not tokens and any(map(str.strip, answers.masked_out)):
+                    why = f"{share} judge tokens of the budget do not suffice for a single answer"
+                    raise CannotScoreError("over_budget", why)
+                answers = fewer
+            results = measure(judge, metric.engine, question, answers, texts, reader)
+        except CannotScoreError as error:
+            results, tokens = dict.fromkeys(texts, unmeasured(judge, question, reader, error)), 0
+        records = [replace(results[summary.text], summary=summary.name) for summary in work.summaries]
+        return Scored(records, _control_bits(work, results), _control_facts(results), tokens)
+
+    return measure_work
+
+
+def _control_bits(work: Work, results: Mapping[str, Information]) -> dict[Control, float | None]:
+    """Average the bits of each control over its texts; None if one of them was not measured."""
+    bits: dict[Control, list[float | None]] = {}
+    for control, text in work.controls:
+        bits.setdefault(control, []).append(results[text].bits)
+    return {
+        control: fmean(defined(values)) if None not in values else None for control, values in bits.items()
+    }
+
+
+def _control_facts(results: Mapping[str, Information]) -> dict[str, Any]:
+    """Write the fields that the controls of a question take from its results; none if all may be retried."""
+    result = next((result for result in results.values() if result.kind not in RETRIED), None)
+    if result is None:
+        return {}
+    return {"reader": result.reader, "zero": result.zero, "bits_available": result.bits_available}
+
+
+def nodes_of_work(judge: Judge, work: Work, choice: ReaderChoice) -> int:
+    """Count the judge tokens that measuring summaries and controls takes; 0 if that is not possible."""
+    texts = [*(summary.text for summary in work.summaries), *(text for _, text in work.controls)]
+    reader = choose_reader(choice, judge, work.question, work.answers)
+    try:
+        return nodes(judge, work.question, work.answers, texts, reader) if texts else 0
+    except CannotScoreError:
+        return 0
+
+
+def most_nodes(
+    judge: Judge,
+    question: Question,
+    halves: tuple[Sequence[int], Sequence[int]],
+    summaries: Sequence[int],
+    *,
+    controls: bool,
+) -> int:
+    """Bound the judge tokens of a question whose texts are to come; arguments as in
+    :meth:`~selfreflect.metric.measure.Measure.most_judge_tokens`."""
+    masked, conditioning = halves
+    letters = ["x"] * len(conditioning)
+    longest = max(conditioning, default=0)
+    texts = [(text, sum(conditioning)) for text in compared_texts(question.text, letters)]
+    texts += [("x", length) for length in summaries]
+    if controls:
+        texts += [(text, one.answers * longest) for one, text in control_texts(question.text, letters)]
+    most = 0
+    for text, length in texts:
+        prompts = [conversation_tokens(judge, answering(question.text, text, reader)) for reader in ZEROS]
+        most += max(prompts) + length + sum(masked)
+    return most
+
+
 def within_budget(
     judge: Judge,
     question: Question,
@@ -317,18 +399,6 @@ def _keep(answers: AnswerSet, indices: Sequence[int]) -> AnswerSet:
     subset = set(indices)
     texts = [text if index in subset else "" for index, text in enumerate(answers.masked_out)]
     return replace(answers, masked_out=tuple(texts))
-
-
-def with_information(score: Score, information: Information) -> Score:
-    """Add what a summary tells to its score, and to each of the score's words."""
-    words = []
-    for word in score.words:
-        bits = information.answers[word.answer] if information.answers else ()
-        if bits:
-            own = bits[word.word]
-            word = replace(word, bits=own.told, bits_available=own.available)
-        words.append(word)
-    return replace(score, words=tuple(words), information=information)
 
 
 @dataclass(frozen=True)

@@ -1,67 +1,61 @@
-"""Both measures of one question's summaries, SelfReflect and usable information, and of its controls."""
+"""All wanted measures of one question's summaries, and of its controls, within one budget."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from statistics import fmean
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from selfreflect.metric.information import (
-    choose_reader,
-    control_texts,
-    measure,
-    pasted,
-    unmeasured,
-    within_budget,
-)
-from selfreflect.metric.prompts import CannotScoreError
-from selfreflect.metric.scorer import SelfReflect
+from selfreflect.metric.information import control_texts
+from selfreflect.metric.measure import MEASURES, Scored, Tools, Work, measures_of
 from selfreflect.records import (
-    RETRIED,
     AnswerSet,
     Control,
     Controls,
     Failure,
     Information,
+    Measurement,
     Question,
     ReaderChoice,
     Score,
     Summary,
 )
-from selfreflect.stats import defined
 
-INFORMATION_SHARE = 0.25
-"""The part of a budget of tokens that usable information may take. It needs each answer once, scores need
-each masked word."""
+if TYPE_CHECKING:
+    from selfreflect.metric.scorer import SelfReflect
 
-Measured = Score | Information | Controls | Failure
+Measured = Score | Information | Measurement | Controls | Failure
 
 
 class Measures:
     """Measures the summaries of one question after the other.
 
     Args:
-        metric: its limits hold for both measures together. Under limits, controls are not measured.
-        scores, information: which measures are wanted.
+        metric: its limits hold for all measures together. Under limits, controls are not measured. None if no
+            wanted measure needs a judge.
+        wanted: names of measures, as in ``--measures``.
         reader: who reads the summaries, see :func:`~selfreflect.metric.information.choose_reader`.
+
+    Raises:
+        ConfigError: a measure does not exist, or its package fails.
     """
 
     def __init__(
         self,
-        metric: SelfReflect,
+        metric: SelfReflect | None,
         *,
-        scores: bool = True,
-        information: bool = True,
+        wanted: Collection[str] = tuple(MEASURES),
         controls: bool = True,
         reader: ReaderChoice = "auto",
     ) -> None:
         self.metric = metric
-        self.scores = scores
-        self.information = information
-        self.controls = controls and metric.limits is None
-        self.reader: ReaderChoice = reader
+        self.wanted = measures_of(wanted)
+        self.limits = None if metric is None else metric.limits
+        self.controls = controls and self.limits is None
+        tools = Tools(metric, reader)
+        self._measure = {one.name: one.open(tools) for one in self.wanted}
 
     def measure(
         self,
@@ -69,106 +63,68 @@ class Measures:
         answers: AnswerSet,
         summaries: Sequence[Summary],
         *,
-        uninformed: Sequence[Summary] | None = None,
-        earlier: Sequence[Score] = (),
-        most_answers: int | None = None,
+        missing: Mapping[str, Sequence[Summary]] | None = None,
+        earlier: Mapping[str, Sequence[Any]] | None = None,
         controls: bool = True,
     ) -> list[Measured]:
         """Measure summaries of one question.
 
         Args:
-            summaries: those to score.
-            uninformed: those whose information to measure, if not the same.
-            earlier: scores of other summaries; see :meth:`SelfReflect.score_records`.
-            most_answers: under limits, how many held-out answers the information of other summaries rests on.
-                No more are taken, so that all stay comparable.
-            controls: measure them, if they are wanted at all.
+            missing: by measure, the summaries that lack it; by default ``summaries`` lack all.
+            earlier: by measure, its records of other summaries of the question. Under limits no summary is
+                measured by more words or answers than these, so that all stay comparable.
+            controls: measure the controls, if they are wanted at all.
 
         Returns:
-            A score or failure for each of ``summaries``, an information for each of ``uninformed``, and the
-            controls; only what is wanted.
+            By measure, a record for each of its summaries; then the controls.
         """
         texts = control_texts(question.text, answers.conditioning) if controls and self.controls else []
-        limits = self.metric.limits
-        results: list[Measured] = []
-        of_controls: dict[str, Information] = {}
-        if self.information:
-            targets = summaries if uninformed is None else uninformed
+        limits = self.limits
+        found: dict[str, Scored] = {}
+        # the cheap ones go first, so that the rest of a budget is for the costly
+        order = sorted(self.wanted, key=lambda measure: measure.budget_share)
+        for place, measure in enumerate(order, start=1):
+            targets = summaries if missing is None else missing.get(measure.name, ())
+            of_controls = texts if measure.control else []
+            if not targets and not of_controls:
+                continue
             start = time.monotonic()
-            all_texts = [*(summary.text for summary in targets), *(text for _, text in texts)]
-            information, tokens = self._information(question, answers, all_texts, most_answers)
-            if limits is not None:
-                limits = limits.less(tokens, time.monotonic() - start)
-            results += [replace(information[one.text], summary=one.name) for one in targets]
-            of_controls = information
-        scores: list[Score | Failure] = []
-        if self.scores:
-            both = ["", pasted(answers.conditioning)] if texts else []
-            ends = [Summary(question_id=question.id, name=text, text=text) for text in both]
-            scores = self.metric.score_records(
-                question, answers, [*summaries, *ends], earlier=earlier, limits=limits
+            work = Work(
+                question,
+                answers,
+                targets,
+                (earlier or {}).get(measure.name, ()),
+                of_controls,
+                limits,
+                measure.budget_share if place < len(order) else 1.0,
             )
-            results[:0] = scores[: len(summaries)]
-            scores = scores[len(summaries) :]
-        if texts:
-            results.append(self._controls(question, texts, of_controls, scores))
+            found[measure.name] = self._measure[measure.name](work)
+            if limits is not None:
+                limits = limits.less(found[measure.name].tokens, time.monotonic() - start)
+        results: list[Measured] = []
+        for measure in self.wanted:
+            results += found[measure.name].records if measure.name in found else ()
+        if texts and any(measure.control for measure in self.wanted):
+            results.append(self._controls(question, list(dict(texts)), found))
         return results
 
-    def _information(
-        self, question: Question, answers: AnswerSet, texts: Sequence[str], most_answers: int | None
-    ) -> tuple[dict[str, Information], int]:
-        """By text, and the judge tokens that a budget pays for."""
-        judge = self.metric.judge
-        reader = choose_reader(self.reader, judge, question, answers)
-        limits = self.metric.limits
-        tokens = 0
-        try:
-            if limits is not None and limits.tokens is not None:
-                share = int(INFORMATION_SHARE * limits.tokens) if self.scores else limits.tokens
-                some, tokens = within_budget(judge, question, answers, texts, reader, share, most_answers)
-                if not tokens and any(map(str.strip, answers.masked_out)):
-                    why = f"{share} judge tokens of the budget do not suffice for a single answer"
-                    raise CannotScoreError("over_budget", why)
-                answers = some
-            return measure(judge, self.metric.engine, question, answers, texts, reader), tokens
-        except CannotScoreError as error:
-            return dict.fromkeys(texts, unmeasured(judge, question, reader, error)), 0
-
     def _controls(
-        self,
-        question: Question,
-        texts: Sequence[tuple[Control, str]],
-        information: dict[str, Information],
-        scores: Sequence[Score | Failure],
+        self, question: Question, controls: Sequence[Control], found: Mapping[str, Scored]
     ) -> Controls:
+        assert self.metric is not None
+        facts: dict[str, Any] = {"zero": "empty", "anchor": "distinct"}
+        values: dict[Control, dict[str, float | None]] = {control: {} for control in controls}
+        for measure in self.wanted:
+            if measure.control:
+                facts |= found[measure.name].facts
+                for control, value in found[measure.name].controls.items():
+                    values[control][measure.control] = value
         judge = self.metric.judge
-        # of nothing, and of all answers, whose repetitions count for this measure
-        ends = [score.value if isinstance(score, Score) else None for score in scores] or [None, None]
-        bits: dict[Control, list[float | None]] = {}
-        for control, text in texts:
-            result = information.get(text)
-            bits.setdefault(control, []).append(result.bits if result else None)
-        most = max(control.answers for control in bits)
-        records = []
-        for control, of_subsets in bits.items():
-            numbers = defined(of_subsets)
-            mean = fmean(numbers) if len(numbers) == len(of_subsets) else None
-            score = None
-            if control.name == "empty":
-                score = ends[0]
-            elif control.answers == most > 0:
-                score = ends[1]
-            records.append(replace(control, bits=mean, score=score))
-        any_told = next((one for one in information.values() if one.kind not in RETRIED), None)
         return Controls(
             question_id=question.id,
-            controls=tuple(records),
-            reader=any_told.reader if any_told else None,
-            zero=any_told.zero if any_told else "empty",
-            anchor="distinct",
-            temperature=self.metric.temperature if self.scores else None,
-            bits_available=any_told.bits_available if any_told else None,
+            controls=tuple(replace(control, **fields) for control, fields in values.items()),
             judge=judge.name,
             judge_revision=judge.lm.revision,
             judge_dtype=judge.lm.dtype,
+            **facts,
         )

@@ -244,6 +244,12 @@ def encode(
     return [Prompt(ids=ids, first=first) for ids, first in tasks]
 
 
+def conversation_tokens(judge: Judge, conversation: Sequence[Message]) -> int:
+    """Count the tokens of a conversation, up to where the judge's next turn begins."""
+    [ids] = judge.chat.encode([judge.chat.render(conversation)])
+    return len(ids)
+
+
 def _refuse_oversized(judge: Judge, texts: Sequence[str], what: str) -> None:
     """Refuse what cannot fit without tokenising it, which would take minutes and gigabytes for 50 MB."""
     window = judge.lm.window

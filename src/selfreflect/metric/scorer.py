@@ -16,24 +16,24 @@ from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.metric.engine.engines import engine_for
 from selfreflect.metric.engine.logits import Reference
 from selfreflect.metric.engine.tree import Prompt, build_tree
-from selfreflect.metric.information import (
-    choose_reader,
-    measure,
-    unmeasured,
-    with_information,
-)
+from selfreflect.metric.information import choose_reader, measure, pasted, unmeasured
+from selfreflect.metric.measure import Scored, Work
 from selfreflect.metric.prompts import (
     JUDGE_TEMPERATURE,
     CannotScoreError,
     QuestionPrompts,
+    conversation_tokens,
     encode_each,
     prepare,
+    reference_context,
+    summary_context,
     summary_prompts,
 )
 from selfreflect.models.base import ModelSpec
 from selfreflect.models.judge import Judge
 from selfreflect.records import (
     AnswerSet,
+    Control,
     Failure,
     Guess,
     Question,
@@ -218,7 +218,7 @@ class SelfReflect:
         except CannotScoreError as error:
             information = dict.fromkeys(texts, unmeasured(self.judge, record, reader, error))
         for name, score in scores.items():
-            scores[name] = with_information(score, replace(information[summaries[name]], summary=name))
+            scores[name] = score.with_information(replace(information[summaries[name]], summary=name))
         return scores
 
     def score_records(
@@ -393,6 +393,94 @@ class SelfReflect:
             warnings=prompts.warnings,
             estimate=outcome.estimate,
         )
+
+
+def score_work(metric: SelfReflect) -> Callable[[Work], Scored]:
+    """Return what scores the summaries of one question, and the two controls that are anchors of scores."""
+
+    def score(work: Work) -> Scored:
+        texts = _anchors(work)
+        question_id = work.question.id
+        anchors = [Summary(question_id=question_id, name=text, text=text) for text in texts.values()]
+        records = metric.score_records(
+            work.question,
+            work.answers,
+            [*work.summaries, *anchors],
+            earlier=work.earlier,
+            limits=work.limits,
+        )
+        count = len(work.summaries)
+        values = [record.value if isinstance(record, Score) else None for record in records[count:]]
+        controls = dict(zip(texts, values, strict=True))
+        return Scored(records[:count], controls, {"temperature": metric.temperature})
+
+    return score
+
+
+def _anchors(work: Work) -> dict[Control, str]:
+    """List the texts of the controls that have scores: nothing, and all answers with their repetitions."""
+    most = max((control.answers for control, _ in work.controls), default=0)
+    texts = {}
+    for control, _ in work.controls:
+        if control.name == "empty":
+            texts[control] = ""
+        elif control.answers == most > 0:
+            texts[control] = pasted(work.answers.conditioning)
+    return texts
+
+
+def nodes_of_work(judge: Judge, work: Work) -> int:
+    """Count the judge tokens that scoring summaries and anchors takes; 0 if that is not possible."""
+    texts = [*(summary.text for summary in work.summaries), *_anchors(work).values()]
+    return sum(tree_nodes(judge, work.question, work.answers, texts)) if texts else 0
+
+
+def tree_nodes(judge: Judge, question: Question, answers: AnswerSet, texts: Sequence[str]) -> list[int]:
+    """Count the nodes of the tree of the reference answers, then of each different text that can be scored.
+
+    Empty if the question cannot be scored.
+    """
+    try:
+        prompts = prepare(judge, question, answers)
+    except CannotScoreError:
+        return []
+    contexts = [prompts.reference]
+    encoded, _ = encode_each(texts, partial(summary_prompts, judge, prompts))
+    for prompts_of_text in encoded.values():
+        if prompts_of_text not in contexts:
+            contexts.append(prompts_of_text)
+    return [build_tree(context).computed_tokens for context in contexts]
+
+
+def most_nodes(
+    judge: Judge,
+    question: Question,
+    halves: tuple[Sequence[int], Sequence[int]],
+    summaries: Sequence[int],
+    *,
+    controls: bool,
+) -> int:
+    """Bound the nodes for a question some of whose texts are to come; arguments as in
+    :meth:`~selfreflect.metric.measure.Measure.most_judge_tokens`.
+
+    No two masked words are taken to share more than what precedes their task. Each costs the task with its
+    answer, in which one ``_`` takes the place of the word, and all tokens of the word but the last: at most
+    the tokens of the task and of one answer. An answer of L tokens has L words at most.
+    """
+    masked, conditioning = halves
+    letters = ["x"] * len(conditioning)
+    contexts = [(reference_context(question.text, letters), sum(conditioning))]
+    contexts += [(summary_context(question.text, "x"), length) for length in summaries]
+    if controls:
+        ends = ("", pasted(letters))
+        contexts += [(summary_context(question.text, text), sum(conditioning)) for text in ends]
+    most = 0
+    for context, length in contexts:
+        conversation = context.conversation("_")
+        per_task = conversation_tokens(judge, conversation[-1:])
+        most += conversation_tokens(judge, conversation) + length
+        most += sum(limit * (per_task + limit) for limit in masked)
+    return most
 
 
 def _check_limits(limits: object) -> None:

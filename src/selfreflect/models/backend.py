@@ -212,7 +212,12 @@ def load_judge(spec: ModelSpec, *, compat: Compat = "", progress: Say | None = N
     try:
         return backend_of(spec.name).open_judge(spec, compat, progress)
     except BackendError as error:
-        raise JudgeError(str(error)) from error
+        raise judge_error(error) from error
+
+
+def judge_error(error: BackendError) -> JudgeError:
+    """Make the error of a judge from what its model met."""
+    return JudgeError(error.message, code=error.code, remedy=error.remedy, **error.fields)
 
 
 def _set_library_defaults() -> None:

@@ -6,8 +6,8 @@ import hashlib
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
 from selfreflect.errors import BackendError, ConfigError, excerpt
@@ -223,9 +223,29 @@ Device: TypeAlias = str
 """``auto``, ``cuda``, ``cuda:1`` for one of several GPUs, ``mps`` or ``cpu``."""
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 Compat = Literal["", "published"]
+EXTRA_BODY_REFUSED = frozenset(
+    "model messages n seed stream temperature top_p max_tokens max_completion_tokens logprobs top_logprobs "
+    "tools functions".split()
+)
+"""Fields of a request that settings decide, or that would change what a reply is."""
+_CREDENTIALS = re.compile(r"(?:.*[_-])?(?:api[_-]?key|authorization|password|secret)", re.IGNORECASE)
 DEVICES = re.compile(r"auto|cuda(:[0-9]{1,3})?|mps|cpu")
 
 LOCAL_NAMES = "smollm2, a local directory, or a hub name such as Qwen/Qwen2.5-7B-Instruct"
+
+
+def check_extra_body(fields: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a field that has a setting of its own, or that may hold a secret: settings are
+    kept in files."""
+    for name in fields:
+        if name in EXTRA_BODY_REFUSED:
+            raise ConfigError(
+                f"extra_body cannot set {name}, which other settings decide or replies depend on"
+            )
+        if _CREDENTIALS.fullmatch(name):
+            raise ConfigError(
+                f"extra_body holds {excerpt(name)}, and a run keeps it. Keys belong in the environment."
+            )
 
 
 @dataclass(frozen=True)
@@ -238,6 +258,8 @@ class ModelSpec:
     """Branch, tag or commit on the hub."""
     base_url: str | None = None
     """Address of the server of a remote backend."""
+    extra_body: Mapping[str, Any] | None = field(default=None, hash=False)
+    """Fields that each request to a server gets as well."""
     device: Device = "auto"
     dtype: DType = "auto"
     device_map: Literal["auto"] | None = None

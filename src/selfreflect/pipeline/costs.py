@@ -8,9 +8,9 @@ from selfreflect.models.backend import backend_of
 from selfreflect.table import Cell, Column, Table
 
 if TYPE_CHECKING:
-    from selfreflect.config import Config
     from selfreflect.pipeline.counting import Amount
     from selfreflect.pipeline.dry_run import DryRun
+    from selfreflect.settings import Config
 
 AMOUNTS = {
     "calls": ("calls", 0),

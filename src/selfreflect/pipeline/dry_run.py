@@ -8,41 +8,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
 from msgspec.structs import replace
 
-from selfreflect.config import Config, ExecutionOptions, ScoresConfig
-from selfreflect.metric.engine.tree import build_tree
-from selfreflect.metric.information import (
-    answering,
-    choose_reader,
-    compared_texts,
-    control_texts,
-    nodes,
-    pasted,
-)
-from selfreflect.metric.prompts import (
-    CannotScoreError,
-    encode_each,
-    prepare,
-    reference_context,
-    summary_context,
-    summary_prompts,
-)
+from selfreflect.metric.information import control_texts
+from selfreflect.metric.measure import Work, measures_of
 from selfreflect.models.backend import backend_of
 from selfreflect.models.base import ModelSpec, Request
-from selfreflect.pipeline.counting import NOTHING, UNKNOWN, Amount, RequestCount, prompt_tokens
-from selfreflect.pipeline.models import ConfiguredModels, Progress
+from selfreflect.pipeline.counting import NOTHING, UNKNOWN, Amount, RequestCount
+from selfreflect.pipeline.models import ConfiguredModels, Progress, needs_judge
 from selfreflect.pipeline.questions import new_questions
 from selfreflect.pipeline.settings import check_model, check_settings, select_scoring, stage_settings
 from selfreflect.pipeline.stages import StageSpec
 from selfreflect.pipeline.tasks import StageTask, total_size
 from selfreflect.pipeline.todo import missing_answers, missing_scores, missing_summaries
 from selfreflect.prompts import Prompts, load_prompts
-from selfreflect.records import AnswerSet, Question, Reader, ReaderChoice, Stage
+from selfreflect.records import Question, Stage
+from selfreflect.settings import Config, ExecutionOptions, ScoresConfig
 from selfreflect.sources.items import Item
 from selfreflect.store.journal import store_errors
 from selfreflect.store.layout import check_run_directory
@@ -275,11 +259,14 @@ class DryRun:
         amounts = dict.fromkeys(AMOUNTS, NOTHING)
         if to_do:
             amounts["judge_tokens"] = self._judge_tokens(tasks)
-        earlier = len(self.run.scores.keys() | self.run.information.keys())
+        results = map(self.run.results, measures_of(settings.measure_names))
+        earlier = len(set().union(*results))
         amounts["seconds"] = self._seconds("scores", to_do, earlier)
         self.costs.append(StageCost("scores", settings.judge, to_do, amounts))
 
     def _judge_tokens(self, tasks: Sequence[StageTask]) -> Amount:
+        if not needs_judge(self._config):
+            return NOTHING
         if not self._load_models:
             return UNKNOWN
         if backend_of(self._config.scores.judge).is_remote:
@@ -356,30 +343,16 @@ def _model_and_place(model: ModelSpec) -> str:
 
 
 def judge_tokens(judge: Judge, task: StageTask, settings: ScoresConfig) -> Amount:
-    """Nodes of the judge's prefix trees for one question, whose texts exist."""
+    """Count the nodes of the judge's prefix trees for one question, whose texts exist."""
     answers = task.answers
     assert answers is not None  # a question without answers is not scored
     controls = control_texts(task.question.text, answers.conditioning) if task.controls else []
     total = 0
-    if "selfreflect" in settings.measure_names:
-        texts = [summary.text for summary in task.summaries]
-        if controls:
-            texts += ["", pasted(answers.conditioning)]
-        total += sum(tree_nodes(judge, task.question, answers, texts)) if texts else 0
-    if "information" in settings.measure_names:
-        texts = [summary.text for summary in task.uninformed]
-        texts += [text for _, text in controls]
-        total += _information_tokens(judge, task.question, answers, texts, settings.reader) if texts else 0
+    for measure in measures_of(settings.measure_names):
+        summaries = task.summaries if task.missing is None else task.missing.get(measure.name, ())
+        work = Work(task.question, answers, summaries, controls=controls if measure.control else ())
+        total += measure.judge_tokens(judge, work, settings.reader)
     return Amount(total, total)
-
-
-def _information_tokens(
-    judge: Judge, question: Question, answers: AnswerSet, texts: Sequence[str], choice: ReaderChoice
-) -> int:
-    try:
-        return nodes(judge, question, answers, texts, choose_reader(choice, judge, question, answers))
-    except CannotScoreError:
-        return 0
 
 
 def most_judge_tokens(
@@ -391,60 +364,16 @@ def most_judge_tokens(
 ) -> float:
     """Bound the nodes for a question some of whose texts are to come.
 
-    No two masked words are taken to share more than what precedes their task. Each costs the task with its
-    answer, in which one ``_`` takes the place of the word, and all tokens of the word but the last: at most
-    the tokens of the task and of one answer. An answer of L tokens has L words at most.
-
     Args:
-        halves: most tokens of each masked-out answer, and of each conditioning answer.
+        halves: most tokens of each test answer, and of each reference answer.
         summaries: most tokens of each.
     """
-    masked, conditioning = halves
-    letters = ["x"] * len(conditioning)
-    with_controls = settings.controls and settings.limits is None
-    controls = control_texts(question.text, letters) if with_controls else []
-    longest = max(conditioning, default=0)
-    chat = judge.chat
-    most = 0.0
-    if "selfreflect" in settings.measure_names:
-        contexts = [(reference_context(question.text, letters), sum(conditioning))]
-        contexts += [(summary_context(question.text, "x"), length) for length in summaries]
-        if controls:
-            ends = ("", pasted(letters))
-            contexts += [(summary_context(question.text, text), sum(conditioning)) for text in ends]
-        for context, length in contexts:
-            conversation = context.conversation("_")
-            per_task = prompt_tokens(chat, conversation[-1:]).most or 0
-            most += (prompt_tokens(chat, conversation).most or 0) + length
-            most += sum(limit * (per_task + limit) for limit in masked)
-    if "information" in settings.measure_names:
-        compared = compared_texts(question.text, letters)
-        texts = [(text, sum(conditioning)) for text in compared]
-        texts += [("x", length) for length in summaries]
-        texts += [(text, control.answers * longest) for control, text in controls]
-        for text, length in texts:
-            readers: tuple[Reader, ...] = ("informed", "blind")
-            prompts = [prompt_tokens(chat, answering(question.text, text, reader)).most for reader in readers]
-            most += max(prompt or 0 for prompt in prompts) + length + sum(masked)
-    return most
+    controls = settings.controls and settings.limits is None
+    measures = measures_of(settings.measure_names)
+    return sum(
+        one.most_judge_tokens(judge, question, halves, summaries, controls=controls) for one in measures
+    )
 
 
 def _token_count(judge: Judge, text: str) -> int:
     return len(judge.chat.tokenizer(text, add_special_tokens=False).input_ids)
-
-
-def tree_nodes(judge: Judge, question: Question, answers: AnswerSet, summaries: Sequence[str]) -> list[int]:
-    """Nodes of the tree of the reference, then of each different summary that can be scored.
-
-    Empty if the question cannot be scored.
-    """
-    try:
-        task = prepare(judge, question, answers)
-    except CannotScoreError:
-        return []
-    contexts = [task.reference]
-    encoded, _ = encode_each(summaries, partial(summary_prompts, judge, task))
-    for prompts in encoded.values():
-        if prompts not in contexts:
-            contexts.append(prompts)
-    return [build_tree(prompts).computed_tokens for prompts in contexts]

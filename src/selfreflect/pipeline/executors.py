@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-from selfreflect.config import ExecutionOptions
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.models.backend import backend_of
 from selfreflect.pipeline.models import ModelProvider, Progress, load_stage_model
 from selfreflect.pipeline.stages import Outcome, StageSpec, stage_fn
 from selfreflect.pipeline.tasks import StageTask
+from selfreflect.settings import ExecutionOptions
 from selfreflect.text import without_credentials
 
 
@@ -93,6 +93,10 @@ def _takes_one_gpu(spec: StageSpec) -> bool:
     return is_torch and options.device_map is None and options.device in ("auto", "cuda")
 
 
+def _facts(model: Any) -> dict[str, Any] | None:
+    return None if model is None else model.facts
+
+
 @dataclass(frozen=True)
 class LocalExecutor:
     """Runs a stage in this process. The model is let go when the stage ends."""
@@ -106,13 +110,13 @@ class LocalExecutor:
         Raises:
             SelfReflectError: at once, if the model cannot be loaded.
         """
-        model = load_stage_model(spec.stage, self._models)
+        model = load_stage_model(spec.stage, self._models, spec.config)
         results = stage_fn(spec, model, self._progress)(tasks)
 
         def batches() -> Generator[Outcome, None, None]:
-            yield Outcome(facts=model.facts)
+            yield Outcome(facts=_facts(model))
             for group in results:
-                yield Outcome(group, facts=model.facts)  # of which a server may have told more
+                yield Outcome(group, facts=_facts(model))  # a server may have told more
 
         return batches()
 

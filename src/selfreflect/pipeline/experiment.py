@@ -18,7 +18,6 @@ from typing import Any
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from selfreflect.config import Config, ExecutionOptions
 from selfreflect.errors import BackendError, JudgeError, SelfReflectError, StoreError
 from selfreflect.pipeline.executors import Executors
 from selfreflect.pipeline.models import ConfiguredModels, ModelProvider, Progress, Quiet
@@ -44,6 +43,7 @@ from selfreflect.pipeline.todo import (
 )
 from selfreflect.prompts import Prompts, load_prompts, prompts_origin
 from selfreflect.records import Failure, SamplingCheck, Stage, from_plain
+from selfreflect.settings import Config, ExecutionOptions
 from selfreflect.store.manifest import plain_settings
 from selfreflect.store.run import Run
 from selfreflect.strategies import load_strategy
@@ -267,8 +267,11 @@ class Experiment:
                 raise BackendError(
                     f"Workers have different models: {first} and {facts}. Name a revision and a dtype."
                 )
-            if outcome.results and first is not None and not is_settled:
-                self._settle(stage, models=first)
+            if outcome.results and not is_settled:
+                if first is None:
+                    self._settle(stage)
+                else:
+                    self._settle(stage, models=first)
                 is_settled = True
             yield outcome
             last = facts or last

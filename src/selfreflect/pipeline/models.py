@@ -3,12 +3,11 @@ whom."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from selfreflect.config import ExecutionOptions
 from selfreflect.models.backend import load_generator, load_judge
 from selfreflect.models.base import (
     ModelSpec,
@@ -20,22 +19,18 @@ from selfreflect.models.base import (
     StreamingGenerator,
     as_drawn,
 )
+from selfreflect.pipeline.tasks import ModelStage
+from selfreflect.settings import ExecutionOptions
 
 if TYPE_CHECKING:
-    from selfreflect.config import Config
     from selfreflect.metric.measures import Measures
     from selfreflect.models.judge import Judge
     from selfreflect.records import AnswerSet
+    from selfreflect.settings import Config
 
 
 _CONTEXTS = 3
 """Contexts that the judge reads besides the summaries: the answers themselves, and the controls."""
-
-_MASKED = 0.6
-"""Masked words per token of an answer: stopwords are not masked."""
-
-_TASK_TOKENS = 30
-"""Of what the judge reads after an answer, to be told its task."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +117,9 @@ def stage_model(
     }
     section = getattr(config, stage)
     if stage == "scores":
-        resources |= {"dtype": section.dtype}
+        resources["dtype"] = section.dtype
+    else:
+        resources["extra_body"] = section.extra_body
     name = section.judge if stage == "scores" else section.model
     return ModelSpec(name, revision=section.revision, base_url=section.base_url, **resources)
 
@@ -153,39 +150,48 @@ class ConfiguredModels:
 
     def measures(self) -> Measures:
         """Load the judge, and make the measures that the settings name."""
-        return load_measures(self.judge(), self._config, self._options, self._progress)
+        judge = self.judge() if needs_judge(self._config) else None
+        return load_measures(judge, self._config, self._options, self._progress)
 
 
 def load_stage_model(
-    stage: Literal["answers", "summaries", "scores"], models: ModelProvider
-) -> StageGenerator | Judge:
-    """The model that a stage works with."""
-    return models.judge() if stage == "scores" else models.generator(stage)
+    stage: ModelStage, models: ModelProvider, config: Config
+) -> StageGenerator | Judge | None:
+    """Load the model that a stage works with; None if no wanted measure needs a judge."""
+    if stage != "scores":
+        return models.generator(stage)
+    return models.judge() if needs_judge(config) else None
 
 
-def load_measures(judge: Judge, config: Config, options: ExecutionOptions, progress: Progress) -> Measures:
-    """The measures, with the limits that the settings name."""
-    from selfreflect.metric.engine.attention import library
+def needs_judge(config: Config) -> bool:
+    """Tell whether a wanted measure needs a judge. Raises ConfigError if a measure does not exist."""
+    from selfreflect.metric.measure import measures_of
+
+    return any("judge" in measure.needs for measure in measures_of(config.scores.measure_names))
+
+
+def load_measures(
+    judge: Judge | None, config: Config, options: ExecutionOptions, progress: Progress
+) -> Measures:
+    """Make the wanted measures, with the limits that the settings name."""
     from selfreflect.metric.measures import Measures
-    from selfreflect.metric.scorer import SelfReflect
 
-    if judge.last_states is None and (judge.lm.device, judge.lm.dtype) == ("cpu", "float32"):
-        compiled = library()
-        if isinstance(compiled, str):
-            progress.note(f"scoring is slower without its C code: {compiled}")
     scores = config.scores
-    if scores.controls and scores.limits is not None:
-        progress.note("no controls are measured under --budget")
-    metric = SelfReflect(
-        judge, limits=scores.limits, guesses=options.guesses, cache=options.cache, warn=progress.note
-    )
-    return Measures(
-        metric,
-        scores="selfreflect" in scores.measure_names,
-        information="information" in scores.measure_names,
-        controls=scores.controls,
-        reader=scores.reader,
-    )
+    metric = None
+    if judge is not None:
+        from selfreflect.metric.engine.attention import library
+        from selfreflect.metric.scorer import SelfReflect
+
+        if judge.last_states is None and (judge.lm.device, judge.lm.dtype) == ("cpu", "float32"):
+            compiled = library()
+            if isinstance(compiled, str):
+                progress.note(f"scoring is slower without its C code: {compiled}")
+        if scores.controls and scores.limits is not None:
+            progress.note("no controls are measured under --budget")
+        metric = SelfReflect(
+            judge, limits=scores.limits, guesses=options.guesses, cache=options.cache, warn=progress.note
+        )
+    return Measures(metric, wanted=scores.measure_names, controls=scores.controls, reader=scores.reader)
 
 
 class WatchedGenerator(StreamingGenerator):
@@ -259,37 +265,19 @@ def watched_judge(
     """Report that a question with so many summaries is begun, and the tokens that a judge of this process
     reads of it: about the typical number until the metric knows better."""
     progress.add(WorkDone(units=max(1, summaries)))
-    judge = measures.metric.judge
-    if judge.last_states is not None:  # its model runs elsewhere
+    metric = measures.metric
+    if metric is None or metric.judge.last_states is not None:  # its model runs elsewhere
         yield
         return
     reading = JudgeReading(progress)
     lengths = [len(answer.encode("utf-8", "surrogatepass")) / 4 for answer in answers.masked_out]
-    wanted = {"scores": measures.scores, "information": measures.information}
-    reading.plan(round(typical_judge_tokens(lengths, summaries, **wanted)))
-    measures.metric.on_begin = reading.plan
-    handle = judge.lm.model.get_input_embeddings().register_forward_pre_hook(reading.count)
+    contexts = summaries + _CONTEXTS
+    reading.plan(round(sum(measure.typical_tokens(lengths, contexts) for measure in measures.wanted)))
+    metric.on_begin = reading.plan
+    embeddings = metric.judge.lm.model.get_input_embeddings()
+    handle = embeddings.register_forward_pre_hook(reading.count)
     try:
         yield
     finally:
         handle.remove()
         reading.plan(0)
-
-
-def typical_judge_tokens(
-    answers: Iterable[float], summaries: int, *, scores: bool, information: bool
-) -> float:
-    """What a judge reads of one question, about: for information each answer after each context, for scores
-    what follows each masked word, too.
-
-    Args:
-        answers: the tokens of each answer whose words are masked.
-    """
-    contexts = summaries + _CONTEXTS
-    total = 0.0
-    for tokens in answers:
-        if information:
-            total += contexts * tokens
-        if scores:
-            total += contexts * _MASKED * tokens * (tokens / 2 + _TASK_TOKENS)
-    return total

@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from selfreflect.config import Config, ExecutionOptions
 from selfreflect.errors import BackendError, ConfigError, SelfReflectError
 from selfreflect.models.backend import backend_of, check_loadable
 from selfreflect.models.base import (
@@ -22,9 +21,10 @@ from selfreflect.models.base import (
     Sampling,
     seed_for,
 )
-from selfreflect.pipeline.models import ModelProvider, Progress, stage_model
+from selfreflect.pipeline.models import ModelProvider, Progress, needs_judge, stage_model
 from selfreflect.pipeline.tasks import ModelStage
 from selfreflect.records import AnswerSet, SamplingCheck
+from selfreflect.settings import Config, ExecutionOptions
 from selfreflect.strategies.task import GREEDY, THINKING
 
 PROBE = (
@@ -55,6 +55,8 @@ def check_models(
     Raises:
         SelfReflectError: as loading the model would; or the folder of ``--cache`` cannot be made.
     """
+    if not needs_judge(config):
+        stages = [stage for stage in stages if stage != "scores"]
     for spec in dict.fromkeys(stage_model(config, options, stage) for stage in stages):
         try:
             check_loadable(spec, progress.note)
@@ -111,7 +113,7 @@ def check_sampling(
     for stage in stages:
         section: Any = getattr(config, stage)
         sampling = replace(section.sampling, max_new_tokens=PROBE_TOKENS)
-        key = (section.model, section.base_url, sampling)
+        key = (section.model, section.base_url, str(section.extra_body), sampling)
         if key not in by_server:
             url = backend_of(section.model).server(section.base_url).url
             seed = seed_for(section.seed, "preflight")
@@ -130,7 +132,9 @@ def _probe(text: str, system: str, sampling: Sampling, **fields: Any) -> Request
 def _reply(generator: Generator, request: Request) -> Reply | Refusal:
     [reply] = generator.generate([request])
     if isinstance(reply, Refusal) and reply.kind == "backend":
-        raise BackendError(f"{reply.message}. Nothing was generated yet.")
+        raise BackendError(
+            reply.message, remedy="Nothing was generated yet.", status=reply.status, wait=reply.wait
+        )
     return reply
 
 

@@ -24,18 +24,17 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from selfreflect.config import Placement
 from selfreflect.errors import (
     BackendError,
     ConfigError,
     MissingExtraError,
     SelfReflectError,
     excerpt,
-    rebuild_error,
 )
 from selfreflect.models.backend import backend_of
 from selfreflect.pipeline.stages import Outcome, StageSpec, StageWorker, split_into_batches
 from selfreflect.pipeline.tasks import StageTask, without_results
+from selfreflect.settings import Placement
 
 TRIES = 4
 """Attempts at a batch, or at loading a model, before the run ends."""
@@ -111,8 +110,8 @@ class RayExecutor:
                 f"The process that drives Ray ended with status {self._process.exitcode}. Ray ends it when "
                 "the head of its cluster cannot be reached for a minute; -9 may mean that memory ran out."
             ) from None
-        if isinstance(message, tuple):
-            raise rebuild_error(*message)
+        if isinstance(message, SelfReflectError):
+            raise message
         return message
 
 
@@ -145,7 +144,7 @@ def drive(connection: Connection, address: str | None) -> None:
             connection.send(None)
     except SelfReflectError as error:
         with suppress(OSError):
-            connection.send((type(error).__name__, str(error)))
+            connection.send(error)
     except (BrokenPipeError, ConnectionResetError, KeyboardInterrupt):  # the experiment has ended
         pass
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from msgspec import to_builtins
@@ -28,7 +29,8 @@ def run_records(run: Run, label: str | None = None) -> RunRecords:
     of an earlier version are left out as soon as some are on a later one: they cannot be compared.
     """
     scale = latest_scale(one.scale for one in run.information.values())
-    names = dict.fromkeys(name for _, name in (*run.summaries, *run.scores, *run.information))
+    results = (run.summaries, run.scores, run.information, run.measurements)
+    names = dict.fromkeys(name for *_, name in chain.from_iterable(results))
     names |= dict.fromkeys(failure.name for failure in run.failures if failure.name)
     manifest = to_builtins(run.manifest)
     bundled = load_prompts()  # older runs kept only the hash of their prompts
@@ -43,6 +45,7 @@ def run_records(run: Run, label: str | None = None) -> RunRecords:
         failures=run.failures,
         information=run.information,
         controls=run.controls,
+        measurements=run.measurements,
         sampling=sampling_checks(run.manifest),
         judge=scoring_label(run.manifest.config["scores"]) if "scores" in run.manifest.config else "",
         manifest=manifest,

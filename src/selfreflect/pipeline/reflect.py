@@ -11,12 +11,8 @@ import msgspec
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 
-from selfreflect.config import Config, ExecutionOptions, load_config, sampling_of
-from selfreflect.config.places import type_error
-from selfreflect.config.sections import FLAGGED
 from selfreflect.errors import BackendError, ConfigError, JudgeError, excerpt, nearest
 from selfreflect.flags import flags_of
-from selfreflect.metric.information import with_information
 from selfreflect.metric.inputs import checked_text
 from selfreflect.models.base import Generator
 from selfreflect.models.function import FunctionGenerator, TextFunction
@@ -28,6 +24,9 @@ from selfreflect.prompts import load_prompts
 from selfreflect.records import AnswerSample, AnswerSet, Failure, Stage, Summary
 from selfreflect.report.reflection import Reflection, Reflections
 from selfreflect.report.run_records import records_in_memory
+from selfreflect.settings import Config, ExecutionOptions, load_config, sampling_of
+from selfreflect.settings.places import type_error
+from selfreflect.settings.sections import FLAGGED
 from selfreflect.strategies import load_strategy
 from selfreflect.strategies.driver import Named
 
@@ -188,7 +187,7 @@ class _Draft:
         records = records_in_memory("reflect", own)
         scores = dict(records.scores)
         for key in scores.keys() & records.information.keys():
-            scores[key] = with_information(scores[key], records.information[key])
+            scores[key] = scores[key].with_information(records.information[key])
         names = [*(summary.name for summary in self.case.summaries), *strategies]
         return Reflection(replace(records, strategies=names, scores=scores))
 
@@ -245,7 +244,6 @@ class _Reflector:
                 question=draft.case.question,
                 answers=draft.answers,
                 summaries=summaries,
-                uninformed=summaries,
                 controls=True,
             )
             self._run("scores", [draft], lambda _: task)

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from selfreflect.config import Config
 from selfreflect.errors import ConfigError, StoreError
 from selfreflect.prompts import Prompts
 from selfreflect.records import STAGES, SamplingCheck, Stage, dump_line, from_plain
 from selfreflect.removed import SCORES
+from selfreflect.settings import Config
 from selfreflect.sources.questions import is_file
 from selfreflect.store.manifest import MANIFEST, Manifest, merge_settings, plain_settings
 from selfreflect.store.run import Run

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from msgspec.structs import replace
 
 from selfreflect.answers import draw_answers
-from selfreflect.config import ExecutionOptions
-from selfreflect.errors import SelfReflectError, rebuild_error
+from selfreflect.errors import SelfReflectError
 from selfreflect.models.backend import backend_of
 from selfreflect.models.base import Generator, ModelSpec
 from selfreflect.pipeline.models import (
@@ -33,12 +32,13 @@ from selfreflect.pipeline.models import (
 from selfreflect.pipeline.tasks import ModelStage, Result, StageTask, total_size
 from selfreflect.prompts import Prompts
 from selfreflect.records import Controls
+from selfreflect.settings import ExecutionOptions
 from selfreflect.strategies.driver import Named, summarize
 from selfreflect.strategies.task import GREEDY, THINKING
 
 if TYPE_CHECKING:
-    from selfreflect.config import Config
     from selfreflect.metric.measures import Measures
+    from selfreflect.settings import Config
 
 
 @dataclass(frozen=True)
@@ -128,14 +128,13 @@ def _measure(
     """Measure the summaries of each question, whose results belong together."""
     for task in tasks:
         assert task.answers is not None  # a question without answers is not scored
-        with watched_judge(measures, progress, task.answers, len(task.summary_names)):
+        with watched_judge(measures, progress, task.answers, len(task.summaries)):
             results = measures.measure(
                 task.question,
                 task.answers,
                 task.summaries,
-                uninformed=task.uninformed,
-                earlier=task.earlier_scores,
-                most_answers=task.most_answers,
+                missing=task.missing,
+                earlier=task.earlier,
                 controls=task.controls,
             )
         if results and isinstance(results[-1], Controls) and task.earlier_controls is not None:
@@ -158,13 +157,13 @@ class Outcome:
     """Lines for people."""
     work: WorkDone = field(default_factory=WorkDone)
     """What was done elsewhere for this."""
-    error: tuple[str, str] | None = None
+    error: SelfReflectError | None = None
     """Class and message of a SelfReflectError; not every exception can be pickled."""
 
     def raise_error(self) -> None:
         """Raise the worker's error, if it had one, as the worker did."""
         if self.error is not None:
-            raise rebuild_error(*self.error)
+            raise self.error
 
 
 def split_into_batches(tasks: Sequence[StageTask], workers: int, at_most: int) -> list[Sequence[StageTask]]:
@@ -188,7 +187,8 @@ class StageWorker:
         self._model: Any = None
         self._error: SelfReflectError | None = None
         try:
-            model = load_stage_model(spec.stage, ConfiguredModels(spec.config, spec.options, self._notes))
+            models = ConfiguredModels(spec.config, spec.options, self._notes)
+            model = load_stage_model(spec.stage, models, spec.config)
             self._work = stage_fn(spec, model, self._notes)
             self._model = model
         except SelfReflectError as error:
@@ -203,8 +203,7 @@ class StageWorker:
                     yield Outcome(group, self._facts(), *self._notes.take())
             except SelfReflectError as raised:
                 error = raised
-        failure = None if error is None else (type(error).__name__, str(error))
-        yield Outcome((), self._facts(), *self._notes.take(), error=failure)
+        yield Outcome((), self._facts(), *self._notes.take(), error=error)
 
     def _facts(self) -> dict[str, Any] | None:
         facts: dict[str, Any] | None = self._model and self._model.facts

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
+from msgspec import field
 from msgspec.structs import replace
 
 from selfreflect.records import (
@@ -13,6 +14,7 @@ from selfreflect.records import (
     Controls,
     Failure,
     Information,
+    Measurement,
     Question,
     Record,
     Score,
@@ -22,7 +24,9 @@ from selfreflect.records import (
 ModelStage = Literal["answers", "summaries", "scores"]
 """A stage that needs a model."""
 
-Result: TypeAlias = AnswerSample | AnswerSet | Summary | Score | Information | Controls | Failure
+Result: TypeAlias = (
+    AnswerSample | AnswerSet | Summary | Score | Information | Measurement | Controls | Failure
+)
 
 
 class StageTask(Record, frozen=True, kw_only=True):
@@ -35,13 +39,11 @@ class StageTask(Record, frozen=True, kw_only=True):
     """Answers from before an interruption, where others are still to be drawn."""
     answers: AnswerSet | None = None
     summaries: tuple[Summary, ...] = ()
-    """Summaries to score."""
-    earlier_scores: tuple[Score, ...] = ()
-    """Scores of the question's other summaries, which estimates are to be comparable with."""
-    uninformed: tuple[Summary, ...] = ()
-    """Summaries whose usable information is to be measured."""
-    most_answers: int | None = None
-    """How many held-out answers the information of the question's other summaries rests on."""
+    """Summaries of which a measure is missing."""
+    missing: dict[str, tuple[Summary, ...]] | None = None
+    """The summaries that lack a measure, by its name; None if ``summaries`` lack all."""
+    earlier: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    """Records of the question's other summaries, by measure, which estimates must be comparable with."""
     controls: bool = False
     """Whether the question's controls are to be measured."""
     earlier_controls: Controls | None = None
@@ -50,12 +52,7 @@ class StageTask(Record, frozen=True, kw_only=True):
     @property
     def size(self) -> int:
         """For how many strategies or summaries something is wanted, or 1."""
-        return len(self.strategies) + len(self.summary_names) or 1
-
-    @property
-    def summary_names(self) -> set[str]:
-        """The summaries of which a measure is wanted."""
-        return {summary.name for summary in (*self.summaries, *self.uninformed)}
+        return len(self.strategies) + len(self.summaries) or 1
 
 
 def total_size(tasks: Iterable[StageTask]) -> int:
@@ -70,7 +67,7 @@ def count_results(results: Sequence[Result]) -> int:
         if isinstance(result, AnswerSample):
             continue
         of_question = names.setdefault(result.question_id, set())
-        if isinstance(result, Score | Information):
+        if isinstance(result, Score | Information | Measurement):
             of_question.add(result.summary)
         elif isinstance(result, Summary | Failure):
             of_question.add(result.name)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
-from selfreflect.config import ScoresConfig
 from selfreflect.errors import StoreError
+from selfreflect.metric.measure import Measure, measures_of
 from selfreflect.pipeline.tasks import ModelStage, StageTask
-from selfreflect.records import RETRIED, TODAYS_SCALE, Controls, Information, Question, Score, Stage, Summary
+from selfreflect.records import RETRIED, Controls, Question, Stage, Summary
+from selfreflect.settings import ScoresConfig
 from selfreflect.store.run import Run
 
 
@@ -84,89 +87,77 @@ def missing_scores(run: Run, settings: ScoresConfig) -> list[StageTask]:
         raise StoreError(
             f"{run.path} holds no summaries yet. Make some with: selfreflect summarize --out {run.path}"
         )
-    measures = settings.measure_names
-    closed_keys = {*run.scores, *final_failures(run, "scores")}
-    unscored: dict[str, list[Summary]] = {}
-    uninformed: dict[str, list[Summary]] = {}
+    plain = asdict(settings)
+    measures = measures_of(settings.measure_names)
+    failures = final_failures(run, "scores")
+    missing: dict[str, dict[str, list[Summary]]] = {}
+    earlier: dict[str, dict[str, list[Any]]] = {}
     candidates: dict[str, None] = {}
-    for key, summary in run.summaries.items():
-        question = summary.question_id
-        if question not in run.answers or question not in questions:
-            continue
-        candidates[question] = None
-        if "selfreflect" in measures and key not in closed_keys:
-            unscored.setdefault(question, []).append(summary)
-        if "information" in measures and _is_unread(run.information.get(key), settings):
-            uninformed.setdefault(question, []).append(summary)
-    earlier: dict[str, list[Score]] = {}
-    for (question, _), score in run.scores.items():
-        if question in unscored:
-            earlier.setdefault(question, []).append(replace(score, words=()))
-    most_answers: dict[str, int] = {}
-    for (question, _), information in run.information.items():
-        count = sum(map(bool, information.answers))
-        if question in uninformed and count:
-            most_answers[question] = max(count, most_answers.get(question, 0))
+    for measure in measures:
+        results = run.results(measure)
+        for key, summary in run.summaries.items():
+            question = summary.question_id
+            if question not in run.answers or question not in questions:
+                continue
+            candidates[question] = None
+            record = results.get(key)
+            if record is not None:
+                earlier.setdefault(question, {}).setdefault(measure.name, []).append(record)
+            if _is_missing(measure, record, plain) and not (measure.fails and key in failures):
+                missing.setdefault(question, {}).setdefault(measure.name, []).append(summary)
     tasks = []
     for question in candidates:
-        task = StageTask(
-            question=questions[question],
-            answers=run.answers[question],
-            summaries=tuple(unscored.get(question, ())),
-            earlier_scores=tuple(earlier.get(question, ())),
-            uninformed=tuple(uninformed.get(question, ())),
-            most_answers=most_answers.get(question),
-            controls=_lacks_controls(run.controls.get(question), settings),
-            earlier_controls=run.controls.get(question),
-        )
-        if task.summaries or task.uninformed or task.controls:
+        controls = run.controls.get(question)
+        by_measure = {name: tuple(summaries) for name, summaries in missing.get(question, {}).items()}
+        lacks_controls = _lacks_controls(controls, measures, settings, plain)
+        if by_measure or lacks_controls:
+            summaries = {one.name: one for one in chain.from_iterable(by_measure.values())}
+            others = {name: tuple(earlier.get(question, {}).get(name, ())) for name in by_measure}
+            task = StageTask(
+                question=questions[question],
+                answers=run.answers[question],
+                summaries=tuple(summaries.values()),
+                missing=by_measure,
+                earlier=others,
+                controls=lacks_controls,
+                earlier_controls=controls,
+            )
             tasks.append(task)
     return tasks
 
 
-def copied_results(run: Run, settings: ScoresConfig) -> list[Score | Information]:
-    """Results of summaries whose text another summary of the question has: they are not measured twice.
+def copied_results(run: Run, settings: ScoresConfig) -> list[Any]:
+    """Copy results to summaries whose text another summary of the question has: they are not measured twice.
 
     Measured apart, equal texts would differ in the eighth digit, and be ranked by it.
     """
+    plain = asdict(settings)
     names: dict[tuple[str, str], list[str]] = {}
     for (question, name), summary in run.summaries.items():
         names.setdefault((question, summary.text), []).append(name)
-    measures = settings.measure_names
-    copies: list[Score | Information] = []
-    for (question, _), alike in names.items():
-        if len(alike) == 1:
-            continue
-        scores = {name: run.scores.get((question, name)) for name in alike}
-        told = {name: run.information.get((question, name)) for name in alike}
-        score = next(filter(None, scores.values()), None)
-        informed = [one for one in told.values() if one is not None and not _is_unread(one, settings)]
-        for name in alike:
-            if "selfreflect" in measures and score is not None and scores[name] is None:
-                copies.append(replace(score, summary=name))
-            if "information" in measures and informed and _is_unread(told[name], settings):
-                copies.append(replace(informed[0], summary=name))
+    copies = []
+    for measure in measures_of(settings.measure_names):
+        results = run.results(measure)
+        for (question, _), alike in names.items():
+            records = {name: results.get((question, name)) for name in alike}
+            missing = [name for name, record in records.items() if _is_missing(measure, record, plain)]
+            if missing and len(missing) < len(alike):
+                record: Any = next(one for name, one in records.items() if name not in missing)
+                copies += [replace(record, summary=name) for name in missing]
     return copies
 
 
-def _is_unread(record: Information | Controls | None, settings: ScoresConfig) -> bool:
-    """Whether bits are missing, may be measured in another try, or were measured on the scale of an earlier
-    version, or by another reader than the one asked for."""
-    if record is None or record.reader is None or record.scale != TODAYS_SCALE:
-        return True
-    if isinstance(record, Information) and record.kind in RETRIED:
-        return True
-    return settings.reader not in ("auto", record.reader)
+def _is_missing(measure: Measure, record: Any, settings: Mapping[str, Any]) -> bool:
+    return record is None or not measure.is_current(record, settings)
 
 
-def _lacks_controls(controls: Controls | None, settings: ScoresConfig) -> bool:
-    if not settings.controls or settings.limits is not None:
+def _lacks_controls(
+    controls: Controls | None, measures: Sequence[Measure], settings: ScoresConfig, plain: Mapping[str, Any]
+) -> bool:
+    wanted = [measure for measure in measures if measure.control]
+    if not wanted or not settings.controls or settings.limits is not None:
         return False
-    if controls is None:
-        return True
-    measures = settings.measure_names
-    lacks_bits = "information" in measures and _is_unread(controls, settings)
-    return lacks_bits or ("selfreflect" in measures and controls.temperature is None)
+    return controls is None or not all(measure.has_controls(controls, plain) for measure in wanted)
 
 
 def final_failures(run: Run, stage: Stage) -> set[tuple[str, str]]:

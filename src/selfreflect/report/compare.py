@@ -9,7 +9,7 @@ from itertools import chain, combinations
 
 from selfreflect.errors import DataError, excerpt, nearest
 from selfreflect.records import Score
-from selfreflect.report.measures import MEASURES, SELFREFLECT, MeasureView, run_measures
+from selfreflect.report.measures import SELFREFLECT, MeasureView, any_measures, run_measures
 from selfreflect.report.results import approximate, by_value, estimate_note
 from selfreflect.report.run_records import RunRecords
 from selfreflect.report.wording import say
@@ -274,7 +274,7 @@ def judge_tables(runs: Sequence[RunRecords]) -> list[Table]:
         runs: the records of one run, once for each judge.
     """
     tables = []
-    for measure in MEASURES:
+    for measure in any_measures(runs):
         by_judge = {}
         for run in runs:
             numbers = {name: measure.of_strategy(run, name).values for name in run.strategies}

@@ -12,7 +12,7 @@ from typing import Any
 from selfreflect.errors import MissingExtraError
 from selfreflect.logprobs import stored_values
 from selfreflect.records import Question, Scalar, metadata_headings
-from selfreflect.report.document import QUESTION_COLUMNS, question_table
+from selfreflect.report.document import question_columns, question_table
 from selfreflect.report.run_records import RunRecords
 from selfreflect.table import Cell, Column
 from selfreflect.text import counted, markdown_text, one_line
@@ -151,14 +151,19 @@ def _answers(run: RunRecords) -> Any:
 
 
 def _summaries(scorings: Sequence[RunRecords]) -> Any:
-    columns = [*QUESTION_COLUMNS, Column("judge")]
+    by_heading: dict[str, Column] = {}
+    for scoring in scorings:
+        by_heading |= {column.heading: column for column in question_columns(scoring)}
+    columns = [*by_heading.values(), Column("judge")]
     own_headings = [column.heading for column in columns]
     headings = metadata_headings(scorings[0].questions.values(), own_headings, _clean_heading)
     rows = []
     for scoring in scorings:
+        table_headings = [column.heading for column in question_columns(scoring)]
         for cells in question_table(scoring).rows:
-            # its metadata follow under our headings
-            row: dict[str, Any] = dict(zip(own_headings, cells, strict=False))
+            # metadata follow, which get headings of their own here
+            row: dict[str, Any] = dict.fromkeys(own_headings)
+            row |= dict(zip(table_headings, cells, strict=False))
             row["judge"] = scoring.judge or _judge(scoring, row["question_id"], row["strategy"])
             rows.append(row | _values(scoring.questions[row["question_id"]], headings))
     return _table(columns, rows, list(headings.values()))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
+from selfreflect.metric.measure import Measure
 from selfreflect.records import metadata_headings
-from selfreflect.report.compare import Contender, compare, divided_contenders, judge_tables
+from selfreflect.report.compare import Contender, common_measures, compare, divided_contenders, judge_tables
 from selfreflect.report.findings import headline
 from selfreflect.report.length import pasted_table, run_pasted
-from selfreflect.report.measures import INFORMATION, SELFREFLECT, MeasureView
+from selfreflect.report.measures import INFORMATION, SELFREFLECT, MeasureView, run_measures
 from selfreflect.report.overview import failure_table, overview
 from selfreflect.report.results import (
     StrategyResult,
@@ -49,7 +51,6 @@ QUESTION_COLUMNS = (
     Column("summary_words", "d"),
     Column("failure"),
 )
-QUESTION_HEADINGS = [column.heading for column in QUESTION_COLUMNS]
 
 
 def judge_tables_of(by_run: Sequence[Sequence[RunRecords]]) -> list[Table]:
@@ -105,7 +106,16 @@ def result_lines(records: RunRecords) -> Iterator[dict[str, Any]]:
             line |= _information_fields(records, result)
         if result.estimated:
             line["estimated"] = result.estimated
+        for measure in run_measures(records):
+            if not measure.is_bundled:
+                measurements = measure.records(records, result.strategy).values()
+                counts = Counter(record.undefined for record in measurements if record.undefined)
+                line[measure.key] = {**_estimate_fields(result.estimate(measure)), "undefined": dict(counts)}
         yield line
+
+
+def _estimate_fields(estimate: Estimate) -> dict[str, Any]:
+    return {"mean": estimate.mean, **_ends(estimate), "n": estimate.n}
 
 
 def _information_fields(records: RunRecords, result: StrategyResult) -> dict[str, Any]:
@@ -140,6 +150,9 @@ def breakdown_lines(run: RunRecords, name: str) -> list[dict[str, Any]]:
                 recovered = result.estimate(INFORMATION)
                 line |= {"recovered": recovered.mean, **_ends(recovered, "recovered_")}
                 line |= {"recovered_n": recovered.n, "recovered_no_interval": no_interval(recovered)}
+            for measure in run_measures(part):
+                if not measure.is_bundled:
+                    line[measure.key] = _estimate_fields(result.estimate(measure))
             lines.append({**line, "questions": len(part.questions)})
     return lines
 
@@ -153,8 +166,9 @@ def comparison_line(base: Contender, candidate: Contender) -> dict[str, Any]:
         "judge": candidate.run.judge,
         **_difference(base, candidate, SELFREFLECT),
     }
-    if base.run.information and candidate.run.information:
-        line["recovered"] = _difference(base, candidate, INFORMATION)
+    for measure in common_measures(base, [candidate]):
+        if measure is not SELFREFLECT:
+            line[measure.key] = _difference(base, candidate, measure)
     return line
 
 
@@ -186,22 +200,45 @@ def comparison_lines_by(
             yield {"by": by, "value": value, **comparison_line(part, side)}
 
 
+def question_columns(run: RunRecords) -> list[Column]:
+    """List the columns of the table of questions, with those of measures of other packages at last."""
+    columns = [*QUESTION_COLUMNS]
+    for measure in _packaged(run):
+        for name in measure.columns:
+            is_number = name == measure.columns[0] or name in measure.numbers
+            columns.append(Column(name, measure.form if is_number else ""))
+    return columns
+
+
+def _packaged(run: RunRecords) -> list[Measure]:
+    """List the measures of a run that are of other packages."""
+    return [view.measure for view in run_measures(run) if not view.is_bundled]
+
+
 def question_table(run: RunRecords) -> Table:
-    """Tabulate every question and strategy; ``failure`` says why a score is missing. The questions' metadata
-    follow in columns of their own."""
-    own_headings = [*QUESTION_HEADINGS, "run"]  # joined tables have that, too
-    headings = metadata_headings(run.questions.values(), own_headings)
+    """Tabulate every question and strategy; ``failure`` says why a score is missing.
+
+    The questions' metadata follow in columns of their own.
+    """
+    packaged = _packaged(run)
+    columns = question_columns(run)
+    reserved = [*(column.heading for column in columns), "run"]  # joined tables have that, too
+    headings = metadata_headings(run.questions.values(), reserved)
     rows: list[tuple[Cell, ...]] = []
     for question in run.questions.values():
         cells = (question.id, question.text, question.kind)
-        values = list(map(question.metadata.get, headings))
-        rows += [(*cells, *_outcome_cells(outcome), *values) for outcome in run.outcomes(question.id)]
-    columns = (*QUESTION_COLUMNS, *map(Column, headings.values()))
-    return Table("Questions", columns, tuple(rows))
+        metadata = list(map(question.metadata.get, headings))
+        for outcome in run.outcomes(question.id):
+            measure_cells: list[Cell] = []
+            for measure in packaged:
+                record = run.results(measure).get((question.id, outcome.strategy))
+                measure_cells += [None] * len(measure.columns) if record is None else measure.cells(record)
+            rows.append((*cells, *_outcome_cells(outcome), *measure_cells, *metadata))
+    return Table("Questions", (*columns, *map(Column, headings.values())), tuple(rows))
 
 
 def _outcome_cells(outcome: SummaryOutcome) -> tuple[Cell, ...]:
-    strategy, summary, score, failure, information = outcome
+    strategy, summary, score, failure, information, _ = outcome
     score_cells: tuple[Cell, ...] = (None, None, None, None)
     if score:
         value = approximate(score.value, score.estimate is not None)

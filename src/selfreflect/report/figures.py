@@ -88,8 +88,8 @@ def means_figure(
                 strategy += " (incomplete)"
             intervals.append(_interval(strategy, row[first : first + 3]))
     if measure.is_share:
-        return intervals_figure(name, intervals, measure.axis, style, mark=0, percent="%")
-    return intervals_figure(name, intervals, measure.axis, style)
+        return intervals_figure(name, intervals, measure.title, style, mark=0, percent="%")
+    return intervals_figure(name, intervals, measure.title, style)
 
 
 def differences_figure(name: str, table: Table, measure: MeasureView, style: Style = "paper") -> str:

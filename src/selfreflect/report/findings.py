@@ -263,7 +263,7 @@ def _result_sentence(
         lead=lead,
         noun=measure.noun,
         best=measure.best,
-        ideal=measure.ideal,
+        better="higher is better" if measure.higher_is_better else "lower is better",
         value=format(_mean(leaders[0], measure), measure.form),
         interval=interval and f"{interval[0]:{measure.form}} to {interval[1]:{measure.form}}",
         questions=estimate.n,

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
 
-from selfreflect.records import Information, Score
+from selfreflect.metric.measure import MEASURES, Measure, measure_named
+from selfreflect.records import Information, Measurement, Score
 from selfreflect.report.run_records import RunRecords
 from selfreflect.report.wording import percent
 from selfreflect.stats import (
     FEWEST_TESTED,
     Estimate,
     PairedEstimate,
-    defined,
     mean_interval,
     paired_difference,
     ratio_interval,
 )
 from selfreflect.table import Column
+
+_FIGURES = {"selfreflect": "means", "information": "tells"}
+"""Files of figures under the names that earlier versions gave them."""
+
+_KEYS = {"selfreflect": "score", "information": "recovered"}
+"""Keys of JSON lines and trackers under the names that earlier versions gave them."""
 
 
 @dataclass(frozen=True)
@@ -59,37 +67,52 @@ class Values:
 
 @dataclass(frozen=True)
 class MeasureView:
-    """A measure as reports show it."""
+    """A measure as reports read, name and format it."""
 
-    name: str
-    title: str
-    noun: str
-    """Name within a sentence."""
-    mean: str
-    """Heading of the mean."""
-    common: str
-    """Heading of the mean over common questions."""
-    quantity: str
-    """What differences are in."""
-    axis: str
-    """Label of the axis of means."""
-    form: str
-    higher_is_better: bool
-    of_strategy: Callable[[RunRecords, str], Values]
-    settings: Callable[[RunRecords, str], dict[str, str]]
-    """Judge and settings of a strategy by question; values of different ones are not comparable."""
-    prefix: str = ""
-    """In front of the headings of the interval's ends."""
-    ideal: str = ""
-    """What the best value is."""
-    question: str = ""
-    """What it answers."""
-    reading: str = ""
-    """How to read a value, with ``{zero}`` in place of the text that is 0 %."""
-    is_share: bool = False
-    """Whether values are shares, whose differences are shown in points."""
-    figure: str = ""
-    """Name of the file of its figure."""
+    measure: Measure
+
+    @property
+    def name(self) -> str:
+        return self.measure.name
+
+    @property
+    def noun(self) -> str:
+        """Name within a sentence."""
+        return self.measure.short or self.name
+
+    @property
+    def title(self) -> str:
+        """Title of tables, and label of the axis of means."""
+        return self.measure.title or self.name
+
+    @property
+    def is_share(self) -> bool:
+        """Whether values are shares, whose differences are shown in points."""
+        return self.measure.unit == "%"
+
+    @property
+    def higher_is_better(self) -> bool:
+        return self.measure.higher_is_better
+
+    @property
+    def form(self) -> str:
+        """Display format of values."""
+        return self.measure.form
+
+    @property
+    def key(self) -> str:
+        """Key of its values in JSON lines and trackers."""
+        return _KEYS.get(self.name, self.name)
+
+    @property
+    def is_bundled(self) -> bool:
+        """Whether it is a measure of this package, with keys and columns of its own."""
+        return self.name in MEASURES
+
+    @property
+    def figure(self) -> str:
+        """Name of the file of its figure."""
+        return _FIGURES.get(self.name, self.name)
 
     @property
     def differences(self) -> str:
@@ -97,14 +120,24 @@ class MeasureView:
         return "differences" if self.figure == "means" else f"differences-{self.figure}"
 
     @property
+    def mean(self) -> str:
+        """Heading of the mean."""
+        return self.measure.heading or self.name
+
+    @property
     def low(self) -> str:
         """Heading of the lower end of the interval."""
-        return f"{self.prefix}95% low"
+        return f"{self.mean} 95% low".removeprefix("mean score ")
 
     @property
     def high(self) -> str:
         """Heading of the upper end of the interval."""
-        return f"{self.prefix}95% high"
+        return f"{self.mean} 95% high".removeprefix("mean score ")
+
+    @property
+    def common(self) -> str:
+        """Heading of the mean over common questions."""
+        return f"common {self.mean.removesuffix(' score')}"
 
     @property
     def columns(self) -> list[Column]:
@@ -121,6 +154,11 @@ class MeasureView:
         return "above 0 is better" if self.higher_is_better else "below 0 is better"
 
     @property
+    def quantity(self) -> str:
+        """Say what differences are in."""
+        return f"{self.noun}, in points" if self.is_share else self.noun
+
+    @property
     def difference_axis(self) -> str:
         """Label of the axis of differences."""
         quantity = "points" if self.is_share else self.noun.rpartition(" ")[2]
@@ -131,22 +169,46 @@ class MeasureView:
         return percent(value) if self.is_share else format(value, self.form)
 
     def difference_column(self, heading: str) -> Column:
-        return (
-            Column(heading, "+z.1f", 100) if self.is_share else Column(heading, f"+z{self.form.lstrip('z')}")
-        )
+        if self.is_share:
+            return Column(heading, "+z.1f", 100)
+        return Column(heading, f"+z{self.form.lstrip('z')}")
 
     def direction(self, is_higher: bool) -> str:
         """Say what a clear difference says of the first of two strategies."""
-        if self.is_share:
+        if self.measure.ratio and self.is_share:
             return "recovers more than" if is_higher else "recovers less than"
         verdict = "better" if is_higher == self.higher_is_better else "worse"
         return f"is {'higher' if is_higher else 'lower'} ({verdict}) than"
 
     def difference_text(self, mean: float, low: float | None = None, high: float | None = None) -> str:
         """Format a difference, and its interval if it has one, as ``+39.5 points [+10.0, +65.8]``."""
-        texts = list(map(self.difference_column("").show, defined((mean, low, high))))
-        interval = f" [{', '.join(texts[1:])}]" if len(texts) > 1 else ""
-        return f"{texts[0]}{' points' if self.is_share else ''}{interval}"
+        text = self.measure.difference_text(mean)
+        if low is None or high is None:
+            return text
+        show = self.difference_column("").show
+        return f"{text} [{show(low)}, {show(high)}]"
+
+    def records(self, run: RunRecords, strategy: str) -> dict[str, Any]:
+        """Map question ids to the strategy's records of this measure."""
+        records = run.results(self.measure)
+        return {id_: records[id_, strategy] for id_ in run.questions if (id_, strategy) in records}
+
+    def of_strategy(self, run: RunRecords, strategy: str) -> Values:
+        """Read the values of a strategy, of which those of a ratio are its two parts."""
+        values = {}
+        scale = {}
+        for id_, record in self.records(run, strategy).items():
+            measurement = self.measure.measurement(record)
+            if measurement.value is None:
+                continue
+            values[id_] = measurement.value
+            if self.measure.ratio is not None:
+                values[id_], scale[id_] = (measurement.parts[part] or 0.0 for part in self.measure.ratio)
+        return Values(values, None if self.measure.ratio is None else scale)
+
+    def settings(self, run: RunRecords, strategy: str) -> dict[str, str]:
+        """Describe judge and settings by question; values with different ones are not comparable."""
+        return {id_: settings_text(record) for id_, record in self.records(run, strategy).items()}
 
     def pair(self, a: Values, b: Values, ids: Collection[str]) -> PairedEstimate:
         """Estimate the difference ``b - a`` on the questions ``ids``, as far as both have values.
@@ -169,101 +231,43 @@ class MeasureView:
 
 def judges(scores: Iterable[Score]) -> list[str]:
     """Describe each judge and its settings once; scores with different ones are not comparable."""
-    return sorted(set(map(score_settings, scores)))
+    return sorted(set(map(settings_text, scores)))
 
 
-def score_settings(score: Score) -> str:
-    """Describe the judge of a score and its settings."""
-    compat = f", compat {score.compat}" if score.compat else ""
-    return f"{_judge(score)}, temperature {score.temperature:g}{compat}"
-
-
-def information_settings(information: Information) -> str:
-    """Describe the judge, whether it sees the question, and the scale if it is that of an earlier version."""
-    scale = {"question": ", 0% is the question alone", "pasted": ", 100% is all answers with repetitions"}
-    return f"{_judge(information)}, {information.reader} reader{scale.get(information.scale, '')}"
-
-
-def _judge(record: Score | Information) -> str:
+def settings_text(record: Score | Information | Measurement) -> str:
+    """Describe the judge of a record and its settings; the scale if it is that of an earlier version."""
+    if isinstance(record, Measurement):
+        return record.judge or "no judge"
     revision = f" at {record.judge_revision}" if record.judge_revision else ""
-    return f"{record.judge}{revision}, {record.judge_dtype or 'dtype unknown'}"
+    judge = f"{record.judge}{revision}, {record.judge_dtype or 'dtype unknown'}"
+    if isinstance(record, Score):
+        compat = f", compat {record.compat}" if record.compat else ""
+        return f"{judge}, temperature {record.temperature:g}{compat}"
+    scale = {"question": ", 0% is the question alone", "pasted": ", 100% is all answers with repetitions"}
+    return f"{judge}, {record.reader} reader{scale.get(record.scale, '')}"
 
 
-def _scores(run: RunRecords, strategy: str) -> Values:
-    return Values({id_: score.value for id_, score in run.strategy_scores(strategy).items()})
+@cache
+def view_of(name: str) -> MeasureView:
+    """Look up a measure as reports show it."""
+    return MeasureView(measure_named(name))
 
 
-def _shares(run: RunRecords, strategy: str) -> Values:
-    bits = {}
-    available = {}
-    for id_, information in run.strategy_information(strategy).items():
-        if information.recovered is None or information.bits is None or information.bits_available is None:
-            continue
-        bits[id_] = information.bits
-        available[id_] = information.bits_available
-    return Values(bits, available)
-
-
-def _score_settings(run: RunRecords, strategy: str) -> dict[str, str]:
-    return {id_: score_settings(score) for id_, score in run.strategy_scores(strategy).items()}
-
-
-def _information_settings(run: RunRecords, strategy: str) -> dict[str, str]:
-    records = run.strategy_information(strategy)
-    return {id_: information_settings(information) for id_, information in records.items()}
-
-
-SELFREFLECT = MeasureView(
-    name="selfreflect",
-    title="SelfReflect score: 0 is perfect, lower is better",
-    noun="SelfReflect score",
-    mean="mean score",
-    common="common mean",
-    quantity="SelfReflect score",
-    axis="SelfReflect score (0 is perfect, lower is better)",
-    form=".4f",
-    higher_is_better=False,
-    of_strategy=_scores,
-    settings=_score_settings,
-    ideal="0 is perfect",
-    question="How faithfully does each summary describe what the model would answer? The score compares a "
-    "judge’s predictions after reading the summary with its predictions after reading sampled answers.",
-    reading="0 is perfect, lower is better.",
-    figure="means",
-)
-INFORMATION = MeasureView(
-    name="information",
-    title="Information in the sampled answers that summaries recover",
-    noun="recovered information",
-    mean="recovered",
-    common="common recovered",
-    quantity="recovered information, in points (100 are all the information in the sampled answers)",
-    axis="recovered share of the information in the sampled answers",
-    form="z.0%",
-    higher_is_better=True,
-    of_strategy=_shares,
-    settings=_information_settings,
-    prefix="recovered ",
-    is_share=True,
-    question="How much of the information in the sampled answers does each summary recover? A judge predicts "
-    "test answers after reading it.",
-    reading="0 % is {zero}, 100 % is all that the sampled answers tell. Above that a summary helps more than "
-    "they do, and below 0 it misleads.",
-    figure="tells",
-)
-MEASURES = (INFORMATION, SELFREFLECT)
-"""In the order in which tables show them."""
+SELFREFLECT = view_of("selfreflect")
+INFORMATION = view_of("information")
 
 
 def run_measures(run: RunRecords) -> list[MeasureView]:
-    """List the measures that a run has, at least one."""
-    measures = [INFORMATION] if run.information else []
-    if run.scores or not measures:
-        measures.append(SELFREFLECT)
-    return measures
+    """List the measures that a run has, at least one: information, scores, and those of other packages."""
+    views = [view_of(measure.name) for measure in run.measures]
+    return _in_order(views) or [SELFREFLECT]
 
 
 def any_measures(runs: Iterable[RunRecords]) -> list[MeasureView]:
     """List the measures that any of several runs has."""
-    names = {measure.name for run in runs for measure in run_measures(run)}
-    return [measure for measure in MEASURES if measure.name in names]
+    return _in_order({view for run in runs for view in run_measures(run)})
+
+
+def _in_order(views: Iterable[MeasureView]) -> list[MeasureView]:
+    order = [INFORMATION, SELFREFLECT]
+    return sorted(views, key=lambda view: (order.index(view) if view in order else len(order), view.name))

@@ -82,7 +82,7 @@ def overview(run: RunRecords) -> Table:
     results = sorted_results(run)
     controls = control_values(run)
     measures = run_measures(run)
-    main = measures[-1]
+    main = main_column(measures)
     rows = [_strategy_row(result, measures) for result in results]
     rows += [row for control in controls if (row := _control_row(control, measures))["n"]]
     uneven = [measure for measure in measures if any(row.get(measure.common) is not None for row in rows)]
@@ -109,6 +109,11 @@ def overview(run: RunRecords) -> Table:
     return Table(title, tuple(columns), tuple(cells), tuple(notes))
 
 
+def main_column(measures: Sequence[MeasureView]) -> MeasureView:
+    """Choose the measure whose questions the columns of n and coverage count."""
+    return SELFREFLECT if SELFREFLECT in measures else measures[0]
+
+
 def _own_n(measure: MeasureView) -> str:
     """Name the column of the questions that a measure rests on, if that is not the last measure's."""
     return f"{measure.mean} n"
@@ -124,7 +129,7 @@ def _strategy_row(result: StrategyResult, measures: Sequence[MeasureView]) -> di
         if common is not None:
             row[measure.common] = approximate(common.mean, is_estimated)
             row[f"{measure.common} n"] = common.n
-    main = result.estimate(measures[-1])
+    main = result.estimate(main_column(measures))
     coverage = coverage_text(main)
     if coverage and result.missing and main.n:
         coverage += INCOMPLETE

@@ -21,7 +21,7 @@ from selfreflect.records import (
     Score,
     metadata_headings,
 )
-from selfreflect.report.document import QUESTION_HEADINGS, question_table
+from selfreflect.report.document import question_columns, question_table
 from selfreflect.report.findings import information_sentence
 from selfreflect.report.results import best_first
 from selfreflect.report.run_records import RunRecords
@@ -146,11 +146,12 @@ class Reflection:
     def _rows(self) -> list[dict[str, Any]]:
         """One row per summary, without metadata; a single one with the failure if there are no summaries."""
         rows = []
+        headings = [column.heading for column in question_columns(self.records)]
         for cells in question_table(self.records).rows:
-            rows.append(dict(zip(QUESTION_HEADINGS, cells, strict=False)))  # metadata come last
+            rows.append(dict(zip(headings, cells, strict=False)))  # metadata come last
         if not rows:
             failure = next((f"{one.kind}: {one.message}" for one in self.failures), None)
-            rows = [{**dict.fromkeys(QUESTION_HEADINGS), "failure": failure}]
+            rows = [{**dict.fromkeys(headings), "failure": failure}]
         for row in rows:
             for name in ("question_id", "question", "kind", "estimated_from", "summary_words"):
                 row.pop(name)
@@ -218,7 +219,9 @@ class Reflections(list[Reflection]):
             import pandas as pd
         except ImportError:
             raise MissingExtraError("A data frame of results", "pandas") from None
-        own_headings = ["question", "context", "answers", "classes", *QUESTION_HEADINGS]
+        own_headings = ["question", "context", "answers", "classes"]
+        for one in self:
+            own_headings += [column.heading for column in question_columns(one.records)]
         headings = metadata_headings((one._question for one in self), own_headings)
         rows = []
         for one in self:

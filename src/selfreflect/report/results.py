@@ -18,7 +18,7 @@ from selfreflect.records import (
     UnclearCause,
     dump_line,
 )
-from selfreflect.report.measures import INFORMATION, MEASURES, MeasureView, Values, run_measures
+from selfreflect.report.measures import INFORMATION, SELFREFLECT, MeasureView, Values, run_measures
 from selfreflect.report.run_records import RunRecords, SummaryOutcome, answer_halves_p_value
 from selfreflect.report.wording import say
 from selfreflect.stats import FEWEST_TESTED, Estimate, clear_sign, discoveries, is_tie, settled
@@ -71,21 +71,28 @@ class ControlValues:
 
 def control_values(run: RunRecords) -> list[ControlValues]:
     """Collect the controls of a run; their bits count where a summary's share is defined."""
-    available: dict[str, float] = {}
-    for strategy in run.strategies:
-        available.update(INFORMATION.of_strategy(run, strategy).scale or {})
     by_name: dict[str, dict[str, Control]] = {}
     sets = [run.controls[id_] for id_ in run.questions if id_ in run.controls]
     for controls in sorted(sets, key=lambda controls: -len(controls.controls)):  # the longest sets the order
         for control in controls.controls:
             name = control_text(control, controls.most_answers)
             by_name.setdefault(name, {})[controls.question_id] = control
+    scales: dict[str, dict[str, float]] = {}
+    views = [view for view in run_measures(run) if view.measure.control]
+    for view in views:
+        for strategy in run.strategies:
+            scales.setdefault(view.name, {}).update(view.of_strategy(run, strategy).scale or {})
     rows = []
     for name, texts in by_name.items():
-        bits = {id_: text.bits for id_, text in texts.items() if id_ in available and text.bits is not None}
-        scores = {id_: text.score for id_, text in texts.items() if text.score is not None}
-        values = {"information": Values(bits, available), "selfreflect": Values(scores)}
-        rows.append(ControlValues(name, tuple(text.words for text in texts.values()), values))
+        by_measure = {}
+        for view in views:
+            scale = scales[view.name] if view.measure.ratio else None
+            values = {id_: getattr(text, view.measure.control) for id_, text in texts.items()}
+            values = {id_: value for id_, value in values.items() if value is not None}
+            if scale is not None:  # controls count where a summary has a share
+                values = {id_: value for id_, value in values.items() if id_ in scale}
+            by_measure[view.name] = Values(values, scale)
+        rows.append(ControlValues(name, tuple(text.words for text in texts.values()), by_measure))
     return rows
 
 
@@ -164,13 +171,14 @@ class StrategyResult:
 def strategy_results(run: RunRecords) -> list[StrategyResult]:
     """Compute one result per strategy, in run order."""
     failure_keys = run.failures_by_score.keys()
-    estimates = {measure.name: _estimates(run, measure) for measure in MEASURES}
-    common = {measure.name: _estimates(run, measure, common=True) for measure in MEASURES}
+    views = dict.fromkeys([*run_measures(run), INFORMATION, SELFREFLECT])  # keys of JSON lines need ours
+    estimates = {view.name: _estimates(run, view) for view in views}
+    common = {view.name: _estimates(run, view, common=True) for view in views}
     results = []
     for name in run.strategies:
         information = run.strategy_information(name).values()
         scores = run.strategy_scores(name)
-        measured = scores.keys() | run.strategy_information(name).keys()
+        measured = set(chain.from_iterable(view.records(run, name) for view in views))
         bits = INFORMATION.of_strategy(run, name)
         summaries = run.strategy_summaries(name)
         lengths = [len(summary.text.split()) for summary in summaries.values()]

@@ -9,12 +9,14 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 from selfreflect.errors import DataError, excerpt, nearest
+from selfreflect.metric.measure import FAILED, MEASURES, Measure, measure_names, measures_of
 from selfreflect.records import (
     STAGES,
     AnswerSet,
     Controls,
     Failure,
     Information,
+    Measurement,
     Question,
     Record,
     SamplingCheck,
@@ -41,6 +43,8 @@ class SummaryOutcome(NamedTuple):
     failure: Failure | None
     """Why the score is missing, if recorded."""
     information: Information | None = None
+    measurements: Sequence[Measurement] = ()
+    """Those of measures of other packages."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +62,31 @@ class RunRecords:
     information: Mapping[Key, Information] = field(default_factory=dict)
     controls: Mapping[str, Controls] = field(default_factory=dict)
     """By question id."""
+    measurements: Mapping[tuple[str, str, str], Measurement] = field(default_factory=dict)
+    """Of measures of other packages: by measure, question id and strategy."""
     sampling: Sequence[SamplingCheck] = ()
     """Checks of the servers that gave answers and summaries."""
     judge: str = ""
     """The judge whose scores these are, with settings that are not the defaults; empty if unknown."""
     manifest: Mapping[str, Any] = field(default_factory=dict)
     """What the run was made with, as plain values."""
+
+    @property
+    def measures(self) -> list[Measure]:
+        """The measures that have a result, as far as their packages are installed."""
+        names = {name for name, _, _ in self.measurements} & {*measure_names()}
+        return [measure for measure in measures_of({*MEASURES} | names) if self.results(measure)]
+
+    def results(self, measure: Measure) -> Mapping[Key, Any]:
+        """Get the records of a measure."""
+        ours: dict[type[Any], Mapping[Key, Any]] = {Score: self.scores, Information: self.information}
+        if measure.record in ours:
+            return ours[measure.record]
+        return {
+            (one.question_id, one.summary): one
+            for one in self.measurements.values()
+            if one.measure == measure.name
+        }
 
     @property
     def zero(self) -> str:
@@ -119,15 +142,18 @@ class RunRecords:
 
     def outcomes(self, question_id: str) -> list[SummaryOutcome]:
         """List the outcome of every strategy on a question."""
+        names = sorted({measure for measure, _, _ in self.measurements} & {*measure_names()})
         outcomes = []
         for name in self.strategies:
             key = (question_id, name)
+            measurements = [self.measurements.get((measure, *key)) for measure in names]
             outcome = SummaryOutcome(
                 name,
                 self.summaries.get(key),
                 self.scores.get(key),
                 self.failures_by_score.get(key),
                 self.information.get(key),
+                list(filter(None, measurements)),
             )
             outcomes.append(outcome)
         return outcomes
@@ -176,7 +202,9 @@ class RunRecords:
     def failed(self) -> int:
         """How many failures there are, and how many summaries of which no wanted measure could be taken."""
         unmeasured = {key for key, one in self.information.items() if one.undefined == "unmeasured"}
-        return len(self.failures) + len(unmeasured - self.scores.keys() - self.failures_by_score.keys())
+        failed = sum(one.undefined == FAILED for one in self.measurements.values())
+        missing = unmeasured - self.scores.keys() - self.failures_by_score.keys()
+        return len(self.failures) + len(missing) + failed
 
     def without(self, parts: Collection[str]) -> RunRecords:
         """Copy the run without these :data:`~selfreflect.store.trim.PARTS` of its records."""
@@ -207,6 +235,7 @@ def records_in_memory(label: str, records: Iterable[Record]) -> RunRecords:
     scores: dict[Key, Score] = {}
     information: dict[Key, Information] = {}
     controls: dict[str, Controls] = {}
+    measurements: dict[tuple[str, str, str], Measurement] = {}
     failures: list[Failure] = []
     for record in records:
         match record:
@@ -220,14 +249,25 @@ def records_in_memory(label: str, records: Iterable[Record]) -> RunRecords:
                 scores[record.question_id, record.summary] = record
             case Information():
                 information[record.question_id, record.summary] = record
+            case Measurement():
+                measurements[record.measure, record.question_id, record.summary] = record
             case Controls():
                 controls[record.question_id] = record
             case Failure():
                 failures.append(record)
-    names = dict.fromkeys(name for _, name in (*summaries, *scores, *information))
+    names = dict.fromkeys(name for *_, name in (*summaries, *scores, *information, *measurements))
     names |= dict.fromkeys(failure.name for failure in failures if failure.name)
     return RunRecords(
-        label, list(names), questions, answers, summaries, scores, failures, information, controls
+        label,
+        list(names),
+        questions,
+        answers,
+        summaries,
+        scores,
+        failures,
+        information,
+        controls,
+        measurements,
     )
 
 

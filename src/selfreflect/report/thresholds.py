@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from selfreflect.errors import ConfigError, DataError, excerpt, nearest
+from selfreflect.metric.measure import measure_names
+from selfreflect.report.measures import SELFREFLECT, view_of
 
 COUNTS = ("better", "worse", "unclear", "untestable")
 """How many strategies differ clearly from the baseline, or do not; and those with too few questions to tell,
@@ -18,8 +20,12 @@ QUESTIONS = ("n", "wins", "ties", "losses")
 SHARES = ("difference", "low", "high", "p_value")
 """Numbers of the same comparison that may be written as shares of 1, or in percent."""
 NAMES = (*COUNTS, *SHARES, *QUESTIONS)
-PREFIXES = ("recovered",)
-"""Before a name and a dot: the measure that it is about, in place of SelfReflect scores."""
+
+
+def prefixes() -> list[str]:
+    """List what may stand before a name and a dot: a measure other than SelfReflect scores."""
+    return [view.key for view in map(view_of, measure_names()) if view is not SELFREFLECT]
+
 
 _OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
@@ -43,7 +49,7 @@ class Side:
     def prefix(self) -> str:
         """The measure that a name is about; empty for SelfReflect scores."""
         prefix, _, name = self.text.rpartition(".")
-        return prefix if prefix in PREFIXES and name in NAMES else ""
+        return prefix if prefix in prefixes() and name in NAMES else ""
 
     @property
     def name(self) -> str:
@@ -153,10 +159,11 @@ def parse_threshold(text: str) -> Threshold:
     left, right = Side(match[1]), Side(match[3])
     for side in (left, right):
         if not side.name and (side is left or _NUMBER.fullmatch(side.text) is None):
-            names = [*NAMES, *(f"{prefix}.{name}" for prefix in PREFIXES for name in NAMES)]
+            names = [*NAMES, *(f"{prefix}.{name}" for prefix in prefixes() for name in NAMES)]
+            before = " or ".join(f"{prefix}." for prefix in prefixes())
             raise ConfigError(
                 f"--fail-if {excerpt(text)}: there is no {excerpt(side.text)}.{nearest(side.text, names)} "
-                f"Names are {', '.join(NAMES)}; and these after {' or '.join(f'{p}.' for p in PREFIXES)}"
+                f"Names are {', '.join(NAMES)}; and these after {before}"
             )
     if not right.name:
         _check_unit(text, left, right)

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from selfreflect.errors import DataError, MissingExtraError
-from selfreflect.report.measures import INFORMATION, SELFREFLECT
+from selfreflect.report.measures import run_measures
 from selfreflect.report.results import strategy_results
 from selfreflect.report.run_records import RunRecords
 from selfreflect.stats import Estimate
@@ -58,8 +58,8 @@ def flat_results(run: RunRecords) -> dict[str, float]:
     numbers: dict[str, float | None] = {"questions": len(run.questions), "failures": len(run.failures)}
     for result in strategy_results(run):
         name = _key(result.strategy, numbers)
-        numbers |= _with_ends(f"{name}/score", result.estimate(SELFREFLECT))
-        numbers |= _with_ends(f"{name}/recovered", result.estimate(INFORMATION))
+        for measure in run_measures(run):
+            numbers |= _with_ends(f"{name}/{measure.key}", result.estimate(measure))
         numbers |= {
             f"{name}/bits": result.bits,
             f"{name}/bits_available": result.bits_available,

@@ -10,7 +10,7 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from selfreflect.errors import ConfigError
 from selfreflect.grouping import ordered_groups
@@ -19,6 +19,7 @@ from selfreflect.sameness import same_classes
 from selfreflect.serve.local import exclusively
 from selfreflect.serve.reply import AnswerShare
 from selfreflect.store.replies import RepliesInMemory
+from selfreflect.traits import traits_of
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.calibrator_file import CalibratorFile, digests, read_calibrator
 from selfreflect.uncertainty.classes import ClassRule, Labels, members_of
@@ -144,11 +145,17 @@ class BeliefReader:
     Args:
         rule: what makes two answers the same.
         calibrator: turns the value of its own estimator into a calibrated confidence.
-        asks: whether the model of each request is asked about answers that ``rule`` leaves apart.
+        asks: whether the model of each request is asked about answers that ``rule`` leaves apart:
+            ``always`` about all pairs, ``bounded`` about some for each answer and not if the model is too
+            small to judge.
     """
 
     def __init__(
-        self, rule: ClassRule, calibrator: LoadedCalibrator | None = None, *, asks: bool = False
+        self,
+        rule: ClassRule,
+        calibrator: LoadedCalibrator | None = None,
+        *,
+        asks: Literal["never", "bounded", "always"] = "never",
     ) -> None:
         self.rule = rule
         self.calibrator = calibrator
@@ -170,11 +177,13 @@ class BeliefReader:
 
         Its verdicts are kept for later requests, and its requests count as the session's.
         """
-        if not self._asks:
+        is_bounded = self._asks == "bounded"
+        is_small = traits_of(session.model.generator.name).is_show_case
+        if self._asks == "never" or (is_bounded and is_small):
             return self
         model = ModelOfSession(session)
         asker = Asker(model.name, lambda: model, self._replies)
-        reader = BeliefReader(ClassRule("judge", asker=asker), self.calibrator)
+        reader = BeliefReader(ClassRule("judge", asker=asker, bounded=is_bounded), self.calibrator)
         reader._conversation = model
         for key in list(islice(self._replies.records, max(0, len(self._replies.records) - VERDICTS))):
             del self._replies.records[key]

@@ -30,6 +30,8 @@ class ChatError(SelfReflectError):
         retry_after: seconds until another try makes sense.
     """
 
+    code = ""
+
     def __init__(
         self,
         status: int,
@@ -37,20 +39,19 @@ class ChatError(SelfReflectError):
         *,
         type: ErrorType = "invalid_request_error",
         param: str | None = None,
-        code: str | None = None,
+        code: str = "",
         retry_after: int | None = None,
     ) -> None:
-        super().__init__(message)
+        super().__init__(message, code=code)
         self.status = status
         self.type = type
         self.param = param
-        self.code = code
         self.retry_after = retry_after
 
     @property
     def body(self) -> dict[str, Any]:
         """The JSON that OpenAI's clients expect."""
-        fields = {"message": str(self), "type": self.type, "param": self.param, "code": self.code}
+        fields = {"message": str(self), "type": self.type, "param": self.param, "code": self.code or None}
         return {"error": fields}
 
 

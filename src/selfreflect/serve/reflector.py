@@ -135,6 +135,7 @@ class Reflector:
             _cut_off(reply),
             *confidence.notes,
             reader.wording(chat.question, classes, texts),
+            *reader.rule.caveats,
             *reasons,
             wordings[0].note,
         )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -91,9 +91,20 @@ class RemoteServer:
     Raises MissingExtraError without the extra ``openai``.
     """
 
-    def __init__(self, server: Endpoint, *, max_connections: int, timeout: float) -> None:
+    def __init__(
+        self,
+        server: Endpoint,
+        *,
+        max_connections: int,
+        timeout: float,
+        extra_body: Mapping[str, Any] | None = None,
+    ) -> None:
         self.endpoint = server
-        self._options = {"max_connections": max_connections, "timeout": timeout}
+        self._options: dict[str, Any] = {
+            "max_connections": max_connections,
+            "timeout": timeout,
+            "extra_body": extra_body,
+        }
         self._client = ServerClient(
             "A model of an OpenAI-compatible server", server, max_connections=max_connections, timeout=timeout
         )
@@ -105,7 +116,7 @@ class RemoteServer:
         self._names_until = 0.0
 
     def generator(self, name: str) -> OpenAIGenerator:
-        return OpenAIGenerator(name, self.endpoint, retries=RETRIES, **self._options)  # type: ignore[arg-type]
+        return OpenAIGenerator(name, self.endpoint, retries=RETRIES, **self._options)
 
     def connection(self) -> Connection:
         if self._connection is None:
@@ -156,8 +167,9 @@ class RemoteServer:
     def fault(self, error: BaseException) -> ChatError:
         """A failed call in words without secrets."""
         failure = transport_error(error)
-        status = 504 if "in time" in str(failure) else 502
-        return ChatError(status, self._client.describe(failure), type="upstream_error", code="backend")
+        status = 504 if failure.code == "timeout" else 502
+        message = str(self._client.problem(failure))
+        return ChatError(status, message, type="upstream_error", code="backend")
 
     def redacted(self, data: bytes) -> bytes:
         """A short body without keys, which a server may send back."""

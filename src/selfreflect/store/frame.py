@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from selfreflect.errors import MissingExtraError
+from selfreflect.metric.measure import MEASURES, Measure, measure_names, measures_of
 from selfreflect.records import STAGES, Failure, Question, metadata_headings
 
 if TYPE_CHECKING:
@@ -13,15 +15,13 @@ if TYPE_CHECKING:
 
     from selfreflect.store.run import Run
 
-COLUMNS = (
-    "question_id question kind strategy summary score stderr token_tasks judge failure failure_message "
-    "bits bits_available recovered reader zero anchor undefined cause why scoring"
-).split()
+_SUMMARY = ("question_id", "question", "kind", "strategy", "summary")
+_FAILURE = ("failure", "failure_message")
 
 
 def data_frame(run: Run) -> pd.DataFrame:
-    """Make a row for each scoring, question and strategy of a run: :data:`COLUMNS`, then what came with the
-    questions.
+    """Make a row for each scoring, question and strategy of a run, with the columns of each measure; then
+    what came with the questions.
 
     Raises:
         MissingExtraError: pandas is not installed.
@@ -30,40 +30,51 @@ def data_frame(run: Run) -> pd.DataFrame:
         import pandas as pd
     except ImportError:
         raise MissingExtraError("A data frame of the scores", "pandas") from None
-    headings = metadata_headings(run.questions.values(), COLUMNS)
-    rows = []
     selected = run.scoring
+    names = {*MEASURES}
     for scoring in run.scorings:
         run.select_scoring(scoring)
-        for question, cells in _result_rows(run):
-            rows.append((*cells, scoring, *map(question.metadata.get, headings)))
+        names |= {measure for measure, _, _ in run.measurements}
+    measures = measures_of(names & {*measure_names()})
+    # the columns of the first measure stand before those of failures, as scripts may expect by position
+    first, *others = [measure.columns for measure in measures]
+    columns = [*_SUMMARY, *first, *_FAILURE, *chain.from_iterable(others), "scoring"]
+    headings = metadata_headings(run.questions.values(), columns)
+    rows = []
+    for scoring in run.scorings:
+        run.select_scoring(scoring)
+        for question, cells in _result_rows(run, measures):
+            metadata = {heading: question.metadata.get(name) for name, heading in headings.items()}
+            rows.append({**cells, "scoring": scoring, **metadata})
     run.select_scoring(selected)
-    frame = pd.DataFrame(rows, columns=[*COLUMNS, *headings.values()], dtype=object)
-    numbers = ("score", "stderr", "bits", "bits_available", "recovered")
+    columns += headings.values()
+    frame = pd.DataFrame([tuple(map(row.get, columns)) for row in rows], columns=columns, dtype=object)
+    numbers = chain.from_iterable((measure.columns[0], *measure.numbers) for measure in measures)
     return frame.astype({**dict.fromkeys(numbers, "Float64"), "token_tasks": "Int64"})
 
 
-def _result_rows(run: Run) -> Iterator[tuple[Question, tuple[Any, ...]]]:
-    """Yield all but the last of :data:`COLUMNS` for each question and strategy of the selected scoring. The
-    failure of a whole question is repeated for each of its strategies."""
+def _result_rows(run: Run, measures: Sequence[Measure]) -> Iterator[tuple[Question, dict[str, Any]]]:
+    """Yield the cells of each question and strategy of the selected scoring, by column. The failure of a
+    whole question is repeated for each of its strategies."""
     reasons: dict[tuple[str, str], Failure] = {}
     for failure in sorted(run.failures, key=lambda failure: STAGES.index(failure.stage)):
         name = failure.name if failure.stage in ("summaries", "scores") else ""
         reasons.setdefault((failure.question_id, name), failure)
-    keys = (*run.summaries, *run.scores, *run.information, *reasons)
+    results = [(measure, run.results(measure)) for measure in measures]
+    keys = chain(run.summaries, *(records for _, records in results), reasons)
     strategies = dict.fromkeys(name for _, name in keys if name)
     for id_, question in run.questions.items():
         for strategy in strategies:
             key = (id_, strategy)
             summary = run.summaries.get(key)
             reason = reasons.get((id_, "")) or reasons.get(key)
-            of_score: tuple[Any, ...] = (None,) * 4
-            if score := run.scores.get(key):
-                of_score = (score.value, score.stderr, score.token_tasks, score.judge)
-                reason = None
-            bits: tuple[Any, ...] = (None,) * 9
-            if own := run.information.get(key):
-                bits = (own.bits, own.bits_available, own.recovered, own.reader, own.zero)
-                bits += (own.anchor, own.undefined, own.cause, own.why or None)
-            cells = (id_, question.text, question.kind, strategy, summary and summary.text, *of_score)
-            yield question, (*cells, reason and reason.kind, reason and reason.message, *bits)
+            texts = (id_, question.text, question.kind, strategy, summary and summary.text)
+            cells: dict[str, Any] = dict(zip(_SUMMARY, texts, strict=True))
+            for measure, records in results:
+                record = records.get(key)
+                if record is not None:
+                    cells |= zip(measure.columns, measure.cells(record), strict=True)
+                    if measure.fails:
+                        reason = None
+            cells |= zip(_FAILURE, (reason and reason.kind, reason and reason.message), strict=True)
+            yield question, cells

@@ -18,6 +18,7 @@ from selfreflect.records import (
     Controls,
     Failure,
     Information,
+    Measurement,
     Question,
     Record,
     Score,
@@ -33,7 +34,9 @@ _JUDGES = "judges"
 _UNFINISHED = (".manifest.json.tmp", "manifest.json.*.partial", "questions.jsonl.*.partial")
 """Files that a killed process was writing; the first is what earlier versions left."""
 
-StoredRecord = Question | AnswerSample | AnswerSet | Summary | Score | Information | Controls | Failure
+StoredRecord = (
+    Question | AnswerSample | AnswerSet | Summary | Score | Information | Measurement | Controls | Failure
+)
 
 _LAYOUT: dict[type[Record], tuple[str, Callable[[Any], Any]]] = {
     Question: ("questions.jsonl", lambda record: record.id),
@@ -41,6 +44,7 @@ _LAYOUT: dict[type[Record], tuple[str, Callable[[Any], Any]]] = {
     Summary: ("summaries.jsonl", lambda record: (record.question_id, record.name)),
     Score: ("scores.jsonl", lambda record: (record.question_id, record.summary)),
     Information: ("information.jsonl", lambda record: (record.question_id, record.summary)),
+    Measurement: ("measurements.jsonl", lambda record: (record.measure, record.question_id, record.summary)),
     Controls: ("controls.jsonl", lambda record: record.question_id),
     Failure: ("failures.jsonl", lambda record: (record.stage, record.question_id, record.name)),
 }
@@ -49,10 +53,10 @@ _LAYOUT: dict[type[Record], tuple[str, Callable[[Any], Any]]] = {
 FILES = tuple(name for name, _ in _LAYOUT.values())
 """The record files of a run directory."""
 
-_REPLACEABLE = (Failure, Information, Controls)
+_REPLACEABLE = (Failure, Information, Measurement, Controls)
 """A later one of these replaces an earlier one with the same key."""
 
-SCORED = (Score, Information, Controls)
+SCORED = (Score, Information, Measurement, Controls)
 """Kinds of which each scoring has its own."""
 
 SCORED_FILES = tuple(_LAYOUT[kind][0] for kind in (*SCORED, Failure))

@@ -28,6 +28,7 @@ from selfreflect.records import (
     Controls,
     Failure,
     Information,
+    Measurement,
     Question,
     R,
     Record,
@@ -64,6 +65,8 @@ from selfreflect.store.partial import PartialAnswers
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from selfreflect.metric.measure import Measure
 
 
 class Run:
@@ -233,6 +236,18 @@ class Run:
     def information(self) -> dict[tuple[str, str], Information]:
         """By question id and name of the summary."""
         return self._journal(Information).records
+
+    @property
+    def measurements(self) -> dict[tuple[str, str, str], Measurement]:
+        """Results of measures of other packages, by measure, question id and name of the summary."""
+        return self._journal(Measurement).records
+
+    def results(self, measure: Measure) -> dict[tuple[str, str], Any]:
+        """Get the records of a measure, by question id and name of the summary."""
+        if measure.record is not Measurement:
+            return dict(self._journal(measure.record).records)
+        records = self.measurements.values()
+        return {(one.question_id, one.summary): one for one in records if one.measure == measure.name}
 
     @property
     def controls(self) -> dict[str, Controls]:

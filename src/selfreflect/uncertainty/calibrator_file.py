@@ -13,10 +13,10 @@ import msgspec
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.uncertainty.asking.estimates import BY_REPLIES
 from selfreflect.uncertainty.assess import Assessment
-from selfreflect.uncertainty.classes import Order
 from selfreflect.uncertainty.estimators import ESTIMATORS
 from selfreflect.uncertainty.question import AnsweredQuestion, sample_sizes
 from selfreflect.uncertainty.recalibrate import CalibrationMethod, Calibrator, fit
+from selfreflect.uncertainty.relations import Order
 
 FEWEST_LABELS = 50
 """Labelled answers that a map needs to be kept: with fewer, its errors are as large as what it corrects."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,21 +19,21 @@ from selfreflect.quantities import last_quantity
 from selfreflect.sameness import same_classes
 from selfreflect.store.journal import Journal
 from selfreflect.store.replies import ModelReplies
+from selfreflect.text import counted
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.question import AnsweredQuestion
-from selfreflect.uncertainty.relations import Close, Entailment, Relation, SameMeaning
+from selfreflect.uncertainty.relations import Close, Entailment, Order, Relation, SameMeaning
 from selfreflect.uncertainty.similarity import make_similarity
 
 Labels = NDArray[np.intp]
 """A class number for each answer, numbered in the order of first answers; shape (M,)."""
-Order = Literal["first", "components"]
-"""``first``: an answer joins the first class whose first answer it matches. ``components``: any chain of
-matches makes one class."""
 
 THRESHOLDS = {"jaccard": 0.5, "rouge": 0.7, "embedding": 0.7}
 """From which similarity two answers match."""
 RULES = ("same", "exact", "numeric", *THRESHOLDS, "judge", "nli")
 DEFAULT = "same"
+PAIRS_PER_ANSWER = 2
+"""How many pairs a model is asked about at most, for each answer to a question, unless the user wants all."""
 _GUARDED = ("same", "embedding", "judge")
 """Rules that join what is the same without a model, and never what contradicts."""
 
@@ -49,6 +48,8 @@ class ClassRule:
             (from there on) or ``jaccard:>0.6`` (only above), and with a model for ``nli:MODEL``.
         order: for rules that compare pairs.
         asker: the model that ``judge`` asks.
+        bounded: whether ``judge`` asks about ``PAIRS_PER_ANSWER`` pairs at most for each answer, and only a
+            model that gets two control pairs right.
         store: where verdicts of ``nli`` are kept.
 
     Raises:
@@ -63,34 +64,64 @@ class ClassRule:
         order: Order = "first",
         asker: Asker | None = None,
         store: Journal[ModelReplies] | None = None,
+        *,
+        bounded: bool = False,
     ) -> None:
         self._kind, _, argument = name.partition(":")
         if self._kind not in RULES:
             raise unknown_name("class rule", self._kind, RULES)
         self._order = order
-        self.name = self._kind
+        self._name = self._kind
         self._relation: Relation | None = None
         if self._kind in THRESHOLDS:
             sign = argument[:1] if argument.startswith(">") else ""
             threshold = threshold_of(name.replace(":>", ":", 1), THRESHOLDS[self._kind])
             least = float(np.nextafter(threshold, np.inf)) if sign else threshold
             self._relation = Close(make_similarity(self._kind), least, guarded=self._kind in _GUARDED)
-            self.name = f"{self._kind}:{sign}{threshold:g}, {order}"
+            self._name = f"{self._kind}:{sign}{threshold:g}, {order}"
         elif self._kind == "nli":
-            self._relation = Entailment(argument, store)
-            self.name = f"{name}, {order}"
+            self._relation = Entailment(argument, store, order)
+            self._name = f"{name}, {order}"
         elif argument:
             raise ConfigError(f"the class rule {self._kind!r} has no threshold")
         elif self._kind == "judge":
             if asker is None:
                 raise ConfigError("the class rule 'judge' asks a model, which `uncertainty` takes as --model")
-            self._relation = SameMeaning(asker)
-            self.name = f"judge {asker.model}, {order}"
+            self._relation = SameMeaning(asker, order, PAIRS_PER_ANSWER if bounded else None)
+            self._name = f"judge {asker.model}, {order}"
+
+    @property
+    def name(self) -> str:
+        """The rule by which answers are sorted, with its threshold or model."""
+        is_unfit = self._relation is not None and self._relation.is_unfit
+        return DEFAULT if is_unfit else self._name
 
     @property
     def undecided(self) -> int:
         """Pairs of answers that a model was asked about and did not decide; they count as different."""
         return 0 if self._relation is None else self._relation.undecided
+
+    @property
+    def caveats(self) -> list[str]:
+        """Say how many pairs of answers count as different only because no model decided them."""
+        if self._relation is None:
+            return []
+        lines = []
+        if self._relation.is_unfit:
+            lines.append(
+                "answers are sorted without the model, which got a control wrong: it was asked about two "
+                "answers that mean the same and two that do not"
+            )
+        if self.undecided:
+            pairs = counted(self.undecided, "pair")
+            lines.append(f"{pairs} of answers count as different, because the model gave no clear verdict")
+        if self._relation.left_out:
+            pairs = counted(self._relation.left_out, "pair")
+            lines.append(
+                f"{pairs} of answers count as different, because the model is asked about at most "
+                f"{PAIRS_PER_ANSWER} pairs for each answer"
+            )
+        return lines
 
     def prepare(self, questions: Iterable[AnsweredQuestion]) -> None:
         """Let a rule that needs a model see all answers at once.

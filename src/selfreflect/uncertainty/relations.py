@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import combinations, islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +17,7 @@ from selfreflect.records import dump_line
 from selfreflect.sameness import are_apart, same_answer
 from selfreflect.store.journal import Journal
 from selfreflect.store.replies import ModelReplies, RepliesInMemory
-from selfreflect.uncertainty.asking.asker import Asker
+from selfreflect.uncertainty.asking.asker import CONTROL, Asker
 from selfreflect.uncertainty.asking.verdicts import judge_pairs
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 from selfreflect.uncertainty.similarity import Similarity, prepare
@@ -27,8 +29,14 @@ STORED_AT_ONCE = 256
 """Pairs whose verdicts are written together, so that an interruption loses at most these."""
 _ENTAILED, _OTHER = "entailment", "other"
 
+Order = Literal["first", "components"]
+"""``first``: an answer joins the first class whose first answer it matches. ``components``: any chain of
+matches makes one class."""
 Group = tuple[AnsweredQuestion, Sequence[str]]
 """A question, and answers to it that are spelled differently."""
+Pair = tuple[AnsweredQuestion, str, str]
+Key = tuple[str, str, str]
+"""Digest of a question, and two answers to it."""
 
 
 class Relation(Protocol):
@@ -36,6 +44,14 @@ class Relation(Protocol):
 
     undecided: int
     """Pairs without a verdict so far. They count as different."""
+
+    @property
+    def left_out(self) -> int:
+        """Pairs that were not compared because of a limit. They count as different."""
+
+    @property
+    def is_unfit(self) -> bool:
+        """Whether the model cannot compare answers, so that none is compared."""
 
     def prepare(self, groups: Sequence[Group]) -> None:
         """See all answers at once, which is faster where a model is asked."""
@@ -56,7 +72,8 @@ class Close:
             (``benchmarks/same_answers.py``).
     """
 
-    undecided = 0
+    undecided = left_out = 0
+    is_unfit = False
 
     def __init__(self, similarity: Similarity, threshold: float, *, guarded: bool = False) -> None:
         self._similarity = similarity
@@ -80,41 +97,88 @@ class Close:
 
 
 class Verdicts:
-    """Answers match if a model says so. Each pair is decided once, in the order of the answers."""
+    """Answers match if a model says so. Each pair is decided once.
 
-    def __init__(self) -> None:
+    With the order ``first``, an answer is compared with the first answer of one class after another until it
+    matches, because later pairs cannot change its class. With ``components`` every pair is compared.
+
+    Args:
+        per_answer: how many pairs of a question are compared at most, for each of its answers; None for no
+            limit. Pairs beyond it count as different.
+    """
+
+    def __init__(self, order: Order = "first", per_answer: int | None = None) -> None:
         self.undecided = 0
-        self._same: dict[tuple[str, str, str], bool] = {}
+        self._order = order
+        self._per_answer = per_answer
+        self._same: dict[Key, bool] = {}
+        self._left_out: set[Key] = set()
+
+    @property
+    def left_out(self) -> int:
+        """Pairs that were not compared because of the limit."""
+        return len(self._left_out)
 
     def prepare(self, groups: Sequence[Group]) -> None:
-        """Decide all pairs that are new, as one batch."""
-        new = {}
-        for question, texts in groups:
-            digest = _digest_of(question)
-            for one, other in combinations(texts, 2):
-                key = (digest, one, other)
-                if key not in self._same:
-                    new[key] = (question, one, other)
-        if not new:
+        """Decide the pairs that are new, in batches over all questions."""
+        waiting = [self._rounds(group) for group in groups]
+        while waiting:
+            batches = [(rounds, next(rounds, None)) for rounds in waiting]
+            new = {_key_of(pair): pair for _, batch in batches for pair in batch or ()}
+            new = {key: pair for key, pair in new.items() if key not in self._same}
+            if new:
+                for key, verdict in zip(new, self.decide(list(new.values())), strict=True):
+                    self.undecided += verdict is None
+                    self._same[key] = bool(verdict)
+            waiting = [rounds for rounds, batch in batches if batch is not None]
+
+    def _rounds(self, group: Group) -> Iterator[list[Pair]]:
+        """Yield the pairs of a question to decide, each list after the verdicts on those before."""
+        question, texts = group
+        limit = sys.maxsize if self._per_answer is None else self._per_answer * len(question.answers)
+        if self._order == "components":
+            batches: list[Sequence[str]] = [texts[place:] for place in range(len(texts) - 1)]
+            pairs = [(question, first, text) for first, *rest in batches for text in rest]
+            yield self._within(pairs, limit)
             return
-        for key, verdict in zip(new, self.decide(list(new.values())), strict=True):
-            self.undecided += verdict is None
-            self._same[key] = bool(verdict)
+        while len(texts) > 1:
+            first, *rest = texts
+            pairs = self._within([(question, first, text) for text in rest], limit)
+            limit -= len(pairs)
+            yield pairs
+            texts = [text for text in rest if not self._same.get(_key_of((question, first, text)))]
+
+    def _within(self, pairs: Sequence[Pair], limit: int) -> list[Pair]:
+        """Choose the first pairs that need a model, and note those beyond the limit."""
+        needed = [pair for pair in pairs if self.is_open(pair)]
+        self._left_out.update(map(_key_of, needed[limit:]))
+        return needed[:limit]
 
     def __call__(self, group: Group) -> NDArray[np.bool_]:
         self.prepare([group])
         question, texts = group
-        digest = _digest_of(question)
         related = np.eye(len(texts), dtype=bool)
-        for (row, one), (column, other) in combinations(enumerate(texts), 2):
-            related[row, column] = related[column, row] = self._same[digest, one, other]
+        for (row, first), (column, second) in combinations(enumerate(texts), 2):
+            is_same = self._same.get(_key_of((question, first, second)), False)
+            related[row, column] = related[column, row] = is_same
         return related
 
     def forget(self, most: int) -> None:
         """Forget all but the latest verdicts; a forgotten pair is decided anew."""
         _keep_latest(self._same, most)
+        if len(self._left_out) > most:
+            self._left_out.clear()
 
-    def decide(self, pairs: Sequence[tuple[AnsweredQuestion, str, str]]) -> list[bool | None]:
+    @property
+    def is_unfit(self) -> bool:
+        """Whether the model cannot compare answers, so that none is compared."""
+        return False
+
+    def is_open(self, pair: Pair) -> bool:
+        """Whether a model is needed to compare a pair; else it differs."""
+        return True
+
+    def decide(self, pairs: Sequence[Pair]) -> list[bool | None]:
         """Say of pairs of answers whether they mean the same; None where the model does not say.
 
         Raises:
@@ -123,21 +187,43 @@ class Verdicts:
         raise NotImplementedError
 
 
+_CONTROL = AnsweredQuestion(id="", text="Who wrote the letter?")
+CONTROLS: Sequence[tuple[Pair, bool]] = (
+    ((_CONTROL, "My sister", "My sister did"), True),
+    ((_CONTROL, "My sister", "The postman"), False),
+)
+"""Pairs of which is known whether they mean the same: small models say yes, or no, to everything."""
+
+
 class SameMeaning(Verdicts):
-    """Ask a generator whether two answers mean the same, unless they contradict each other."""
+    """Ask a generator whether two answers mean the same, unless they contradict each other.
 
-    def __init__(self, asker: Asker) -> None:
-        super().__init__()
+    With a limit per answer, which is for models that nobody chose as a judge, the model must get
+    ``CONTROLS`` right first; else it is not asked.
+    """
+
+    def __init__(self, asker: Asker, order: Order = "first", per_answer: int | None = None) -> None:
+        super().__init__(order, per_answer)
         self._asker = asker
+        self._is_trusted: bool | None = True if per_answer is None else None
 
-    def decide(self, pairs: Sequence[tuple[AnsweredQuestion, str, str]]) -> list[bool | None]:
-        open_pairs = [pair for pair in pairs if same_answer(pair[0].text, pair[1], pair[2]) is None]
-        verdicts = dict(zip(map(_texts, open_pairs), judge_pairs(self._asker, open_pairs), strict=True))
-        results: list[bool | None] = []
-        for pair in pairs:
-            verdict = verdicts.get(_texts(pair), False)
-            results.append(None if isinstance(verdict, NoValue) else verdict)
-        return results
+    @property
+    def is_unfit(self) -> bool:
+        """Whether the model failed on the controls, so that no answers are compared."""
+        return self._is_trusted is False
+
+    def is_open(self, pair: Pair) -> bool:
+        question, first, second = pair
+        if self.is_unfit or same_answer(question.text, first, second) is not None:
+            return False
+        if self._is_trusted is None:
+            verdicts = judge_pairs(self._asker, [pair for pair, _ in CONTROLS], CONTROL)
+            self._is_trusted = verdicts == [is_same for _, is_same in CONTROLS]
+        return self._is_trusted
+
+    def decide(self, pairs: Sequence[Pair]) -> list[bool | None]:
+        verdicts = judge_pairs(self._asker, pairs)
+        return [None if isinstance(verdict, NoValue) else verdict for verdict in verdicts]
 
 
 class Entailment(Verdicts):
@@ -153,8 +239,10 @@ class Entailment(Verdicts):
         ConfigError: no model is named.
     """
 
-    def __init__(self, model: str, store: Journal[ModelReplies] | None = None) -> None:
-        super().__init__()
+    def __init__(
+        self, model: str, store: Journal[ModelReplies] | None = None, order: Order = "first"
+    ) -> None:
+        super().__init__(order)
         if not model:
             raise ConfigError("the class rule nli needs a model, as in nli:DIRECTORY or nli:HUB-NAME")
         self._name = model
@@ -167,7 +255,7 @@ class Entailment(Verdicts):
         if isinstance(self._store, RepliesInMemory):
             _keep_latest(self._store.records, most)
 
-    def decide(self, pairs: Sequence[tuple[AnsweredQuestion, str, str]]) -> list[bool | None]:
+    def decide(self, pairs: Sequence[Pair]) -> list[bool | None]:
         both = []
         for question, one, other in pairs:
             first, second = f"{question.text} {one}".strip(), f"{question.text} {other}".strip()
@@ -206,13 +294,15 @@ class Entailment(Verdicts):
         return ModelReplies(**facts, texts=(_ENTAILED if verdict else _OTHER,), finishes=("stop",))
 
 
-def _texts(pair: tuple[AnsweredQuestion, str, str]) -> tuple[str, str, str]:
-    return _digest_of(pair[0]), pair[1], pair[2]
-
-
-def _digest_of(question: AnsweredQuestion) -> str:
+@lru_cache(maxsize=2**10)
+def _digest_of(question: str, context: str) -> str:
     """Stands for the texts of a question, which may be long."""
-    return hashlib.sha256(dump_line([question.text, question.context]).encode()).hexdigest()
+    return hashlib.sha256(dump_line([question, context]).encode()).hexdigest()
+
+
+def _key_of(pair: Pair) -> Key:
+    question, first, second = pair
+    return _digest_of(question.text, question.context), first, second
 
 
 def _keep_latest(verdicts: dict[Any, Any], most: int) -> None:

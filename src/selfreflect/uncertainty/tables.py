@@ -62,9 +62,7 @@ def assessment_notes(assessment: Assessment) -> list[str]:
         f"{assessment.method.rule.name}. Similarity of eigv, deg, ecc, kle and SAR: "
         f"{assessment.method.similarity}."
     ]
-    if assessment.method.rule.undecided:
-        pairs = counted(assessment.method.rule.undecided, "pair")
-        notes.append(f"Classes: the model did not decide {pairs} of answers, which count as different.")
+    notes += [f"Classes: {caveat}." for caveat in assessment.method.rule.caveats]
     if assessment.stated_faithfulness is not None:
         value, count = assessment.stated_faithfulness
         notes.append(

@@ -1,4 +1,4 @@
-"""Agreement on which summaries are faithful: among people, of a metric with people, and of several judges.
+"""Studies ``raters`` and ``judges``: agreement on which summaries are faithful, with people and of judges.
 
 Agreement of raters is Krippendorff's alpha: 1 minus the observed disagreement over the one expected by
 chance. 1 is perfect, 0 is chance, below 0 is systematic disagreement (Krippendorff, Content Analysis, 4th ed.
@@ -7,32 +7,169 @@ chance. 1 is perfect, 0 is chance, below 0 is systematic disagreement (Krippendo
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import combinations
-from typing import Literal
+from pathlib import Path
 
 import numpy as np
 
-from selfreflect.errors import ConfigError, DataError
+from selfreflect.errors import ConfigError, DataError, excerpt, nearest
 from selfreflect.plots import Curve, Plot
+from selfreflect.sources.files import PARSERS, listed, parse_rows, read_content
+from selfreflect.sources.files import Row as FileRow
 from selfreflect.sources.items import Item
-from selfreflect.stats import Estimate, Floats
+from selfreflect.stats import Estimate, Floats, is_tie
 from selfreflect.text import counted
 from selfreflect.validate.base import MetricInfo, Value
-from selfreflect.validate.ratings import Orders, Pair, Ratings, summary_orders
 from selfreflect.validate.statistics import (
     FEWEST_RESAMPLED,
     Indices,
     bootstrap,
     correlation_interval,
     kendall,
-    scipy_stats,
     share_by_item,
     side_of_chance,
 )
 from selfreflect.validate.study import Finding, Layout, Row, each_metric, interval, with_interval
+
+RATING, PREFERENCES, TIE = "rating", ("preferred", "preference"), "tie"
+
+Pair = tuple[str, str, str]
+"""An item and two of its summaries, whose names are in alphabetical order."""
+
+
+Orders = Mapping[Pair, int]
+"""1 where the first summary of a pair is put first, -1 where the second is, 0 for neither."""
+
+
+@dataclass(frozen=True)
+class Ratings:
+    """Orders that people give summaries; ratings give orders, too, and a blank cell gives none."""
+
+    raters: tuple[str, ...]
+    """In the order of the file, those without a single rating too."""
+    orders: Mapping[str, Orders]
+    """By rater."""
+    rated: Mapping[str, Mapping[tuple[str, str], float]] = field(default_factory=dict)
+    """Rater -> (item, summary) -> rating, higher is more faithful; empty for preferences."""
+    missing: int = 0
+    """Rows whose rating is blank."""
+
+
+def summary_orders(values: Mapping[tuple[str, str], float]) -> dict[Pair, int]:
+    """Order each two summaries of an item by their values, the higher one first."""
+    by_item: dict[str, dict[str, float]] = {}
+    for (item, summary), value in values.items():
+        by_item.setdefault(item, {})[summary] = value
+    orders: dict[Pair, int] = {}
+    for item, by_summary in by_item.items():
+        for pair in combinations(sorted(by_summary), 2):
+            first, second = (by_summary[name] for name in pair)
+            orders[item, *pair] = 0 if is_tie(first, second) else 1 if first > second else -1
+    return orders
+
+
+def read_ratings(source: str | Path, items: Sequence[Item]) -> Ratings:
+    """Read ratings from a CSV file with the columns rater, item, summary and rating, or rater, item, summary,
+    other and preferred.
+
+    ``preferred`` (or ``preference``) names one of the two summaries, or says ``tie``. A blank rating or
+    preference is a missing one.
+
+    Raises:
+        DataError: the file is no such CSV, names items or summaries that ``items`` do not have, repeats a
+            rating, or has none.
+    """
+    content = read_content(source, PARSERS)
+    if content.suffix != ".csv":
+        raise DataError(f"{content.name}: ratings come as CSV (.csv)")
+    rows = parse_rows(content)
+    column = _rating_column(rows[0])
+    columns = ("summary",) if column == RATING else ("summary", "other")
+    summaries = {item.id: item.summaries for item in items}
+    raters: dict[str, None] = {}
+    lines: dict[tuple[str, ...], str] = {}
+    rated: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
+    preferred: dict[str, dict[Pair, int]] = defaultdict(dict)
+    missing = 0
+    for row in rows:
+        rater, item = row.text("rater"), row.text("item")
+        names = sorted(map(row.text, columns))
+        _check_names(row, item, names, summaries)
+        line = lines.setdefault((rater, item, *names), row.where)
+        if line != row.where:
+            raise row.error(
+                f"rater {excerpt(rater)} has rated {excerpt(', '.join(names))} of item {excerpt(item)} "
+                f"before, in {line}"
+            )
+        raters[rater] = None
+        text = str(row.get(column)).strip()
+        if not text:
+            missing += 1
+        elif column == RATING:
+            rated[rater][item, names[0]] = _number(row, text)
+        else:
+            preferred[rater][item, names[0], names[1]] = _preference(row, column, text, names)
+    if missing == len(rows):
+        raise DataError(f"{content.name}: all ratings are blank")
+    orders = {rater: summary_orders(values) for rater, values in rated.items()}
+    return Ratings(tuple(raters), {**orders, **preferred}, rated, missing)
+
+
+def _rating_column(row: FileRow) -> str:
+    """Find the column with ratings or preferences, or raise DataError."""
+    columns = [name for name in (RATING, *PREFERENCES) if name in row.fields]
+    required = {"rater", "item", "summary"} if columns == [RATING] else {"rater", "item", "summary", "other"}
+    if len(columns) != 1 or not required <= row.fields.keys():
+        raise DataError(
+            f"{row.source}: the columns must be rater, item, summary, rating, or rater, item, summary, "
+            f"other, preferred; they are {listed(row.fields)}"
+        )
+    return columns[0]
+
+
+def _check_names(
+    row: FileRow, item: str, names: Sequence[str], summaries: Mapping[str, Mapping[str, str]]
+) -> None:
+    if item not in summaries:
+        hint = nearest(item, list(summaries))
+        raise row.error(f"there is no item {excerpt(item)}; the items are {listed(summaries, 5)}.{hint}")
+    for name in names:
+        if name not in summaries[item]:
+            there = listed(summaries[item])
+            raise row.error(f"item {excerpt(item)} has no summary {excerpt(name)}, only {there}")
+    if len(set(names)) < len(names):
+        raise row.error(
+            f"the fields 'summary' and 'other' both name {excerpt(names[0])}; a preference is between two"
+        )
+
+
+def _number(row: FileRow, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise row.error(
+            f"the field {RATING!r} must be a number such as 3 or 2.5, or blank if it is missing; "
+            f"it is {excerpt(text)}"
+        )
+    return value
+
+
+def _preference(row: FileRow, column: str, text: str, names: Sequence[str]) -> int:
+    first, second = names
+    orders = {TIE: 0, first: 1, second: -1}  # a summary may be called tie
+    if text not in orders and text.lower() != TIE:
+        raise row.error(
+            f"the field {column!r} must name {excerpt(first)} or {excerpt(second)}, or say {TIE!r}; "
+            f"it is {excerpt(text)}"
+        )
+    return orders.get(text, 0)
+
 
 _PERCENTILE = "intervals: 95% percentile bootstrap over items"
 RATER_NOTES = (
@@ -61,14 +198,12 @@ _VERDICTS: dict[int | None, str] = {
     -1: "Agree with the majority of raters less often than a coin would",
     0: "Not shown, with this number of items, to agree more often than a coin",
 }
-Level = Literal["interval", "ordinal"]
-"""How ratings are read: as numbers, or as an order only."""
 Units = list[tuple[str, list[float]]]
-"""What is rated: the item it belongs to, and the values that raters gave it."""
+"""Rated objects: the item that each belongs to, and the values that raters gave it."""
 
 
 class HumanAgreement:
-    """Study ``raters``. Ratings of items that are not among ``items`` are ignored.
+    """Study ``raters``: a metric beside people. Ratings of items that are not studied are ignored.
 
     Raises:
         DataError: none of the items is rated.
@@ -76,9 +211,8 @@ class HumanAgreement:
 
     name = "raters"
 
-    def __init__(self, items: Sequence[Item], ratings: Ratings, seed: int = 0) -> None:
+    def __init__(self, items: Sequence[Item], ratings: Ratings) -> None:
         self._ratings = ratings
-        self._seed = seed
         rated = {item for orders in ratings.orders.values() for item, _, _ in orders}
         self.items: Sequence[Item] = [item for item in items if item.id in rated]
         if not self.items:
@@ -92,45 +226,40 @@ class HumanAgreement:
         finding = Finding(self.name, _RATERS, _METRICS, _MAJORITY)
         raters = list(map(self._comparable, self._ratings.orders.values()))
         majority = _majority(raters)
-        among = alpha_estimate(order_units(raters), seed=self._seed)
-        for level, rating in self._ratings_as_given():
-            cells = {"compared": "ratings as given", "level": level, **interval("alpha", rating)}
-            finding.add(_RATERS, {**cells, "n items": rating.n})
-        cells = {"compared": "order of two summaries", "level": "interval", **interval("alpha", among)}
-        finding.add(_RATERS, {**cells, "n items": among.n})
+        among = alpha_estimate(order_units(raters))
+        if self._ratings.rated:
+            units = [unit for unit in rating_units(self._ratings.rated.values()) if unit[0] in self._texts]
+            rating = alpha_estimate(units)
+            finding.add(_RATERS, {"compared": "ratings", **interval("alpha", rating), "n items": rating.n})
+        compared = "order of two summaries"
+        finding.add(_RATERS, {"compared": compared, **interval("alpha", among), "n items": among.n})
         self._tally(finding, raters, majority)
         finding.says.append(_among_raters(among))
         agreements: list[tuple[str, Estimate]] = []
         for metric, numbers in each_metric(values, metrics):
             goodness = {key: -metric.badness(value) for key, value in numbers.items()}
-            own = self._comparable(summary_orders(goodness))
-            with_one = alpha_estimate(paired_units(own, raters), seed=self._seed)
-            finding.add(_METRICS, {"metric": metric.name, **interval("alpha with a rater", with_one)})
-            share = same_order(majority, own, seed=self._seed)
+            orders = self._comparable(summary_orders(goodness))
+            alpha = alpha_estimate(paired_units(orders, raters))
+            finding.add(_METRICS, {"metric": metric.name, **interval("alpha with a rater", alpha)})
+            share = same_order(majority, orders)
             agreements.append((metric.name, share))
-            counts = {"items": share.n, "pairs": len(own.keys() & majority), "of": len(majority)}
+            counts = {"items": share.n, "pairs": len(orders.keys() & majority), "of": len(majority)}
             finding.add(
                 _MAJORITY, {"metric": metric.name, **interval("agrees with majority", share), **counts}
             )
         sides = {name: side_of_chance(share) if share.n else None for name, share in agreements}
         finding.give_verdicts(sides, _VERDICTS)
         title = "Agreement with the majority of raters"
-        finding.draw_dots("raters", title, "share of pairs (0.5: chance)", agreements, against=0.5)
+        finding.draw_dots("raters", title, "share of pairs", agreements)
         return finding
-
-    def _ratings_as_given(self) -> Iterator[tuple[Level, Estimate]]:
-        units = [unit for unit in rating_units(self._ratings.rated.values()) if unit[0] in self._texts]
-        levels: tuple[Level, ...] = ("interval", "ordinal")
-        for level in levels if self._ratings.rated else ():
-            yield level, alpha_estimate(units, level, seed=self._seed)
 
     def _comparable(self, orders: Orders) -> Orders:
         """Leave out pairs of other items and of the same text: no metric could order these."""
         comparable: dict[Pair, int] = {}
         for pair, order in orders.items():
-            item, one, other = pair
-            texts = self._texts.get(item, {})
-            if one in texts and other in texts and texts[one] != texts[other]:
+            item, *names = pair
+            texts = {self._texts.get(item, {}).get(name) for name in names}
+            if None not in texts and len(texts) == 2:
                 comparable[pair] = order
         return comparable
 
@@ -149,15 +278,15 @@ class HumanAgreement:
         finding.tally(counts)
 
 
-def same_order(orders: Orders, other: Orders, *, seed: int = 0) -> Estimate:
-    """The share of two summaries of one item, among those that both sides order, that they order alike."""
-    alike = [(pair[0], order == other[pair]) for pair, order in orders.items() if pair in other]
-    return share_by_item(alike, seed=seed)
+def same_order(orders: Orders, reference: Orders) -> Estimate:
+    """Compute the share of pairs of summaries, among those that both sides order, that they order alike."""
+    common = orders.keys() & reference
+    return share_by_item((pair[0], orders[pair] == reference[pair]) for pair in sorted(common))
 
 
 def _majority(raters: Sequence[Orders]) -> dict[Pair, int]:
-    """Which summary of each pair more raters put first, without pairs in which as many put the other
-    first."""
+    """Find which summary of each pair more raters put first, without pairs that have as many votes for the
+    other."""
     votes: Counter[Pair] = Counter()
     for orders in raters:
         votes.update(orders)
@@ -165,6 +294,7 @@ def _majority(raters: Sequence[Orders]) -> dict[Pair, int]:
 
 
 def _among_raters(orders: Estimate) -> str:
+    """Say how far raters agree, since a metric cannot be expected to agree with them more."""
     if orders.mean is None:
         return (
             "Agreement among raters is not defined: no two compared the same summaries, or all said the same "
@@ -176,33 +306,32 @@ def _among_raters(orders: Estimate) -> str:
     return f"Among raters alpha is {alpha}.{hint}"
 
 
-def alpha_estimate(units: Units, level: Level = "interval", *, seed: int = 0) -> Estimate:
-    """Krippendorff's alpha with a percentile interval over items, whose units depend on each other. ``n``
-    counts the items with a unit that two have rated; None if all ratings are equal."""
+def alpha_estimate(units: Units) -> Estimate:
+    """Compute Krippendorff's alpha with a percentile interval over items, whose units depend on each other.
+    ``n`` counts the items with a unit that two have rated; None if all ratings are equal."""
     by_item: dict[str, list[list[float]]] = {}
     for item, ratings in units:
         if len(ratings) > 1:
             by_item.setdefault(item, []).append(ratings)
-    values = [np.concatenate(own) for own in by_item.values()]
-    sizes = [np.array(list(map(len, own))) for own in by_item.values()]
+    values = [np.concatenate(units_of_item) for units_of_item in by_item.values()]
+    sizes = [np.array(list(map(len, units_of_item))) for units_of_item in by_item.values()]
 
-    def of_items(items: Indices) -> float | None:
+    def alpha(items: Indices) -> float | None:
         if not len(items):
             return None
         ratings = np.concatenate([values[item] for item in items])
-        return _alpha(ratings, np.concatenate([sizes[item] for item in items]), level)
+        return _alpha(ratings, np.concatenate([sizes[item] for item in items]))
 
     total = len({item for item, _ in units})
-    return replace(bootstrap(of_items, len(by_item), seed=seed), total=total)
+    return replace(bootstrap(alpha, len(by_item)), total=total)
 
 
-def _alpha(ratings: Floats, sizes: Indices, level: Level) -> float | None:
-    """Alpha from the ratings of one unit after the other, of which each has two or more. Both levels compare
-    squared differences, of ratings or of ranks, so that sums of squares suffice."""
+def _alpha(ratings: Floats, sizes: Indices) -> float | None:
+    """Compute alpha from the ratings of one unit after the other, of which each has two or more. Squared
+    differences are compared, so that sums of squares suffice."""
     if ratings.min() == ratings.max():
         return None
-    scale = scipy_stats().rankdata(ratings) if level == "ordinal" else ratings
-    scale = scale - scale.mean()
+    scale = ratings - ratings.mean()
     starts = np.cumsum(sizes) - sizes
     sums, squares = np.add.reduceat(scale, starts), np.add.reduceat(scale**2, starts)
     disagreement = float(((sizes * squares - sums**2) / (sizes - 1)).sum()) / len(scale)
@@ -211,7 +340,7 @@ def _alpha(ratings: Floats, sizes: Indices, level: Level) -> float | None:
 
 
 def rating_units(raters: Iterable[Mapping[tuple[str, str], float]]) -> Units:
-    """One unit for each summary."""
+    """Make a unit for each summary."""
     by_summary: dict[tuple[str, str], list[float]] = defaultdict(list)
     for ratings in raters:
         for key, rating in ratings.items():
@@ -220,7 +349,7 @@ def rating_units(raters: Iterable[Mapping[tuple[str, str], float]]) -> Units:
 
 
 def order_units(raters: Iterable[Orders]) -> Units:
-    """Two units for each pair of summaries: the pair and its mirror image.
+    """Make two units for each pair of summaries: the pair and its mirror image.
 
     Without the mirror image alpha would depend on which of two summaries is named first. With it, the alpha
     of two raters without ties is Kendall's tau of their orders within items, but for the correction for small
@@ -237,7 +366,7 @@ def order_units(raters: Iterable[Orders]) -> Units:
 
 
 def paired_units(metric: Orders, raters: Sequence[Orders]) -> Units:
-    """As :func:`order_units`, with separate units for each rater, rated only by this rater and the metric.
+    """Make units as :func:`order_units`, for each rater apart, rated by this rater and the metric alone.
 
     The alpha of these units is how the metric agrees with the raters, however much they agree among
     themselves.
@@ -289,22 +418,22 @@ class JudgeAgreement:
             )
         finding = Finding(self.name, _STRATEGIES, _SUMMARIES, _ORDERS)
         for metric in several:
-            for (judge, first), (other, second) in combinations(by_metric[metric].items(), 2):
-                both = [key for key in self._keys if key in first and key in second]
-                points = {key: (first[key], second[key]) for key in both}
+            for (judge, first), (rival, second) in combinations(by_metric[metric].items(), 2):
+                common = [key for key in self._keys if key in first and key in second]
+                points = {key: (first[key], second[key]) for key in common}
                 tau = _strategy_agreement(points)
-                sides = [first[key] for key in both], [second[key] for key in both]
-                rho = correlation_interval(*sides, groups=[item for item, _ in both])
-                orders = summary_orders({key: first[key] for key in both})
-                share = same_order(orders, summary_orders({key: second[key] for key in both}))
-                names: Row = {"metric": metric, "judge": judge, "other judge": other}
+                sides = [first[key] for key in common], [second[key] for key in common]
+                rho = correlation_interval(*sides, groups=[item for item, _ in common])
+                orders = summary_orders({key: first[key] for key in common})
+                share = same_order(orders, summary_orders({key: second[key] for key in common}))
+                names: Row = {"metric": metric, "judge": judge, "other judge": rival}
                 finding.add(_STRATEGIES, {**names, **interval("tau", tau), "n": tau.n})
                 finding.add(_SUMMARIES, {**names, **interval("rho", rho), "n": rho.n})
                 finding.add(_ORDERS, {**names, **interval("same order", share), "n": share.n})
-                finding.says.append(f"{metric} by {judge} and by {other}: {_verdict(share, tau)}")
+                finding.says.append(f"{metric} by {judge} and by {rival}: {_verdict(share, tau)}")
                 if points:
                     title = f"{metric}: the same summaries by two judges"
-                    plot = Plot(f"judges-{metric}", title, judge, other, _curves(points), points=True)
+                    plot = Plot(f"judges-{metric}", title, judge, rival, _curves(points), points=True)
                     finding.plots.append(plot)
         alone = [metric.name for metric in metrics if metric.name not in several]
         finding.list_names("Left out, because fewer than two judges computed them:", alone)
@@ -316,7 +445,7 @@ class JudgeAgreement:
         return finding
 
     def _by_judge(self, values: Sequence[Value]) -> dict[str, dict[str, dict[Key, float]]]:
-        """Metric -> judge -> (item, summary) -> value. A judge without any defined value is listed too."""
+        """Sort values by metric, judge and summary. A judge without any defined value is listed too."""
         keys = set(self._keys)
         by_metric: dict[str, dict[str, dict[Key, float]]] = defaultdict(lambda: defaultdict(dict))
         for value in values:
@@ -328,8 +457,7 @@ class JudgeAgreement:
 
 
 def _strategy_agreement(points: Points) -> Estimate:
-    """Tau of the two judges' means of each name. Both means are over the same items, and items are what is
-    resampled."""
+    """Compute tau of the two judges' means of each name, over the same items, which are resampled."""
     items: dict[str, int] = {}
     names: dict[str, int] = {}
     for item, name in points:
@@ -342,20 +470,21 @@ def _strategy_agreement(points: Points) -> Estimate:
 
     def tau(resample: Indices) -> float | None:
         count, first, second = cells[resample].sum(axis=0).T
-        return kendall(first / count, second / count) if count.all() else None
+        return kendall(list(first / count), list(second / count)) if count.all() else None
 
     return replace(bootstrap(tau, len(items)), n=len(names), total=len(names))
 
 
 def _curves(points: Points) -> tuple[Curve, ...]:
-    """One dot for each summary: its values by the two judges."""
+    """Make a dot for each summary: its values by the two judges."""
     by_name: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for (_, name), point in points.items():
         by_name[name].append(point)
-    return tuple(Curve(name, *zip(*own, strict=True)) for name, own in by_name.items())
+    return tuple(Curve(name, *zip(*dots, strict=True)) for name, dots in by_name.items())
 
 
 def _verdict(share: Estimate, tau: Estimate) -> str:
+    """Say how far two judges agree."""
     if share.n < FEWEST_RESAMPLED:
         return f"{counted(share.n, 'item')} with two summaries is too small a number for any conclusion."
     chance = ", which cannot be told from a coin" if share.low is not None and share.low <= 0.5 else ""

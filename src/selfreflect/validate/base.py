@@ -1,20 +1,24 @@
-"""What a metric is: it turns a question, answers and a summary into a value, or says why there is none."""
+"""Metrics of summaries: what is known of one, its values, and families that compute several together."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from typing import Literal
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from selfreflect.records import FailureKind, NothingToTell, Record, dump_line
 from selfreflect.sources.items import Item
+
+if TYPE_CHECKING:
+    from selfreflect.metric.prompts import CannotScoreError
 
 Better = Literal["lower", "higher"]
 Need = Literal["judge", "generator", "embedder"]
 """A judge is a local model with full logits; a generator is any model that answers, local or behind an
 API."""
 Group = Literal["selfreflect", "information", "ablation", "competitor", "control"]
-Parts = tuple[tuple[tuple[float, ...], ...], ...]
 Reason = (
     FailureKind
     | NothingToTell
@@ -27,7 +31,7 @@ Reason = (
 
 
 class MetricInfo(Record, frozen=True, kw_only=True):
-    """What a reader must know about a metric before its values mean anything."""
+    """Name, direction and needs of a metric."""
 
     name: str
     better: Better
@@ -36,26 +40,26 @@ class MetricInfo(Record, frozen=True, kw_only=True):
     """One line."""
     needs: tuple[Need, ...] = ()
 
-    def wins(self, value: float, other: float) -> bool:
-        """Whether ``value`` is the better one. Of two values that tie none is."""
+    def wins(self, value: float, rival: float) -> bool:
+        """Return whether ``value`` is the better one. Of two values that tie none is."""
         from selfreflect.stats import is_tie  # loads NumPy, which the catalogue does without
 
-        return self.badness(value) < self.badness(other) and not is_tie(value, other)
+        return self.badness(value) < self.badness(rival) and not is_tie(value, rival)
 
     def badness(self, value: float) -> float:
-        """The value, negated where higher is better, so that lower is better for every metric."""
+        """Negate the value where higher is better, so that lower is better for every metric."""
         return value if self.better == "lower" else -value
 
 
 class Undefined(Record, frozen=True, kw_only=True):
-    """Why a metric has no value for a summary."""
+    """Reason why a metric has no value for a summary."""
 
     reason: Reason
     message: str
 
 
 class Value(Record, frozen=True, kw_only=True, omit_defaults=True):
-    """One metric's value of one summary."""
+    """Value of one summary by one metric."""
 
     metric: str
     item: str
@@ -68,10 +72,8 @@ class Value(Record, frozen=True, kw_only=True, omit_defaults=True):
     value: float | None = None
     undefined: Undefined | None = None
     """Present exactly if there is no value."""
-    parts: Parts = ()
-    """What the value is the mean of, if the metric keeps it (``selfreflect`` does): for each masked-out
-    answer, in order, the distances of each of its masked words, one per judge token. An answer without words
-    has none."""
+    parts: tuple[Any, ...] = ()
+    """Written by earlier versions; not read."""
 
     def __post_init__(self) -> None:
         if (self.value is None) == (self.undefined is None):
@@ -84,3 +86,71 @@ def digest(item: Item, summary: str) -> str:
     """Hash the question, the answers and the text of one summary: 16 hex digits of the SHA-256."""
     line = dump_line([item.question, item.masked_out, item.conditioning, item.summaries[summary]])
     return hashlib.sha256(line.encode()).hexdigest()[:16]
+
+
+Result = float | Undefined
+"""A number, or why there is none."""
+Results = Mapping[str, Result]
+"""By metric."""
+
+
+class Family(ABC):
+    """Metrics that share their work, such as several distances of the same predictions."""
+
+    by = ""
+    """The model, see :attr:`Value.by`."""
+
+    def __init__(self, metrics: Sequence[MetricInfo]) -> None:
+        self.metrics = tuple(metrics)
+
+    @abstractmethod
+    def measure(self, item: Item) -> Mapping[str, Results]:
+        """Compute all metrics by text of the summaries.
+
+        Raises:
+            CannotScoreError: no summary of the item can have a value.
+            BackendError: the model has stopped working.
+        """
+
+    def score(self, item: Item) -> list[Value]:
+        """Compute a value for each metric and each summary of the item. A summary that cannot be scored does
+        not affect the others.
+
+        Raises:
+            BackendError: the model has stopped working, so that no other item could be scored either.
+        """
+        from selfreflect.metric.prompts import CannotScoreError  # loads NumPy
+
+        try:
+            results = self.measure(item)
+        except CannotScoreError as error:
+            nothing = {info.name: undefined(error) for info in self.metrics}
+            results = dict.fromkeys(item.summaries.values(), nothing)
+        values = []
+        for name, text in item.summaries.items():
+            for info in self.metrics:
+                result = results[text][info.name]
+                record = Value(
+                    metric=info.name,
+                    item=item.id,
+                    summary=name,
+                    digest=digest(item, name),
+                    by=self.by,
+                    value=None if isinstance(result, Undefined) else float(result),
+                    undefined=result if isinstance(result, Undefined) else None,
+                )
+                values.append(record)
+        return values
+
+
+def undefined(error: CannotScoreError) -> Undefined:
+    """Record why a summary has no value."""
+    return Undefined(reason=error.kind, message=str(error))
+
+
+def model_name(name: str, revision: str, facts: Mapping[str, Any]) -> str:
+    """Name a model and its server, if any: two may call different models the same. ``facts`` hold no
+    credentials."""
+    revision = f"@{revision}" if revision else ""
+    url = facts.get("base_url")
+    return f"{name}{revision} at {url}" if url else f"{name}{revision}"

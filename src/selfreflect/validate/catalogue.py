@@ -1,5 +1,4 @@
-"""Every metric by name, and the families that compute the selected ones. Importing this loads no model
-library."""
+"""Table of all metrics, and the families that compute the selected ones; loads no model library."""
 
 from __future__ import annotations
 
@@ -15,11 +14,10 @@ from selfreflect.errors import ConfigError, excerpt, nearest
 from selfreflect.models.base import Generator
 from selfreflect.removed import METRICS as REMOVED_METRICS
 from selfreflect.sources.items import Item
-from selfreflect.validate.base import Better, MetricInfo, Need, Value
+from selfreflect.validate.base import Better, Family, MetricInfo, Need, Value
 
 if TYPE_CHECKING:
     from selfreflect.models.judge import Judge
-    from selfreflect.validate.metrics.common import Family
 
 GROUPS = ("all", "ablations", "competitors", "controls")
 """Names for all metrics of a kind whose models are given and whose packages are installed."""
@@ -83,8 +81,8 @@ _FAMILIES = {
     "judged:Masked": MASKED,
     "judged:UsableInformation": INFORMATION,
     "judged:Likelihood": LIKELIHOOD,
-    "asked:Rated": RATED,
-    "asked:ClaimCheck": CLAIMS,
+    "texts:Rated": RATED,
+    "texts:ClaimCheck": CLAIMS,
     "texts:Embedded": EMBEDDED,
     "texts:Overlap": OVERLAP,
     "texts:Length": LENGTH,
@@ -123,18 +121,18 @@ def families(
     selected = _select(["all"] if names is None else names, {"embedder", *loaders})
     chosen_families = []
     for path, metrics in _FAMILIES.items():
-        own = [info for info in metrics if info.name in selected]
-        if own:
+        infos = [info for info in metrics if info.name in selected]
+        if infos:
             module, _, name = path.partition(":")
-            make = getattr(import_module(f"selfreflect.validate.metrics.{module}"), name)
-            models = [loaders[need]() for need in own[0].needs if need in loaders]
-            chosen_families.append(make(*models, own))
+            make = getattr(import_module(f"selfreflect.validate.{module}"), name)
+            models = [loaders[need]() for need in infos[0].needs if need in loaders]
+            chosen_families.append(make(*models, infos))
     return chosen_families
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric, ready to score.
+    """Metric that is ready to score.
 
     >>> metric.score("What should I plant first?", samples, "Most likely radishes, or lettuce.").value
     """
@@ -164,6 +162,7 @@ def metric(name: str, *, judge: Judge | None = None, generator: Generator | None
 
 
 def _select(names: Sequence[str], models: set[str]) -> set[str]:
+    """Resolve names of metrics and groups. Raises ConfigError."""
     by_name = {info.name: info for info in METRICS}
     if not names:
         raise ConfigError(f"no metric is named; known are {', '.join(by_name)}")
@@ -181,6 +180,7 @@ def _select(names: Sequence[str], models: set[str]) -> set[str]:
 
 
 def _check_name(name: str, names: list[str]) -> None:
+    """Refuse an unknown or removed name. Raises ConfigError."""
     if name in REMOVED_METRICS:
         raise ConfigError(f"the metric {name} is no longer measured. {REMOVED_METRICS[name]}")
     if name not in names:
@@ -188,7 +188,7 @@ def _check_name(name: str, names: list[str]) -> None:
 
 
 def _computable(group: str, models: set[str]) -> set[str]:
-    """The metrics of a group whose models are given and whose packages are installed."""
+    """List the metrics of a group whose models are given and whose packages are installed."""
     in_group = [info for info in METRICS if group == "all" or f"{info.group}s" == group]
     computable: set[str] = set()
     for info in in_group:

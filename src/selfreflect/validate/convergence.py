@@ -1,4 +1,4 @@
-"""Study ``convergence``: how many questions and masked-out answers does a ranking of strategies need?
+"""Study ``convergence``: how many questions does a ranking of strategies need?
 
 Fewer of them are drawn from existing scores. Shapes: Q questions, S strategies, R random draws.
 """
@@ -6,8 +6,8 @@ Fewer of them are drawn from existing scores. Shapes: Q questions, S strategies,
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, combinations
+from collections.abc import Mapping, Sequence
+from itertools import chain, combinations, pairwise
 from statistics import NormalDist, stdev
 
 import numpy as np
@@ -17,22 +17,30 @@ from selfreflect.sources.files import listed
 from selfreflect.sources.items import Item
 from selfreflect.stats import FEWEST_TESTED, TIE, Floats, mean_interval
 from selfreflect.table import Approximate
-from selfreflect.validate.base import MetricInfo, Parts, Value
-from selfreflect.validate.study import Finding, Layout, Row, interval, summary_names, with_interval
+from selfreflect.validate.base import MetricInfo, Value
+from selfreflect.validate.study import (
+    Finding,
+    Layout,
+    Numbers,
+    Row,
+    each_metric,
+    interval,
+    summary_names,
+    with_interval,
+)
 
 MAIN = "selfreflect"
-"""The metric whose values have parts."""
+"""The metric that advice is about."""
 DRAWS, STABLE = 500, 0.95
 """A ranking is stable if at least this share of draws gives it."""
 Shares = Mapping[int, float | None]
-"""By number of questions or answers, the share of draws that give the ranking by all of them."""
+"""By number of questions, the share of draws that give the ranking by all of them."""
 
 _DRAWN = f"share of {DRAWS} draws that rank all strategies as all do; strategies with one mean are not ranked"
 _FEW = (
     f"stable from: the share is at least {STABLE:.0%} from there on; a dash below {FEWEST_TESTED} questions"
 )
 _RANKING = Layout("Same ranking by number of questions", ".0%", (_DRAWN, _FEW), {"stable from": "d"})
-_LESS = Layout(f"Same ranking with fewer masked-out answers ({MAIN})", ".0%", (_DRAWN,))
 _PAIR_NOTES = (
     "difference: how much worse, paired over questions; intervals: 95% BCa bootstrap over questions",
     f"questions needed: ((1.96 + 0.84) sd / difference)^2, at least {FEWEST_TESTED}, for 80% power if the "
@@ -43,7 +51,7 @@ _PAIRS = Layout(f"What separates two strategies ({MAIN})", ".4f", _PAIR_NOTES, _
 
 
 class Convergence:
-    """Rank the strategies (the names of summaries) from less than everything that was scored.
+    """Strategies (the names of summaries), ranked from less than everything that was scored.
 
     Raises:
         DataError: fewer than two items hold all the summaries that any holds, or these are fewer than two.
@@ -65,21 +73,20 @@ class Convergence:
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
         finding = Finding(self.name, _RANKING)
-        says = f"{len(self.items)} questions with {len(self._names)} strategies each: {listed(self._names)}."
-        if self._left_out:
-            says += f" Items that do not hold all of them were left out: {self._left_out}."
-        by_metric = {info.name: self._complete(values, info.name) for info in metrics}
-        for name, rows in by_metric.items():
-            if len(rows) < len(self.items):
-                says += f" {name} has values for {len(rows)} of them."
-        finding.says.append(says)
-        tables = {info: _table(by_metric[info.name]) for info in metrics if len(by_metric[info.name]) > 1}
-        same = {info.name: self._by_questions(table) for info, table in tables.items()}
-        counts = sorted({*chain.from_iterable(same.values())})
+        complete = {info: self._complete(numbers) for info, numbers in each_metric(values, metrics)}
+        counts = {
+            f"Questions with {len(self._names)} strategies ({listed(self._names)})": len(self.items),
+            "items left out because they do not hold all of them": self._left_out,
+        }
+        for info, table in complete.items():
+            counts[f"questions without all values of {info.name}"] = len(self.items) - len(table)
+        finding.tally(counts)
+        tables = {info: table for info, table in complete.items() if len(table) > 1}
+        shares = {info: self._by_questions(table) for info, table in tables.items()}
         for info, table in tables.items():
-            shares = same[info.name]
-            cells: Row = {"metric": info.name, **{str(count): shares.get(count) for count in counts}}
-            stable = stable_from(shares) if len(table) >= FEWEST_TESTED else None
+            headings = sorted({*chain.from_iterable(shares.values())})
+            cells: Row = {"metric": info.name, **{str(count): shares[info].get(count) for count in headings}}
+            stable = stable_from(shares[info]) if len(table) >= FEWEST_TESTED else None
             order = " > ".join(self._names[index] for index in _order(info, table))
             finding.add(_RANKING, {**cells, "stable from": stable, "ranking, best first": order})
         main = next((info for info in tables if info.name == MAIN), None)
@@ -90,53 +97,31 @@ class Convergence:
         for better, worse in combinations(order_of_main, 2):
             row, advice = self._pair(tables[main][:, [better, worse]], better, worse)
             finding.add(_PAIRS, row)
-            if order_of_main.index(worse) == order_of_main.index(better) + 1:  # neighbours give the ranking
+            if (better, worse) in pairwise(order_of_main):  # neighbours give the ranking
                 finding.says.append(advice)
-        finding.says.append(_stability("questions", same[MAIN], len(tables[main])))
-        parts = [[value.parts for value in row] for row in by_metric[MAIN].values()]
-        if questions := [answer_sums(row) for row in parts if all(row)]:
-            less = self._by_answers(questions)
-            for count, share in less.items():
-                finding.add(_LESS, {"answers": count, "same ranking": share, "questions": len(questions)})
-            finding.says.append(_stability("masked-out answers", less, len(questions)))
         return finding
 
-    def _complete(self, values: Sequence[Value], metric: str) -> dict[str, list[Value]]:
-        """The values of the questions for which a metric has one of every strategy, by question."""
-        known = {(v.item, v.summary): v for v in values if v.metric == metric and v.value is not None}
-        rows: dict[str, list[Value]] = {}
+    def _complete(self, numbers: Numbers) -> Floats:
+        """Collect the values of the questions for which a metric has one of every strategy, (Q, S)."""
+        rows = []
         for item in self.items:
-            row = [known[item.id, name] for name in self._names if (item.id, name) in known]
+            row = [numbers[item.id, name] for name in self._names if (item.id, name) in numbers]
             if len(row) == len(self._names):
-                rows[item.id] = row
-        return rows
+                rows.append(row)
+        return np.array(rows, dtype=np.float64).reshape(-1, len(self._names))
 
     def _by_questions(self, table: Floats) -> Shares:
-        """With replacement, because the questions stand for all that might have been asked."""
+        """Draw with replacement, because the questions stand for all that might have been asked."""
         same: dict[int, float | None] = {}
         for count in counts_up_to(len(table)):
-            draws = np.random.default_rng([self._seed, count]).multinomial(
-                count, np.full(len(table), 1 / len(table)), size=DRAWS
-            )
+            rng = np.random.default_rng([self._seed, count])
+            draws = rng.multinomial(count, np.full(len(table), 1 / len(table)), size=DRAWS)
             same[count] = same_ranking(draws / count @ table, table.mean(axis=0))
         return same
 
-    def _by_answers(self, questions: Sequence[tuple[Floats, Floats]]) -> Shares:
-        """So many random answers of each question (all, if it has fewer), drawn without replacement."""
-        rng = np.random.default_rng(self._seed)
-        counts = counts_up_to(max(len(sizes) for _, sizes in questions))
-        totals: Floats = np.zeros((len(counts), DRAWS, len(self._names)))
-        for sums, sizes in questions:
-            ranks = np.argsort(rng.random((DRAWS, len(sizes))), axis=1)
-            for total, count in zip(totals, counts, strict=True):
-                inside = (ranks < count).astype(np.float64)
-                total += (inside @ sums) / (inside @ sizes)[:, None]
-        reference = np.sum([sums.sum(axis=0) / sizes.sum() for sums, sizes in questions], axis=0)
-        return {count: same_ranking(total, reference) for count, total in zip(counts, totals, strict=True)}
-
-    def _pair(self, two: Floats, better: int, worse: int) -> tuple[Row, str]:
-        """What separates two strategies: a row, and how many questions do in words."""
-        differences = (two[:, 1] - two[:, 0]).tolist()
+    def _pair(self, values: Floats, better: int, worse: int) -> tuple[Row, str]:
+        """Compare two strategies: a row, and in words how many questions separate them."""
+        differences = (values[:, 1] - values[:, 0]).tolist()
         difference = mean_interval(differences, len(differences), seed=self._seed)
         sd = stdev(differences)
         needed = questions_needed(difference.mean, sd)
@@ -145,14 +130,14 @@ class Convergence:
             "worse": self._names[worse],
             **interval("difference", difference),
             "sd of a question": sd,
-            "same order": self._by_questions(two)[len(two)],
+            "same order": self._by_questions(values)[len(values)],
             "questions needed": None if needed is None else Approximate(needed),
             "n": len(differences),
         }
         names = " and ".join(excerpt(self._names[index]) for index in (better, worse))
+        size = f"which differ by {with_interval(difference, '.4f')} on {difference.n} questions"
         if needed is None:
             return row, f"{names} have the same mean score, which no questions separate."
-        size = f"which differ by {with_interval(difference, '.4f')} on {difference.n} questions"
         if difference.n < FEWEST_TESTED:
             return row, f"Too few questions for advice on {names}, {size}."
         if difference.side_of(0) < 1:
@@ -161,34 +146,14 @@ class Convergence:
         return row, f"With this judge, about {needed} questions separate {names}, {size}."
 
 
-def _table(rows: Mapping[str, Sequence[Value]]) -> Floats:
-    """The values of complete questions, (Q, S)."""
-    return np.array([[value.value for value in row] for row in rows.values()], dtype=np.float64)
-
-
 def _order(metric: MetricInfo, table: Floats) -> list[int]:
-    """Indices of the strategies, the best first."""
+    """Order the indices of the strategies, the best first."""
     badness = list(map(metric.badness, table.mean(axis=0)))
     return sorted(range(len(badness)), key=badness.__getitem__)
 
 
-def _stability(of: str, same: Shares, questions: int) -> str:
-    """Say how many ``of`` give the same ranking, by shares that rest on so many questions."""
-    stable, most = stable_from(same), max(same)
-    verdict = f"stable from {stable} on"
-    if questions < FEWEST_TESTED:
-        verdict = "too few questions to tell"
-    elif same[most] is None:
-        verdict = "all strategies have the same mean score, so there is no ranking"
-    elif stable is None:
-        verdict = f"not stable even with {most}"
-    elif stable == most:
-        verdict = f"stable only with all {most}"
-    return f"Ranking by number of {of} ({questions} questions): {verdict}."
-
-
 def same_ranking(means: Floats, reference: Floats) -> float | None:
-    """Share of the rows of ``means`` (R, S) that order all strategies as ``reference`` (S,) does.
+    """Compute the share of the rows of ``means`` (R, S) that order all strategies as ``reference`` (S,) does.
 
     Strategies that tie in the reference are not ranked; None if all do. A tie in a row is another order.
     """
@@ -202,7 +167,7 @@ def same_ranking(means: Floats, reference: Floats) -> float | None:
 
 
 def stable_from(same: Shares) -> int | None:
-    """The smallest count from which on the ranking is stable; None if it is not, even at the largest."""
+    """Find the smallest count from which on the ranking is stable; None if it is not, even at the largest."""
     stable = None
     for count in sorted(same, reverse=True):
         share = same[count]
@@ -212,33 +177,16 @@ def stable_from(same: Shares) -> int | None:
     return stable
 
 
-def counts_up_to(most: int) -> list[int]:
-    """1, 2, 5, 10, 20, 50, … below ``most``, then ``most``."""
-    return [*_steps(most), most]
-
-
-def _steps(most: int) -> Iterator[int]:
-    for power in range(len(str(most))):
-        yield from (count for count in (10**power, 2 * 10**power, 5 * 10**power) if count < most)
-
-
-def answer_sums(parts: Sequence[Parts]) -> tuple[Floats, Floats]:
-    """Sum the distances of a question's masked-out answers by strategy, (answers, S), and count their token
-    tasks; answers without any are left out."""
-    sums, sizes = [], []
-    for of_answer in zip(*parts, strict=True):
-        distances = np.array([[*chain.from_iterable(words)] for words in of_answer])
-        if distances.size:
-            sums.append(distances.sum(axis=1))
-            sizes.append(distances.shape[1])
-    return np.array(sums), np.array(sizes, dtype=np.float64)
+def counts_up_to(total: int) -> list[int]:
+    """List 1, 2, 5, 10, 20, 50, … below ``total``, then ``total``."""
+    steps = [digit * 10**power for power in range(len(str(total))) for digit in (1, 2, 5)]
+    return [*(step for step in steps if step < total), total]
 
 
 def questions_needed(difference: float | None, sd: float) -> int | None:
-    """Paired questions with which the 95% interval of their mean difference excludes 0 with 80% power:
-    ((z_.975 + z_.8) sd / |d|)^2, the normal approximation of a paired test (Cohen, Statistical Power
-    Analysis, 2nd ed. 1988, chapter 2), at least ``FEWEST_TESTED``. None if there is no difference to find.
-    """
+    """Compute the paired questions with which the 95% interval of their mean difference excludes 0 with 80%
+    power: ((z_.975 + z_.8) sd / |d|)^2, the normal approximation of a paired test (Cohen, Statistical Power
+    Analysis, 2nd ed. 1988, chapter 2), at least ``FEWEST_TESTED``. None if there is no difference to find."""
     if not difference:
         return None
     z = NormalDist().inv_cdf(0.975) + NormalDist().inv_cdf(0.8)

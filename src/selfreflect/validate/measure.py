@@ -25,8 +25,7 @@ from selfreflect.sources.items import Item
 from selfreflect.store.journal import Journal, open_locked, open_regular, refuse_links, store_errors
 from selfreflect.table import Cell, Table, to_csv, to_markdown
 from selfreflect.text import markdown_text
-from selfreflect.validate.base import Reason, Value, digest
-from selfreflect.validate.metrics.common import Family
+from selfreflect.validate.base import Family, Reason, Value, digest
 from selfreflect.validate.study import Finding, Layout
 
 VALUES = "values.jsonl"

@@ -1,4 +1,4 @@
-"""What a study is: items whose summaries are to be measured, and a finding from the values."""
+"""Studies of metrics: items whose summaries are measured, and a finding of tables, plots and sentences."""
 
 from __future__ import annotations
 
@@ -11,25 +11,27 @@ from typing import Protocol
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.plots import Curve, Plot
 from selfreflect.sources.items import Item
-from selfreflect.stats import Estimate, is_tie
+from selfreflect.stats import Estimate
 from selfreflect.table import Cell, Column, Table
 from selfreflect.text import listed
 from selfreflect.validate.base import MetricInfo, Value
 
 
 class Study(Protocol):
-    """Made from what it studies. A constructor raises DataError or ConfigError for input that makes no sense,
-    before any model is loaded."""
+    """Question about metrics, made from the items that it studies.
+
+    A constructor raises DataError or ConfigError for input that makes no sense, before a model is loaded.
+    """
 
     @property
     def name(self) -> str: ...
 
     @property
     def items(self) -> Sequence[Item]:
-        """The items to measure: those of the user, or others made from them."""
+        """The items to measure: those of the user, or items made from them."""
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
-        """Turn values into tables and sentences, in the order of ``metrics``. Values of other items are
+        """Turn values into tables and sentences, in the order of ``metrics``. Values of unknown items are
         ignored."""
 
 
@@ -42,8 +44,10 @@ Numbers = Mapping[tuple[str, str], float]
 """The values of one metric by item and summary."""
 
 
-def values_by_metric(values: Sequence[Value]) -> Mapping[str, Numbers]:
-    """Sort values by metric, leaving out undefined ones.
+def each_metric(
+    values: Sequence[Value], metrics: Sequence[MetricInfo]
+) -> Iterator[tuple[MetricInfo, Numbers]]:
+    """Go through the metrics with their defined values.
 
     Raises:
         ConfigError: one metric has values by several models, of which one would hide the other.
@@ -55,38 +59,13 @@ def values_by_metric(values: Sequence[Value]) -> Mapping[str, Numbers]:
         if model != value.by:
             raise ConfigError(
                 f"{value.metric} has values by {excerpt(model)} and by {excerpt(value.by)}; "
-                "this study takes one model at a time"
+                "this study takes one model at a time",
+                metric=value.metric,
             )
         if value.value is not None:
             numbers[value.metric][value.item, value.summary] = value.value
-    return numbers
-
-
-def each_metric(
-    values: Sequence[Value], metrics: Sequence[MetricInfo]
-) -> Iterator[tuple[MetricInfo, Numbers]]:
-    """Go through the metrics with their values, as :func:`values_by_metric`."""
-    numbers = values_by_metric(values)
     for metric in metrics:
-        yield metric, numbers.get(metric.name, {})
-
-
-def worsenings(
-    metric: MetricInfo, numbers: Numbers, edits: Iterable[tuple[str, str, str]]
-) -> dict[str, list[float]]:
-    """By item, how much worse the metric finds each text after an edit than before.
-
-    Args:
-        edits: an item, and the names of its summaries before and after. Those without both values are left
-            out.
-    """
-    changes: dict[str, list[float]] = defaultdict(list)
-    for item, before, after in edits:
-        if (item, before) in numbers and (item, after) in numbers:
-            after_value, before_value = numbers[item, after], numbers[item, before]
-            change = metric.badness(after_value) - metric.badness(before_value)
-            changes[item].append(0.0 if is_tie(after_value, before_value) else change)
-    return changes
+        yield metric, numbers[metric.name]
 
 
 Row = Mapping[str, Cell]
@@ -95,7 +74,7 @@ Row = Mapping[str, Cell]
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """A table without its rows."""
+    """Table without its rows."""
 
     title: str
     form: str
@@ -121,13 +100,12 @@ class Layout:
 
 
 class Finding:
-    """The tables of a study, and in ``says`` plain paragraphs on what can and cannot be concluded from them.
+    """Tables and plots of a study, and in ``says`` plain paragraphs on what they do and do not show.
 
-    A study fills it, mostly one metric after the other. Names and texts in it may come from files and models.
-    Rendering makes them safe.
+    Names and texts in it may come from files and models. Rendering makes them safe.
 
     Args:
-        layouts: tables that are shown even without rows. Others come behind them, in the order of their first
+        layouts: tables that are shown even without rows. Further ones follow in the order of their first
             rows.
     """
 
@@ -147,7 +125,7 @@ class Finding:
 
     def tally(self, counts: Mapping[str, int]) -> None:
         """Say ``Pairs: 9; items: 3.``; without counts of zero."""
-        self.says.append("; ".join(f"{what}: {count}" for what, count in counts.items() if count) + ".")
+        self.says.append("; ".join(f"{name}: {count}" for name, count in counts.items() if count) + ".")
 
     def list_names(self, start: str, names: Sequence[str]) -> None:
         """Say ``start a, b and c.``; nothing without names."""
@@ -156,37 +134,31 @@ class Finding:
 
     def give_verdicts(self, sides: Mapping[str, int | None], verdicts: Mapping[int | None, str]) -> None:
         """Say each verdict of the names whose side it is about."""
-        for side, verdict in verdicts.items():
-            self.list_names(f"{verdict}:", [name for name, own in sides.items() if own == side])
+        for verdict_side, verdict in verdicts.items():
+            self.list_names(f"{verdict}:", [name for name, side in sides.items() if side == verdict_side])
 
-    def draw_dots(
-        self, name: str, title: str, label: str, estimates: Iterable[tuple[str, Estimate]], against: float
-    ) -> None:
-        """Plot one named dot with its interval for each estimate that has a mean; no plot if none has."""
+    def draw_dots(self, name: str, title: str, label: str, estimates: Iterable[tuple[str, Estimate]]) -> None:
+        """Plot a named dot with its interval for each share that has a mean, against chance."""
         curves: list[Curve] = []
-        for of, estimate in estimates:
-            curves += dot(of, len(curves) + 1.0, estimate)
+        for curve, estimate in estimates:
+            if estimate.mean is not None:
+                low = () if estimate.low is None else (estimate.low,)
+                high = () if estimate.high is None else (estimate.high,)
+                curves.append(Curve(curve, (len(curves) + 1.0,), (estimate.mean,), low, high))
         if curves:
-            self.plots.append(Plot(name, title, "place", label, tuple(curves), points=True, against=against))
-
-
-def dot(name: str, x: float, estimate: Estimate) -> Iterator[Curve]:
-    """A point with its interval, if the estimate has a mean."""
-    if estimate.mean is not None:
-        low = () if estimate.low is None else (estimate.low,)
-        high = () if estimate.high is None else (estimate.high,)
-        yield Curve(name, (x,), (estimate.mean,), low, high)
+            label = f"{label} (0.5: chance)"
+            self.plots.append(Plot(name, title, "place", label, tuple(curves), points=True, against=0.5))
 
 
 def interval(
     heading: str, estimate: Estimate, low: str = "95% low", high: str = "95% high"
 ) -> dict[str, Cell]:
-    """The cells of an estimate by heading: its mean and the ends of its interval."""
+    """Make the cells of an estimate by heading: its mean and the ends of its interval."""
     return {heading: estimate.mean, low: estimate.low, high: estimate.high}
 
 
 def with_interval(estimate: Estimate, form: str) -> str:
-    """The estimate in words, with its interval if it has one."""
+    """Put an estimate in words, with its interval if it has one."""
     if estimate.mean is None:
         return "undefined"
     if estimate.low is None or estimate.high is None:

@@ -14,7 +14,7 @@ from app_page import clean, opened
 from app_server import Client, serving
 from fault_server import FaultServer
 
-from selfreflect.config import Price
+from selfreflect.settings import Price
 
 
 @pytest.fixture(scope="module")

@@ -36,7 +36,7 @@ def test_settings_are_folded_at_first_and_unfold_when_one_of_them_is_wrong(
             shown.click("#start")
             shown.locator(f"#{wrong}").wait_for()
             shown.fill("#num-answers", "1")
-        assert "Judge: Could not load the model" in shown.inner_text("#form-problem")
+        assert shown.inner_text("#form-problem").startswith("Judge: ")
         assert shown.get_attribute("#judge", "aria-invalid") == "true"
         clean(watched)
 
@@ -73,13 +73,7 @@ def test_the_command_starts_with_the_embedded_model_and_nothing_else(chromium: A
         shown.goto(url)
         ready(shown)
         assert (shown.input_value("#model"), shown.input_value("#judge")) == ("smollm2", "smollm2")
-        shown.fill("#question", "What is the capital of France?")
-        open_settings(shown)
-        shown.uncheck("input[value=information]")
-        shown.check("input[value=greedy]")
-        shown.uncheck("input[value=basic]")
-        shown.fill("#num-answers", "1")
-        shown.press("#question", "Control+Enter")
+        start(shown, "What is the capital of France?", answers=1)
         shown.wait_for_selector(".groups > li")
         shown.wait_for_selector("button.word")
         assert shown.locator(".card .summary-text").inner_text() != ""
@@ -131,21 +125,17 @@ def test_a_model_that_is_not_there_is_said_above_the_form_before_anything_starts
     shown.click("#start")
     box = shown.locator("#form-problem .problem").first
     box.wait_for()
-    assert "Model: Could not load the model 'nobody/no-such-model'. Check its name" in box.inner_text()
-    assert "transformers" not in box.inner_text()  # one click away
+    assert box.inner_text().startswith("Model: ")
+    assert "'nobody/no-such-model'" in box.inner_text()
     assert box.evaluate("box => box.getBoundingClientRect().bottom") < shown.locator("#question").evaluate(
         "field => field.getBoundingClientRect().top"
     )
     assert shown.get_attribute("#model", "aria-invalid") == "true"
     assert "Who answers?" not in [job["question"] for job in client.get("/api/jobs").json()["jobs"]]
-    box.locator("summary").click()
-    assert box.locator("details").inner_text() != ""
     assert page.serious() == []
 
 
-def test_a_server_that_refuses_is_said_above_the_form_without_flags(
-    page: Any, client: Client, api: FaultServer
-) -> None:
+def test_a_server_that_refuses_is_said_above_the_form(page: Any, client: Client, api: FaultServer) -> None:
     shown = page.page
     api.script = lambda call: status(404, "<b>no such model</b>")
     shown.fill("#question", "Who refuses?")
@@ -156,8 +146,7 @@ def test_a_server_that_refuses_is_said_above_the_form_without_flags(
     box = shown.locator("#form-problem .problem")
     box.wait_for()
     api.script = lambda call: answers()
-    assert "knows no such model. Check its name, or start the app with another --base-url" in box.inner_text()
-    box.locator("summary").click()
+    assert api.url in box.inner_text()
     assert "<b>no such model</b>" in box.inner_text()
     assert shown.locator("#start:not([aria-disabled])").count() == 1
 
@@ -214,9 +203,9 @@ def test_a_phone_needs_no_sideways_scrolling(page: Any, client: Client) -> None:
     run = scored(client, question="On a phone? " + "x" * 300)
     shown = page.page
     shown.set_viewport_size({"width": 390, "height": 844})
-    for at in ("", f"#run={run}", "docs"):
+    for at in ("", f"#run={run}"):
         shown.goto(f"{client.url}/{at}")
-        shown.wait_for_selector({"": "#runs a", "docs": "table"}.get(at, "button.word"))
+        shown.wait_for_selector("button.word" if at else "#runs a")
         assert shown.evaluate("document.documentElement.scrollWidth") <= 390
         for scheme in ("light", "dark"):
             shown.emulate_media(color_scheme=scheme)

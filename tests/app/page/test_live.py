@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import browser
-import pytest
 from app_page import clean, opened, start
 from app_server import Client, serving
 
@@ -38,8 +37,7 @@ def test_a_reload_in_the_middle_finds_the_job_again_and_it_can_be_stopped(
     chromium: Any, model: Path, tmp_path: Path
 ) -> None:
     def work(job: Job) -> None:
-        job.events.add("begun", run="0" * 16, question=job.question)
-        job.events.add("answers", texts=["Rome", "Lyon"], groups=[0, 1])
+        job.show_answers(["Rome", "Lyon"])
         while True:
             job.check()
             time.sleep(0.01)
@@ -53,7 +51,6 @@ def test_a_reload_in_the_middle_finds_the_job_again_and_it_can_be_stopped(
         start(shown, "Something long?")
         shown.wait_for_selector(".groups > li")
         shown.wait_for_selector("#queue a")
-        assert len(client.events(shown.url.partition("job=")[2][:16], limit=3)) == 3
         shown.reload()
         shown.wait_for_selector(".groups > li")
         assert "Something long?" in shown.inner_text(".live h2")
@@ -66,41 +63,29 @@ def test_a_reload_in_the_middle_finds_the_job_again_and_it_can_be_stopped(
         clean(watched)
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(7, marks=pytest.mark.slow)], ids=["two", "seven"])
-def test_many_tabs_follow_a_job_by_one_stream_and_the_last_one_can_stop_it(
-    chromium: Any, model: Path, tmp_path: Path, count: int
+def test_many_tabs_follow_a_job_and_the_last_one_can_stop_it(
+    chromium: Any, model: Path, tmp_path: Path
 ) -> None:
     """A browser opens six connections to a server. If every tab held one, the seventh would load nothing."""
-    streams = 0
 
     def work(job: Job) -> None:
-        job.events.add("begun", run="0" * 16, question=job.question)
         while True:
             job.check()
             time.sleep(0.01)
-
-    def count_stream(request: Any) -> None:
-        nonlocal streams
-        streams += request.url.endswith("/events")
 
     with (
         serving(tmp_path, model=model, work=work) as client,
         browser.watched(chromium, client.url) as watched,
     ):
         job = client.ask("Something long?")
-        context = watched.page.context
-        context.on("request", count_stream)
-        tabs = [watched.page, *(context.new_page() for _ in range(count - 1))]
+        tabs = [watched.page, *(watched.page.context.new_page() for _ in range(6))]
         for tab in tabs:  # which load at the same time
             tab.goto(f"{client.url}/#job={job}", wait_until="commit")
         for tab in tabs:
             tab.wait_for_selector(".live h2:has-text('Something long?')")
-            tab.wait_for_selector(".live .line:has-text('Starting')")
         tabs[-1].click(".live button:has-text('Stop')")
-        tabs[-1].wait_for_selector(".live .line:has-text('Stopped')")
         for tab in tabs:
             tab.wait_for_selector(".live .line:has-text('Stopped')")
-        assert streams == 1
         clean(watched)
 
 
@@ -130,10 +115,10 @@ def test_sentences_appear_while_a_job_runs(chromium: Any, model: Path, tmp_path:
     said = {"sentence": "greedy tells 56 %.", "reader": "informed", "recovered": 0.56, "interval": [0.4, 0.7]}
 
     def work(job: Job) -> None:
-        job.events.add("begun", run="0" * 16, question=job.question)
         warnings = ["The limit of tokens <b>cut</b> this summary off."]
-        job.events.add("summary", name="greedy", text="Red or blue.", warnings=warnings)
-        job.events.add("information", name="greedy", bits=2.0, available=4.0, undefined=None, **said)
+        information = {"bits": 2.0, "available": 4.0, "undefined": None, **said}
+        summary = {"name": "greedy", "text": "Red or blue.", "warnings": warnings, "information": information}
+        job.show(summaries=[summary])
         assert go.wait(200)
 
     with (
@@ -150,48 +135,13 @@ def test_sentences_appear_while_a_job_runs(chromium: Any, model: Path, tmp_path:
         clean(watched)
 
 
-def counted(groups: Any) -> dict[str, str]:
-    """What each group says, and its count."""
-    counts = (text.split()[0] for text in groups.locator(".count").all_inner_texts())
-    return dict(zip(groups.locator(".what").all_inner_texts(), counts, strict=True))
-
-
-def test_groups_by_meaning_grow_while_answers_come(chromium: Any, model: Path, tmp_path: Path) -> None:
-    more, go = threading.Event(), threading.Event()
-
-    def work(job: Job) -> None:
-        job.events.add("begun", run="0" * 16, question=job.question)
-        job.events.add("answers", texts=["Rome", "Lyon"], groups=[0, 1])
-        assert more.wait(200)
-        job.events.add("answers", texts=["Reims", "Lyon."], groups=[2, 1])
-        assert go.wait(200)
-
-    with (
-        serving(tmp_path, model=model, work=work) as client,
-        browser.watched(chromium, client.url) as watched,
-    ):
-        opened(watched, client)
-        shown = watched.page
-        groups = shown.locator(".groups > li")
-        start(shown, "Which city?")
-        groups.nth(1).wait_for()
-        shown.get_by_role("radio", name="meaning").check()
-        assert counted(groups) == {"Lyon": "1", "Rome": "1"}
-        more.set()
-        shown.wait_for_selector(".groups li:has-text('2 spellings') >> nth=1")
-        assert counted(groups) == {"Lyon": "2", "Rome": "2"}
-        assert shown.evaluate("document.activeElement.value") == "meaning"
-        go.set()
-        shown.wait_for_selector(".live .line:has-text('Done')")
-
-
 def test_a_failed_question_is_marked_in_the_list_and_has_nothing_to_export(page: Any, client: Client) -> None:
     job = client.finished(client.ask("Who fails?", model="nobody/no-such-model", judge="model"))
     shown = page.page
     shown.goto(f"{client.url}/#job={job['id']}")
     box = shown.locator("#main .problem").first
     box.wait_for()
-    assert "Could not load the model 'nobody/no-such-model'. Check its name" in box.inner_text()
+    assert "'nobody/no-such-model'" in box.inner_text()
     shown.reload()
     entry = shown.locator("#runs > li", has_text="Who fails?")
     entry.locator(".tag.lacks", has_text="failed: no answers").wait_for()

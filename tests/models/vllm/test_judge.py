@@ -15,7 +15,6 @@ from command import run, written
 from fault_server import HTML, FaultServer, raw, reset, status, unused_port
 from pooling import constant, mean, pooling, prompts, unit
 
-from selfreflect.config import ExecutionOptions, load_config
 from selfreflect.errors import ConfigError, JudgeError
 from selfreflect.metric.engine.sequences import RemoteEngine
 from selfreflect.metric.engine.tree import build_tree
@@ -27,8 +26,9 @@ from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.models.vllm.judge import load_lm_head, precision
 from selfreflect.models.vllm.server import PoolingServer
 from selfreflect.pipeline.models import ConfiguredModels, Quiet
+from selfreflect.settings import ExecutionOptions, load_config
 from selfreflect.store.run import Run
-from selfreflect.validate.metrics.judged import judge_name
+from selfreflect.validate.judged import judge_name
 
 ITEM = {
     "question": "What should I plant first?",
@@ -270,7 +270,7 @@ def test_no_server(tiny_judge: TinyJudge) -> None:
     ("action", "said"),
     [
         (status(401, "no"), "does not accept the key"),
-        (status(404, "no"), "--judge-url"),
+        (status(404, "no"), "base_url"),
         (status(400, "This model does not support embeddings"), "does not support embeddings"),
         (HTML, "not JSON"),
         (raw(b'{"data": [{"index": 0, "embed'), "did not send embeddings"),
@@ -425,7 +425,7 @@ def test_a_run_whose_judge_goes_away_goes_on_at_another_address(
             ["--judge", "smollm2", "--judge-url", "http://localhost:1/v1"],
             "--judge-url goes with --judge vllm+http:NAME",
         ),
-        (["--judge", "vllm+http:m", "--judge-url", "nowhere"], "must be an address"),
+        (["--judge", "vllm+http:m", "--judge-url", "nowhere"], "--judge-url"),
         (["--judge", "vllm+http:", "--judge-url", "http://localhost:1/v1"], "needs the name of a model"),
         (["--judge", "openai:gpt-4o"], "gives texts and no full logits"),
         (["--judge", "vllm:smollm2"], "pip install '.[vllm]'"),

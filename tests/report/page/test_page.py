@@ -22,7 +22,7 @@ from hostile import PAYLOADS
 from msgspec.structs import replace
 from synthetic import informed_run, synthetic_run
 
-from selfreflect.cli import report_command
+from selfreflect.cli import report as report_command
 from selfreflect.errors import DataError
 from selfreflect.grouping import spread
 from selfreflect.pipeline.records import run_records
@@ -579,9 +579,7 @@ def test_words_carry_their_marks_and_bits_beside_the_answers_they_belong_to():
         "told": [[], [72, 2, -66]],
         "available": [[], [79, 3, 49]],
     }
-    assert basic["information"]["sentence"].startswith(
-        "This summary recovers 50 % of the information in one"
-    )
+    assert basic["information"]["sentence"].startswith("This summary recovers 50 % of the information in one")
     assert shown["context"] == "A map."
 
 

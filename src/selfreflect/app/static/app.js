@@ -1,10 +1,9 @@
 /** The page: the form, the job or run on display, and the lists. The address names what is on display, so a reload shows it again. */
 
-import { follow, get, options, post, takeToken } from "./client.js";
+import { follow, get, post, takeToken } from "./client.js";
 import { cut, element, label, visible } from "./dom.js";
 import { refreshEstimate, startForm } from "./form.js";
-import { groupingChoice } from "./grouping.js";
-import { liveView, problem, Progress } from "./live.js";
+import { liveView, problem, stageText } from "./live.js";
 import { loadRun, questionView, runPage } from "./run.js";
 
 const RUNS_PAGE = 20;
@@ -20,82 +19,38 @@ const announce = (text) => (byId("announcements").textContent = text);
 
 // --- one job
 
-async function showJob(id, wanted, signal) {
-  let job;
-  let meaning;
-  try {
-    [job, { meaning }] = await Promise.all([get(`/api/jobs/${id}`), options()]);
-  } catch (error) {
-    result.replaceChildren(problem(error));
-    return;
-  }
-  if (signal.aborted) return;
-  const progress = new Progress(job.question, wanted, job.kind);
-  const stop = () => post(`/api/jobs/${id}/cancel`).catch((error) => live.lost(error.message));
-  const choice = groupingChoice(meaning, () => regroup());
-  const live = liveView(progress, stop, choice.element);
-  result.replaceChildren(live.element);
-  let drawing = false;
-  const redraw = () => {
-    if (drawing) return;
-    drawing = true;
-    requestAnimationFrame(() => {
-      drawing = false;
-      if (!signal.aborted) live.update();
-    });
-  };
-  const regroup = regrouping(id, progress, choice, redraw, signal);
-  const heard = (kind, data) => {
-    const change = progress.heard(kind, data);
+async function showJob(id, signal) {
+  const live = liveView(() => post(`/api/jobs/${id}/cancel`).catch((error) => live.lost(error.message)));
+  let known = {};
+  const show = (job) => {
+    const first = known.id === undefined;
+    if (first) result.replaceChildren(live.element);
+    const change = live.update(job);
     if (change !== null) announce(change);
-    if (kind === "begun" || kind === "end") refreshLists();
-    if (kind === "end") refreshEstimate();
-    if (kind === "answers" && choice.chosen === "meaning") regroup();
-    redraw();
+    if (first || job.run !== known.run || job.status !== known.status) refreshLists();
+    known = job;
   };
   try {
-    await follow(`/api/jobs/${id}/events`, heard, live.lost, signal);
+    await follow(id, show, live.lost, signal);
   } catch (error) {
     if (!signal.aborted) result.replaceChildren(problem(error));
     return;
   }
-  if (!signal.aborted && progress.ended?.run) await showEnd(progress, live, signal);
-}
-
-/** Groups the answers so far as the reader chose. By meaning, one request at a time until all answers are grouped. */
-function regrouping(id, progress, choice, redraw, signal) {
-  let busy = false;
-  const grouped = () => progress.meaning?.answers ?? -1;
-  return async () => {
-    if (busy) return; // the call under way also groups the answers that arrived since
-    busy = true;
-    while (choice.chosen === "meaning" && grouped() < progress.answers.length && !signal.aborted) {
-      const groups = await choice.waitFor(() => get(`/api/jobs/${id}/groups`));
-      if (groups === null || groups.answers <= grouped()) break; // the server forgets the events of old jobs
-      progress.meaning = groups;
-      redraw();
-    }
-    if (choice.chosen !== "meaning") progress.meaning = null;
-    busy = false;
-    redraw();
-  };
+  refreshEstimate();
+  if (!signal.aborted && known.run) await showEnd(known, live, signal);
 }
 
 /** Replaces the live view by the finished question, if that has all answers; by the whole run, if it got another judge. */
-async function showEnd(progress, live, signal) {
-  const { run, status, error } = progress.ended;
-  if (progress.scoring !== null) {
-    if (status === "done") location.replace(`#run=${run}&judge=${progress.scoring}`);
+async function showEnd(job, live, signal) {
+  const { run, status, error } = job;
+  if (job.kind === "judge") {
+    if (status === "done") location.replace(`#run=${run}&judge=${job.scoring}`);
     else live.element.append(element("p", {}, element("a", { href: `#run=${run}` }, "Back to the run")));
     return;
   }
   const opened = await loadRun(run, { question: 0 }).catch(() => null);
-  if (opened === null || signal.aborted) return;
-  if (opened.view.answers.length < progress.answers.length) {
-    live.update();
-    return;
-  }
-  const ended = status === "done" ? [] : [element("p", { class: "line" }, progress.line)];
+  if (opened === null || signal.aborted || opened.view.answers.length < job.answers.length) return;
+  const ended = status === "done" ? [] : [element("p", { class: "line" }, stageText(job))];
   const problems = error ? [problem(error)] : [];
   result.replaceChildren(...problems, ...ended, questionView(opened));
 }
@@ -157,7 +112,7 @@ function runEntry(run, current) {
 
 function showQueue(jobs) {
   const items = jobs.map((job) => {
-    const where = job.status === "running" ? "running" : `waiting, ${job.place} ahead of it`;
+    const where = job.status === "running" ? "running" : `waiting, ${job.ahead} ahead of it`;
     const stop = element("button", { type: "button", class: "small", "aria-label": `stop ${cut(visible(job.question), 60)}` }, "stop");
     stop.addEventListener("click", () => post(`/api/jobs/${job.id}/cancel`).then(refreshLists, refreshLists));
     return element("li", {}, element("a", { href: `#job=${job.id}` }, label(job.question, 120)), element("p", { class: "facts" }, where, " ", stop));
@@ -176,7 +131,7 @@ function route() {
   const id = (name) => (/^[0-9a-f]{16}$/.test(at.get(name) ?? "") ? at.get(name) : null);
   const judge = /^[a-z0-9.-]{1,80}$/.test(at.get("judge") ?? "") ? at.get("judge") : "";
   document.title = "selfreflect";
-  if (id("job") !== null) showJob(id("job"), number("of"), signal);
+  if (id("job") !== null) showJob(id("job"), signal);
   else if (id("run") !== null) showRun(id("run"), { question: number("question"), offset: number("offset") ?? 0, judge }, signal);
   else result.replaceChildren(start);
 }

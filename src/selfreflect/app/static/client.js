@@ -1,17 +1,13 @@
-/** Sends requests to the JSON API and follows its event streams. A token comes with the address and stays in this browser, for other tabs. */
+/** Sends requests to the JSON API. A token comes with the address and stays in this browser, for other tabs. */
 
 const STORED = "selfreflect-token";
 
-/** Milliseconds between two requests for new events. */
-const POLL = 500;
-
-/** An error response, with its `kind`, `message` and `details`. */
+/** An error response, with its HTTP status (0 without one), `message` and `remedy`. */
 export class ApiError extends Error {
-  constructor(status, kind, message, details = "") {
+  constructor(status, message, remedy) {
     super(message);
     this.status = status;
-    this.kind = kind;
-    this.details = details;
+    this.remedy = remedy;
   }
 }
 
@@ -34,12 +30,12 @@ async function fetched(path, options) {
     response = await fetch(path, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ApiError(0, "connection", "The app does not answer. Is it still running?");
+    throw new ApiError(0, "The app does not answer. Is it still running?");
   }
   if (response.ok) return response;
   const body = await response.json().catch(() => null);
-  const { kind, message, details } = body?.error ?? {};
-  throw new ApiError(response.status, kind ?? "http", message ?? `The app answered with status ${response.status}.`, details);
+  const { message, remedy } = body?.error ?? {};
+  throw new ApiError(response.status, message ?? `The app answered with status ${response.status}.`, remedy);
 }
 
 export const get = async (path) => (await fetched(path, { headers: headers() })).json();
@@ -70,54 +66,28 @@ export async function download(path, name) {
   setTimeout(() => URL.revokeObjectURL(address), 10_000);
 }
 
-/**
- * Calls `heard(kind, data)` for every event of a job until it ends. After a lost connection it calls `lost(message)` and resumes with the
- * next event.
- *
- * A browser opens six connections to a server, and a stream holds one as long as it lasts. So only one tab streams, the one that has the
- * lock, and the others ask again and again. Without locks, as on addresses that a browser does not trust, all of them ask.
- */
-export function follow(path, heard, lost, signal) {
-  if (navigator.locks === undefined) return followBy(false, path, heard, lost, signal);
-  return navigator.locks.request("selfreflect-stream", { ifAvailable: true }, (lock) => followBy(lock !== null, path, heard, lost, signal));
-}
+/** Milliseconds between two looks at a job. */
+const POLL = 500;
 
-async function followBy(streaming, path, heard, lost, signal) {
-  const address = streaming ? path : `${path}?wait=false`;
-  let last = 0;
-  for (let pause = POLL; ; pause = Math.min(2 * pause, 5000)) {
+/**
+ * Calls `show(job)` with the state of a job, again and again until it ends. Its `answers` are all that there are. While the connection is
+ * lost it calls `lost(message)`.
+ */
+export async function follow(id, show, lost, signal) {
+  const answers = [];
+  for (let pause = POLL; !signal.aborted; await new Promise((done) => setTimeout(done, pause))) {
     try {
-      const response = await fetched(address, { headers: headers({ "Last-Event-ID": `${last}` }), signal });
-      if (!streaming) pause = POLL;
-      for await (const event of eventsOf(response.body)) {
-        pause = POLL;
-        last = event.id;
-        heard(event.kind, event.data);
-        if (event.kind === "end") return;
-      }
-      if (streaming) lost("The connection was closed. Trying again.");
+      const job = await get(`/api/jobs/${id}?after=${answers.length}`);
+      if (signal.aborted) return;
+      answers.push(...job.answers);
+      show({ ...job, answers });
+      if (!["waiting", "running"].includes(job.status)) return;
+      pause = POLL;
     } catch (error) {
       if (signal.aborted) return;
-      if (error instanceof ApiError && error.status !== 0 && error.status !== 503) throw error;
+      if (!(error instanceof ApiError && [0, 503].includes(error.status))) throw error;
       lost(error.message);
-    }
-    await new Promise((done) => setTimeout(done, pause));
-    if (signal.aborted) return;
-  }
-}
-
-async function* eventsOf(stream) {
-  const reader = stream.pipeThrough(new TextDecoderStream()).getReader();
-  let buffer = "";
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return;
-    buffer += value;
-    const blocks = buffer.split("\n\n");
-    buffer = blocks.pop();
-    for (const block of blocks) {
-      const fields = new Map(block.split("\n").map((line) => [line.slice(0, line.indexOf(":")), line.slice(line.indexOf(":") + 2)]));
-      if (fields.has("data")) yield { id: Number(fields.get("id")), kind: fields.get("event"), data: JSON.parse(fields.get("data")) };
+      pause = Math.min(2 * pause, 5000);
     }
   }
 }

@@ -2,7 +2,7 @@
 
 import { options, post } from "./client.js";
 import { element, label, visible } from "./dom.js";
-import { problem, problemBox } from "./live.js";
+import { problem } from "./live.js";
 
 /** Questions, and what the model reads with them. */
 const EXAMPLES = {
@@ -178,7 +178,7 @@ async function ask(event) {
   const body = requestBody();
   if (body.strategies.length === 0 || body.measures.length === 0) {
     byId("settings").open = true;
-    showProblems([problemBox(`Choose at least one ${body.strategies.length === 0 ? "strategy" : "measure"}.`)]);
+    showProblems([problem({ message: `Choose at least one ${body.strategies.length === 0 ? "strategy" : "measure"}.` })]);
     return;
   }
   button.ariaDisabled = "true"; // a disabled one would lose the focus
@@ -199,11 +199,11 @@ async function checkAndAsk(body) {
       byId(field).setAttribute("aria-invalid", "true");
       unfold(byId(field));
     }
-    showProblems(problems.map((one) => problemBox(`${FIELDS[one.field]}: ${one.message}`, one.details)));
+    showProblems(problems.map(({ field, message, remedy }) => problem({ message: `${FIELDS[field]}: ${message}`, remedy })));
     return;
   }
   const estimate = await post("/api/estimate", body);
   if (warnings.length + estimate.reasons.length > 0 && !(await agreed(warnings, estimate))) return;
   const job = await post("/api/ask", body);
-  location.hash = `job=${job.id}&of=${2 * body.num_answers}`;
+  location.hash = `job=${job.id}`;
 }

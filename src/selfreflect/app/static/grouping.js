@@ -44,19 +44,3 @@ export function groupingChoice(possible, change) {
   choice.element = element("div", { class: "grouping" }, element("span", { class: "quiet" }, "Grouped by"), segments, message);
   return choice;
 }
-
-/**
- * Extends groups by meaning to all `count` answers: a later answer joins the group with its spelling, or starts one. The server may have
- * grouped answers that have not arrived here yet.
- */
-export function joinedGroups(meaning, spelt, count) {
-  const groups = meaning.map((members) => [...members]);
-  const home = new Map(groups.flatMap((members) => members.map((member) => [member, members])));
-  for (const members of spelt) {
-    const joined = home.get(members[0]);
-    const later = members.filter((member) => !home.has(member));
-    if (joined === undefined) groups.push(later);
-    else joined.push(...later);
-  }
-  return groups.map((members) => members.filter((member) => member < count)).filter((members) => members.length > 0);
-}

@@ -5,7 +5,7 @@ import { download, get, options, post } from "./client.js";
 import { save } from "./csv.js";
 import { cut, element, label, visible } from "./dom.js";
 import { groupingChoice } from "./grouping.js";
-import { problem, problemBox } from "./live.js";
+import { problem } from "./live.js";
 import { questionPanel, scoreText } from "./question.js";
 import { groupsCsv, wordsCsv } from "./rows.js";
 
@@ -44,7 +44,7 @@ export function questionView({ run, index, view, meaning }) {
     { class: "question", "data-run": run.id },
     backTo(run),
     element("h2", {}, label(view.text, 500)),
-    view.problems.map(({ message, details }) => problemBox(message, details)),
+    view.problems.map(problem),
     ...(view.answers.length === 0 ? [element("p", { class: "quiet" }, "There are no answers, so there is nothing to show.")] : [judgeChoice(run, { question: index }), panel, exports(run, view)]),
   );
 }

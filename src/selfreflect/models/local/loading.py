@@ -126,8 +126,10 @@ class ModelSource:
         attention = config._attn_implementation or ""
         if "/" in attention and not self.trust_remote_code:
             raise BackendError(
-                f"{excerpt(self.name)} wants to run the attention kernel {excerpt(attention)} from the hub. "
-                "Pass --trust-remote-code if you trust it, or remove it from the model's config.json."
+                f"{excerpt(self.name)} wants to run the attention kernel {excerpt(attention)} from the hub",
+                code="foreign_code",
+                remedy="Set {execution.trust_remote_code} if you trust it, or remove it from the model's "
+                "config.json.",
             )
         causal = config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
         multimodal = config.model_type in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
@@ -173,7 +175,7 @@ class ModelSource:
             raise
         except Exception as error:  # transformers and the libraries below it raise nearly every kind
             path = self.adapter.path if self.adapter else self.path
-            raise BackendError(_explanation(self.name, path, error)) from error
+            raise _explanation(self.name, path, error) from error
 
 
 def locate(spec: ModelSpec, progress: Callable[[str], None] | None, *, adapters: bool = False) -> ModelSource:
@@ -203,7 +205,9 @@ def locate(spec: ModelSpec, progress: Callable[[str], None] | None, *, adapters:
     except BackendError as error:
         raise BackendError(
             f"{excerpt(name, 200)} is an adapter of {excerpt(adapter.base, 200)}, which cannot be loaded: "
-            f"{error} Copy that model there, or correct base_model_name_or_path in adapter_config.json."
+            f"{error.message}",
+            code=error.code,
+            remedy="Copy that model there, or correct base_model_name_or_path in adapter_config.json.",
         ) from error
     revision = spec.revision or adapter.base_revision
     return ModelSource(name, path, device, dtype, revision, spec.trust_remote_code, adapter)
@@ -379,25 +383,47 @@ def not_local(name: str) -> BackendError:
     )
 
 
-def _explanation(name: str, path: str, error: Exception) -> str:
+_LIBRARY_ERRORS = {
+    "trust_remote_code": (
+        "foreign_code",
+        "{name} brings its own code, which is not run",
+        "Set {execution.trust_remote_code} if you trust it.",
+    ),
+    "offload_folder": (
+        "gpus",
+        "model {name} does not fit into the visible GPUs, and its weights cannot wait on disk",
+        "Use more or larger GPUs, or a shorter dtype.",
+    ),
+}
+"""What transformers says of some errors, with code, message and remedy of ours."""
+
+_NO_HUB = "couldn't connect to"
+"""What transformers says where it reaches no hub, before it goes on about its own settings."""
+
+
+def _explanation(name: str, path: str, error: Exception) -> BackendError:
+    """Say what an error of transformers, or of a library below it, means for a user."""
     reason = " ".join(str(error).split())
-    if "trust_remote_code" in reason:
-        return f"{excerpt(name)} brings its own code, which is not run unless you pass --trust-remote-code."
-    if "offload_folder" in reason:
-        return (
-            f"model {excerpt(name)} does not fit into the visible GPUs, and its weights cannot wait on disk."
-        )
+    for words, (code, message, remedy) in _LIBRARY_ERRORS.items():
+        if words in reason:
+            return BackendError(
+                message.replace("{name}", excerpt(name)), code=code, remedy=remedy, model=name
+            )
     if Path(path).is_dir():
-        return f"could not load the model in {excerpt(path, 200)}: {reason[:300]}"
-    if "couldn't connect to" in reason:  # transformers goes on about its own settings
+        return BackendError(
+            f"could not load the model in {excerpt(path, 200)}: {reason[:300]}", code="not_loaded", model=name
+        )
+    if _NO_HUB in reason:
         reason = "it is not on this disk, and its hub cannot be reached."
     suggestion = nearest(name, [EMBEDDED])
     if not suggestion and "/" not in name:
         suggestion = f" If it is a model on a server, name it {excerpt(on_server(name))}."
-    return (
-        f"could not load the model {excerpt(name)}: {reason[:300]} Known names: {LOCAL_NAMES}."
-        f"{suggestion} Without a network, name the directory of a model, or a hub name whose files are in "
-        "the cache (with HF_HUB_OFFLINE=1 no hub is asked)."
+    return BackendError(
+        f"could not load the model {excerpt(name)}: {reason[:300]}",
+        code="not_loaded",
+        remedy=f"Known names: {LOCAL_NAMES}.{suggestion} Without a network, name the directory of a model, "
+        "or a hub name whose files are in the cache (with HF_HUB_OFFLINE=1 no hub is asked).",
+        model=name,
     )
 
 
@@ -413,15 +439,19 @@ def pick_device(device: Device) -> str:
         return "mps" if mps else "cpu"
     if kind == "cuda" and not cuda:
         raise BackendError(
-            f"device {device!r}: this torch sees no CUDA GPU. Use --device cpu, or install a CUDA build of "
-            "torch."
+            f"device {device!r}: this torch sees no CUDA GPU",
+            code="device",
+            remedy="Set {execution.device} to cpu, or install a CUDA build of torch.",
         )
     if index and int(index) >= torch.cuda.device_count():
         raise BackendError(
-            f"device {device!r}: the last GPU that torch sees is cuda:{torch.cuda.device_count() - 1}."
+            f"device {device!r}: the last GPU that torch sees is cuda:{torch.cuda.device_count() - 1}",
+            code="device",
         )
     if device == "mps" and not mps:
-        raise BackendError("device 'mps': not available here. Use --device cpu.")
+        raise BackendError(
+            "device 'mps': not available here", code="device", remedy="Set {execution.device} to cpu."
+        )
     return device
 
 

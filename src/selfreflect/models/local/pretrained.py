@@ -76,8 +76,11 @@ def placement(device_map: Literal["auto"] | None, device: str) -> dict[str, Any]
                 memory[gpu] = int(_WEIGHTS_SHARE * size)
     if len(memory) < 2:
         raise BackendError(
-            f"--device-map auto needs at least two visible GPUs, and on device {device!r} there "
-            f"{'is 1' if memory else 'are none'}. Leave it out, or look at --device and CUDA_VISIBLE_DEVICES."
+            f"a model is spread over two visible GPUs or more, and on device {device!r} there "
+            f"{'is 1' if memory else 'are none'}",
+            code="gpus",
+            remedy="Leave {execution.device_map} out, or look at {execution.device} and "
+            "CUDA_VISIBLE_DEVICES.",
         )
     return {"device_map": "auto", "max_memory": memory}
 

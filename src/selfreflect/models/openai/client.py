@@ -89,7 +89,6 @@ class ServerClient:
         purpose: what needs the ``openai`` extra, should it be missing.
         max_connections: simultaneous calls, those that wait for another try included.
         timeout: seconds for one try; a call with all its tries and waits takes three times that at most.
-        url_option: the flag of the server's address, as errors name it.
         progress: called when the server has to be asked again.
     """
 
@@ -100,7 +99,6 @@ class ServerClient:
         *,
         max_connections: int,
         timeout: float,
-        url_option: str = "--base-url",
         progress: Callable[[str], None] | None = None,
     ) -> None:
         try:
@@ -112,7 +110,6 @@ class ServerClient:
         self.server = server
         self.max_connections = max_connections
         self._timeout = timeout
-        self._url_option = url_option
         self._progress = progress
         self._last_note = ""
         self._has_responded = False
@@ -162,11 +159,10 @@ class ServerClient:
                     return response
                 except failures as exception:
                     error = transport_error(exception)
-                if not error.unreachable:
+                if error.code != "unreachable":
                     self._has_responded = True
                 elif tries >= TRIES_TO_REACH and not self._has_responded:
-                    advice = f"({tries} tries); start the server, or correct --base-url"
-                    raise replace(error, message=f"{error} {advice}", fatal=True)
+                    raise replace(error, message=f"{error} ({tries} tries)", fatal=True)
                 if not error.retryable:
                     raise error
                 wait = retries.wait(tries, error.wait, random.random())
@@ -174,7 +170,7 @@ class ServerClient:
                     asks = "" if error.wait is None else f", asks to wait {error.wait:.0f} s"
                     count = "1 try" if tries == 1 else f"{tries} tries"
                     raise replace(error, message=f"{error}{asks} ({count})")
-                self.note(f"{self.describe(error)}; trying again")
+                self.note(f"{self.problem(error).message}; trying again")
                 tries += 1
                 await retries.sleep(wait)
 
@@ -192,16 +188,17 @@ class ServerClient:
             self._last_note = line
             self._progress(line)
 
-    def describe(self, error: APIError) -> str:
-        """An error in words, without secrets: a server may send back what it was sent."""
+    def problem(self, error: APIError) -> BackendError:
+        """Make the error for users, without secrets: a server may send back what it was sent."""
         message = f"{self.server.url}: {self.server.redacted(str(error))}"
         server_text = self.server.redacted(" ".join(error.server_text.split()))
         if server_text:
             message += f": {excerpt(server_text, 300)}"
+        remedy = error.remedy.replace("{base_url}", f"{{{self.server.setting}}}")
         # which of the two a server without a key gives depends on the server
-        if "HTTP 401" in str(error) or ("HTTP 403" in str(error) and not self.server.authorization):
-            message += f". {self.server.key_advice}"
-        return message.replace("--base-url", self._url_option)
+        if error.code == "key" or (error.code == "forbidden" and not self.server.authorization):
+            remedy = f"{self.server.key_advice}."
+        return BackendError(message, code=error.code, remedy=remedy, status=error.status, wait=error.wait)
 
     def connect(self) -> Connection:
         """A connection of one event loop, which closes its ``http``."""
@@ -234,8 +231,10 @@ class ServerClient:
             )
         except (ValueError, ImportError):
             raise BackendError(
-                "The proxy that the environment names (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY) cannot be used: "
-                "it must be an address that begins with http:// or https://."
+                "the proxy that the environment names cannot be used",
+                code="proxy",
+                remedy="Set HTTP_PROXY, HTTPS_PROXY or ALL_PROXY to an address that begins with http:// or "
+                "https://.",
             ) from None
 
 
@@ -253,10 +252,15 @@ async def body_of(response: Any) -> bytes:
     """The JSON of a response with HTTP 200. Raises APIError if it is something else, or too large."""
     content_type = response.headers.get("content-type", "")
     if "event-stream" in content_type:
-        raise APIError("the server sends an event stream, though the call says that it must not stream")
+        raise APIError(
+            "the server sends an event stream, though the call says that it must not stream",
+            code="not_json",
+        )
     if "json" not in content_type:
         raise APIError(
-            "the response is not JSON; check --base-url, which usually ends in /v1. Its type",
+            "the response is not JSON; its type",
+            code="not_json",
+            remedy="Check {base_url}, which usually ends in /v1.",
             server_text=content_type or "(none)",
         )
     return await _read(response.aiter_bytes())
@@ -268,7 +272,9 @@ async def _check(response: Any) -> None:
         raise APIError("the response is compressed, which was not asked for")
     if response.has_redirect_location:
         raise APIError(
-            f"the server points to another address (HTTP {response.status_code}); give that with --base-url",
+            f"the server points to another address (HTTP {response.status_code})",
+            code="redirect",
+            remedy="Give that as {base_url}.",
             server_text=response.headers["location"],
         )
     if response.status_code >= 300:
@@ -311,20 +317,23 @@ def transport_error(exception: BaseException) -> APIError:
         if isinstance(error, APIError):
             return error
     if any(isinstance(error, TimeoutError) for error in chain):
-        return APIError("no complete response came in time (see --timeout)", retryable=True)
+        remedy = "{execution.timeout} says how long to wait."
+        return APIError("no complete response came in time", code="timeout", remedy=remedy, retryable=True)
     for error in reversed(chain):
         if isinstance(error, ssl.SSLError):
             reason = getattr(error, "verify_message", "") or error.reason or "the connection broke off"
             message = f"no secure connection: {excerpt(reason, 200)}"
             if isinstance(error, ssl.SSLEOFError):  # an overloaded or restarting server hangs up like that
                 return APIError(message, retryable=True)
-            return APIError(f"{message}. For a certificate of your own set SSL_CERT_FILE")
+            return APIError(message, code="tls", remedy="For a certificate of your own set SSL_CERT_FILE.")
     last = chain[-1]
     reason = getattr(last, "strerror", None) or str(last) or type(last).__name__
-    unreachable = any(isinstance(error, aiohttp.ClientConnectorError) for error in chain)
-    unreachable = unreachable and not isinstance(last, ConnectionResetError)  # it hung up: it is there
     message = f"the connection failed: {excerpt(reason, 200)}"
-    return APIError(message, retryable=True, unreachable=unreachable)
+    is_connected = isinstance(last, ConnectionResetError)  # it hung up: it is there
+    if not is_connected and any(isinstance(error, aiohttp.ClientConnectorError) for error in chain):
+        remedy = "Start the server, or correct {base_url}."
+        return APIError(message, code="unreachable", remedy=remedy, retryable=True)
+    return APIError(message, retryable=True)
 
 
 def retry_after(value: str | None) -> float | None:

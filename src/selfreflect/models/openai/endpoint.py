@@ -69,6 +69,8 @@ class Endpoint:
     authorization: str = field(default="", repr=False)
     """The header of that name: the credentials of the base URL, else the key."""
     secrets: tuple[str, ...] = field(default=(), repr=False)
+    setting: str = "answers.base_url"
+    """Which setting holds its address."""
     key_advice: str = ""
     """Where this server's key belongs, for people whose key was refused or not sent."""
 
@@ -118,7 +120,11 @@ class Endpoint:
         return data
 
 
-def endpoint(base_url: str | None, environment: Mapping[str, str] | None = None) -> Endpoint:
+def endpoint(
+    base_url: str | None,
+    environment: Mapping[str, str] | None = None,
+    setting: str = Endpoint.setting,
+) -> Endpoint:
     """The server at ``base_url`` (default: OpenAI's own) with the key of the environment, if there is one.
 
     ``OPENAI_API_KEY`` is sent to OpenAI alone, not even to this machine, where a port may lead anywhere.
@@ -127,14 +133,16 @@ def endpoint(base_url: str | None, environment: Mapping[str, str] | None = None)
         ConfigError: the URL is no such address, or the key cannot be sent. The message repeats neither.
     """
     environment = os.environ if environment is None else environment
-    url, user, password = _parts(DEFAULT_URL if base_url is None else base_url)
+    url, user, password = _parts(DEFAULT_URL if base_url is None else base_url, setting)
     own_key, openai_key = (environment.get(name, "").strip() for name in KEYS)
     if own_key or not _is_openai(url):
         variable, key = KEYS[0], own_key
     else:
         variable, key = KEYS[1], openai_key
     if not (key.isascii() and key.isprintable()) or " " in key:
-        raise ConfigError(f"the environment variable {variable} holds characters that no key has")
+        raise ConfigError(
+            f"the environment variable {variable} holds characters that no key has", code="key", name=variable
+        )
 
     basic = _basic(user, password) if user or password else ""
     authorization = f"Bearer {key}" if key else ""
@@ -149,7 +157,7 @@ def endpoint(base_url: str | None, environment: Mapping[str, str] | None = None)
     secrets = {own_key, openai_key, basic, password or user, *_proxy_secrets(environment)}
     # Longest first: one may be part of another. A single letter is no secret and would spoil messages.
     redacted = sorted((secret for secret in secrets if len(secret) > 1), key=len, reverse=True)
-    return Endpoint(url, authorization, tuple(redacted), advice)
+    return Endpoint(url, authorization, tuple(redacted), setting, advice)
 
 
 def is_own(host: str) -> bool:
@@ -227,7 +235,7 @@ def _is_openai(url: str) -> bool:
     return parts.scheme == "https" and f".{parts.hostname}".endswith(f".{_OPENAI_HOST}")
 
 
-def _parts(base_url: str) -> tuple[str, str, str]:
+def _parts(base_url: str, setting: str) -> tuple[str, str, str]:
     """The URL without credentials, user and password."""
     try:
         parts = urlsplit(base_url.strip())
@@ -236,15 +244,23 @@ def _parts(base_url: str) -> tuple[str, str, str]:
         parts, host, port = urlsplit(""), None, None
     if parts.scheme not in ("http", "https") or not host or "@" in parts.path:
         raise ConfigError(
-            "--base-url must be an address such as http://localhost:8000/v1; special characters of a "
-            "password need %-escapes"
+            "this is no address of a server",
+            code="address",
+            remedy=f"Set {{{setting}}} to one such as http://localhost:8000/v1; special characters of a "
+            "password need %-escapes.",
         )
     if parts.query or parts.fragment:
-        raise ConfigError("--base-url must have neither a query (?...) nor a fragment (#...)")
+        raise ConfigError(
+            "the address of the server has a query (?...) or a fragment (#...)",
+            code="address",
+            remedy=f"Leave it out of {{{setting}}}.",
+        )
     user, password = unquote(parts.username or ""), unquote(parts.password or "")
     if (user, password) == ("***", ""):
         raise ConfigError(
-            "a run directory does not keep the credentials of a base URL: give it again with --base-url"
+            "a run directory does not keep the credentials of an address",
+            code="address",
+            remedy=f"Give it again with {{{setting}}}.",
         )
     address = f"[{host}]" if ":" in host else host
     if port is not None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from selfreflect.errors import BackendError, ConfigError, excerpt
+from selfreflect.errors import ConfigError, excerpt
 from selfreflect.logprobs import WHY, NoLogprobs
 from selfreflect.models.backend import bare_name
 from selfreflect.models.base import ModelSpec, Refusal, Reply, Request, Sample, StreamingGenerator
@@ -35,6 +35,7 @@ class OpenAIGenerator(StreamingGenerator):
     Args:
         name: what the server calls the model.
         max_connections, timeout: see :class:`~selfreflect.models.openai.client.ServerClient`.
+        extra_body: fields that each request gets as well; they are never left out.
         progress: called when a server lacks a field or has to be asked again.
     """
 
@@ -48,6 +49,7 @@ class OpenAIGenerator(StreamingGenerator):
         max_connections: int = 16,
         timeout: float = 600.0,
         retries: RetryPolicy | None = None,
+        extra_body: Mapping[str, Any] | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> None:
         self.name = f"openai:{name}"
@@ -59,6 +61,7 @@ class OpenAIGenerator(StreamingGenerator):
             progress=progress,
         )
         self._model = name
+        self._extra = extra_body or {}
         self._retries = retries or RetryPolicy()
         self.learned = Learned()
         """What calls have found out about the server; generators of one run share it."""
@@ -90,12 +93,14 @@ class OpenAIGenerator(StreamingGenerator):
             server,
             max_connections=spec.max_connections,
             timeout=spec.timeout,
+            extra_body=spec.extra_body,
             progress=progress,
         )
         if server.lacks_key:
             raise ConfigError(
-                f"{excerpt(spec.name)} needs a key. {server.key_advice}, or name another server with "
-                "--base-url."
+                f"{excerpt(spec.name)} needs a key",
+                code="key",
+                remedy=f"{server.key_advice}, or name another server with {{{server.setting}}}.",
             )
         return generator
 
@@ -120,18 +125,17 @@ class OpenAIGenerator(StreamingGenerator):
 
     def _refusal(self, error: APIError) -> Refusal:
         """What a request gets that failed for good, unless the server is given up."""
-        message = self.client.describe(error)
+        problem = self.client.problem(error)
         if error.kind == "backend" and not error.rejected:
             self._failures += 1
         if error.fatal:
-            raise BackendError(f"{message}.", status=error.status, wait=error.wait) from None
+            raise problem from None
         if self._failures >= FAILURES_IN_A_ROW:
-            raise BackendError(
-                f"{message}. Giving up after {self._failures} failed requests in a row.",
-                status=error.status,
-                wait=error.wait,
-            ) from None
-        return Refusal(kind=error.kind, message=message, status=error.status, wait=error.wait)
+            problem.remedy = (
+                f"{problem.remedy} Giving up after {self._failures} failed requests in a row.".strip()
+            )
+            raise problem from None
+        return Refusal(kind=error.kind, message=str(problem), status=error.status, wait=error.wait)
 
     async def _complete(self, connection: Connection, request: Request) -> ParsedResponse:
         """All completions of a request, those that it has already included."""
@@ -194,7 +198,7 @@ class OpenAIGenerator(StreamingGenerator):
                 if self.learned.wording != shared:  # another call has found out what the server takes
                     shared = wording = self.learned.wording
                 size = 1 if wording.one_at_a_time else count
-                body = wording.body(self._model, request, first, size)
+                body = wording.body(self._model, request, first, size, self._extra)
                 try:
                     return await self._send(http, body, request, first, size)
                 except APIError as error:
@@ -208,10 +212,10 @@ class OpenAIGenerator(StreamingGenerator):
                         raise
                     if self.learned.wording != shared:
                         continue
-                    other = wording.without(error, body, request, self.learned.taken)
+                    other = wording.without(error, body, request, self.learned.taken, self._extra)
                     if other is None:
                         if guesses is None:
-                            guesses = wording.guesses(body, is_known=bool(self.learned.taken))
+                            guesses = wording.guesses(body, self._extra, is_known=bool(self.learned.taken))
                         other = next(guesses, None)
                     if other is None:
                         raise
@@ -226,7 +230,7 @@ class OpenAIGenerator(StreamingGenerator):
             if note := self.learned.note(wording):
                 self.client.note(f"{self.client.server.url} {note}")
             self.learned.wording = wording
-        self.learned.take(body)
+        self.learned.take(body, self._extra)
         self._gave_logprobs = self._gave_logprobs or "logprobs" in body
         self._note_missing_logprobs(response)
         return response
@@ -249,7 +253,7 @@ class OpenAIGenerator(StreamingGenerator):
                 return response, wording
             self.learned.tried_effort = True
             other = replace(wording, no_effort=True)
-            body = other.body(self._model, request, first, response.size)
+            body = other.body(self._model, request, first, response.size, self._extra)
             try:
                 async with asyncio.timeout(EFFORT_SECONDS):
                     again = await self._send(connection.http, body, request, first, response.size)

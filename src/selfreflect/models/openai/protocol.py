@@ -56,7 +56,11 @@ class APIError(Exception):
     """A call that gave nothing usable."""
 
     message: str
+    """What is wrong, without flags and settings."""
     _: KW_ONLY
+    code: str = "server"
+    """As of a :class:`~selfreflect.errors.SelfReflectError`."""
+    remedy: str = ""
     kind: FailureKind = "backend"
     server_text: str = ""
     """The server's own words: untrusted."""
@@ -68,8 +72,6 @@ class APIError(Exception):
     """Seconds that the server asks to wait."""
     fatal: bool = False
     """Every other call would fail in the same way."""
-    unreachable: bool = False
-    """No connection could be made at all."""
     status: int = 0
     """Of HTTP; 0 without a response."""
     fields: frozenset[str] = frozenset()
@@ -84,23 +86,28 @@ def status_error(
 ) -> APIError:
     """What an HTTP status means."""
     error = _meaning(status, server_text)
-    return error if error.fatal else replace(error, status=status, wait=wait, fields=fields)
+    if error.code == "credit":  # no wait helps, so nobody must take it for a limit of the rate
+        return error
+    return replace(error, status=status, wait=wait, fields=fields)
+
+
+_FATAL = {401: "key", 402: "credit", 404: "not_found"}
+_FATAL_WORDS = {
+    "key": ("the server does not accept the key", ""),
+    "credit": ("the account has no credit left", ""),
+    "not_found": (
+        "the server knows no such model or path",
+        "Check {base_url}, which usually ends in /v1, and the names that its /models lists.",
+    ),
+}
 
 
 def _meaning(status: int, server_text: str) -> APIError:
     http = f"HTTP {status}"
-    fatal = ""
-    if status == 401:
-        fatal = "the server does not accept the key"
-    elif status == 402 or (status == 429 and "insufficient_quota" in server_text):
-        fatal = "the account has no credit left"
-    elif status == 404:
-        fatal = (
-            "the server knows no such model or path; check --base-url, which usually ends in /v1, and "
-            "the names that its /models lists"
-        )
-    if fatal:
-        return APIError(f"{fatal} ({http})", server_text=server_text, fatal=True)
+    code = "credit" if status == 429 and "insufficient_quota" in server_text else _FATAL.get(status)
+    if code is not None:
+        message, remedy = _FATAL_WORDS[code]
+        return APIError(f"{message} ({http})", code=code, remedy=remedy, server_text=server_text, fatal=True)
     if status == 500 and _TEMPLATE.search(server_text):
         return APIError(http, server_text=server_text, rejected=True, status=status)
     if status in (408, 409, 425, 429) or status >= 500:
@@ -111,7 +118,8 @@ def _meaning(status: int, server_text: str) -> APIError:
         return APIError(http, server_text=server_text, kind="content_filter")
     refuses_field = status == 403 and "logprobs" in server_text  # as OpenAI does for some models
     rejected = refuses_field or status in (400, 422)
-    return APIError(http, server_text=server_text, rejected=rejected)
+    code = "forbidden" if status == 403 else "server"
+    return APIError(http, code=code, server_text=server_text, rejected=rejected)
 
 
 class _Message(msgspec.Struct):

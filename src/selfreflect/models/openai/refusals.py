@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from selfreflect.models.base import Request
 from selfreflect.models.openai.protocol import APIError
+
+NO_FIELDS: Mapping[str, Any] = MappingProxyType({})
 
 
 def _always(value: Any) -> bool:
@@ -36,21 +39,23 @@ FIELDS: dict[str, Field] = {
     "reasoning_effort": Field(),
     "logprobs": Field(),
     "top_logprobs": Field(),
-    "top_k": Field(lambda value: value <= 0, choose="set top_k to 0"),
-    "min_p": Field(lambda value: value == 0, choose="set min_p to 0"),
+    "top_k": Field(lambda value: value <= 0, choose="leave top_k out"),
+    "min_p": Field(lambda value: value == 0, choose="leave min_p out"),
     "repetition_penalty": Field(lambda value: value == 1),
-    "top_p": Field(lambda value: value == 1, choose="set top_p to 1 (--top-p 1)"),
+    "top_p": Field(lambda value: value == 1, choose="set {answers.top_p} to 1"),
     "temperature": Field(
         lambda value: value == 1,
-        choose="set temperature to 1 (--temperature 1); for summaries, which are greedy otherwise, draw "
-        "them: --strategies 'basic#1-2'",
+        choose="set {answers.temperature} to 1; summaries are greedy unless they are drawn, as by basic#1-2 "
+        "in {summaries.strategies}",
         last=True,
     ),
 }
 """By name. A field without neutral values can always be left out: texts come from the same distribution."""
 
-# Servers fill in their own or the model's defaults where a field is missing (a top-k of 20 or 40, a penalty),
-# and the answer distribution would be another one. So these are sent, though neutral, until one is refused.
+# OpenAI's own defaults are neutral: nothing would be lost there without these, nor without a temperature or
+# top_p of 1. But vLLM, SGLang and llama.cpp fill in a missing field from a model's generation_config.json or
+# from defaults of theirs (top-k 20 or 40, temperature 0.7, a penalty): another answer distribution, without a
+# word. So neutral values are sent, and the first refusal drops them for the whole run.
 _NEUTRAL: dict[str, Any] = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 
 _SYSTEM = re.compile(
@@ -102,9 +107,12 @@ class Wording:
             changes["reasoning_effort"] = "none"
         return changes
 
-    def body(self, model: str, request: Request, first: int, count: int) -> dict[str, Any]:
-        """The call for completions ``first`` to ``first + count`` of a request; a server may give fewer.
-        Raises APIError if the request needs a field that the server does not take."""
+    def body(
+        self, model: str, request: Request, first: int, count: int, extra: Mapping[str, Any] = NO_FIELDS
+    ) -> dict[str, Any]:
+        """The call for completions ``first`` to ``first + count`` of a request, with the user's ``extra``
+        fields; a server may give fewer. Raises APIError if the request needs a field that the server does not
+        take."""
         sampling = request.sampling
         messages = [
             {"role": message.role, "content": _encodable(message.content)} for message in request.messages
@@ -131,29 +139,43 @@ class Wording:
             body["logprobs"] = True
             if request.first_tokens:
                 body["top_logprobs"] = min(request.first_tokens, self.most_likely)
-        for name in sorted(self.left_out & body.keys()):
+        for name in sorted((self.left_out & body.keys()) - extra.keys()):
             if not FIELDS[name].is_neutral(body[name]):
                 raise not_neutral([name], body)
             del body[name]
         if count > 1:
             body["n"] = count
+        for name, value in extra.items():
+            both = isinstance(value, Mapping) and isinstance(body.get(name), dict)
+            body[name] = {**body[name], **value} if both else value
         return body
 
     def without(
-        self, error: APIError, body: dict[str, Any], request: Request, taken: Collection[tuple[str, Any]]
+        self,
+        error: APIError,
+        body: dict[str, Any],
+        request: Request,
+        taken: Collection[tuple[str, Any]],
+        extra: Mapping[str, Any] = NO_FIELDS,
     ) -> Wording | None:
         """Another way to say the same to a server that refused ``body``, if the refusal points to one.
 
         Args:
             taken: fields with values that the server is known to take.
+            extra: the user's fields of ``body``, which are never left out.
 
         Raises:
-            APIError: what it refuses would change the distribution, so that nothing can be generated.
+            APIError: what it refuses would change the distribution, or is a field of the user, so that
+                nothing can be generated.
         """
         text = error.server_text
         for message in request.messages:  # a server may quote it, and it may name anything
             text = text.replace(message.content, " ") if message.content.strip() else text
-        named = [name for name in FIELDS if name in body and _names(name, text, error.fields)]
+        named = [
+            name
+            for name in FIELDS
+            if name in body.keys() - extra.keys() and _names(name, text, error.fields, extra)
+        ]
         if {"logprobs", "top_logprobs"} & {*named}:
             if request.first_tokens and {*named} <= {"logprobs", "top_logprobs"}:
                 asked = min(request.first_tokens, self.most_likely)
@@ -172,19 +194,31 @@ class Wording:
         has_system = any(message["role"] == "system" for message in body["messages"])
         if has_system and (_SYSTEM.search(text) or "role" in error.fields):
             return replace(self, folds_system=True)
+        theirs = [name for name in extra if _names(name, text, error.fields, extra)]
+        if theirs and not any((name, repr(extra[name])) in taken for name in theirs):
+            fields = ", ".join(theirs)
+            raise APIError(
+                f"the server does not take {fields}",
+                code="field",
+                remedy="Leave it out of {answers.extra_body}.",
+                server_text=error.server_text,
+                fatal=True,
+            )
         if refused := [name for name in named if name not in neutral]:
             if not any((name, body[name]) in taken for name in refused):
                 raise not_neutral(named, body, error)
             return None  # about this request
         return replace(self, left_out=self.left_out.union(neutral)) if neutral else None
 
-    def guesses(self, body: dict[str, Any], *, is_known: bool) -> Iterator[Wording]:
+    def guesses(
+        self, body: dict[str, Any], extra: Mapping[str, Any] = NO_FIELDS, *, is_known: bool
+    ) -> Iterator[Wording]:
         """Ways to say the same to a server that does not tell what it refuses.
 
         Args:
             is_known: whether the server takes other calls that are said like this one.
         """
-        spare = {name for name in ("chat_template_kwargs", *_NEUTRAL) if name in body}
+        spare = {"chat_template_kwargs", *_NEUTRAL} & body.keys() - extra.keys()
         plain = {name for name in spare if FIELDS[name].is_neutral(body[name])}
         several = "n" in body
         if several:  # servers that give one completion at a time say so in many ways
@@ -221,8 +255,9 @@ class Learned:
             parts.append("thinks unless reasoning_effort is none, which is sent from now on")
         return "; ".join(parts)
 
-    def take(self, body: dict[str, Any]) -> None:
+    def take(self, body: dict[str, Any], extra: Mapping[str, Any] = NO_FIELDS) -> None:
         """Remember what a call held that succeeded."""
+        self.taken |= {(name, repr(value)) for name, value in extra.items()}
         sampled = {name for name, row in FIELDS.items() if row.choose}
         self.taken |= {(name, body[name]) for name in sampled & body.keys()}
 
@@ -235,14 +270,18 @@ def not_neutral(names: Collection[str], body: dict[str, Any], error: APIError | 
         for name in names
         if name in body and FIELDS[name].choose and not FIELDS[name].is_neutral(body[name])
     ]
-    message = f"the server does not take {shown}, and without it texts would come from another distribution"
-    advice = f"{message}. To use this model, {'; '.join(choices)}" if choices else message
-    return APIError(advice, server_text=error.server_text if error else "", fatal=True)
+    return APIError(
+        f"the server does not take {shown}, and without it texts would come from another distribution",
+        code="field",
+        remedy=f"To use this model, {'; '.join(choices)}." if choices else "",
+        server_text=error.server_text if error else "",
+        fatal=True,
+    )
 
 
-def _names(name: str, text: str, fields: Collection[str]) -> bool:
+def _names(name: str, text: str, fields: Collection[str], extra: Mapping[str, Any] = NO_FIELDS) -> bool:
     """Whether a refusal names a field, in its structure or, where that tells none, in its text."""
-    if fields & FIELDS.keys() or fields & RENAMED.keys():
+    if fields & FIELDS.keys() or fields & RENAMED.keys() or fields & extra.keys():
         return name in fields
     camel_case = re.sub(r"_(\w)", lambda match: match[1].upper(), name)  # as in gateways' own notation
     return re.search(rf"(?<![A-Za-z0-9_])(?:{name}|{camel_case})(?![A-Za-z0-9_])", text) is not None

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from selfreflect.models.backend import Backend, Say
 from selfreflect.models.base import ModelSpec
+
+if TYPE_CHECKING:
+    from selfreflect.models.openai.endpoint import Endpoint
 
 
 class VLLM(Backend):
@@ -31,6 +36,11 @@ class VLLMServer(Backend):
     is_remote = True
     needs_address = True
     loads_model = False
+
+    def server(self, base_url: str | None) -> Endpoint:
+        from selfreflect.models.openai.endpoint import endpoint
+
+        return endpoint(base_url, setting="scores.base_url")
 
     def check(self, spec: ModelSpec, progress: Say | None = None, *, template: bool = True) -> None:
         """Check that the server has the model, and the model's tokenizer and template."""

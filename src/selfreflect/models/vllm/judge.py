@@ -113,13 +113,15 @@ def load_served(spec: ModelSpec, compat: Compat, progress: Callable[[str], None]
     of the server's decoder, or ``"auto"``."""
     from selfreflect.models.vllm.server import PoolingServer
 
-    server = endpoint(spec.base_url)
+    server = endpoint(spec.base_url, setting="scores.base_url")
     pool = PoolingServer(bare_name(spec.name), server, timeout=spec.timeout, progress=progress)
     longest = pool.longest()
     dtype = precision(pool.last_states([PROBE]))
     if spec.dtype not in ("auto", dtype):
         raise JudgeError(
-            f"judge {excerpt(spec.name)} is served in {dtype}, not in {spec.dtype}. Leave --judge-dtype out."
+            f"judge {excerpt(spec.name)} is served in {dtype}, not in {spec.dtype}",
+            code="dtype",
+            remedy="Leave {scores.dtype} out.",
         )
     lm, _ = load_lm_head(replace(spec, dtype=dtype), progress)
     window = lm.window if longest is None else min(longest, lm.window or longest)

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from selfreflect.errors import BackendError, JudgeError, excerpt
+from selfreflect.models.backend import judge_error
 from selfreflect.models.openai.client import RetryPolicy, ServerClient
 from selfreflect.models.openai.endpoint import Endpoint
 from selfreflect.models.openai.protocol import APIError
@@ -76,7 +77,6 @@ class PoolingServer:
             server,
             max_connections=CALLS,
             timeout=timeout,
-            url_option="--judge-url",
             progress=progress,
         )
 
@@ -90,8 +90,9 @@ class PoolingServer:
                 return model.max_model_len
         names = ", ".join(excerpt(model.id) for model in models[:10]) or "nothing"
         raise JudgeError(
-            f"{self.url} does not serve {excerpt(self.model)}; it serves {names}. Name the model as "
-            "`vllm serve` does with --served-model-name."
+            f"{self.url} does not serve {excerpt(self.model)}; it serves {names}",
+            code="not_found",
+            remedy="Name the model as `vllm serve` does with its option --served-model-name.",
         )
 
     def last_states(self, prompts: Sequence[Sequence[int]]) -> Floats:
@@ -125,10 +126,9 @@ class PoolingServer:
         tasks = [partial(self._client.call, send=send, retries=retries) for send in calls]
         try:
             bodies = dict(self._client.run(tasks))
-        except APIError as error:
-            raise JudgeError(f"{self._client.describe(error)}.") from None
-        except BackendError as error:
-            raise JudgeError(str(error)) from None
+        except (APIError, BackendError) as error:
+            problem = self._client.problem(error) if isinstance(error, APIError) else error
+            raise judge_error(problem) from None
         return [bodies[index] for index in range(len(calls))]
 
 

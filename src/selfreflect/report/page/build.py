@@ -19,7 +19,7 @@ from selfreflect.report.compare import (
     page_judges,
     plain_label,
 )
-from selfreflect.report.document import QUESTION_HEADINGS
+from selfreflect.report.document import question_columns
 from selfreflect.report.figures import differences_figure, length_figure, means_figure, pasted_figure
 from selfreflect.report.findings import headline
 from selfreflect.report.length import length_audit, length_table, pasted_table, point_table, run_pasted
@@ -269,11 +269,14 @@ def report_page(
         csv |= section.csv
     beside = list(enumerate(chain.from_iterable(map(judge_tables, runs))))
     csv |= {f"judges-{number}": to_csv(table) for number, table in beside}
+    columns: dict[str, None] = {}
+    for run in chain.from_iterable(runs):
+        columns |= dict.fromkeys(column.heading for column in question_columns(run))
     run_indices, blocks = _questions(runs, grouping, left_out)
     index = {
         "runs": run_indices,
         "judges": list(judges.values()),
-        "columns": QUESTION_HEADINGS,
+        "columns": list(columns),
         "left_out": list(left_out),
         "csv": csv,
         "grouped": GROUPED.get(grouped, grouped),

@@ -273,6 +273,7 @@ function questionCells(view, summary) {
     summary: summary.text,
     summary_words: summary.text === null ? null : wordsOf(summary.text).length,
     failure: summary.why || null,
+    ...Object.assign({}, ...summary.measures.map(({ cells }) => cells)),
   };
 }
 

@@ -8,9 +8,9 @@ from itertools import repeat
 from typing import Any
 
 from selfreflect.grouping import group_indices, spread
-from selfreflect.records import AnswerSet, Controls, Information, Question, Score, WordDistance
+from selfreflect.records import AnswerSet, Controls, Information, Measurement, Question, Score, WordDistance
 from selfreflect.report.findings import controls_place, information_sentence, tentative
-from selfreflect.report.measures import INFORMATION, SELFREFLECT, MeasureView, run_measures
+from selfreflect.report.measures import INFORMATION, SELFREFLECT, MeasureView, run_measures, view_of
 from selfreflect.report.page.frame import packed
 from selfreflect.report.results import control_text
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
@@ -114,6 +114,9 @@ def _cell(measure: MeasureView, value: float | None, outcome: SummaryOutcome) ->
     if measure is INFORMATION and outcome.information is not None:
         doubtful = tentative(outcome.information)
         return None, doubtful.text if doubtful else str(outcome.information.undefined)
+    for measurement in outcome.measurements:
+        if measurement.measure == measure.name:
+            return None, measurement.undefined
     return None
 
 
@@ -185,11 +188,22 @@ def _scoring_view(
         view = _summary_view(outcome, words_by_place, words, guesses)
         view["information"] = outcome.information and information_view(outcome.information, answers)
         view["bits"] = bits_view(outcome.information, masked, view["text"] or "")
+        view["measures"] = list(map(_measurement_view, outcome.measurements))
         view["place"] = None
         if outcome.score is not None:
             view["place"] = controls_place(outcome.score.value, controls, references)
         summaries.append(view)
     return {"words": words, "summaries": summaries, "controls": control_views(controls, outcomes)}
+
+
+def _measurement_view(measurement: Measurement) -> dict[str, Any]:
+    """Convert the value that a measure of another package gives a summary, or why there is none."""
+    view = view_of(measurement.measure)
+    cells = dict(zip(view.measure.columns, view.measure.cells(measurement), strict=True))
+    text = view.measure.reason(measurement.undefined)
+    if measurement.value is not None:
+        text = view.text(measurement.value)
+    return {"name": view.noun, "text": text, "cells": cells}
 
 
 def guesses_view(score: Score, answers: AnswerSet, answer: int) -> dict[int, list[Any]]:

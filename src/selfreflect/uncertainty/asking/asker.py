@@ -24,6 +24,11 @@ from selfreflect.store.replies import ModelReplies, RepliesInMemory
 from selfreflect.text import without_credentials
 from selfreflect.uncertainty.question import NoValue
 
+SAME_MEANING = "same_meaning"
+"""The step that asks whether two answers mean the same."""
+CONTROL = "control"
+"""The step that asks the same of pairs whose result is known."""
+
 
 class Inquiry(NamedTuple):
     """One conversation that a model is to continue."""
@@ -148,7 +153,8 @@ def model_name(spec: ModelSpec) -> str:
     """Everything that tells a model from others, without credentials."""
     revision = f"@{spec.revision}" if spec.revision else ""
     place = f" at {without_credentials(spec.base_url)}" if spec.base_url else ""
-    return f"{spec.name}{revision}{place}"
+    extra = f" with {dump_line(spec.extra_body)}" if spec.extra_body else ""
+    return f"{spec.name}{revision}{place}{extra}"
 
 
 def failure_of(replies: ModelReplies) -> NoValue | None:

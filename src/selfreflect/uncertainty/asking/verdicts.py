@@ -9,7 +9,7 @@ from selfreflect.errors import excerpt
 from selfreflect.models.base import Message
 from selfreflect.store.replies import ModelReplies
 from selfreflect.text import fill, numbered, quoted
-from selfreflect.uncertainty.asking.asker import Asker, Inquiry, reply_text
+from selfreflect.uncertainty.asking.asker import SAME_MEANING, Asker, Inquiry, reply_text
 from selfreflect.uncertainty.asking.parsing import parse_either
 from selfreflect.uncertainty.asking.prompts import described, prompts
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
@@ -24,12 +24,14 @@ def parse_verdict(text: str) -> bool | NoValue:
     return parse_either(text, "Yes", "No")
 
 
-def judge_pairs(asker: Asker, pairs: Sequence[tuple[AnsweredQuestion, str, str]]) -> list[bool | NoValue]:
+def judge_pairs(
+    asker: Asker, pairs: Sequence[tuple[AnsweredQuestion, str, str]], step: str = SAME_MEANING
+) -> list[bool | NoValue]:
     """Ask whether two answers to a question mean the same, one request for each pair."""
     inquiries = []
     for question, one, other in pairs:
         values = {"question": described(question), "one": quoted(one), "other": quoted(other)}
-        inquiries.append(_inquiry("same_meaning", values))
+        inquiries.append(_inquiry(SAME_MEANING, values)._replace(step=step))
     return list(map(_verdict, asker.ask(inquiries)))
 
 

@@ -1,0 +1,139 @@
+"""``selfreflect bench``: time this project's engine against the published schedule."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from selfreflect.cli import options as o
+from selfreflect.cli.console import (
+    Watcher,
+    emit,
+    make_folder,
+    print_table,
+    say,
+)
+from selfreflect.cli.options import ItemOptions, Overrides, option, takes
+from selfreflect.errors import ConfigError, excerpt
+from selfreflect.models.backend import backend_of
+from selfreflect.pipeline.models import stage_model
+from selfreflect.records import dump_line
+from selfreflect.removed import SCHEDULE_B
+from selfreflect.sources.items import Item, bundled_items
+
+if TYPE_CHECKING:
+    from selfreflect.bench import Result
+    from selfreflect.models.judge import Judge
+    from selfreflect.settings import Config, ExecutionOptions
+
+SCHEDULES = ("a", "c")
+
+
+@takes(
+    "scores",
+    only=("--judge", "--judge-revision", "--judge-dtype"),
+    execution=("--device", "--trust-remote-code"),
+)
+def bench_command(
+    *,
+    items: str | None = option(
+        "--items FILE", "Items as `score --items` reads them; - for stdin. [default: four bundled items]"
+    ),
+    reading: ItemOptions,
+    overrides: Overrides,
+    random_model: str | None = option(
+        "--random-model SHAPE",
+        "Use random weights in the shape of qwen2.5-7b, llama-3.1-8b or tiny instead of a judge.",
+    ),
+    only: str = option("--only A,C", "a: one request per target token; c: this engine.", "a,c"),
+    output: Path | None = option("--output DIR", "Write bench.json here."),
+    json: o.Json = False,
+) -> None:
+    """Time this package's engine against the published schedule.
+
+    Runs two schedules on the same items and judge: (a) the published algorithm, one request per target
+    token, one at a time, with an ideal prefix cache; (c) this package's engine. Prints how many times faster
+    (c) is, its share of the machine's peak speed and its memory; then how fast 20 and 50 answers to one
+    question are drawn, against transformers' generate. Exits with 1 if the distances differ. Run it on an
+    idle machine.
+    """
+    letters = list(map(str.strip, only.split(",")))
+    if "b" in letters:
+        raise ConfigError(f"--only b is no longer timed. {SCHEDULE_B}")
+    for letter in letters:
+        if letter not in SCHEDULES:
+            raise ConfigError(f"--only takes some of {', '.join(SCHEDULES)}, not {letter!r}")
+    if random_model is not None and {"judge", "revision"} & overrides.section("scores").keys():
+        raise ConfigError("--random-model takes the place of --judge")
+    config, options = overrides.config(), overrides.execution
+    if not backend_of(config.scores.judge).is_torch:
+        name = excerpt(config.scores.judge)
+        raise ConfigError(f"bench times this package's engine; --judge {name} runs another one")
+    timed_items = _items(items, reading)
+    if output is not None:
+        make_folder(output)
+    watcher = Watcher()
+    # what imports torch is imported only now: it takes seconds, and a wrong option should not wait for it
+    judge = _judge(random_model, config, options, watcher)
+    from selfreflect.bench import Bench
+
+    bench = Bench(judge, timed_items, [letter for letter in SCHEDULES if letter in letters])
+    result = bench.result
+    try:
+        with watcher.stage("bench", len(bench)) as counter:
+            for _ in bench.run():
+                counter.advance()
+                if output is not None:
+                    _write_json(result, output)
+    except KeyboardInterrupt:
+        say("Interrupted. Finished items:" if result.items else "Interrupted before the first item finished.")
+        raise typer.Exit(130) from None
+    finally:
+        if result.items:
+            _show(result, json)
+            if output is not None:
+                say(f"wrote {output / 'bench.json'}")
+    if result.disagreeing:
+        raise typer.Exit(1)
+
+
+def _judge(random_model: str | None, config: Config, options: ExecutionOptions, watcher: Watcher) -> Judge:
+    """Load the judge, or make one with random weights."""
+    if random_model is None:
+        from selfreflect.models.judge import Judge
+        from selfreflect.models.local.loading import load_causal_lm
+
+        spec = stage_model(config, options, "scores")
+        return Judge(load_causal_lm(spec, watcher.note, library=True), compat=config.scores.compat)
+    from selfreflect.bench import random_judge
+
+    return random_judge(random_model, device=options.device, dtype=config.scores.dtype)
+
+
+def _items(source: str | None, reading: ItemOptions) -> list[Item]:
+    if source is None:
+        reading.refuse_columns()
+        return bundled_items("bench_items", limit=reading.limit, num_answers=reading.num_answers)
+    return reading.read(source, need_summaries=True).items
+
+
+def _show(result: Result, json: bool) -> None:
+    from selfreflect.bench import agreement, decoding_table, item_table, to_json
+
+    if json:
+        emit(to_json(result))
+    else:
+        print_table(item_table(result))
+        if result.decoding:
+            print_table(decoding_table(result))
+    say(("error: " if result.disagreeing else "") + agreement(result))
+    say(", ".join(f"{name} {value}" for name, value in result.machine.items()))
+
+
+def _write_json(result: Result, folder: Path) -> None:
+    """Write all figures so far. After each item, so that hours of timing survive a crash."""
+    from selfreflect.bench import to_json
+
+    (folder / "bench.json").write_text(dump_line(to_json(result)) + "\n", encoding="utf-8")

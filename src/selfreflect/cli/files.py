@@ -1,0 +1,331 @@
+"""``selfreflect convert``, ``import``, ``export`` and ``config``: files of other programs and of settings."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal
+
+from msgspec import to_builtins
+from rich.text import Text
+
+from selfreflect.cli import options as o
+from selfreflect.cli.console import (
+    check_file,
+    emit,
+    exit_with,
+    print_table,
+    refuse_run_directory,
+    say,
+    say_next_step,
+    stdout,
+    write_file,
+    write_folder,
+)
+from selfreflect.cli.options import ItemOptions, Json, argument, option, takes
+from selfreflect.cli.stages import check_strategies
+from selfreflect.errors import ConfigError, DataError, excerpt
+from selfreflect.pipeline.records import records_by_judge, run_items
+from selfreflect.pipeline.settings import scoring_label, scoring_name
+from selfreflect.records import AnswerSet, Question, Score, Summary, dump_line
+from selfreflect.settings import Config, load_config
+from selfreflect.settings.describe import schema, template
+from selfreflect.settings.places import flags_in_file
+from selfreflect.settings.sections import FLAGGED
+from selfreflect.sources.items import Item, ItemFile, to_plain
+from selfreflect.sources.layouts.published import published_files, read_published
+from selfreflect.store.merge import JoinedScoring, merge_runs
+from selfreflect.store.run import Run
+from selfreflect.table import Column, Table
+from selfreflect.text import counted, one_line, printable
+
+
+@takes()
+def convert_command(
+    *,
+    file: str = argument("FILE", "CSV, parquet, JSON, JSONL, a log of inspect_ai, or - for stdin.", ...),
+    output: Path | None = option("--output FILE", "Write the items as JSONL."),
+    overwrite: bool = option("--overwrite", "Replace an existing file.", False),
+    json: Json = False,
+    reading: ItemOptions,
+) -> None:
+    """Show how a file of questions, answers and summaries is understood.
+
+    It may hold one row per question, with a list of answers or columns answer_1, answer_2, …, or one row per
+    answer; summaries may be missing. Logs of inspect_ai (.eval, .json), samples of lm-eval and layouts that
+    installed packages add work too. With --output, the items are written one per line, for `selfreflect score
+    --items` and `selfreflect import --items`.
+    """
+    if output is not None:
+        if output.suffix != ".jsonl":
+            raise ConfigError(f"--output {output}: the name must end in .jsonl")
+        if output.exists() and not overwrite:
+            raise DataError(f"{output} is already there. Use another name, or --overwrite")
+        check_file("--output", output, file)
+    items = reading.read(file)
+    if json:
+        emit(_described(items))
+    else:
+        _show(items)
+    if output is None:
+        say("Write this as JSONL with: --output items.jsonl")
+        return
+    write_file(output, "".join(dump_line(to_plain(item)) + "\n" for item in items.items))
+    if any(item.summaries for item in items.items):
+        say(f"Score it: selfreflect score --items {output}")
+    else:
+        say(f"Let a model summarise the answers: selfreflect import --items {output} --out DIR")
+
+
+def _described(file: ItemFile) -> dict[str, Any]:
+    """The layout, the columns and the counts as JSON."""
+    counts = {
+        "questions": len(file.items),
+        "answers": sum(len(item.answer_set.answers) for item in file.items),
+        "summaries": sum(len(item.summaries) for item in file.items),
+    }
+    found = {"layout": file.layout_name, "description": file.layout, "columns": file.columns}
+    return found | counts | {"notes": file.notes}
+
+
+def _show(file: ItemFile) -> None:
+    stdout.print(Text(f"{file.name}: {file.layout} (layout {file.layout_name})\n"), soft_wrap=True)
+    rows = [(one_line(name, 40), role) for name, role in file.columns.items()]
+    print_table(Table("", (Column("column"), Column("is")), tuple(rows)))
+    stdout.print(Text(f"\n{file.counts}"), soft_wrap=True)
+    _show_item(file.items[0])
+
+
+def _show_item(item: Item) -> None:
+    """Print an item in full."""
+    lines = [f"\nThe first question, {item.id}:", f"  {printable(item.question)}"]
+    if item.context:
+        lines.append(f"  context: {printable(item.context)}")
+    for heading, answers in (("test", item.masked_out), ("reference", item.conditioning)):
+        lines.append(f"  {counted(len(answers), f'{heading} answer')}:")
+        lines += [f"    {printable(answer) if answer.strip() else '(blank)'}" for answer in answers]
+    for name, text in item.summaries.items():
+        lines.append(f"  summary {one_line(name)}: {printable(text)}")
+    for name, value in item.metadata.items():
+        lines.append(f"  {one_line(name)}: {printable(str(value))}")
+    for line in lines:
+        stdout.print(Text(line), soft_wrap=True)
+
+
+@takes()
+def import_command(
+    *,
+    out: o.Out,
+    runs: list[Path] = argument(
+        "RUN", "Run directories of one question set (--shard) to join into a new one.", []
+    ),
+    questions: Path | None = option("--questions FILE", "questions.json of the published tool."),
+    answers: Path | None = option("--answers FILE", "test_answers.json of the published tool."),
+    summaries: Path | None = option("--summaries FILE", "summaries.json of the published tool."),
+    items: str | None = option(
+        "--items FILE",
+        "Questions with answers, and maybe summaries: CSV, parquet, JSON, JSONL, a log of inspect_ai (.eval) "
+        "or samples of lm-eval. `selfreflect convert FILE` shows how it is understood.",
+    ),
+    reading: ItemOptions,
+    leave_out: list[o.Part] = option(
+        "--leave-out PART",
+        "Join run directories without guesses (what the judge expected) or words (the distance of each word, "
+        "most of a directory). Can be repeated.",
+        [],
+    ),
+) -> None:
+    """Turn files into a run directory, or join runs.
+
+    Answers without summaries are fine: `selfreflect summarize --out DIR` lets a model write them. Then score
+    them with `selfreflect score --out DIR`, and compare them with other runs.
+    """
+    published = (questions, answers, summaries)
+    if [items is not None, any(published), bool(runs)].count(True) != 1:
+        raise ConfigError(
+            "give either --items FILE, or some of --questions, --answers and --summaries, or run "
+            "directories to join"
+        )
+    if items is None and reading != ItemOptions():
+        raise ConfigError("--num-answers, --limit, --column and --split belong to --items FILE")
+    if leave_out and not runs:
+        raise ConfigError("--leave-out belongs to run directories")
+    if runs:
+        _join(runs, out, leave_out)
+        return
+    if items is None:
+        _add(out, chain(*read_published(*published)))
+        return
+    _add(out, chain.from_iterable(item.records for item in reading.read(items).items))
+
+
+def _add(out: Path, records: Iterable[Question | AnswerSet | Summary]) -> None:
+    """Write the records that a run directory does not have yet."""
+    with Run.open(out, {}) as run:
+        for line in run.repairs:
+            say(line)
+        run.append_all(record for record in records if not _is_stored(record, run))
+        say(
+            f"{out}: {counted(len(run.questions), 'question')}, {counted(len(run.answers), 'answer set')}, "
+            f"{counted(len(run.summaries), 'summary')}"
+        )
+        say_next_step(out, run)
+
+
+def _is_stored(record: Question | AnswerSet | Summary, run: Run) -> bool:
+    if isinstance(record, Question):
+        return record.id in run.questions
+    if isinstance(record, AnswerSet):
+        return record.question_id in run.answers
+    return (record.question_id, record.name) in run.summaries
+
+
+def _join(runs: Sequence[Path], out: Path, leave_out: Sequence[str]) -> None:
+    merged = merge_runs(
+        runs, out, name_scoring=scoring_name, leave_out=leave_out, defaults=to_builtins(Config())
+    )
+    counts = merged.records
+    say(
+        f"{out}: {counted(counts[Question], 'question')}, {counted(counts[AnswerSet], 'answer set')}, "
+        f"{counted(counts[Summary], 'summary')}, {counted(counts[Score], 'score')}"
+    )
+    if merged.repeated:
+        id_, (first, second) = next(iter(merged.repeated.items()))
+        say(
+            f"{len(merged.repeated)} questions are in several directories, such as {excerpt(id_)} in {first} "
+            f"and {second}; records of the first were kept."
+        )
+    if merged.unfinished:
+        say(
+            f"{counted(merged.unfinished, 'question')} had only some of their answers (partial/), which were "
+            "left out: finish the directories first to keep them, else they are drawn again."
+        )
+    missing = (merged.expected or 0) - counts[Question]
+    if missing > 0:
+        shards = ", ".join(map(str, merged.absent))
+        reason = f": no directory holds shard {shards}" if shards else ""
+        say(f"{missing} of {merged.expected} questions are missing{reason}.")
+    _say_scorings(merged.scorings, len(set(runs)), out)
+
+
+def _say_scorings(scorings: Sequence[JoinedScoring], count: int, out: Path) -> None:
+    """Say which judge is the main one if there was a choice, and whose scores are incomplete."""
+    if not scorings:
+        return
+    main = scorings[0]
+    if any(one.first_in for one in scorings[1:]):
+        say(
+            f"The main scores are those of judge {scoring_label(main.settings)}, first in {main.first_in} of "
+            f"{count} directories."
+        )
+    for one in scorings:
+        if len(one.paths) == count:
+            continue
+        judge = shlex.quote(str(one.settings.get("judge", "")))
+        say(
+            f"Incomplete: judge {scoring_label(one.settings)} scored in {len(one.paths)} of {count} "
+            f"directories. Add the rest with: selfreflect score --out {shlex.quote(str(out))} --judge {judge}"
+        )
+
+
+def export_command(
+    run: Path = argument("RUN", "Run directory.", ...),
+    output: Path = option("--output DIR", "Directory for the files.", ...),
+    format: Literal["published", "datasets", "items"] = option(
+        "--format",
+        "What to write: published (questions.json, test_answers.json and summaries.json of the published "
+        "tool), datasets (a folder with a card, for datasets.load_dataset and load_from_disk; needs the "
+        "datasets extra), or items (items.jsonl, for score --items).",
+        "published",
+    ),
+    suffix: str = option(
+        "--suffix TEXT",
+        "With --format published: append this to names of summaries, as the published tool does.",
+        "_summary",
+    ),
+    overwrite: bool = option("--overwrite", "Replace existing files.", False),
+) -> None:
+    """Write a run for other programs.
+
+    The scorer of the published tool reads questions.json, test_answers.json and summaries.json. A data set
+    has the parts answers and summaries, with the results of every judge.
+    """
+    records = Run.load(run)
+    refuse_run_directory(output)
+    left_out: list[str] = []
+    if format == "published":
+        stored = (records.questions.values(), records.answers.values(), records.summaries.values())
+        files, left_out = published_files(*stored, suffix)
+    elif format == "items":
+        lines = [dump_line(to_plain(item)) + "\n" for item in run_items(records)]
+        files = {"items.jsonl": "".join(lines).encode()}
+    else:
+        from selfreflect.report.dataset import dataset_files
+
+        name = run.resolve().name
+        files = dataset_files(records_by_judge(records, name), name)
+    write_folder(output, files, overwrite)
+    say(f"wrote {output}: {', '.join(dict.fromkeys(name.partition('/')[0] for name in files))}")
+    if left_out:
+        say(
+            f"{len(left_out)} questions were left out, because this layout tells questions apart by their "
+            f"text and an earlier one has the same: {', '.join(left_out)}"
+        )
+    exit_with(len(left_out))
+
+
+def config_command(
+    *,
+    file: Path | None = argument("[FILE]", "The file of settings; with --init, selfreflect.toml by default."),
+    init: bool = option("--init", "Write FILE with every key, its comment and its default.", False),
+    check: bool = option("--check", "Check FILE, and print what differs from the defaults.", False),
+    schema_: bool = option("--schema", "Print the JSON schema, for editors and programs.", False),
+) -> None:
+    """Write, check or describe the file of --config.
+
+    The file holds every setting that changes results, strategies and source of the questions included, and
+    in [execution] where the work is done, so that `selfreflect run --config FILE --out DIR` needs nothing
+    else. Without options, print what --init writes.
+    """
+    if init + check + schema_ > 1:
+        raise ConfigError("give one of --init, --check and --schema")
+    if file is not None and not (init or check):
+        raise ConfigError(f"add --init to write {file}, or --check to check it")
+    if check:
+        if file is None:
+            raise ConfigError("name the file to check: selfreflect config --check FILE")
+        _check(file)
+    elif init:
+        _write(file or Path("selfreflect.toml"))
+    elif schema_:
+        print(json.dumps(schema(), indent=2))
+    else:
+        print(template())
+
+
+def _write(path: Path) -> None:
+    if path.exists():
+        raise ConfigError(f"{path} exists. Name another file, or remove it first.")
+    write_file(path, template())
+    say(f"Edit it, and run: selfreflect run --config {path} --out runs/NAME")
+
+
+def _check(path: Path) -> None:
+    try:
+        config = load_config(path, {})
+    except ConfigError as error:
+        raise ConfigError(flags_in_file(str(error), path, {})) from None
+    check_strategies(config.summaries.strategies)
+    defaults = Config()
+    count = 0
+    for section in FLAGGED:
+        earlier = defaults.section(section)
+        for key, value in config.section(section).items():
+            if value != earlier[key]:
+                line = f"[{section}] {key} = {json.dumps(value, ensure_ascii=False)}"
+                stdout.print(Text(one_line(line)), soft_wrap=True)
+                count += 1
+    say(f"{path} is valid: {count} of its settings differ from the defaults.")

@@ -1,0 +1,392 @@
+"""``selfreflect report`` and ``selfreflect compare``: tables, a page and figures of run directories."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import typer
+
+from selfreflect.cli import options as o
+from selfreflect.cli.console import (
+    check_output,
+    emit,
+    make_folder,
+    print_table,
+    say,
+    say_next_step,
+    say_report,
+    write_file,
+)
+from selfreflect.cli.options import option
+from selfreflect.cli.show import log_runs, print_question, show_results
+from selfreflect.errors import ConfigError, DataError
+from selfreflect.pipeline.records import records_by_judge, scorings_by
+from selfreflect.records import Information, Score, latest_scale
+from selfreflect.report.run_records import RunRecords
+from selfreflect.store.run import Run
+from selfreflect.store.trim import PARTS, removable_parts
+from selfreflect.text import one_line
+from selfreflect.uncertainty.question import has_gold
+
+if TYPE_CHECKING:
+    from selfreflect.report.page.frame import UncertaintyPart
+
+JUDGE = option("--judge NAME", "Only scores by this judge, where several have scored a run. [default: all]")
+FIRST_JUDGE = option(
+    "--judge NAME",
+    "Only scores by this judge, where several have scored a run; on a page it is the first, and the others "
+    "can be chosen. [default: all]",
+)
+BY = option(
+    "--by COLUMN", "Break the results down by a column of the question file, such as topic, or by kind."
+)
+THRESHOLD = 3
+"""Exit status if a condition of --fail-if holds; 1 means recorded failures, and 2 an error."""
+LARGE_PAGE = 3_000_000
+"""Bytes above which a page opens slowly on small machines."""
+MOST_EMBEDDED = 4_000
+"""Different answers that are grouped by meaning unasked. More take minutes on two CPU cores."""
+
+
+_IN_REPORT = ("modal_share", "split_half", "entropy", "entropy_mm", "classes")
+"""Estimators of a run's report, beside what its judge measured: those that need only classes, so that a page
+takes no longer."""
+
+
+def report_command(
+    runs: o.Runs,
+    output: list[Path] = option(
+        "--output FILE",
+        "Write a page (.html), the tables (.md), or one row per question and strategy (.csv). Can be "
+        "repeated.",
+        [],
+    ),
+    figures: Path | None = option("--figures DIR", "Write every figure as SVG for a paper, and its rows."),
+    baseline: str | None = option(
+        "--baseline STRATEGY",
+        "Strategy of the first run that page and figures compare with. [default: its first]",
+    ),
+    groups: Literal["spelling", "same", "meaning"] | None = option(
+        "--groups",
+        "Group answers on the page by spelling, by a rule for the same answer, or by meaning. [default: "
+        f"meaning if the embed extra is installed and there are at most {MOST_EMBEDDED:,} different answers, "
+        "else same]",
+    ),
+    leave_out: list[o.Part] = option(
+        "--leave-out PART",
+        "Make the page smaller: without guesses (what the judge expected), or without words. Can be "
+        "repeated.",
+        [],
+    ),
+    question: str | None = option(
+        "--question TEXT",
+        "Show one question in full. TEXT is its id, its text, or a part that no other question has.",
+    ),
+    judge: str | None = FIRST_JUDGE,
+    by: str | None = BY,
+    log: o.Log = None,
+    json: o.Json = False,
+) -> None:
+    """Show the results of runs, and write tables, a page or figures.
+
+    Gives mean score, interval, n and coverage for every strategy, and the reason for every failure. Needs no
+    model. Where several judges have scored a run, tables show them one after the other and then side by side;
+    the page shows one of them and has a menu for the others; figures show the first, or --judge.
+    """
+    from selfreflect.report.document import csv, judge_tables_of, markdown
+
+    check_output(output)
+    has_page = any(path.suffix == ".html" for path in output)
+    if not has_page:
+        _refuse_page_options(groups, leave_out)
+    whole = _load_records(runs, detail=has_page or question is not None)
+    by_run = _chosen(runs, whole, judge)
+    records = list(chain.from_iterable(by_run))
+    _check_column(records, by)
+    _show(records, by, question, json)
+    if not json:
+        for table in judge_tables_of(by_run):
+            print_table(table)
+    if not (output or figures or json):
+        _advise(runs, by_run)
+    for path in output:
+        if path.suffix == ".html":
+            pages = list(map(_first, by_run, whole))
+            write_page(path, pages, baseline, groups, list(dict.fromkeys(leave_out)))
+            say(f"Open {path} in a browser.")
+        else:
+            write_file(path, markdown(by_run, by) if path.suffix == ".md" else csv(records))
+    if figures is not None:
+        _write_figures(figures, [of_run[0] for of_run in by_run], baseline)
+    log_runs(log, records)
+
+
+def _refuse_page_options(groups: str | None, leave_out: Sequence[str]) -> None:
+    """Raise ConfigError for options of a page where none is written."""
+    if groups == "meaning":
+        raise ConfigError("--groups meaning changes only the page. Add --output FILE.html")
+    if leave_out:
+        raise ConfigError("--leave-out changes only the page. Add --output FILE.html")
+
+
+def _show(records: Sequence[RunRecords], by: str | None, question: str | None, json: bool) -> None:
+    from selfreflect.report.document import breakdown_lines
+    from selfreflect.report.results import breakdown
+
+    for run in records:
+        show_results(run, json)
+        if by is not None and json:
+            for line in breakdown_lines(run, by):
+                emit(line)
+        elif by is not None:
+            print_table(breakdown(run, by))
+        if question is not None and not json:
+            print_question(run, question, answers=20)
+
+
+def _advise(paths: Sequence[Path], by_run: Sequence[Sequence[RunRecords]]) -> None:
+    """Say the next step: the stage that the first run without results lacks, else the page."""
+    for path, of_run in zip(paths, by_run, strict=True):
+        if not any(one.scores or one.information for one in of_run):
+            say_next_step(path, of_run[0])
+            return
+    say_report(paths)
+
+
+def _first(selection: Sequence[RunRecords], of_run: Sequence[RunRecords]) -> list[RunRecords]:
+    """All scorings of a run, the chosen ones first."""
+    ids = set(map(id, selection))
+    return [*selection, *(one for one in of_run if id(one) not in ids)]
+
+
+def _write_figures(folder: Path, records: Sequence[RunRecords], baseline: str | None) -> None:
+    from selfreflect.report.figures import paper_figures
+
+    drawings = paper_figures(records, baseline)
+    make_folder(folder)
+    for name, text in drawings.items():
+        write_file(folder / name, text)
+
+
+def _check_column(records: Sequence[RunRecords], by: str | None) -> None:
+    """Refuse a column that a run does not have before anything is printed or written."""
+    from selfreflect.report.results import by_value
+
+    if by is not None:
+        for run in records:
+            by_value(run, by)
+
+
+def _load_records(paths: Sequence[Path], *, detail: bool) -> list[list[RunRecords]]:
+    """Load run directories, each once per judge.
+
+    They are labelled by their names, or by their paths if two names are the same.
+    """
+    names = Counter(path.name for path in paths)
+    records = []
+    for path in paths:
+        label = str(path) if names[path.name] > 1 else None
+        # tables need no detail: with it, a dozen large runs would not fit into memory
+        records.append(records_by_judge(Run.load(path, detail=detail), label))
+    return _of_one_scale(paths, records)
+
+
+def _of_one_scale(paths: Sequence[Path], by_run: Sequence[Sequence[RunRecords]]) -> list[list[RunRecords]]:
+    """Leave out the bits of earlier versions if any are on a later scale: they cannot be compared."""
+    latest = latest_scale(one.scale for one in chain.from_iterable(by_run) if one.information)
+    comparable = []
+    for path, of_run in zip(paths, by_run, strict=True):
+        if any(one.scale != latest for one in of_run):
+            say(
+                f"{path}: what its summaries tell is left out. An earlier version measured it on another "
+                f"scale; to measure it anew: selfreflect score --out {shlex.quote(str(path))}"
+            )
+        comparable.append([one.with_scale(latest) for one in of_run])
+    return comparable
+
+
+def _chosen(
+    paths: Sequence[Path], by_run: Sequence[Sequence[RunRecords]], judge: str | None
+) -> list[list[RunRecords]]:
+    """The scorings by ``judge``, or all."""
+    return [scorings_by(of_run, judge, path) for path, of_run in zip(paths, by_run, strict=True)]
+
+
+def write_page(
+    file: Path,
+    runs: Sequence[Sequence[RunRecords]],
+    baseline: str | None,
+    groups: str | None,
+    left_out: Sequence[str],
+) -> None:
+    """Write the page of runs, each with all its scorings, and say how to make a large one smaller."""
+    from selfreflect.report.page.build import report_page
+
+    groups = groups or _default_groups(runs)
+    page = report_page(
+        runs,
+        baseline=baseline,
+        grouping=o.grouping(groups),
+        grouped=groups,
+        left_out=left_out,
+        uncertainty=report_parts([of_run[0] for of_run in runs]),
+    )
+    write_file(file, page)
+    size = len(page.encode("utf-8"))
+    if size <= LARGE_PAGE:
+        return
+    results: list[Score | Information] = []
+    for scoring in chain.from_iterable(runs):
+        smaller = scoring.without(left_out)
+        results += [*smaller.scores.values(), *smaller.information.values()]
+    ways = [f"--leave-out {part} ({PARTS[part]})" for part in removable_parts(results)]
+    if len(runs) > 1:
+        ways.append("fewer runs on one page")
+    advice = "It holds the texts and scores of one run, and nothing can be left out."
+    if ways:
+        advice = f"To make it smaller: {'; or '.join(ways)}."
+    say(
+        f"{file} has {size / 1e6:.1f} MB, and pages above {LARGE_PAGE / 1e6:.0f} MB open slowly on small "
+        f"machines. {advice}"
+    )
+
+
+def _default_groups(runs: Sequence[Sequence[RunRecords]]) -> str:
+    """What answers on a page are grouped by if the user does not say; a note tells where it is not meaning
+    because that takes long."""
+    from selfreflect.models.embedder import can_group_by_meaning
+
+    if not can_group_by_meaning():
+        return "same"
+    sets = chain.from_iterable(of_run[0].answers.values() for of_run in runs)
+    different = sum(len({*one.masked_out, *one.conditioning}) for one in sets)
+    if different <= MOST_EMBEDDED:
+        return "meaning"
+    say(
+        f"Answers are grouped without a model: there are {different:,} different ones. To group them by "
+        "meaning, which takes minutes, add --groups meaning."
+    )
+    return "same"
+
+
+def compare_command(
+    runs: o.Runs,
+    baseline: str | None = option(
+        "--baseline STRATEGY",
+        "Strategy of the first run to compare with. [default: the first of its --strategies]",
+    ),
+    judge: str | None = JUDGE,
+    by: str | None = BY,
+    fail_if: list[str] = option(
+        "--fail-if CONDITION",
+        "Exit with 3 if this holds, such as 'worse > 0' or 'difference > 0.02' (or 2%; see above). Can be "
+        "repeated.",
+        [],
+    ),
+    json: o.Json = False,
+) -> None:
+    """Compare strategies and runs with a baseline.
+
+    Gives paired differences with 95 % intervals, wins and losses, on the questions that both have scored.
+    Where several judges have scored the first run, each compares in turn, and then they stand side by side.
+
+    For continuous integration, --fail-if takes a name, one of < <= > >= == !=, and a number or another name:
+
+    'worse > 0': a strategy is clearly worse than the baseline;
+
+    'recovered.difference < -5%': summaries of a strategy tell less by more than 5 points;
+
+    'losses > wins': a strategy is worse on more questions than it is better on.
+
+    'untestable > 0': there are too few questions to tell.
+
+    Names: better, worse, unclear and untestable count strategies. Each strategy has n, wins, ties and losses,
+    which count questions, and difference, low, high and p_value, which are shares of 1: 0.05 and 5% are the
+    same, and 5 is refused. They are about SelfReflect scores (0 to 1, lower is better), and after
+    "recovered." about what summaries tell (1 is what the answers themselves tell). Exit codes: 0 no condition
+    holds, 3 one does, 2 an error, such as a number that is not defined.
+    """
+    from selfreflect.report.compare import comparisons, comparisons_by, contenders
+    from selfreflect.report.document import comparison_line, comparison_lines_by, judge_tables_of
+    from selfreflect.report.thresholds import parse_threshold
+
+    thresholds = list(map(parse_threshold, fail_if))
+    by_run = _chosen(runs, _load_records(runs, detail=False), judge)
+    if not by_run[0][0].strategies:
+        raise DataError(
+            f"{runs[0]} holds no summaries yet. Make some with: selfreflect summarize --out {runs[0]}"
+        )
+    _check_column(by_run[0], by)
+    holds = False
+    sentences: list[str] = []
+    for first in by_run[0]:
+        base, *others = contenders([first, *_same_judge(by_run[1:], first.judge)], baseline)
+        lines = [comparison_line(base, other) for other in others] if json or thresholds else []
+        if json:
+            for line in lines:
+                emit(line)
+        else:
+            for table, _ in comparisons(base, others):
+                print_table(table)
+        for threshold in thresholds:
+            breaches = threshold.breaches(lines)
+            holds = holds or bool(breaches)
+            sentences += breaches or threshold.untestable(lines)
+        if by is not None and json:
+            for line in comparison_lines_by(base, others, by):
+                emit(line)
+        elif by is not None:
+            for table in comparisons_by(base, others, by):
+                print_table(table)
+    if not json:
+        for table in judge_tables_of(by_run):
+            print_table(table)
+        say_report(runs)
+    for sentence in sentences:
+        say(one_line(sentence, 600))
+    if holds:
+        raise typer.Exit(THRESHOLD)
+
+
+def _same_judge(by_run: Sequence[Sequence[RunRecords]], judge: str) -> list[RunRecords]:
+    """Each run as this judge scored it; if it did not, as the first judge did."""
+    records = []
+    for of_run in by_run:
+        by_judge = next((one for one in of_run if one.judge == judge), of_run[0])
+        records.append(by_judge)
+    return records
+
+
+def report_parts(runs: Sequence[RunRecords]) -> list[UncertaintyPart]:
+    """The sections of a report on the runs that have right answers."""
+    parts = []
+    for number, run in enumerate(runs):
+        if any(question.gold for question in run.questions.values()):
+            part = _report_part(run, f"uncertainty-{number}")
+            if part is not None:
+                parts.append(part)
+    return parts
+
+
+def _report_part(run: RunRecords, name: str) -> UncertaintyPart | None:
+    from selfreflect.cli.answered import ComparisonOptions, make_method
+    from selfreflect.pipeline.answered import GOLD, run_questions
+    from selfreflect.uncertainty.assess import Assessment, predictions
+    from selfreflect.uncertainty.page import uncertainty_part
+
+    questions = run_questions(run, run, GOLD)
+    if not has_gold(questions):
+        return None  # right answers, but no sampled ones yet
+    names = {name: None for question in questions for name in question.values}
+    assessment = Assessment(questions, [*_IN_REPORT, *names], make_method(questions, ComparisonOptions()))
+    (correctness,) = assessment.judged.labels
+    part = uncertainty_part(
+        assessment, correctness, predictions(assessment, correctness), name=name, label=run.label
+    )
+    part.notes.append("selfreflect uncertainty measures more estimators, with other classes and labels.")
+    return part

@@ -1,0 +1,247 @@
+"""The two measures of this package as rows of the table: their records, keys and columns.
+
+What computes them is imported on use, so that reports can read old files without a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from msgspec import to_builtins
+
+from selfreflect.metric.measure import Measure, Scored, Tools, Work
+from selfreflect.records import (
+    RETRIED,
+    TODAYS_SCALE,
+    Controls,
+    Information,
+    Measurement,
+    Question,
+    ReaderChoice,
+    Score,
+)
+
+if TYPE_CHECKING:
+    from selfreflect.models.judge import Judge
+
+_MASKED = 0.6
+"""Masked words per token of an answer: stopwords are not masked."""
+
+_TASK_TOKENS = 30
+"""Tokens that tell the judge its task after an answer."""
+
+
+class PublishedScore(Measure):
+    """The published SelfReflect score."""
+
+    name = "selfreflect"
+    higher_is_better = False
+    needs = ("judge",)
+    title = "SelfReflect score: 0 is perfect, lower is better"
+    heading = "mean score"
+    short = "SelfReflect score"
+    about = (
+        "How faithfully does each summary describe what the model would answer? The score compares a judge’s "
+        "predictions after reading the summary with its predictions after reading sampled answers."
+    )
+    reading = "0 is perfect, lower is better."
+    record = Score
+    fails = True
+    control = "score"
+    columns = ("score", "stderr", "token_tasks", "judge")
+    numbers = ("stderr",)
+
+    def open(self, tools: Tools) -> Callable[[Work], Scored]:
+        from selfreflect.metric.scorer import score_work
+
+        assert tools.metric is not None
+        return score_work(tools.metric)
+
+    def measurement(self, record: Score) -> Measurement:
+        return Measurement(
+            value=record.value,
+            parts={"stderr": record.stderr, "token_tasks": record.token_tasks},
+            measure=self.name,
+            question_id=record.question_id,
+            summary=record.summary,
+            judge=record.judge,
+        )
+
+    def is_current(self, record: Score, settings: Mapping[str, Any]) -> bool:
+        return True
+
+    def has_controls(self, controls: Controls, settings: Mapping[str, Any]) -> bool:
+        return controls.temperature is not None
+
+    def fields(self, record: Score) -> dict[str, Any]:
+        fields: dict[str, Any] = {
+            "score": record.value,
+            "stderr": record.stderr,
+            "token_tasks": record.token_tasks,
+            "judge": record.judge,
+        }
+        if record.compat:
+            fields["compat"] = record.compat
+        if record.estimate is not None:
+            fields["estimate"] = to_builtins(record.estimate)
+        return fields
+
+    def cells(self, record: Score) -> tuple[Any, ...]:
+        return (record.value, record.stderr, record.token_tasks, record.judge)
+
+    def judge_tokens(self, judge: Judge, work: Work, reader: ReaderChoice) -> int:
+        from selfreflect.metric.scorer import nodes_of_work
+
+        return nodes_of_work(judge, work)
+
+    def most_judge_tokens(
+        self,
+        judge: Judge,
+        question: Question,
+        halves: tuple[Sequence[int], Sequence[int]],
+        summaries: Sequence[int],
+        *,
+        controls: bool,
+    ) -> int:
+        from selfreflect.metric.scorer import most_nodes
+
+        return most_nodes(judge, question, halves, summaries, controls=controls)
+
+    def typical_tokens(self, answers: Iterable[float], contexts: int) -> float:
+        return sum(contexts * _MASKED * tokens * (tokens / 2 + _TASK_TOKENS) for tokens in answers)
+
+
+class UsableInformation(Measure):
+    """Usable information: what a summary tells of what the reference answers tell."""
+
+    name = "information"
+    unit = "%"
+    needs = ("judge",)
+    title = "Information in the sampled answers that summaries recover"
+    heading = "recovered"
+    short = "recovered information"
+    about = (
+        "How much of the information in the sampled answers does each summary recover? A judge predicts test "
+        "answers after reading it."
+    )
+    reading = (
+        "0 % is {zero}, 100 % is all the information in the sampled answers. Above that a summary helps more "
+        "than they do, and below 0 it misleads."
+    )
+    ratio = ("bits", "bits_available")
+    reasons = MappingProxyType(
+        {
+            "known": "the judge knows the answers already",
+            "worse": "with the reference answers the judge predicts the test answers worse",
+            "format": "the reference answers tell little but how answers are written",
+            "unclear": "whether the reference answers help cannot be said",
+            "few_answers": "there are too few answers to say what they tell",
+            "different_answers": "the answers differ too much to say what they tell",
+            "out_of_range": "the share is below -100 % or above 200 %",
+            "unmeasured": "it could not be measured",
+        }
+    )
+    record = Information
+    control = "bits"
+    budget_share = 0.25  # it needs each answer once; scores need each masked word
+    columns = (
+        *("bits", "bits_available", "recovered", "reader", "zero"),
+        *("anchor", "undefined", "cause", "why"),
+    )
+    numbers = ("bits_available", "recovered")
+
+    def open(self, tools: Tools) -> Callable[[Work], Scored]:
+        from selfreflect.metric.information import information_of_work
+
+        assert tools.metric is not None
+        return information_of_work(tools.metric, tools.reader)
+
+    def measurement(self, record: Information) -> Measurement:
+        return Measurement(
+            value=record.recovered,
+            interval=record.interval,
+            parts={"bits": record.bits, "bits_available": record.bits_available},
+            undefined="" if record.recovered is not None else record.reason or "unmeasured",
+            why=record.why,
+            measure=self.name,
+            question_id=record.question_id,
+            summary=record.summary,
+            judge=record.judge,
+        )
+
+    def is_current(self, record: Information | Controls, settings: Mapping[str, Any]) -> bool:
+        """Refuse bits that were measured on the scale of an earlier version, or by another reader than the
+        one asked for, or not at all."""
+        if record.reader is None or record.scale != TODAYS_SCALE:
+            return False
+        if isinstance(record, Information) and record.kind in RETRIED:
+            return False
+        return settings["reader"] in ("auto", record.reader)
+
+    def has_controls(self, controls: Controls, settings: Mapping[str, Any]) -> bool:
+        return self.is_current(controls, settings)
+
+    def fields(self, record: Information) -> dict[str, Any]:
+        low, high = record.interval or (None, None)
+        fields: dict[str, Any] = {
+            "bits": record.bits,
+            "bits_available": record.bits_available,
+            "recovered": record.recovered,
+            "recovered_low": low,
+            "recovered_high": high,
+            "reader": record.reader,
+            "zero": record.zero,
+            "anchor": record.anchor,
+            "undefined": record.undefined,
+            "judge": record.judge,
+        }
+        if record.cause:
+            fields["cause"] = record.cause
+        if record.why:
+            fields["why"] = record.why
+        return fields
+
+    def cells(self, record: Information) -> tuple[Any, ...]:
+        *names, why = self.columns
+        return (*(getattr(record, name) for name in names), getattr(record, why) or None)
+
+    def judge_tokens(self, judge: Judge, work: Work, reader: ReaderChoice) -> int:
+        from selfreflect.metric.information import nodes_of_work
+
+        return nodes_of_work(judge, work, reader)
+
+    def most_judge_tokens(
+        self,
+        judge: Judge,
+        question: Question,
+        halves: tuple[Sequence[int], Sequence[int]],
+        summaries: Sequence[int],
+        *,
+        controls: bool,
+    ) -> int:
+        from selfreflect.metric.information import most_nodes
+
+        return most_nodes(judge, question, halves, summaries, controls=controls)
+
+    def typical_tokens(self, answers: Iterable[float], contexts: int) -> float:
+        return contexts * sum(answers)
+
+
+def word_fields(records: Iterable[Any]) -> dict[str, Any]:
+    """Write the keys of a JSON line for the words of one summary, from its records."""
+    by_kind = {type(record): record for record in records}
+    score, information = by_kind.get(Score), by_kind.get(Information)
+    if score is not None:
+        both = score.with_information(information) if information else score
+        words = [{**to_builtins(word), "mean": word.mean} for word in both.words]
+        return {"warnings": list(score.warnings), "answer_means": list(score.answer_means), "words": words}
+    if information is None:
+        return {}
+    words = []
+    for answer, of_answer in enumerate(information.answers):
+        for word, bits in enumerate(of_answer):
+            fields = {"bits": bits.told, "bits_available": bits.available}
+            words.append({"answer": answer, "word": word, "text": bits.text, **fields})
+    return {"words": words}

@@ -1,0 +1,300 @@
+"""Measures: what each says of itself, how reports show it, and the table of all.
+
+A measure gives every summary of a question a value. Ours are rows of :data:`MEASURES`; another package adds
+one by an entry point of the group ``selfreflect.measures``, which names its subclass of :class:`Measure`.
+``--measures NAME`` then computes it, a run directory keeps it in ``measurements.jsonl``, and ``--json`` shows
+it under its name.
+
+A report asks a measure for all that it shows: :attr:`~Measure.title` over a table, :attr:`~Measure.heading`
+over the column of means and :attr:`~Measure.short` in a sentence; :attr:`~Measure.form` for a value and
+:meth:`~Measure.difference_text` for a difference; :attr:`~Measure.higher_is_better` for which one is better;
+:meth:`~Measure.measurement` for the value of a stored record, with ``undefined`` where it has none and
+:meth:`~Measure.reason` in words; :attr:`~Measure.ratio` for how values of several questions become a mean.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from selfreflect.errors import ConfigError, SelfReflectError, excerpt, nearest
+from selfreflect.plugins import USER_ERRORS, error_text, failures_of, packaged
+from selfreflect.records import AnswerSet, Control, Measurement, Question, ReaderChoice, Summary
+
+if TYPE_CHECKING:
+    from selfreflect.metric.limits import Limits
+    from selfreflect.metric.scorer import SelfReflect
+    from selfreflect.models.judge import Judge
+
+GROUP = "selfreflect.measures"
+
+MEASURES = {
+    "selfreflect": "selfreflect.metric.builtin:PublishedScore",
+    "information": "selfreflect.metric.builtin:UsableInformation",
+}
+"""The class of each measure, ``module:Class``, imported on use."""
+
+FAILED = "failed"
+"""Why a measurement is undefined whose measure raised an exception; the next run tries it again."""
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+
+
+@dataclass(frozen=True)
+class MeasureItem:
+    """One summary to measure, with what it claims to describe."""
+
+    question: Question
+    answers: AnswerSet
+    """The test answers are ``masked_out``, the reference answers ``conditioning``."""
+    summary: Summary
+    judge: Judge | None = None
+    """Loaded if the measure needs one, or another wanted measure does."""
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What measures compute with, loaded once for all questions."""
+
+    metric: SelfReflect | None = None
+    """The judge with its engine, cache and limits; None if no wanted measure needs a judge."""
+    reader: ReaderChoice = "auto"
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one measure is to do for one question."""
+
+    question: Question
+    answers: AnswerSet
+    summaries: Sequence[Summary]
+    earlier: Sequence[Any] = ()
+    """The measure's records of the question's other summaries, which estimates must be comparable with."""
+    controls: Sequence[tuple[Control, str]] = ()
+    """Texts to compare summaries with; those of one control are subsets of the answers."""
+    limits: Limits | None = None
+    """What is left of a budget."""
+    token_share: float = 1.0
+    """The part of a budget of tokens that this measure may spend."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What a measure found for one question."""
+
+    records: Sequence[Any]
+    """One for each summary of the work, in its order."""
+    controls: Mapping[Control, float | None] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the record of the controls."""
+    tokens: int = 0
+    """Tokens of a budget that were spent."""
+
+
+class Measure:
+    """A measure of summaries. Only ``name`` and :meth:`score` are needed.
+
+    Subclasses that share work between the summaries of a question, or keep records of a kind of their own,
+    override :meth:`open` and the methods that read those records.
+    """
+
+    name = ""
+    """In ``--measures``, on disk and in JSON: small letters, digits and underscores."""
+    unit = ""
+    """Of values: ``"%"`` for shares, shown in percent and compared in points; else a word or empty."""
+    higher_is_better = True
+    needs: Collection[str] = ()
+    """``"judge"``: one is loaded, and given to :meth:`score`."""
+
+    title = ""
+    """Stands over a table, with the ends of the scale; the name by default."""
+    heading = ""
+    """Stands over a column of means; the name by default."""
+    short = ""
+    """Names the measure within a sentence; the name by default."""
+    about = ""
+    """Says what it answers, and how."""
+    reading = ""
+    """Says how to read a value; ``{zero}`` stands for the text that is 0 %."""
+    reasons: Mapping[str, str] = {}
+    """Sentences for the words that say why a measurement is undefined."""
+    ratio: tuple[str, str] | None = None
+    """Two parts of a measurement: the mean over questions is the ratio of their sums. None: plain means."""
+
+    record: type[Any] = Measurement
+    """The kind of record that a run directory keeps."""
+    fails = False
+    """Whether a summary without a value has a :class:`~selfreflect.records.Failure` instead of a record."""
+    control = ""
+    """The field of a :class:`~selfreflect.records.Control` that holds its value; empty if none does."""
+    budget_share = 1.0
+    """The most of a budget of tokens that it spends where other measures follow; smaller shares go first."""
+
+    @property
+    def form(self) -> str:
+        """The display format of a value."""
+        return "z.0%" if self.unit == "%" else ".4f"
+
+    def difference_text(self, difference: float) -> str:
+        """Format the difference of two values or means, as ``+39.5 points`` or ``-0.0123``."""
+        if self.unit == "%":
+            return f"{100 * difference:+z.1f} points"
+        return f"{difference:+z.4f} {self.unit}".rstrip()
+
+    def reason(self, undefined: str) -> str:
+        """Say in words why a measurement is undefined."""
+        return self.reasons.get(undefined, undefined)
+
+    def score(self, item: MeasureItem) -> Measurement:
+        """Measure one summary. What it raises makes the measurement undefined."""
+        raise NotImplementedError
+
+    def open(self, tools: Tools) -> Callable[[Work], Scored]:
+        """Return what measures the summaries of one question."""
+        judge = None if tools.metric is None else tools.metric.judge
+
+        def measure(work: Work) -> Scored:
+            items = [MeasureItem(work.question, work.answers, one, judge) for one in work.summaries]
+            return Scored([self._measured(item) for item in items])
+
+        return measure
+
+    def _measured(self, item: MeasureItem) -> Measurement:
+        try:
+            measurement = self.score(item)
+            if not isinstance(measurement, Measurement):
+                raise TypeError(f"score returned {excerpt(measurement)}, which is no Measurement")
+        except SelfReflectError as error:
+            measurement = Measurement(value=None, undefined=FAILED, why=str(error))
+        except USER_ERRORS as error:
+            measurement = Measurement(value=None, undefined=FAILED, why=error_text(error, None))
+        names = {"measure": self.name, "question_id": item.question.id, "summary": item.summary.name}
+        judge = item.judge.name if item.judge and "judge" in self.needs else ""
+        return replace(measurement, judge=judge, **names)
+
+    def measurement(self, record: Any) -> Measurement:
+        """Read a stored record of this measure."""
+        assert isinstance(record, Measurement)
+        return record
+
+    def is_current(self, record: Any, settings: Mapping[str, Any]) -> bool:
+        """Tell whether a stored record need not be measured again.
+
+        Args:
+            settings: of ``[scores]``.
+        """
+        return self.measurement(record).undefined != FAILED
+
+    def has_controls(self, controls: Any, settings: Mapping[str, Any]) -> bool:
+        """Tell whether the stored controls of a question hold this measure, if it is one of theirs."""
+        return True
+
+    def fields(self, record: Any) -> dict[str, Any]:
+        """Write the keys of a JSON line of a summary."""
+        one = self.measurement(record)
+        fields = {"value": one.value, "interval": one.interval, "parts": one.parts, "unit": self.unit}
+        if one.undefined:
+            fields |= {"undefined": one.undefined, "why": one.why or self.reason(one.undefined)}
+        return {self.name: fields}
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """Name the columns of a data frame of results."""
+        return (self.name, f"{self.name}_undefined")
+
+    numbers: Collection[str] = ()
+    """Further ``columns`` that hold numbers; the first always does."""
+
+    def cells(self, record: Any) -> tuple[Any, ...]:
+        """Write the cells of :attr:`columns`."""
+        one = self.measurement(record)
+        return (one.value, one.undefined or None)
+
+    def judge_tokens(self, judge: Judge, work: Work, reader: ReaderChoice) -> int:
+        """Count the judge tokens that some work takes."""
+        return 0
+
+    def most_judge_tokens(
+        self,
+        judge: Judge,
+        question: Question,
+        halves: tuple[Sequence[int], Sequence[int]],
+        summaries: Sequence[int],
+        *,
+        controls: bool,
+    ) -> int:
+        """Bound the judge tokens of a question whose texts are to come.
+
+        Args:
+            halves: the most tokens of each test answer and of each reference answer.
+            summaries: the most tokens of each.
+        """
+        return 0
+
+    def typical_tokens(self, answers: Iterable[float], contexts: int) -> float:
+        """Estimate what the judge reads of a question, for its progress.
+
+        Args:
+            answers: the tokens of each test answer.
+            contexts: summaries, and what they are compared with.
+        """
+        return 0.0
+
+
+def measure_named(name: str) -> Measure:
+    """Look up a measure.
+
+    Raises:
+        ConfigError: there is none of this name, or that of another package cannot be imported.
+    """
+    if name not in MEASURES and name not in _entry_points():
+        names = measure_names()
+        raise ConfigError(
+            f"there is no measure {excerpt(name)}.{nearest(name, names)} Known: {', '.join(names)}"
+        )
+    return _load(name)
+
+
+def measure_names() -> list[str]:
+    """List the names of all measures, ours first."""
+    return list(dict.fromkeys([*MEASURES, *_entry_points()]))
+
+
+def measures_of(names: Collection[str]) -> list[Measure]:
+    """Look up measures, ours first in the order of the table. Raises as :func:`measure_named`."""
+    ours = [name for name in MEASURES if name in names]
+    return [measure_named(name) for name in (*ours, *sorted(set(names) - set(ours)))]
+
+
+def measure_of(record: Any) -> Measure | None:
+    """Find the measure that a stored record is of; None if it is of none, or its package is not installed."""
+    if isinstance(record, Measurement):
+        return _load(record.measure) if record.measure in _entry_points() else None
+    return next((one for one in measures_of([*MEASURES]) if type(record) is one.record), None)
+
+
+@cache
+def _load(name: str) -> Measure:
+    if name in MEASURES:
+        ours: Measure = resolve_name(MEASURES[name])()
+        return ours
+    with failures_of(f"the measure {excerpt(name)} of another package"):
+        measure = _entry_points()[name]()()
+        if not isinstance(measure, Measure):
+            raise TypeError(f"{excerpt(measure)} is no Measure")
+        if not _NAME.fullmatch(name):
+            raise ValueError("its name must be small letters, digits and underscores")
+    measure.name = name
+    return measure
+
+
+@cache
+def _entry_points() -> dict[str, Callable[[], Any]]:
+    """Loaders of the measures of other packages, by name."""
+    return dict(packaged(GROUP))

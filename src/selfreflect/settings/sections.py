@@ -1,0 +1,570 @@
+"""All settings that change results, in one frozen tree, and where the work is done. Each field says once its
+default, its flag and its values; TOML files fill the same fields."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+
+from selfreflect.errors import ConfigError, excerpt
+from selfreflect.flags import (
+    CPUS,
+    DRAWS,
+    GPUS,
+    POSITIVE,
+    SECONDS,
+    SHARE,
+    ZERO_OR_MORE,
+    Flag,
+    Key,
+    between,
+    check_values,
+    flags_of,
+)
+from selfreflect.models.base import DEVICES, SUMMARY_TOKENS, Compat, DType, Sampling
+from selfreflect.records import STAGES, ReaderChoice, Record
+from selfreflect.text import name_list
+from selfreflect.traits import traits_of
+
+if TYPE_CHECKING:
+    from selfreflect.metric.limits import Limits
+
+# Flags that set a field in several sections.
+SEED = Flag("--seed N", "Seed of everything random.")
+MODEL = Flag(
+    "--model NAME",
+    "Model that answers and summarises: smollm2 (embedded), a hub name, a local directory, vllm:NAME, "
+    "openai:NAME on a server, or your own function as module:function.",
+)
+REVISION = Flag("--revision REF", "Commit, tag or branch of a model from the hub.", example="main")
+BASE_URL = Flag(
+    "--base-url URL",
+    "Address of the server for openai:NAME, such as http://localhost:8000/v1. The key is read from "
+    "SELFREFLECT_API_KEY, for OpenAI also from OPENAI_API_KEY.",
+    default="https://api.openai.com/v1",
+    example="http://localhost:8000/v1",
+)
+EXTRA_BODY = Flag(
+    "--extra-body JSON",
+    "Fields that every request to the server of openai:NAME gets as well. They are kept with the settings of "
+    "a run: no keys in it.",
+    example={"service_tier": "flex"},
+)
+MAX_NEW_TOKENS = Flag("--max-new-tokens N", "Maximum tokens per answer.", range=POSITIVE)
+TEMPERATURE = Flag(
+    "--temperature T",
+    "Sampling temperature of answers, also of those that strategies draw. The paper used 1.",
+    range=ZERO_OR_MORE,
+    example=0.7,
+)
+TOP_P = Flag(
+    "--top-p P",
+    "Sample from the fewest likely tokens whose probabilities add up to P.",
+    range=SHARE,
+    example=0.9,
+)
+THINKING = Flag(
+    "--thinking",
+    "Let a reasoning model think. Its reasoning is removed from what it says.",
+    negative="--no-thinking",
+)
+
+
+class QuestionsConfig(Record, frozen=True, kw_only=True):
+    source: Annotated[
+        str,
+        Flag(
+            "--questions SOURCE",
+            "Where questions come from: bundled, demo, a file (json, jsonl, csv, parquet, txt), - for stdin, "
+            "natural_questions, trivia_qa, simpleqa, mmlu, truthful_qa, or hf:NAME from the hub.",
+        ),
+    ] = "bundled"
+    limit: Annotated[
+        int | None, Flag("--limit N", "Sample only N questions.", range=POSITIVE, example=100)
+    ] = None
+    part: Annotated[
+        str | None,
+        Flag(
+            "--shard K/N",
+            "Take every Nth question from the Kth on, after --limit, so that N jobs share the questions. "
+            "Give each job its own --out, and merge them with `selfreflect import`.",
+            example="1/16",
+        ),
+    ] = None
+    split: Annotated[
+        str | None, Flag("--split NAME", "Split of a data set from the hub.", example="test")
+    ] = None
+    subset: Annotated[
+        str | None, Flag("--subset NAME", "Subset of a data set from the hub.", example="main")
+    ] = None
+    question_column: Annotated[
+        str | None, Flag("--question-column NAME", "Column of the question.", example="question")
+    ] = None
+    context_column: Annotated[
+        str | None,
+        Flag(
+            "--context-column NAME",
+            "Column of a context that the model reads with the question, and the judge does not; by default "
+            "context, if there is one.",
+            example="context",
+        ),
+    ] = None
+    seed: Annotated[int, SEED] = 0
+
+
+class AnswersConfig(Record, frozen=True, kw_only=True):
+    model: Annotated[str, MODEL] = "smollm2"
+    revision: Annotated[str | None, REVISION] = None
+    base_url: Annotated[str | None, BASE_URL] = None
+    extra_body: Annotated[dict[str, Any] | None, EXTRA_BODY] = None
+    num_answers: Annotated[
+        int,
+        Flag(
+            "--num-answers N",
+            "Answers in each of the two halves. 10 is quick, the paper used 50.",
+            range=DRAWS,
+        ),
+    ] = 50
+    temperature: Annotated[float, TEMPERATURE] = 1.0
+    top_p: Annotated[float, TOP_P] = 1.0
+    max_new_tokens: Annotated[int, MAX_NEW_TOKENS] = 256
+    thinking: Annotated[bool, THINKING] = False
+    logprobs: Annotated[
+        bool,
+        Flag(
+            "--logprobs",
+            "Store the log-probabilities of each answer's tokens, for estimators of `selfreflect "
+            "uncertainty`. Some servers do not return them.",
+            negative="--no-logprobs",
+        ),
+    ] = False
+    seed: Annotated[int, SEED] = 0
+
+    @property
+    def sampling(self) -> Sampling:
+        """How answers are sampled."""
+        return Sampling(temperature=self.temperature, top_p=self.top_p, max_new_tokens=self.max_new_tokens)
+
+
+class SummariesConfig(Record, frozen=True, kw_only=True):
+    strategies: Annotated[
+        tuple[str, ...],
+        Flag(
+            "--strategies A,B",
+            "How the model summarises its belief: greedy, basic, cot, twostep_cot, sample_and_summarize, "
+            "concatenated_answers, verbalized_sampling, multi_answer, or your own as "
+            "package.module:function. NAME#1-8 draws eight summaries, where NAME takes the most likely one.",
+        ),
+    ] = ("greedy", "basic", "cot", "sample_and_summarize")
+    """Others can be added to a run directory later; without any, it goes on with its own."""
+    model: Annotated[str, MODEL] = "smollm2"
+    revision: Annotated[str | None, REVISION] = None
+    base_url: Annotated[str | None, BASE_URL] = None
+    extra_body: Annotated[dict[str, Any] | None, EXTRA_BODY] = None
+    num_samples: Annotated[
+        int, Flag("--num-samples N", "Fresh answers that sampling strategies draw per question.", range=DRAWS)
+    ] = 50
+    sample_temperature: Annotated[float, TEMPERATURE] = 1.0
+    sample_top_p: Annotated[float, TOP_P] = 1.0
+    sample_max_new_tokens: Annotated[int, MAX_NEW_TOKENS] = 256
+    max_new_tokens: Annotated[
+        int,
+        Flag(
+            "--summary-tokens N",
+            "Maximum tokens per summary, with the reasoning before it; the published limit is 4096, which "
+            "--thinking has by default.",
+            range=POSITIVE,
+        ),
+    ] = SUMMARY_TOKENS
+    thinking: Annotated[bool, THINKING] = False
+    seed: Annotated[int, SEED] = 0
+
+    @property
+    def sampling(self) -> Sampling:
+        """How a strategy's fresh answers are sampled."""
+        return Sampling(
+            temperature=self.sample_temperature,
+            top_p=self.sample_top_p,
+            max_new_tokens=self.sample_max_new_tokens,
+        )
+
+
+class ScoresConfig(Record, frozen=True, kw_only=True):
+    judge: Annotated[
+        str,
+        Flag(
+            "--judge NAME",
+            "Model that scores; it must give full logits: smollm2, a hub name, a local directory, vllm:NAME "
+            "in this process, or vllm+http:NAME on a server.",
+        ),
+    ] = "smollm2"
+    revision: Annotated[
+        str | None,
+        Flag("--judge-revision REF", "Commit, tag or branch of a judge from the hub.", example="main"),
+    ] = None
+    base_url: Annotated[
+        str | None,
+        Flag(
+            "--judge-url URL",
+            "Address of the server for vllm+http:NAME in pooling mode, such as http://localhost:8000/v1.",
+            example="http://localhost:8000/v1",
+        ),
+    ] = None
+    dtype: Annotated[
+        DType, Flag("--judge-dtype", "Precision of the judge.", default="float32, on CUDA bfloat16")
+    ] = "auto"
+    compat: Annotated[
+        Compat, Flag("--compat published", "Add the second BOS token of the published scorer.")
+    ] = ""
+    measures: Annotated[
+        str,
+        Flag(
+            "--measures A,B",
+            "What to measure: selfreflect (the published score), information (what a summary tells of what "
+            "the answers would), and measures of other packages by their names.",
+        ),
+    ] = "selfreflect,information"
+    reader: Annotated[
+        ReaderChoice,
+        Flag(
+            "--reader",
+            "Whether the judge sees the question when information is measured. auto: blind where the judge "
+            "gave the answers itself, without a context, since it knows them already.",
+        ),
+    ] = "auto"
+    controls: Annotated[
+        bool,
+        Flag(
+            "--controls",
+            "Also measure what summaries are compared with: nothing, the question repeated, nonsense, and "
+            "answers pasted. Not with --budget.",
+            negative="--no-controls",
+        ),
+    ] = True
+    budget: Annotated[
+        str | None,
+        Flag(
+            "--budget TOKENS|TIME",
+            "Estimate scores from random masked words within a limit per question: judge tokens (20000) or "
+            "time (30s, 2m); none scores every word.",
+            default="none",
+            example="20000",
+        ),
+    ] = None
+    seed: Annotated[int, SEED] = 0
+    """Decides which words come first, if there is a limit."""
+
+    @property
+    def measure_names(self) -> frozenset[str]:
+        """Names of the wanted measures."""
+        return frozenset(name_list(self.measures))
+
+    @property
+    def limits(self) -> Limits | None:
+        """When to stop scoring words; None to score all of them.
+
+        Raises:
+            ConfigError: a limit is out of range.
+        """
+        if self.budget is None:
+            return None
+        from selfreflect.metric.limits import Limits
+
+        return Limits.parse(self.budget, self.seed)
+
+
+class Placement(Record, frozen=True, kw_only=True):
+    """How the actors of a stage are laid out on a Ray cluster; None lets model and cluster decide."""
+
+    actors: Annotated[
+        int | None, Key("Workers, each with its own copy of the model.", POSITIVE, example=4)
+    ] = None
+    gpus: Annotated[float | None, Key("GPUs of an actor. A fraction shares a GPU.", GPUS)] = None
+    cpus: Annotated[float | None, Key("CPUs of an actor.", CPUS)] = None
+    batch_questions: Annotated[
+        int | None, Key("Questions that an actor takes at a time.", POSITIVE, example=8)
+    ] = None
+
+
+class RayConfig(Record, frozen=True, kw_only=True):
+    """For ``--executor ray``; it changes no results, so a run directory does not remember it."""
+
+    answers: Placement = Placement()
+    summaries: Placement = Placement()
+    scores: Placement = Placement()
+
+
+class ExecutionConfig(Record, frozen=True, kw_only=True):
+    """Where and how the work is done. It changes no results, so a run directory does not remember it."""
+
+    device: Annotated[
+        str,
+        Flag(
+            "--device auto|cuda|cuda:N|mps|cpu",
+            "Where local models run. One GPU is used; --executor ray gives each a copy of the model.",
+        ),
+    ] = "auto"
+    device_map: Annotated[
+        Literal["auto"] | None,
+        Flag(
+            "--device-map",
+            "Spread one copy of a local model over all visible GPUs, for models too large for one of them.",
+            example="auto",
+        ),
+    ] = None
+    executor: Annotated[
+        Literal["local", "ray"],
+        Flag(
+            "--executor",
+            "Work on this machine, or with actors of a Ray cluster, which [ray.STAGE] in --config describes: "
+            "actors, gpus, cpus, batch_questions. Either resumes a run.",
+        ),
+    ] = "local"
+    ray_address: Annotated[
+        str | None,
+        Flag(
+            "--ray-address HOST:PORT",
+            "A running Ray cluster; auto finds the one on this machine. Its machines need selfreflect, the "
+            "models, and API keys in the environment in which Ray was started.",
+            default="a new cluster on this machine",
+            example="auto",
+        ),
+    ] = None
+    batch_size: Annotated[
+        int | None, Flag("--batch-size N", "Sequences decoded together.", range=POSITIVE, example=16)
+    ] = None
+    max_connections: Annotated[
+        int, Flag("--max-connections N", "Concurrent calls to a server, per Ray actor.", range=POSITIVE)
+    ] = 16
+    timeout: Annotated[
+        float,
+        Flag(
+            "--timeout SECONDS",
+            "Time limit for one response of a server. With retries, a call may take three times as long.",
+            range=SECONDS,
+        ),
+    ] = 600.0
+
+    def check(self, section: str = "") -> None:
+        """Check every value. Raises ConfigError, which names the key if there is a section."""
+        check_values(self, section)
+        if not DEVICES.fullmatch(self.device):
+            name = f"--device ({section}.device)" if section else "--device"
+            raise ConfigError(f"{name} must be auto, cuda, cuda:N, mps or cpu, not {excerpt(self.device)}")
+
+
+class ExecutionOptions(ExecutionConfig, frozen=True, kw_only=True):
+    """How and where the work is done: what files of settings may say of it, and what only a command or a
+    caller may.
+
+    Raises:
+        ConfigError: a value is out of range, or two options contradict each other.
+    """
+
+    prompts: Annotated[
+        Path | None,
+        Flag(
+            "--prompts FILE",
+            "TOML file that replaces some prompts, or published:DIR for those of the published code, in your "
+            "checkout of it.",
+        ),
+    ] = None
+    guesses: Annotated[
+        int,
+        Flag(
+            "--guesses K",
+            "For the report page, keep the judge's K likeliest tokens for every masked token.",
+            range=between(0, 100),
+        ),
+    ] = 0
+    cache: Annotated[
+        Path | None,
+        Flag(
+            "--cache DIR",
+            "Store the judge's states after the conditioning answers in DIR, so that one more"
+            " summary of a question is cheap to score: about 1 MB per question for smollm2, 4"
+            " GB at most. With limits, such as --budget, this helps only if the same words "
+            "are scored again.",
+        ),
+    ] = None
+    batch_questions: int = 8
+    """Questions that a worker elsewhere takes at a time."""
+    trust_remote_code: Annotated[
+        bool, Flag("--trust-remote-code", "Run code that comes with a model from the hub.")
+    ] = False
+
+    def __post_init__(self) -> None:
+        self.check()
+        if self.ray_address is not None and self.executor != "ray":
+            raise ConfigError("--ray-address needs --executor ray")
+
+
+class ServeConfig(Record, frozen=True, kw_only=True):
+    """What the endpoint, ``selfreflect serve``, does with a question that says nothing else."""
+
+    num_answers: Annotated[
+        int,
+        Flag(
+            "--num-answers N",
+            "Answers to draw for each question; with --at-least, at most.",
+            range=between(2, 200),
+        ),
+    ] = 10
+    at_least: Annotated[
+        int | None,
+        Flag(
+            "--at-least N",
+            "Stop drawing once the likeliest answer is certain, after N at least.",
+            range=POSITIVE,
+            example=3,
+        ),
+    ] = None
+    classes: Annotated[
+        str | None,
+        Flag(
+            "--classes RULE",
+            "What makes two answers the same: same (equal in other words, without a model), exact (but for "
+            "case, punctuation and articles), numeric, jaccard, rouge or embedding, the last three with a "
+            "threshold, as in jaccard:0.6; judge (the served model is asked about pairs that same leaves "
+            "open), or nli:MODEL.",
+            default="the calibrator's; else judge, for at most 2 pairs per answer; same for smollm2",
+            example="judge",
+        ),
+    ] = None
+    confidence: Annotated[
+        str | None,
+        Flag(
+            "--confidence KIND",
+            "Which confidence comes back: modal_share (how many of the answers agree), split_half (the same, "
+            "not inflated by few answers), the calibrator's estimator, or none.",
+            default="modal_share, or the calibrator's",
+            example="split_half",
+        ),
+    ] = None
+    calibrator: Annotated[
+        str | None,
+        Flag(
+            "--calibrator FILE",
+            "Calibrate the confidence, with a file of `selfreflect calibrate --save`.",
+            example="calibrator.json",
+        ),
+    ] = None
+    when_unsure: Annotated[
+        Literal["abstain", "hedge", "ask"] | None,
+        Flag(
+            "--when-unsure",
+            "What to say if the confidence is below --below: that it does not know (abstain), how sure it is "
+            "and then the summary (hedge), or the question that tells the answers apart best (ask).",
+            example="hedge",
+        ),
+    ] = None
+    below: Annotated[
+        float, Flag("--below P", "Confidence under which --when-unsure takes effect.", range=SHARE)
+    ] = 0.4
+    ask_candidates: Annotated[
+        int,
+        Flag(
+            "--ask-candidates N",
+            "Questions that --when-unsure ask chooses from. Each costs a call for each answer to tell apart.",
+            range=between(1, 50),
+        ),
+    ] = 15
+    ask_hypotheses: Annotated[
+        int,
+        Flag(
+            "--ask-hypotheses N",
+            "Answers, the commonest, that the question of --when-unsure ask tells apart.",
+            range=between(2, 50),
+        ),
+    ] = 15
+    footer: Annotated[
+        bool,
+        Flag("--footer", "End each text with a line on the confidence, for clients that show only text."),
+    ] = False
+    ignore_tools: Annotated[
+        bool,
+        Flag(
+            "--ignore-tools",
+            "Answer questions that come with tools as if there were none, for chat pages that offer tools "
+            "with every question.",
+        ),
+    ] = False
+    out: Annotated[
+        str | None,
+        Flag("--out DIR", "Keep what is answered as a run directory, without texts.", example="runs/served"),
+    ] = None
+    keep_texts: Annotated[
+        bool, Flag("--keep-texts", "Keep questions, answers and summaries in --out too.")
+    ] = False
+    proxies: Annotated[
+        str | None,
+        Flag(
+            "--proxies ADDRESSES",
+            "Believe these proxies, addresses or networks separated by commas, whose request it is "
+            "(X-Forwarded-For). Else all clients of a proxy share the limit of one address.",
+            example="10.0.0.5",
+        ),
+    ] = None
+
+
+class Price(Record, frozen=True, kw_only=True):
+    """What a model costs, in any currency; ``--dry-run`` and ``serve`` use it."""
+
+    input_per_million: Annotated[float, Key("Of a million prompt tokens.", ZERO_OR_MORE, 0.15)]
+    output_per_million: Annotated[float, Key("Of a million completion tokens.", ZERO_OR_MORE, 0.6)]
+
+    def cost(self, prompt_tokens: int, completion_tokens: int) -> float:
+        """What these tokens cost."""
+        return (prompt_tokens * self.input_per_million + completion_tokens * self.output_per_million) * 1e-6
+
+
+class Config(Record, frozen=True, kw_only=True):
+    """One section per stage, then actors, execution, the endpoint and prices.
+
+    A run directory keeps the sections of the stages it was made with, and refuses others.
+    """
+
+    questions: QuestionsConfig = QuestionsConfig()
+    answers: AnswersConfig = AnswersConfig()
+    summaries: SummariesConfig = SummariesConfig()
+    scores: ScoresConfig = ScoresConfig()
+    ray: RayConfig = RayConfig()
+    execution: ExecutionConfig = ExecutionConfig()
+    serve: ServeConfig = ServeConfig()
+    prices: dict[str, Price] = msgspec.field(default_factory=dict)
+    """By the name of the model, as ``--model`` takes it."""
+
+    def section(self, name: str) -> dict[str, Any]:
+        """One section as plain values."""
+        plain: dict[str, Any] = msgspec.to_builtins(getattr(self, name))
+        return plain
+
+
+FLAGGED: dict[str, type[Record]] = {
+    name: type(getattr(Config(), name)) for name in (*STAGES, "execution", "serve")
+}
+"""The sections whose settings have flags, by name."""
+
+
+def flag_named(name: str) -> str:
+    """Say the flag of a setting (``"answers.base_url"``) or of an option of a command (``"out"``)."""
+    section, _, key = name.rpartition(".")
+    flag = flags_of(FLAGGED[section]).get(key) if section in FLAGGED else None
+    if flag is None and section:  # only files set it
+        return f"{key} in [{section}]"
+    return flag.name if flag else f"--{key.replace('_', '-')}"
+
+
+def sampling_of(model: str) -> dict[str, Any]:
+    """How the demo, ``ask`` and the app sample answers of a model."""
+    return dict(traits_of(model).sampling)
+
+
+SAMPLED_ALIKE = {
+    "sample_temperature": "temperature",
+    "sample_top_p": "top_p",
+    "sample_max_new_tokens": "max_new_tokens",
+}
+"""Settings of the answers that strategies draw, and those of the answer distribution that they follow."""

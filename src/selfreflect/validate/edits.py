@@ -1,0 +1,464 @@
+"""Study ``interventions``: does a metric notice edits of statements and summaries in known ways?"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from statistics import fmean
+
+from msgspec.structs import replace as replace_item
+
+from selfreflect.errors import DataError
+from selfreflect.grouping import group_indices, normal_form
+from selfreflect.models.base import seed_for
+from selfreflect.sources.items import Item
+from selfreflect.stats import FEWEST_TESTED, clear_sign, is_tie, mean_interval, sign_flip_p
+from selfreflect.text import counted, listed
+from selfreflect.validate.base import MetricInfo, Value
+from selfreflect.validate.statistics import bounded_mean, detectable_rate
+from selfreflect.validate.study import Finding, Layout, Numbers, each_metric, interval
+
+Grouping = Callable[..., list[list[int]]]
+"""Indices of the answers that say the same, the one to quote first: by spelling
+(:func:`~selfreflect.grouping.group_indices`) or by meaning (``models.embedder.MeaningGroups``)."""
+
+NAMED = 5
+"""The most possibilities that a statement names. The others are "something else"."""
+
+_WORDS, _LETTERS = 20, 160
+_SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+")
+_SENTENCE_WORDS = 4  # fewer may be an abbreviation, such as "Dr."
+
+
+@dataclass(frozen=True)
+class Possibility:
+    """Answer with a ``weight``, of which only its share of the total counts."""
+
+    text: str
+    weight: int
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One possibility or more, the most frequent first unless edited, with a total weight above 0."""
+
+    possibilities: tuple[Possibility, ...]
+    rest: int = 0
+    """The weight of all unnamed ones."""
+
+    @property
+    def percentages(self) -> tuple[int, ...]:
+        """Percentages of the possibilities, then of the rest; they sum to 100."""
+        return apportioned([*(possibility.weight for possibility in self.possibilities), self.rest], 100)
+
+    def text(self) -> str:
+        """Write ``I would say “Paris” (60%), “Lyon” (30%) or something else (10%).``"""
+        *shares, rest = self.percentages
+        parts = []
+        for possibility, share in zip(self.possibilities, shares, strict=True):
+            parts.append(f"“{possibility.text}” ({share}%)")
+        if rest:
+            parts.append(f"something else ({rest}%)")
+        if len(parts) > 1:
+            parts = [", ".join(parts[:-1]), parts[-1]]
+        return f"I would say {' or '.join(parts)}."
+
+
+def apportioned(weights: Sequence[int], total: int) -> tuple[int, ...]:
+    """Share out ``total`` in whole parts, in proportion to ``weights``, by largest remainder; ties go to the
+    first."""
+    whole = sum(weights)
+    parts = [weight * total // whole for weight in weights]
+    by_remainder = sorted(range(len(weights)), key=lambda index: -(weights[index] * total % whole))
+    for index in by_remainder[: total - sum(parts)]:
+        parts[index] += 1
+    return tuple(parts)
+
+
+def stated(item: Item, grouping: Grouping) -> Statement | None:
+    """State what all answers of an item say; None if no possibility has 1% of them, or all are blank.
+
+    Both halves count: a statement of one half would favour the metrics that read that half. Blank answers are
+    left out, as by the metric. Long answers are cut, and count together if they are then spelt alike.
+    """
+    answers = [answer for answer in item.masked_out + item.conditioning if answer.strip()]
+    counts: dict[str, int] = {}
+    texts: dict[str, str] = {}
+    for group in grouping(answers) if answers else []:
+        text = short(answers[group[0]])
+        form = normal_form(text)
+        texts.setdefault(form, text)
+        counts[form] = counts.get(form, 0) + len(group)
+    by_count = sorted(counts, key=lambda form: (-counts[form], texts[form]))
+    frequent = [form for form in by_count[:NAMED] if counts[form] * 100 >= len(answers)]
+    if not frequent:
+        return None
+    possibilities = [Possibility(texts[form], counts[form]) for form in frequent]
+    unnamed = len(answers) - sum(possibility.weight for possibility in possibilities)
+    return Statement(tuple(possibilities), unnamed)
+
+
+def short(text: str) -> str:
+    """Put an answer on one line: all of it if it has at most 20 words, else the sentences that fit, else its
+    beginning and ``…``."""
+    words = text.split()
+    line = " ".join(words)
+    if _fits(line):
+        return line
+    sentences = ""
+    for sentence in _SENTENCE_END.split(line):
+        longer = f"{sentences} {sentence}".lstrip()
+        if not _fits(longer):
+            break
+        sentences = longer
+    if len(sentences.split()) >= _SENTENCE_WORDS:
+        return sentences
+    return " ".join(words[:_WORDS])[:_LETTERS].rstrip() + "…"
+
+
+def _fits(line: str) -> bool:
+    return len(line.split()) <= _WORDS and len(line) <= _LETTERS
+
+
+PAD, DETAIL = "pad with filler", "replace a detail"
+FILLER = (
+    "This is a matter that can be looked at from more than one side, and it is worth a moment of thought. "
+    "There is of course more to say, and others may well put it in their own way."
+)
+_NEW = "Nobody has ever found out"
+_NAMES = ("Lisbon", "Nairobi", "Hanoi", "Quito", "Oslo", "Perth")
+_SCALE = 4
+"""Makes an added possibility weigh a quarter of all others together: 20% of the statement."""
+_TRIES = 20
+_WORD = re.compile(r"\w+")
+_DETAIL = re.compile(r"(?P<number>\d+(?:[.,]\d+)*)|(?P<name>[^\W\d_]{2,})")
+
+
+class CannotEditError(Exception):
+    """An edit does not apply. Its message is the reason, in the same words for all items."""
+
+
+@dataclass(frozen=True)
+class Material:
+    """Texts that an edit may add to an item: nothing that is in the item's own answers."""
+
+    answers: tuple[str, ...]
+    possibilities: Sequence[str]
+    """Of other items, in an order that does not depend on the order of items."""
+    rng: random.Random
+
+    def new_possibility(self) -> str:
+        """Find a possibility that no answer gives, not even in part; CannotEditError if there is none."""
+        answers = list(filter(None, map(_words, self.answers)))
+        for text in (*self._shuffled(), _NEW):
+            words = _words(text)
+            if words and not any(words <= answer or answer <= words for answer in answers):
+                return text
+        raise CannotEditError("every possibility at hand was given")
+
+    def replace_detail(self, text: str) -> str:
+        """Change one number or name to one that the item does not have; CannotEditError if that cannot be."""
+        matches = _details(text)
+        old = _words(text).union(*map(_words, self.answers))
+        for match in self.rng.sample(matches, len(matches)):
+            detail = self._number(match[0], old) if match["number"] else self._name(old)
+            if detail:
+                return text[: match.start()] + detail + text[match.end() :]
+        raise CannotEditError("it has no number or name to replace")
+
+    def _shuffled(self) -> list[str]:
+        return self.rng.sample(self.possibilities, len(self.possibilities))
+
+    def _number(self, number: str, old: set[str]) -> str | None:
+        """Draw the last two digits of a number again."""
+        digits = [index for index, letter in enumerate(number) if letter.isdigit()]
+        for _ in range(_TRIES):
+            letters = list(number)
+            for index in digits[-2:]:
+                letters[index] = self.rng.choice("123456789")
+            changed_number = "".join(letters)
+            if not _words(changed_number) <= old:
+                return changed_number
+        return None
+
+    def _name(self, old: set[str]) -> str | None:
+        """Draw a name from the possibilities of other items, or a city."""
+        sources: list[Sequence[str]] = []
+        for text in self._shuffled():
+            sources.append([match["name"] for match in _details(text) if match["name"]])
+        for names in (*sources, _NAMES):
+            new = [name for name in names if name.casefold() not in old]
+            if new:
+                return self.rng.choice(new)
+        return None
+
+
+def other_possibilities(statements: Mapping[str, Statement | None], item: str) -> list[str]:
+    """List the most frequent possibility of every other item, sorted."""
+    return sorted({found.possibilities[0].text for id_, found in statements.items() if found and id_ != item})
+
+
+def _details(text: str) -> list[re.Match[str]]:
+    """Find numbers, and words whose capital letter no sentence start explains; the only word of a text is a
+    name if it has a capital."""
+    single = len(text.split()) == 1
+    details = []
+    for match in _DETAIL.finditer(text):
+        before = text[: match.start()].rstrip("\"'“‘(*_ \t\n")
+        opens_sentence = not before or before[-1] in ".!?:…。！？"
+        if match["number"] or (match[0][0].isupper() and (single or not opens_sentence)):
+            details.append(match)
+    return details
+
+
+def _words(text: str) -> set[str]:
+    return set(_WORD.findall(text.casefold()))
+
+
+def _drop_most_frequent(statement: Statement, material: Material) -> str:
+    return replace(statement, possibilities=_uneven(statement)[1:]).text()
+
+
+def _drop_least_frequent(statement: Statement, material: Material) -> str:
+    return replace(statement, possibilities=_uneven(statement)[:-1]).text()
+
+
+def _swap_two_frequencies(statement: Statement, material: Material) -> str:
+    """Swap those of the most and the least frequent possibility, which stay in place."""
+    first, *middle, last = _uneven(statement)
+    swapped = replace(first, weight=last.weight), *middle, replace(last, weight=first.weight)
+    return replace(statement, possibilities=swapped).text()
+
+
+def _add_a_possibility(statement: Statement, material: Material) -> str:
+    """One that nobody gave, at 20%; the others keep their proportions."""
+    total = sum(possibility.weight for possibility in statement.possibilities) + statement.rest
+    scaled = [
+        replace(possibility, weight=possibility.weight * _SCALE) for possibility in statement.possibilities
+    ]
+    added = Possibility(material.new_possibility(), total)
+    return replace(statement, possibilities=(*scaled, added), rest=statement.rest * _SCALE).text()
+
+
+def _replace_a_detail(statement: Statement, material: Material) -> str:
+    """Replace one in the most frequent possibility that has one."""
+    possibilities = list(statement.possibilities)
+    for index, possibility in enumerate(possibilities):
+        try:
+            possibilities[index] = replace(possibility, text=material.replace_detail(possibility.text))
+        except CannotEditError as error:
+            reason = error
+        else:
+            return replace(statement, possibilities=tuple(possibilities)).text()
+    raise reason
+
+
+def _cut_to_the_majority(statement: Statement, material: Material) -> str:
+    first, second, *_ = _several(statement)
+    if first.weight == second.weight:
+        raise CannotEditError("no possibility is more frequent than all others")
+    return replace(statement, possibilities=(first,), rest=0).text()
+
+
+def _several(statement: Statement) -> tuple[Possibility, ...]:
+    if len(statement.possibilities) < 2:
+        raise CannotEditError("it names one possibility only")
+    return statement.possibilities
+
+
+def _uneven(statement: Statement) -> tuple[Possibility, ...]:
+    possibilities = _several(statement)
+    if possibilities[0].weight == possibilities[-1].weight:
+        raise CannotEditError("all its possibilities are equally frequent")
+    return possibilities
+
+
+STATEMENT_EDITS: Mapping[str, Callable[[Statement, Material], str]] = {
+    "drop most frequent": _drop_most_frequent,
+    "drop least frequent": _drop_least_frequent,
+    "swap two frequencies": _swap_two_frequencies,
+    "add a possibility": _add_a_possibility,
+    DETAIL: _replace_a_detail,
+    "cut to the majority": _cut_to_the_majority,
+}
+
+TEXT_EDITS: Mapping[str, Callable[[str, Material], str]] = {
+    PAD: lambda text, material: f"{text.rstrip()} {FILLER}",
+    DETAIL: lambda text, material: material.replace_detail(text),
+}
+"""Edits of summaries in any wording."""
+
+
+BASE, QUESTION = "template", "repeat the question"
+OWN = " (own summaries)"
+_ORDER = (*STATEMENT_EDITS, PAD, QUESTION, *(edit + OWN for edit in TEXT_EDITS))
+_NOT_MADE = Layout("Edits that could not be made", "d")
+Edit = Callable[[Material], str]
+"""Makes the edited text of a summary."""
+
+_NOTES = (
+    "worse: share of items in which the metric finds the edited summary worse; a tie is a loss",
+    "change: mean change of the value, its sign turned where higher is better, so that above 0 is worse",
+    "of: items that have the edit; several own summaries of one item count as one, by their mean",
+    "intervals: 95% BCa bootstrap over items; if all items agree, the share's is exact",
+)
+_SHARES = dict.fromkeys(("worse", "worse low", "worse high"), ".0%")
+_EDITS = Layout("Interventions", "+z.4f", _NOTES, _SHARES)
+
+
+_LIMITS = (
+    "Padding takes nothing away, so a metric need not mind it; one that prefers it can be gamed by length. "
+    "If answers were grouped by spelling, two possibilities may mean the same: group by meaning. With few "
+    "answers a metric that reads both halves may be right not to mind that a possibility is dropped: the "
+    "conditioning half may not hold it."
+)
+_VERDICTS = {1: "clearly marks down:", 0: "shows no clear response to:", -1: "clearly PREFERS:"}
+
+
+class Interventions:
+    """Statements of every item's answers by a template, and the items' own summaries, with labelled edits.
+
+    Args:
+        grouping: which answers say the same; by default those with the same spelling.
+
+    Raises:
+        DataError: nothing can be edited.
+    """
+
+    name = "interventions"
+
+    def __init__(self, items: Sequence[Item], seed: int = 0, grouping: Grouping = group_indices) -> None:
+        self._seed = seed
+        self._statements = {item.id: stated(item, grouping) for item in items}
+        self._pairs: dict[str, list[tuple[str, str, str]]] = defaultdict(list)
+        """By edit: an item, and the names of its summaries before and after."""
+        self.skipped: Counter[tuple[str, str]] = Counter()
+        """(edit, why it could not be made) -> how often."""
+        edited = [replace_item(item, summaries=self._summaries(item), order=()) for item in items]
+        self.items = [item for item in edited if item.summaries]
+        if not self.items:
+            reasons = ", ".join(sorted({reason for _, reason in self.skipped}))
+            raise DataError(
+                f"none of the {len(items)} items has a summary that can be edited or answers that can be "
+                f"stated ({reasons})"
+            )
+
+    def _summaries(self, item: Item) -> dict[str, str]:
+        """Make the summaries to measure: the statement and the item's own ones, with their edits."""
+        summaries: dict[str, str] = {}
+        statement = self._statements[item.id]
+        if statement is None:
+            self.skipped[BASE, "no answers that can be stated"] += 1
+        else:
+            text = statement.text()
+            edits: dict[str, Edit] = {}
+            for edit, change in STATEMENT_EDITS.items():
+                edits[edit] = partial(change, statement)
+            edits[PAD] = partial(TEXT_EDITS[PAD], text)
+            edits[QUESTION] = lambda _: item.question.strip()
+            summaries |= self._edited(item, BASE, text, edits)
+        for name, text in item.summaries.items():
+            if {name, *(f"{name}: {edit}" for edit in TEXT_EDITS)} & summaries.keys():
+                self.skipped["all" + OWN, "its name is that of a made one"] += 1
+            elif not text.strip():
+                self.skipped["all" + OWN, "it is blank"] += 1
+            else:
+                edits = {edit: partial(edit_text, text) for edit, edit_text in TEXT_EDITS.items()}
+                summaries |= self._edited(item, name, text, edits, OWN)
+        return summaries
+
+    def _edited(
+        self, item: Item, name: str, text: str, edits: Mapping[str, Edit], label: str = ""
+    ) -> dict[str, str]:
+        """Edit a summary; empty if no edit can be made."""
+        summaries: dict[str, str] = {}
+        possibilities = other_possibilities(self._statements, item.id)
+        for edit, change in edits.items():
+            rng = random.Random(seed_for(self._seed, item.id, name, edit))
+            try:
+                edited = change(Material(item.masked_out + item.conditioning, possibilities, rng))
+                if edited in ("", text):
+                    raise CannotEditError("it would change nothing")
+            except CannotEditError as error:
+                self.skipped[edit + label, str(error)] += 1
+            else:
+                summaries |= {name: text, f"{name}: {edit}": edited}
+                self._pairs[edit + label].append((item.id, name, f"{name}: {edit}"))
+        return summaries
+
+    def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
+        finding = Finding(self.name, _EDITS)
+        finding.says.append(self._extent())
+        for metric, numbers in each_metric(values, metrics):
+            verdicts: dict[str, list[str]] = defaultdict(list)
+            dots = []
+            for edit in (edit for edit in _ORDER if edit in self._pairs):
+                changes = worsenings(metric, numbers, self._pairs[edit])
+                shares = [fmean(difference > 0 for difference in item) for item in changes.values()]
+                worse = bounded_mean(shares, 0, 1)
+                means = list(map(fmean, changes.values()))
+                change = mean_interval(means, self._item_count(edit))
+                row = {
+                    "metric": metric.name,
+                    "edit": edit,
+                    **interval("worse", worse, "worse low", "worse high"),
+                    **interval("change", change, "change low", "change high"),
+                    "n": len(changes),
+                    "of": change.total,
+                }
+                finding.add(_EDITS, row)
+                dots.append((edit, worse))
+                verdict = f"has values for fewer than {FEWEST_TESTED} items, too few to judge, of:"
+                if change.n >= FEWEST_TESTED:
+                    verdict = _VERDICTS[clear_sign(change, sign_flip_p(means))]
+                verdicts[verdict].append(edit)
+            parts = [f"{verdict} {listed(edits)}" for verdict, edits in verdicts.items()]
+            finding.says.append(f"{metric.name} {'; '.join(parts)}.")
+            title = f"{metric.name}: how often an edit is marked down"
+            finding.draw_dots(f"interventions-{metric.name}", title, "share of items", dots)
+        # all summaries of the item with the most edits, to show what the labels mean
+        example = max(self.items, key=lambda item: len(item.summaries))
+        layout = Layout("What was made of one item", "", (example.question,))
+        finding.add(layout, *({"summary": name, "text": text} for name, text in example.summaries.items()))
+        for (edit, reason), count in sorted(self.skipped.items()):
+            finding.add(_NOT_MADE, {"edit": edit, "why": reason, "count": count})
+        finding.says.append(_LIMITS)
+        return finding
+
+    def _item_count(self, edit: str) -> int:
+        return len({item for item, _, _ in self._pairs[edit]})
+
+    def _extent(self) -> str:
+        """Say how many edits were made, and what this number can show."""
+        edits = sum(map(len, self._pairs.values()))
+        sentence = f"{counted(edits, 'edit')} of {counted(len(self.items), 'item')}."
+        if skipped := sum(self.skipped.values()):
+            sentence += (
+                f" {counted(skipped, 'edit')} could not be made; the table “{_NOT_MADE.title}” says why."
+            )
+        rate = detectable_rate(max(map(self._item_count, self._pairs)))
+        if rate is None:
+            return f"{sentence} With so few items even an edit that is always noticed could be chance."
+        return f"{sentence} An edit must be noticed in {rate:.0%} of items to be told from chance."
+
+
+def worsenings(
+    metric: MetricInfo, numbers: Numbers, edits: Iterable[tuple[str, str, str]]
+) -> dict[str, list[float]]:
+    """Compute by item how much worse the metric finds each text after an edit than before.
+
+    Args:
+        edits: an item, and the names of its summaries before and after. Those without both values are left
+            out.
+    """
+    changes: dict[str, list[float]] = defaultdict(list)
+    for item, before, after in edits:
+        if (item, before) in numbers and (item, after) in numbers:
+            values = numbers[item, before], numbers[item, after]
+            change = metric.badness(values[1]) - metric.badness(values[0])
+            changes[item].append(0.0 if is_tie(*values) else change)
+    return changes

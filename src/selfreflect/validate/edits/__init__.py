@@ -1,1 +1,0 @@
-"""Studies that make their own summaries, whose quality is known."""

@@ -1,0 +1,119 @@
+"""A measure of another package, which nothing but its entry point and ``--measures`` names."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command import process, small, written
+from installed import PLUGIN, install_plugin
+
+from selfreflect.errors import ConfigError
+from selfreflect.metric.measure import MEASURES, Measure, MeasureItem, Tools, Work, measure_named
+from selfreflect.records import AnswerSet, Measurement, Question, Summary
+
+ITEM = {
+    "question": "What should I plant?",
+    "answers": ["A radish.", "Some radish, or peas.", "Peas.", "A radish"],
+    "summaries": {"good": "radish", "bad": "Oak.", "blank": ". "},
+}
+
+
+@pytest.fixture(scope="module")
+def variables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return install_plugin(tmp_path_factory.mktemp("plugin"))
+
+
+def test_it_measures_a_file_alone_without_loading_a_judge(tmp_path: Path, variables: dict[str, str]) -> None:
+    options = ["--items", written(tmp_path / "items.json", [ITEM]), "--judge", "nowhere/none"]
+    done = process("score", *options, "--measures", "contained", "--json", changes=variables)
+    assert done.code == 0, done.stderr
+    lines = {line["summary"]: line["contained"] for line in done.json}
+    parts = lines["good"]["parts"]
+    assert lines["good"]["value"] == parts["answers"] / parts["of"] > 0
+    assert (lines["bad"]["value"], lines["bad"]["unit"]) == (0, "%")
+    assert (lines["blank"]["value"], lines["blank"]["undefined"]) == (None, "blank")
+    assert lines["blank"]["why"] == "a blank summary is in every answer"
+
+
+def test_it_is_in_a_run_beside_ours(tmp_path: Path, variables: dict[str, str]) -> None:
+    questions = written(tmp_path / "questions.jsonl", json.dumps({"question": ITEM["question"]}))
+    out = tmp_path / "run"
+    options = small(Path("coin:fair"), out, questions, strategies="greedy")
+    planned = process(*options, "--measures", "contained", "--dry-run", "--json", changes=variables)
+    assert planned.json[0]["dry_run"][2]["judge_tokens"]["most"] == 0
+    first = process(*options, changes=variables)
+    assert first.code == 0, first.stderr
+    scored = (out / "scores.jsonl").read_bytes()
+    done = process("score", "--out", out, "--measures", "contained", "--json", changes=variables)
+    assert done.code == 0, done.stderr
+    assert 0 <= done.json[0]["contained"]["mean"] <= 1
+    assert done.json[0]["contained"]["n"] == done.json[0]["n"] == 1
+    assert (out / "scores.jsonl").read_bytes() == scored
+    kept = json.loads((out / "measurements.jsonl").read_text())
+    assert (kept["measure"], kept["summary"]) == ("contained", "greedy")
+    again = process("score", "--out", out, "--measures", "contained,selfreflect", changes=variables)
+    assert again.code == 0
+    assert len((out / "measurements.jsonl").read_text().splitlines()) == 1
+    code = f"from selfreflect.store.run import Run; print(Run.load({str(out)!r}).to_pandas().to_json())"
+    frame = process_python(code, variables)
+    assert frame["contained"] == {"0": kept["value"]}
+    assert frame["contained_undefined"] == {"0": None}
+    without = process("report", out, "--json")
+    assert without.code == 0, without.stderr  # where the package is not installed, the rest is still shown
+
+
+def process_python(code: str, variables: dict[str, str]) -> dict[str, dict[str, object]]:
+    import subprocess
+    import sys
+
+    from command import environment
+
+    found: dict[str, dict[str, object]] = json.loads(
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env=environment(**variables),
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+    )
+    return found
+
+
+def test_an_unknown_measure_is_refused_with_the_names_there_are(tmp_path: Path) -> None:
+    items = written(tmp_path / "items.json", [ITEM])
+    refused = process("score", "--items", items, "--measures", "contained")
+    assert refused.code == 2
+    assert all(name in refused.said for name in ("contained", *MEASURES))
+    with pytest.raises(ConfigError, match="nothing"):
+        measure_named("nothing")
+
+
+def test_what_a_measure_raises_makes_its_value_undefined_and_is_tried_again() -> None:
+    class Broken(Measure):
+        name = "broken"
+
+        def score(self, item: MeasureItem) -> Measurement:
+            raise KeyError("peas")
+
+    answers = AnswerSet(question_id="q", masked_out=("A",), conditioning=("B",))
+    summary = Summary(question_id="q", name="s", text="A")
+    work = Work(Question(id="q", text="Q?"), answers, [summary])
+    [record] = Broken().open(Tools())(work).records
+    assert (record.measure, record.question_id, record.summary) == ("broken", "q", "s")
+    assert (record.value, record.undefined, "peas" in record.why) == (None, "failed", True)
+    assert not Broken().is_current(record, {})
+
+
+@pytest.mark.parametrize(("value", "undefined"), [(None, ""), (0.5, "blank")])
+def test_a_measurement_has_a_value_or_a_reason(value: float | None, undefined: str) -> None:
+    with pytest.raises(ValueError, match="either"):
+        Measurement(value=value, undefined=undefined)
+
+
+def test_the_guide_for_contributors_shows_this_measure() -> None:
+    guide = (PLUGIN.parents[2] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    code = (PLUGIN / "selfreflect_plugin" / "contained.py").read_text(encoding="utf-8")
+    assert f"```python\n{code}```" in guide

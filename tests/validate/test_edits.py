@@ -1,0 +1,337 @@
+"""Edits of statements and summaries: exact texts, that each does what its label says, and what the studies
+find in known values."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from studies import HIGHER, LOWER, measured, rows
+
+from selfreflect.errors import DataError
+from selfreflect.grouping import group_indices, normal_form
+from selfreflect.sources.items import Item
+from selfreflect.table import Table, to_csv, to_markdown
+from selfreflect.validate.base import MetricInfo, Value
+from selfreflect.validate.edits import (
+    BASE,
+    DETAIL,
+    FILLER,
+    NAMED,
+    OWN,
+    PAD,
+    QUESTION,
+    STATEMENT_EDITS,
+    CannotEditError,
+    Interventions,
+    Material,
+    Statement,
+    short,
+)
+from selfreflect.validate.edits import stated as state
+
+CAPITAL = Item(
+    id="capital",
+    question="What is the capital? ",
+    masked_out=("Paris.", "paris", "Lyon", "Nice"),
+    conditioning=("Paris.", "Lyon", "", "Paris.", "the Paris", "Lyon", "Lille"),
+    summaries={"mine": "Probably it has been Paris since 987.", "blank": " "},
+)
+PRIZE = Item(
+    id="prize",
+    question="Who won?",
+    masked_out=("It was Henri Becquerel.",),
+    conditioning=("It was Henri Becquerel.",),
+    summaries={"mine": "nobody knows"},
+)
+
+
+def stated(one: Item) -> Statement | None:
+    return state(one, group_indices)
+
+
+def item(answers: Sequence[str], id_: str = "i", **summaries: str) -> Item:
+    middle = len(answers) // 2
+    return Item(
+        id=id_,
+        question="Why?",
+        masked_out=tuple(answers[:middle]),
+        conditioning=tuple(answers[middle:]),
+        summaries=summaries,
+    )
+
+
+def made(study: Interventions, place: int = 0) -> dict[str, str]:
+    return study.items[place].summaries
+
+
+def by_edit(table: Table) -> dict[tuple[object, object], dict[str, object]]:
+    return {(row["metric"], row["edit"]): row for row in rows(table)}
+
+
+def test_the_edits_of_a_small_item_word_by_word():
+    summaries = made(Interventions([CAPITAL, PRIZE]))
+    start = "I would say "
+    assert summaries[BASE] == start + "“Paris.” (50%), “Lyon” (30%), “Lille” (10%) or “Nice” (10%)."
+    assert summaries["template: drop most frequent"] == start + "“Lyon” (60%), “Lille” (20%) or “Nice” (20%)."
+    assert (
+        summaries["template: drop least frequent"] == start + "“Paris.” (56%), “Lyon” (33%) or “Lille” (11%)."
+    )
+    assert (
+        summaries["template: swap two frequencies"]
+        == start + "“Paris.” (10%), “Lyon” (30%), “Lille” (10%) or “Nice” (50%)."
+    )
+    assert summaries["template: add a possibility"] == (
+        start + "“Paris.” (40%), “Lyon” (24%), “Lille” (8%), “Nice” (8%) or “It was Henri Becquerel.” (20%)."
+    )
+    assert summaries["template: cut to the majority"] == start + "“Paris.” (100%)."
+    assert summaries["template: pad with filler"] == f"{summaries[BASE]} {FILLER}"
+    assert summaries["template: repeat the question"] == "What is the capital?"
+    name = re.fullmatch(
+        start
+        + re.escape("“")
+        + r"(\w+)"
+        + re.escape(".” (50%), “Lyon” (30%), “Lille” (10%) or “Nice” (10%)."),
+        summaries["template: replace a detail"],
+    )
+    assert name
+    assert name[1] in ("Henri", "Becquerel")
+    assert summaries["mine"] == CAPITAL.summaries["mine"]
+    assert summaries["mine: pad with filler"] == f"{CAPITAL.summaries['mine']} {FILLER}"
+    changed = re.fullmatch(r"Probably it has been (\w+) since (\d+)\.", summaries["mine: replace a detail"])
+    assert changed
+    assert (changed[1] == "Paris") != (changed[2] == "987")
+    assert len(summaries) == 12
+
+
+def test_what_cannot_be_edited_is_counted_with_its_reason():
+    study = Interventions([CAPITAL, PRIZE])
+    assert study.skipped == {
+        ("drop most frequent", "it names one possibility only"): 1,
+        ("drop least frequent", "it names one possibility only"): 1,
+        ("swap two frequencies", "it names one possibility only"): 1,
+        ("cut to the majority", "it names one possibility only"): 1,
+        (DETAIL + OWN, "it has no number or name to replace"): 1,
+        ("all" + OWN, "it is blank"): 1,
+    }
+    table = study.finding([], [LOWER]).tables[-1]
+    assert ("all" + OWN, "it is blank", 1) in table.rows
+
+
+def test_an_edit_that_changes_nothing_is_none():
+    study = Interventions([item(["pea"] * 301 + ["leek"] * 300)])
+    assert made(study)[BASE] == "I would say “pea” (50%) or “leek” (50%)."
+    assert study.skipped["swap two frequencies", "it would change nothing"] == 1
+    assert "template: swap two frequencies" not in made(study)
+
+
+def test_the_seed_and_the_item_decide_and_nothing_else():
+    others = [
+        item([f"{name} in 19{place}1"] * 2, f"o{place}")
+        for place, name in enumerate(["Rome", "Oslo", "Bonn", "Kyiv"])
+    ]
+    first = Interventions([CAPITAL, *others])
+    assert [
+        re.findall(r"“([^”]*)” \(20%\)", one.summaries["template: add a possibility"]) for one in first.items
+    ] == [
+        ["Kyiv in 1931"],
+        ["Bonn in 1921"],
+        ["Kyiv in 1931"],
+        ["Paris."],
+        ["Oslo in 1911"],
+    ]  # in any process: sets of texts have another order in each
+    assert made(Interventions([*reversed(others), CAPITAL]), -1) == made(first)
+    assert any(made(Interventions([CAPITAL, *others], seed)) != made(first) for seed in range(1, 5))
+    assert all(made(Interventions([CAPITAL, *others], seed))[BASE] == made(first)[BASE] for seed in range(5))
+
+
+def test_answers_that_nobody_could_tell_apart_in_words_are_never_added_as_new():
+    """ "Yes" is in "Yes, it is": another item's "yes" is nothing new, though it is spelt otherwise."""
+    study = Interventions([item(["Yes, it is", "Yes, it is"], "long"), item(["Yes", "Yes"], "short")])
+    assert [made(study, place)["template: add a possibility"] for place in (0, 1)] == [
+        "I would say “Yes, it is” (80%) or “Nobody has ever found out” (20%).",
+        "I would say “Yes” (80%) or “Nobody has ever found out” (20%).",
+    ]
+    alone = Interventions([item(["nobody has ever found out", "x"])])
+    assert alone.skipped["add a possibility", "every possibility at hand was given"] == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("  It is\n\nParis.  It is big. ", "It is Paris. It is big."),
+        ("It is surely Paris. " + "And so on " * 10, "It is surely Paris."),
+        ("Dr. " + "word " * 30, "Dr. " + "word " * 18 + "word…"),
+        ("字" * 500, "字" * 160 + "…"),
+    ],
+)
+def test_long_answers_are_cut_to_one_short_line(text: str, expected: str):
+    assert short(text) == expected
+
+
+def test_a_detail_is_a_number_or_a_name_and_not_the_start_of_a_sentence():
+    material = Material(("The river has 12 arms.",), [], random.Random(0))
+    changed = material.replace_detail("The river has 12 arms.")
+    assert re.fullmatch(r"The river has [1-9]{2} arms\.", changed)
+    assert "12" not in changed
+    with pytest.raises(CannotEditError, match="no number or name"):
+        material.replace_detail("The river is wide. “It has arms.”")
+    every = tuple(str(number) for number in range(10))
+    with pytest.raises(CannotEditError, match="no number or name"):
+        Material(every, [], random.Random(0)).replace_detail("there are 7")
+
+
+TEXTS = st.text(max_size=30) | st.sampled_from(
+    ["", " \n", "{}", "{0.__class__}", "%s %d", "[LIST]", "“a” (50%)", "a\u2028b", "Ä 12,5", "\ud800"]
+)
+ANSWERS = st.lists(TEXTS, min_size=2, max_size=12)
+
+
+def parsed(text: str, names: Sequence[str]) -> list[int]:
+    """The percentages of a statement whose possibilities are known."""
+    pattern = "(?:, | or )".join([re.escape(f"“{name}”") + r" \((\d+)%\)" for name in names])
+    match = re.fullmatch(
+        rf"I would say {pattern}(?:(?:, | or )something else \((\d+)%\))?\.", text, re.DOTALL
+    )
+    assert match, text
+    return [int(group) for group in match.groups() if group is not None]
+
+
+@given(ANSWERS, ANSWERS, st.integers(0, 3))
+@settings(max_examples=150, deadline=None)
+def test_every_edit_does_what_its_label_says(answers: list[str], other: list[str], seed: int):
+    one, two = item(answers), item(other, "other")
+    statement = stated(one)
+    forms = {normal_form(short(answer)) for answer in answers if answer.strip()}
+    assert (statement is None) == (not forms)
+    study = Interventions([one, two, CAPITAL], seed)
+    assert [found.summaries for found in study.items] == [
+        found.summaries for found in Interventions([one, two, CAPITAL], seed).items
+    ]
+    if statement is None:
+        assert one.id not in {found.id for found in study.items}
+        return
+    texts = made(study)
+    names = [possibility.text for possibility in statement.possibilities]
+    weights = [possibility.weight for possibility in statement.possibilities]
+    base = parsed(texts[BASE], names)
+    assert len(names) == min(NAMED, len(forms))
+    assert sum(base) == 100
+    assert len(set(texts.values())) >= 3
+    assert all(name == BASE or text != texts[BASE] for name, text in texts.items())
+
+    def edited(edit: str, names: Sequence[str]) -> list[int]:
+        found = parsed(texts[f"{BASE}: {edit}"], names)
+        assert sum(found) == 100
+        return found
+
+    assert ("template: drop most frequent" in texts) == (len(set(weights)) > 1)
+    if len(set(weights)) > 1:
+        edited("drop most frequent", names[1:])
+        edited("drop least frequent", names[:-1])
+        if "template: swap two frequencies" in texts:
+            swapped = edited("swap two frequencies", names)
+            assert swapped[0] < base[0]
+            assert swapped[len(names) - 1] > base[len(names) - 1]
+    if "template: cut to the majority" in texts:
+        assert edited("cut to the majority", names[:1]) == [100]
+        assert weights[0] > max(weights[1:])
+    if "template: add a possibility" in texts:
+        added = re.search(
+            r"(?:, | or )“([^”]*)” \((20|19|21)%\)(?:(?:, | or )something else \(\d+%\))?\.\Z",
+            texts["template: add a possibility"],
+        )
+        if added:  # the texts of the other item may hold quotation marks of their own
+            assert normal_form(added[1]) not in forms
+            edited("add a possibility", [*names, added[1]])
+    assert texts[f"template: {PAD}"].endswith(FILLER)
+    assert texts[f"template: {QUESTION}"] == "Why?"
+
+
+def test_a_metric_that_notices_every_edit_is_told_from_one_that_is_blind_and_one_that_is_contrary():
+    items = [
+        item(["pea"] * 5 + ["leek"] * 3 + ["kale in 1950"], f"i{place}", own="Peas from Kent.")
+        for place in range(12)
+    ]
+    study = Interventions(items)
+    good = measured(study, LOWER, lambda one, name: 1.0 if ": " in name else 0.0)
+    blind = measured(study, HIGHER, lambda one, name: 3.0)
+    contrary = MetricInfo(name="contrary", better="higher", group="control", about="")
+    finding = study.finding(
+        [*good, *blind, *measured(study, contrary, lambda one, name: float(":" in name))],
+        [LOWER, HIGHER, contrary],
+    )
+    rows = by_edit(finding.tables[0])
+    edits = {edit for _, edit in rows}
+    assert edits == {*STATEMENT_EDITS, PAD, QUESTION, PAD + OWN, DETAIL + OWN}
+    for edit in edits:
+        noticed = rows["distance", edit]
+        assert (noticed["worse"], noticed["change"], noticed["n"], noticed["of"]) == (1.0, 1.0, 12, 12)
+        assert 0.7 < float(str(noticed["worse low"])) < 0.8  # 12 of 12: Clopper and Pearson say 73.5 %
+        assert (rows["agreement", edit]["worse"], rows["agreement", edit]["change"]) == (0.0, 0.0)
+        assert (rows["contrary", edit]["worse"], rows["contrary", edit]["change"]) == (0.0, -1.0)
+    extent, noticing, seeing_nothing, preferring, limits = finding.says
+    assert extent.endswith("An edit must be noticed in 87% of items to be told from chance.")
+    assert noticing.startswith(
+        "distance clearly marks down: drop most frequent, drop least frequent, swap two frequencies,"
+    )
+    assert noticing.endswith(
+        "repeat the question, pad with filler (own summaries) and replace a detail (own summaries)."
+    )
+    assert seeing_nothing.startswith("agreement shows no clear response to: ")
+    assert "pad with filler (own summaries)" in seeing_nothing
+    assert preferring.startswith("contrary clearly PREFERS: ")
+    assert "one that prefers it can be gamed by length" in limits
+    assert [plot.name for plot in finding.plots] == [
+        "interventions-distance",
+        "interventions-agreement",
+        "interventions-contrary",
+    ]
+    assert {curve.label: curve.y for curve in finding.plots[0].curves} == dict.fromkeys(edits, (1.0,))
+
+
+def test_own_summaries_of_one_item_are_one_vote():
+    study = Interventions([item(["pea", "leek"], "i", a="x", b="y"), item(["pea", "leek"], "j", a="x")])
+    found = measured(study, LOWER, lambda one, name: 1.0 if name == "a: pad with filler" else 0.0)
+    row = by_edit(study.finding(found, [LOWER]).tables[0])["distance", PAD + OWN]
+    assert (row["worse"], row["change"], row["n"], row["of"]) == (0.75, 0.75, 2, 2)
+
+
+def test_pairs_without_two_values_are_left_out_of_n_and_values_of_others_are_passed_over():
+    items = [item(["pea"] * 2 + ["leek"], f"i{place}") for place in range(3)]
+    study = Interventions(items)
+    found = measured(study, LOWER, lambda one, name: None if one.id == "i0" and name == BASE else 1.0)
+    stray = Value(metric="distance", item="elsewhere", summary=BASE, digest="", value=5.0)
+    rows = by_edit(study.finding([*found, stray], [LOWER, HIGHER]).tables[0])
+    assert (rows["distance", PAD]["n"], rows["distance", PAD]["of"], rows["distance", PAD]["worse"]) == (
+        2,
+        3,
+        0.0,
+    )
+    assert (
+        rows["agreement", PAD]["n"],
+        rows["agreement", PAD]["worse"],
+        rows["agreement", PAD]["change"],
+    ) == (0, None, None)
+    says = study.finding(found, [LOWER, HIGHER]).says
+    assert says[2].startswith("agreement has values for fewer than 6 items, too few to judge, of: drop most")
+    assert says[0].endswith("With so few items even an edit that is always noticed could be chance.")
+
+
+def test_items_that_make_no_sense_are_refused():
+    with pytest.raises(DataError, match="none of the 0 items"):
+        Interventions([])
+    with pytest.raises(DataError, match=r"none of the 1 items .*no answers that can be stated"):
+        Interventions([item(["", " "])])
+
+
+def test_hostile_texts_reach_the_summary_as_they_are_and_tables_stay_whole():
+    hostile = "{x} %s | <b> [LIST] \x1b[31m"
+    study = Interventions([item([hostile] * 3 + ["pea"])])
+    assert made(study)[BASE] == f"I would say “{hostile}” (75%) or “pea” (25%)."
+    for table in study.finding([], [LOWER]).tables:
+        assert "\x1b" not in to_markdown(table) + to_csv(table)

@@ -10,8 +10,9 @@ import pytest
 from measured import information, measured_run
 
 from selfreflect.cli.show import print_question
-from selfreflect.records import NothingToTell, Question, WordBits
-from selfreflect.report.findings import REASONS, reason_of, show_case_note, tentative
+from selfreflect.records import NothingToTell, Question, UnclearCause, WordBits
+from selfreflect.report.findings import information_sentence, reason_word, show_case_note, tentative
+from selfreflect.report.measures import INFORMATION
 from selfreflect.report.overview import overview, summary_table
 from selfreflect.report.page.view import question_view
 from selfreflect.stats import student_quantile
@@ -26,8 +27,10 @@ def doubtful(told: float = 17.5, available: float = 18.1, undefined: str = "uncl
 
 
 def test_every_reason_has_words():
-    assert REASONS.keys() >= {*get_args(NothingToTell)}
-    assert reason_of("another_reason").word == "another reason"  # of a later version
+    for reason in (*get_args(NothingToTell), *get_args(UnclearCause)):
+        assert reason in INFORMATION.measure.reasons
+        assert "no share:" not in information_sentence(doubtful(undefined=reason), 3)
+    assert reason_word("another_reason") == "another reason"  # of a later version
 
 
 def test_a_share_that_does_not_count_has_its_interval_and_its_reason():

@@ -133,13 +133,21 @@ class UsableInformation(Measure):
     ratio = ("bits", "bits_available")
     reasons = MappingProxyType(
         {
-            "known": "the judge knows the answers already",
-            "worse": "with the reference answers the judge predicts the test answers worse",
-            "format": "the reference answers tell little but how answers are written",
-            "unclear": "whether the reference answers help cannot be said",
-            "few_answers": "there are too few answers to say what they tell",
-            "different_answers": "the answers differ too much to say what they tell",
-            "out_of_range": "the share is below -100 % or above 200 %",
+            "known": "the judge already knows the answers",
+            "worse": (
+                "with the reference answers the judge predicts the test answers worse; see whether both "
+                "halves answer alike, and use another judge if this one gave the answers itself"
+            ),
+            "format": (
+                "closed answers, and their format alone gives this judge at least a fifth of the "
+                "information; use a larger judge"
+            ),
+            "few_answers": "too few answers to say; draw more",
+            "different_answers": "too different answers to say; draw shorter ones",
+            "out_of_range": (
+                "the share is below -100% or above 200%, which is no result; its bits are in the records"
+            ),
+            "unclear": "too few answers, or too different ones, to say; draw more answers, or shorter ones",
             "unmeasured": "it could not be measured",
         }
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from selfreflect.records import Controls, Information, SamplingCheck
@@ -40,11 +40,6 @@ _REPEATED = 3
 _CONTROLS = {"empty": "an empty summary", "question repeated": "the repeated question"}
 _ZEROS = {"repeated": "the repeated question"}
 
-OTHER_READER = "another judge, a context that only the model reads, or the blind reader"
-"""What to use where the judge already knows the answers."""
-OTHER_JUDGE = "another judge, or a context that only the model reads"
-"""The same where the judge does not see the question anyway."""
-
 HEDGES = (
     "judge smollm2 reads no hedges and no percentages: with them a summary gets about the same numbers as "
     "without. Use a larger judge for summaries that differ in them."
@@ -55,80 +50,16 @@ _SOUND = (-1.0, 2.0)
 """Shares that are shown, in brackets at least."""
 
 
-class Reason(NamedTuple):
-    """Why there is no share, in words."""
+_UNCLEAR = ("few_answers", "different_answers", "out_of_range")
+"""Reasons that tables call unclear."""
 
-    word: str
-    """In tables, behind a value in brackets."""
-    short: str
-    """In notes."""
-    sentence: str
-    """Of a summary, with ``{sampled}`` answers, a ``{way_out}``, ``{why}``, ``{bits}``, ``{available}``."""
-    shows_share: bool = True
-    """Whether the share is shown in brackets; not where its bits do not speak of the answers."""
+_FOREIGN = ("worse", "format")
+"""Reasons why bits do not speak of the answers, so that no share is shown."""
 
 
-REASONS: Mapping[str, Reason] = {
-    "known": Reason(
-        "known",
-        "the judge already knows the answers",
-        "The judge already knows these answers: it learns hardly anything from {sampled}, so no summary can "
-        "add much. Use {way_out}.",
-    ),
-    "worse": Reason(
-        "worse",
-        "with the reference answers the judge predicts the test answers worse; see whether both halves "
-        "answer alike, and use another judge if this one gave the answers itself",
-        "After {sampled} the judge expects the test answers less than without them, so there is no share. "
-        "Either it gave these answers itself and knows them already, or the two halves of the answers "
-        f"differ. Use {OTHER_JUDGE}, or see whether both halves answer alike.",
-        shows_share=False,
-    ),
-    "format": Reason(
-        "format",
-        "closed answers, and their format alone gives this judge at least a fifth of the information; use a "
-        "larger judge",
-        "These are closed answers, and a text with the wrong answer, or with none, gives this judge at least "
-        "a fifth of their information: how an answer is written. So no share can be said of what is "
-        "believed. Use a larger judge.",
-        shows_share=False,
-    ),
-    "few_answers": Reason(
-        "unclear",
-        "too few answers to say; draw more",
-        "Too few answers ({sampled}) to say how much a summary recovers. Draw more answers.",
-    ),
-    "different_answers": Reason(
-        "unclear",
-        "too different answers to say; draw shorter ones",
-        "Too different answers ({sampled}) to say how much a summary recovers. Draw shorter answers, or see "
-        "whether both halves answer alike.",
-    ),
-    "out_of_range": Reason(
-        "unclear",
-        "the share is below -100% or above 200%, which is no result; its bits are in the records",
-        "No result: this summary recovers {bits:.1f} of the {available:.1f} bits in {sampled}, which is "
-        "below -100 % or above 200 %. See whether both halves answer alike, and draw more answers.",
-    ),
-    "unclear": Reason(
-        "unclear",
-        "too few answers, or too different ones, to say; draw more answers, or shorter ones",
-        "Too few answers ({sampled}), or too different ones, to say how much a summary recovers. Draw more "
-        "answers, or shorter ones.",
-    ),
-    "unmeasured": Reason(
-        "unmeasured",
-        "it could not be measured",
-        "How much this summary recovers was not measured: {why}.",
-    ),
-}
-"""One row for each reason of :class:`~selfreflect.records.Information`."""
-
-
-def reason_of(undefined: str) -> Reason:
-    """Look up a reason; one of a later version is named as it is."""
-    word = undefined.replace("_", " ")
-    return REASONS.get(undefined, Reason(word, word, f"There is no share: {word}. {{why}}"))
+def reason_word(undefined: str) -> str:
+    """Name the reason why there is no share in one word, for tables."""
+    return "unclear" if undefined in _UNCLEAR else undefined.replace("_", " ")
 
 
 class Tentative(NamedTuple):
@@ -149,7 +80,7 @@ class Tentative(NamedTuple):
 
         Where it would be a wild number, the bits.
         """
-        word = reason_of(self.undefined).word
+        word = reason_word(self.undefined)
         if not _SOUND[0] <= self.share <= _SOUND[1]:
             return f"({self.bits:.1f} of {self.available:.1f} bits) {word}"
         between = "" if self.interval is None else f", {percent_range(*self.interval)}"
@@ -164,7 +95,7 @@ def tentative(information: Information) -> Tentative | None:
     bits, available = information.bits, information.bits_available
     if information.reason is None or bits is None or available is None or available <= 0:
         return None
-    if not reason_of(information.reason).shows_share:
+    if information.reason in _FOREIGN:
         return None
     interval = information.interval
     if interval is None:
@@ -372,14 +303,15 @@ def information_sentence(information: Information, answers: int | None) -> str:
             zero=_ZEROS.get(information.zero, "an empty one"),
             questions=None,
         )
-    sentence = reason_of(information.reason or "unmeasured").sentence.format(
-        sampled=answers_text(answers),
-        way_out=OTHER_READER if information.reader == "informed" else OTHER_JUDGE,
+    return say(
+        "no_share_of",
+        reason=information.reason or "unmeasured",
+        answers=answers_text(answers),
+        blind=information.reader == "blind",
         why=information.why.rstrip("."),
         bits=information.bits or 0,
         available=information.bits_available or 0,
     )
-    return sentence.strip()
 
 
 def controls_sentence(controls: Controls) -> str:

@@ -8,14 +8,7 @@ from itertools import chain
 from statistics import median
 
 from selfreflect.records import STAGES, TODAYS_SCALE, FailureKind, Information, NothingToTell, UnclearCause
-from selfreflect.report.findings import (
-    HEDGES,
-    OTHER_JUDGE,
-    OTHER_READER,
-    reason_of,
-    show_case_note,
-    tentative,
-)
+from selfreflect.report.findings import HEDGES, reason_word, show_case_note, tentative
 from selfreflect.report.measures import INFORMATION, SELFREFLECT, MeasureView, Values, run_measures
 from selfreflect.report.results import (
     ControlValues,
@@ -223,9 +216,9 @@ def _information_notes(run: RunRecords, results: Sequence[StrategyResult]) -> li
     for result in results:
         reasons |= Counter(result.reasons)  # mostly the same questions for every strategy
     for reason, count in reasons.items():
-        use = (OTHER_JUDGE if is_blind else OTHER_READER) if reason == "known" else ""
-        values = {"count": count, "questions": len(run.questions), "reason": reason_of(reason).short}
-        notes.append(say("no_share", **values, use=use))
+        text = INFORMATION.measure.reason(reason)
+        values = {"count": count, "questions": len(run.questions), "reason": reason, "text": text}
+        notes.append(say("no_share", **values, blind=is_blind))
     unmeasured = len(run.scores.keys() - run.information.keys())
     if unmeasured:
         notes.append(say("unmeasured", count=unmeasured))
@@ -299,7 +292,7 @@ def _doubtful_text(information: Information | None) -> str | None:
     if information is None or information.undefined is None:
         return None
     doubtful = tentative(information)
-    return reason_of(information.reason or information.undefined).word if doubtful is None else doubtful.text
+    return reason_word(information.reason or information.undefined) if doubtful is None else doubtful.text
 
 
 def failure_table(run: RunRecords) -> Table:

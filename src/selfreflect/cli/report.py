@@ -203,7 +203,7 @@ def _of_one_scale(paths: Sequence[Path], by_run: Sequence[Sequence[RunRecords]])
     for path, of_run in zip(paths, by_run, strict=True):
         if any(one.scale != latest for one in of_run):
             say(
-                f"{path}: what its summaries tell is left out. An earlier version measured it on another "
+                f"{path}: their recovered information is left out. An earlier version measured it on another "
                 f"scale; to measure it anew: selfreflect score --out {shlex.quote(str(path))}"
             )
         comparable.append([one.with_scale(latest) for one in of_run])
@@ -299,7 +299,7 @@ def compare_command(
 
     'worse > 0': a strategy is clearly worse than the baseline;
 
-    'recovered.difference < -5%': summaries of a strategy tell less by more than 5 points;
+    'recovered.difference < -5%': summaries of a strategy recover less by more than 5 points;
 
     'losses > wins': a strategy is worse on more questions than it is better on.
 
@@ -307,9 +307,9 @@ def compare_command(
 
     Names: better, worse, unclear and untestable count strategies. Each strategy has n, wins, ties and losses,
     which count questions, and difference, low, high and p_value, which are shares of 1: 0.05 and 5% are the
-    same, and 5 is refused. They are about SelfReflect scores (0 to 1, lower is better), and after
-    "recovered." about what summaries tell (1 is what the answers themselves tell). Exit codes: 0 no condition
-    holds, 3 one does, 2 an error, such as a number that is not defined.
+    same, and 5 is refused. They are about SelfReflect scores (0 to 1, lower is better), after "recovered."
+    about recovered information (1 is all of it), and after the name of another measure about that. Exit
+    codes: 0 no condition holds, 3 one does, 2 an error, such as a number that is not defined.
     """
     from selfreflect.report.compare import comparisons, comparisons_by, contenders
     from selfreflect.report.document import comparison_line, comparison_lines_by, judge_tables_of

@@ -109,7 +109,7 @@ class Reflection:
     @property
     def information(self) -> dict[str, Information]:
         """The information that each summary recovers, by name; ``.recovered`` is its share."""
-        return {name: one for (_, name), one in self.records.information.items()}
+        return {name: record for (_, name), record in self.records.information.items()}
 
     @property
     def controls(self) -> Controls | None:
@@ -134,7 +134,7 @@ class Reflection:
             "question": self.question,
             "context": self.context,
             "answers": list(self.answers),
-            "classes": [{"text": one.text, "count": one.count} for one in self.classes],
+            "classes": [{"text": group.text, "count": group.count} for group in self.classes],
             "summaries": list(self.measures.values()),
             "failures": list(map(msgspec.to_builtins, self.failures)),
         }
@@ -150,7 +150,7 @@ class Reflection:
         for cells in question_table(self.records).rows:
             rows.append(dict(zip(headings, cells, strict=False)))  # metadata come last
         if not rows:
-            failure = next((f"{one.kind}: {one.message}" for one in self.failures), None)
+            failure = next((f"{failure.kind}: {failure.message}" for failure in self.failures), None)
             rows = [{**dict.fromkeys(headings), "failure": failure}]
         for row in rows:
             for name in ("question_id", "question", "kind", "estimated_from", "summary_words"):
@@ -173,7 +173,7 @@ class Reflection:
 
     def __repr__(self) -> str:
         lines = [f"Reflection({one_line(self.question, 80)!r}: {counted(len(self.answers), 'answer')})"]
-        classes = [f"{one.count} x {one_line(one.text, 30)!r}" for one in self.classes[:_SHOWN_CLASSES]]
+        classes = [f"{group.count} x {one_line(group.text, 30)!r}" for group in self.classes[:_SHOWN_CLASSES]]
         if len(self.classes) > _SHOWN_CLASSES:
             classes.append("…")
         if classes:
@@ -186,7 +186,7 @@ class Reflection:
 
     def _repr_html_(self) -> str:
         parts = [f"<p><b>{_html(self.question)}</b></p>"]
-        classes = [f"<li>{one.count} × {_html(one.text)}</li>" for one in self.classes[:_SHOWN_CLASSES]]
+        classes = [f"<li>{group.count} × {_html(group.text)}</li>" for group in self.classes[:_SHOWN_CLASSES]]
         more = len(self.classes) - _SHOWN_CLASSES
         if more > 0:
             classes.append(f"<li>… and {counted(more, 'other kind')}</li>")
@@ -220,15 +220,15 @@ class Reflections(list[Reflection]):
         except ImportError:
             raise MissingExtraError("A data frame of results", "pandas") from None
         own_headings = ["question", "context", "answers", "classes"]
-        for one in self:
-            own_headings += [column.heading for column in question_columns(one.records)]
-        headings = metadata_headings((one._question for one in self), own_headings)
+        for reflection in self:
+            own_headings += [column.heading for column in question_columns(reflection.records)]
+        headings = metadata_headings((reflection._question for reflection in self), own_headings)
         rows = []
-        for one in self:
-            common: dict[str, Any] = {headings[name]: value for name, value in one.metadata.items()}
-            common |= {"question": one.question, "context": one.context}
-            common |= {"answers": len(one.answers), "classes": len(one.classes)}
-            rows += [{**common, **row} for row in one._rows()]
+        for reflection in self:
+            common: dict[str, Any] = {headings[name]: value for name, value in reflection.metadata.items()}
+            common |= {"question": reflection.question, "context": reflection.context}
+            common |= {"answers": len(reflection.answers), "classes": len(reflection.classes)}
+            rows += [{**common, **row} for row in reflection._rows()]
         return pd.DataFrame(rows)
 
     def __repr__(self) -> str:
@@ -238,7 +238,7 @@ class Reflections(list[Reflection]):
         return "\n".join(lines) or "[]"
 
     def _repr_html_(self) -> str:
-        parts = [one._repr_html_() for one in self[:3]]
+        parts = [reflection._repr_html_() for reflection in self[:3]]
         if len(self) > 3:
             rest = counted(len(self) - 3, "other question")
             parts.append(f"<p>… and {rest}; <code>to_pandas()</code> has them all</p>")

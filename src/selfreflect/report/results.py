@@ -345,7 +345,7 @@ def by_value(run: RunRecords, name: str) -> dict[str, RunRecords]:
     for id_, question in run.questions.items():
         groups.setdefault(_value(question, name), {})[id_] = question
     if groups.keys() <= {MISSING}:
-        columns = list(dict.fromkeys(chain.from_iterable(one.metadata for one in run.questions.values())))
+        columns = list(dict.fromkeys(chain.from_iterable(item.metadata for item in run.questions.values())))
         if any(question.kind for question in run.questions.values()):
             columns.append("kind")
         names = ", ".join(map(excerpt, columns[:20])) or "none"

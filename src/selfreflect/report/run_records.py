@@ -83,30 +83,30 @@ class RunRecords:
         if measure.record in ours:
             return ours[measure.record]
         return {
-            (one.question_id, one.summary): one
-            for one in self.measurements.values()
-            if one.measure == measure.name
+            (record.question_id, record.summary): record
+            for record in self.measurements.values()
+            if record.measure == measure.name
         }
 
     @property
     def zero(self) -> str:
         """What usable information is relative to. Readers of one run may have different zeros."""
-        return ", ".join(sorted({one.zero for one in self.information.values()})) or "empty"
+        return ", ".join(sorted({record.zero for record in self.information.values()})) or "empty"
 
     @property
     def scale(self) -> Scale:
         """Both ends of shares; it is the same in all records."""
-        return latest_scale(one.scale for one in self.information.values())
+        return latest_scale(record.scale for record in self.information.values())
 
     def with_scale(self, scale: Scale) -> RunRecords:
         """Leave out bits on another scale. The scores of controls stay."""
-        information = {key: one for key, one in self.information.items() if one.scale == scale}
+        information = {key: record for key, record in self.information.items() if record.scale == scale}
         controls = {}
-        for id_, one in self.controls.items():
-            if one.scale == scale or one.reader is None:
-                controls[id_] = one
-            elif one.temperature is not None:
-                controls[id_] = one.without_bits()
+        for id_, record in self.controls.items():
+            if record.scale == scale or record.reader is None:
+                controls[id_] = record
+            elif record.temperature is not None:
+                controls[id_] = record.without_bits()
         return replace(self, information=information, controls=controls)
 
     @property
@@ -124,14 +124,14 @@ class RunRecords:
         if query in self.questions:
             return self.questions[query]
         part = " ".join(query.casefold().split())
-        texts = {id_: " ".join(one.text.casefold().split()) for id_, one in self.questions.items()}
+        texts = {id_: " ".join(item.text.casefold().split()) for id_, item in self.questions.items()}
         ids = [id_ for id_, text in texts.items() if text == part]
         if not ids:
             ids = [id_ for id_, text in texts.items() if part and part in text]
         if len(ids) == 1:
             return self.questions[ids[0]]
         if not ids:
-            names = [one.text for one in self.questions.values()]
+            names = [item.text for item in self.questions.values()]
             hint = nearest(query, [*self.questions, *names]) or f" It asks: {_some(names)}."
             raise DataError(f"run {excerpt(self.label)} has no question {excerpt(query)}.{hint}")
         several = [f"{self.questions[id_].text} [{id_}]" for id_ in ids]
@@ -161,13 +161,13 @@ class RunRecords:
     @property
     def judges(self) -> list[str]:
         """The judges of all results, each once."""
-        names = {one.judge for one in self.scores.values()}
-        return sorted(names | {one.judge for one in self.information.values()})
+        names = {record.judge for record in self.scores.values()}
+        return sorted(names | {record.judge for record in self.information.values()})
 
     @property
     def models(self) -> list[str]:
         """The models that answered, each once."""
-        return list(dict.fromkeys(one.model for one in self.answers.values() if one.model))
+        return list(dict.fromkeys(record.model for record in self.answers.values() if record.model))
 
     def strategy_scores(self, strategy: str) -> dict[str, Score]:
         """Map question ids to the strategy's scores."""
@@ -201,8 +201,8 @@ class RunRecords:
     @property
     def failed(self) -> int:
         """How many failures there are, and how many summaries of which no wanted measure could be taken."""
-        unmeasured = {key for key, one in self.information.items() if one.undefined == "unmeasured"}
-        failed = sum(one.undefined == FAILED for one in self.measurements.values())
+        unmeasured = {key for key, record in self.information.items() if record.undefined == "unmeasured"}
+        failed = sum(record.undefined == FAILED for record in self.measurements.values())
         missing = unmeasured - self.scores.keys() - self.failures_by_score.keys()
         return len(self.failures) + len(missing) + failed
 

@@ -1,6 +1,6 @@
 """Measure rules that join answers against labelled pairs: precision and recall.
 
-    python benchmarks/same_answers.py UQ
+    python benchmarks/same_answers.py UQ [--judge smollm2]
 
 UQ is a folder with ``triviaqa_llama13b.json``: a list of questions with ``id``, ``question``, ``answers``.
 The other pairs, all labels and the rule that they follow are in ``tests/data/same_answers.json``.
@@ -16,8 +16,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from selfreflect.grouping import normal_form
+from selfreflect.models.backend import load_generator
+from selfreflect.models.base import ModelSpec
 from selfreflect.models.embedder import MeaningGroups
 from selfreflect.sameness import are_apart, same_answer
+from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.question import AnsweredQuestion
 from selfreflect.uncertainty.similarity import EmbeddingSimilarity
@@ -90,10 +93,18 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", type=Path, metavar="UQ")
-    pairs = list(read_pairs(parser.parse_args().folder))
+    parser.add_argument(
+        "--judge", metavar="NAME", help="also ask this model about pairs that same leaves open"
+    )
+    arguments = parser.parse_args()
+    pairs = list(read_pairs(arguments.folder))
     parts = [*dict.fromkeys(pair.part for pair in pairs), "all"]
     print(f"{len(pairs)} pairs; precision and recall", *parts, sep=" | ")
-    for name, joins in rules().items():
+    compared = rules()
+    if arguments.judge:
+        asker = Asker(arguments.judge, lambda: load_generator(ModelSpec(arguments.judge), print))
+        compared[f"judge {arguments.judge}"] = _by_class(ClassRule("judge", asker=asker))
+    for name, joins in compared.items():
         cells = []
         verdicts = [bool(joins(pair)) for pair in pairs]
         for part in parts:

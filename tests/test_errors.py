@@ -2,8 +2,8 @@ import pickle
 
 import pytest
 
+from selfreflect.cli.options import Overrides
 from selfreflect.errors import BackendError, MissingExtraError, SelfReflectError, names_in
-from selfreflect.settings.sections import flag_named
 
 
 def problem() -> BackendError:
@@ -20,9 +20,8 @@ def test_a_remedy_is_worded_by_whoever_shows_it() -> None:
     error = problem()
     assert names_in(error.remedy) == ["answers.base_url", "out"]
     assert "Set base_url to its address, or out to {nonsense of {a model}." in str(error)
-    assert "failed. Set --base-url to its address, or --out to {nonsense of {a model}." in error.worded(
-        flag_named
-    )
+    worded = error.worded(Overrides({}).name_of)
+    assert "failed. Set --base-url to its address, or --out to {nonsense of {a model}." in worded
     assert error.message == "http://localhost:1/v1: the connection failed"
 
 

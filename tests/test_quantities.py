@@ -62,6 +62,8 @@ INTEGERS = st.integers(0, 10**9)
         ("5K", 5000),
         ("$5M", 5e6),
         ("5 m", 5),
+        ("5M people", 5e6),
+        ("2B", 2e9),
         # what stands in brackets is an aside
         ("5 (in 2020)", 5),
         ("(5)", 5),
@@ -78,6 +80,8 @@ INTEGERS = st.integers(0, 10**9)
         ("05.03.2020", None),
         ("12:30", None),
         ("1.2.3", None),
+        ("the 1990s", None),
+        ("10s", 10),
         ("1,2,3", None),
         ("COVID-19", None),
         ("B52", None),
@@ -98,6 +102,9 @@ def test_the_last_number_of_a_text(text: str, number: float | None) -> None:
         ("5. Mai 2020", "05.05.2020"),
         ("300 000", "300,000 people"),
         ("3–5", "about 3-5"),
+        ("1990s", "the '90s"),
+        ("in den 1990er Jahren", "1990's"),
+        ("5M", "5 million"),
     ],
 )
 def test_quantities_that_are_equal(one: str, other: str) -> None:
@@ -109,7 +116,16 @@ def test_quantities_that_are_equal(one: str, other: str) -> None:
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [("5 km", "5 miles"), ("10 am", "10 pm"), ("5%", "5"), ("3-5", "5"), ("12:30", "30"), ("$5", "5 €")],
+    [
+        ("5 km", "5 miles"),
+        ("1990s", "1990"),
+        ("1980s", "1990s"),
+        ("10 am", "10 pm"),
+        ("5%", "5"),
+        ("3-5", "5"),
+        ("12:30", "30"),
+        ("$5", "5 €"),
+    ],
 )
 def test_quantities_that_differ(one: str, other: str) -> None:
     first, second = last_quantity(one), last_quantity(other)

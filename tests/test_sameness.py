@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from selfreflect import sameness
 from selfreflect.sameness import contains_answer, name_apart, same_answer, same_groups
 
 QUESTIONS = json.loads((Path(__file__).parent / "data" / "same_answers.json").read_text())["questions"]
@@ -53,6 +54,10 @@ def test_the_same_in_other_words(question: str, one: str, other: str) -> None:
         (LAMP, "Die Lampe, die Sie meinen, ist nicht wasserdicht.", "Ja"),
         ("Can I return it?", "You can't return it.", "You can return it."),
         ("How many?", "5 (in 2020)", "2020"),
+        ("What happens to prices?", "They increase.", "They decrease."),
+        ("Was machen die Preise?", "Die Preise steigen.", "Die Preise sinken."),
+        ("When?", "in the 1980s", "in the 1990s"),
+        ("How many?", "5M", "5 thousand"),
     ],
 )
 def test_contradictions_are_no_question_for_a_model(question: str, one: str, other: str) -> None:
@@ -64,6 +69,9 @@ def test_contradictions_are_no_question_for_a_model(question: str, one: str, oth
     [
         ("When is the meeting?", "March 5", "April 5"),
         ("When?", "before 1990", "after 1990"),
+        ("When?", "1994", "in the 1990s"),
+        ("When?", "May 5, 1994", "in the 1990s"),
+        ("What happens to prices?", "They increase a lot.", "They decrease."),
         ("How old must I be?", "über 18", "unter 18"),
         ("How many?", "5 men", "5 women"),
         ("How often?", "2 per day", "2 per week"),
@@ -149,6 +157,14 @@ def test_precision_comes_before_recall_on_labelled_logs_in_two_languages() -> No
 def test_a_class_never_holds_a_contradiction() -> None:
     answers = ["Yes, until 5", "Yes", "Yes, until 6", "No"]
     assert same_groups(answers, "Is it open?") == [[0, 1], [2], [3]]
+
+
+def test_of_many_different_answers_each_is_compared_with_the_frequent_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sameness, "MOST_COMPARED", 2)
+    answers = ["Oslo", "It is Oslo.", "Rome", "It is Rome.", "Ankara", "Ankara", "It is Ankara."]
+    assert same_groups(answers, "Which city?") == [[4, 5, 6], [0, 1], [2], [3]]
 
 
 @given(

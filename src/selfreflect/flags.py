@@ -19,8 +19,8 @@ class Range:
     """Which values a field takes."""
 
     description: str
-    includes: Callable[[float], bool]
-    schema: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    includes: Callable[[Any], object]
+    schema: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """The same for a JSON schema, as far as that can say it."""
 
 
@@ -95,32 +95,74 @@ def flags_of(settings: type[msgspec.Struct]) -> dict[str, Flag]:
 
 
 @cache
+def types_of(settings: type[msgspec.Struct]) -> dict[str, Any]:
+    """The type of each field of a settings class."""
+    return get_type_hints(settings)
+
+
+@cache
 def choices_of(settings: type[msgspec.Struct], field: str) -> list[str]:
     """The words that a field takes; empty if its type does not list them."""
-    kind = get_type_hints(settings)[field]
-    for one in (kind, *get_args(kind)):  # an optional field has the list inside
-        if get_origin(one) is Literal:
-            return list(filter(None, get_args(one)))
+    hint = types_of(settings)[field]
+    for part in (hint, *get_args(hint)):  # an optional field has the list inside
+        if get_origin(part) is Literal:
+            return list(filter(None, get_args(part)))
     return []
+
+
+_VALUES = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "a text",
+    tuple: "a list of texts",
+    dict: "a table, or as an option a JSON object",
+}
+
+
+def checked_value(settings: type[msgspec.Struct], field: str, value: Any, name: str) -> Any:
+    """Convert a value to the type of a field.
+
+    Args:
+        name: what messages call the field, such as ``answers.num_answers``.
+
+    Raises:
+        ConfigError: the value is of another type, not among the words of the field, or out of its range.
+    """
+    hint = types_of(settings)[field]
+    note = notes_of(settings).get(field)
+    choices = choices_of(settings, field)
+    kinds = [_VALUES[part] for part in (hint, get_origin(hint), *get_args(hint)) if part in _VALUES]
+    expected = f"one of {', '.join(choices)}" if choices else "".join(kinds[:1])
+    try:
+        value = msgspec.convert(value, hint, dec_hook=lambda custom, plain: custom(plain))
+    except (msgspec.ValidationError, TypeError):
+        is_valid = False
+    else:
+        is_valid = True
+    if is_valid and value is not None and note is not None and note.range is not None:
+        expected = note.range.description
+        is_valid = bool(note.range.includes(value))
+    if not is_valid:
+        shown = value if isinstance(value, int | float) else excerpt(value)
+        raise ConfigError(
+            f"{name} must be {expected}, not {shown}",
+            code="value",
+            remedy=f"Give {{{name}}} another value.",
+            key=name,
+            value=value,
+        )
+    return value
 
 
 def check_values(settings: msgspec.Struct, section: str = "") -> None:
     """Check every value against its range and its words.
 
     Raises:
-        ConfigError: a value is out of range; the message names the flag, and the key if there is a section.
+        ConfigError: a value is out of range; the message names the key, with its section if there is one.
     """
     fields = fields_of(type(settings))
-    for field, note in notes_of(type(settings)).items():
+    for field in notes_of(type(settings)):
         value = getattr(settings, field)
-        if value == fields[field].default:
-            continue
-        key = f"{section}.{field}"
-        name = key
-        if isinstance(note, Flag):
-            name = f"{note.name} ({key})" if section else note.name
-        words = choices_of(type(settings), field)
-        if words and value not in words:
-            raise ConfigError(f"{name} must be one of {', '.join(words)}, not {excerpt(value)}")
-        if note.range is not None and not note.range.includes(value):
-            raise ConfigError(f"{name} must be {note.range.description}, not {value}")
+        if value != fields[field].default:
+            checked_value(type(settings), field, value, f"{section}.{field}" if section else field)

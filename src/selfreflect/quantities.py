@@ -105,6 +105,7 @@ _GRAMMAR = {
         r"(?<![\w.])(?:\d{4}-\d{1,2}-\d{1,2}|\d{1,2}\. ?\d{1,2}\. ?\d{4}|\d{1,2}/\d{1,2}/\d{2,4}"
         rf"|{_DAY}\.? (?:of )?{_MONTH},? \d{{4}}|{_MONTH} {_DAY},? \d{{4}})(?!\w)"
     ),
+    "decade": r"(?<![\w.,])(?:[12]\d{2}0'?s|(?:the |')[3-9]0'?s|[12]\d{2}0er)(?!\w)",
     # times and ratios, versions, lists such as 1,2,3, powers
     "other": (
         r"(?<![\w.,:])(?:\d+(?::\d+)+|(?!\d{1,3}(?:\.\d{3})+(?!\d))\d+(?:\.\d+){3,}|\d+(?:,\d+){2,}(?<!,\d{3})"
@@ -166,6 +167,9 @@ def _read(text: str, asides: list[tuple[int, int]]) -> Iterator[Quantity]:
         is_aside = any(low < match.start() < high for low, high in asides)
         if match["date"]:
             yield Quantity(None, "", _date(match[0]), is_aside, *match.span())
+        elif match["decade"]:
+            year = re.sub(r"\D", "", match[0])
+            yield Quantity(None, "", f"{'19' * (len(year) == 2)}{year}s", is_aside, *match.span())
         elif match["other"] or match["range"]:
             shape = re.sub(r"[ $€£%]", "", match[0])
             yield Quantity(None, "", shape, is_aside, *match.span())
@@ -217,8 +221,8 @@ def _with_unit(text: str, match: re.Match[str], value: float, is_aside: bool) ->
             if word in ("%", "percent", "prozent", "per cent"):
                 is_percent, end = True, after.end()
                 break
-        elif word in ("m", "b") and after["word"].isupper() and not after["gap"] and match["before"]:
-            value *= 1e6 if word == "m" else 1e9  # $5M
+        elif word in ("m", "b") and after["word"].isupper() and not after["gap"]:
+            value *= 1e6 if word == "m" else 1e9  # 5M and $5M, but 5 m
         elif word in _UNIT_OF:
             unit, end = _UNIT_OF[word], after.end()
             break

@@ -9,6 +9,7 @@ English and German; in other languages little but equal normal forms joins.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -19,6 +20,8 @@ from selfreflect.text import UNSPACED
 
 MOST_WORDS = 60
 """Words of an answer that is compared as a short one; longer ones are the same if they are spelled alike."""
+MOST_COMPARED = 200
+"""Different answers among which all pairs are compared, which takes about a second."""
 
 _YES = set("yes yeah yep ja jawohl doch true correct right richtig stimmt".split())
 _NO = set("no nope nein false incorrect wrong falsch".split())
@@ -75,6 +78,30 @@ _RELATIVE = set(
     "weil da denn welche welcher welches wo obwohl".split()
 )
 """First words of a remark, in which names need not be those of the answer."""
+_OPPOSITES = {
+    frozenset(pair.split(":"))
+    for pair in (
+        "increase:decrease increases:decreases increased:decreased increasing:decreasing rise:fall "
+        "rises:falls rose:fell rising:falling grow:shrink grows:shrinks grew:shrank higher:lower high:low "
+        "more:less larger:smaller bigger:smaller big:small faster:slower fast:slow hotter:colder hot:cold "
+        "warmer:colder warmer:cooler better:worse good:bad longer:shorter long:short older:younger old:new "
+        "stronger:weaker strong:weak left:right up:down north:south east:west inside:outside open:closed "
+        "opens:closes on:off before:after first:last early:late earlier:later always:never everyone:nobody "
+        "everything:nothing all:none win:lose wins:loses won:lost accept:reject accepted:rejected "
+        "allowed:forbidden possible:impossible legal:illegal safe:dangerous positive:negative "
+        "maximum:minimum alive:dead day:night black:white male:female heavy:light full:empty "
+        "steigt:sinkt steigt:fällt steigen:sinken steigen:fallen steigend:sinkend stieg:sank "
+        "gestiegen:gesunken gestiegen:gefallen wächst:schrumpft wachsen:schrumpfen zunehmen:abnehmen "
+        "zugenommen:abgenommen zu:ab größer:kleiner groß:klein höher:niedriger höher:tiefer hoch:niedrig "
+        "hoch:tief mehr:weniger schneller:langsamer schnell:langsam wärmer:kälter warm:kalt heiß:kalt "
+        "besser:schlechter gut:schlecht länger:kürzer lang:kurz älter:jünger alt:neu alt:jung "
+        "stärker:schwächer stark:schwach links:rechts oben:unten innen:außen offen:geschlossen auf:zu an:aus "
+        "vorher:nachher erster:letzter früh:spät früher:später immer:nie alle:keine alles:nichts "
+        "erlaubt:verboten möglich:unmöglich sicher:gefährlich positiv:negativ lebendig:tot voll:leer "
+        "schwarz:weiß schwer:leicht"
+    ).split()
+}
+"""Words of which one makes the opposite answer of the other, in answers that are else equal."""
 _PRONOUNS = set("he she it they er sie es".split())
 _JOINTS = _RELATIVE | set("in at by with for from on to during mit bei von aus für im am".split())
 """Words that begin what is added to an answer, where no mark does."""
@@ -184,6 +211,8 @@ def same_answer(question: str, one: str, other: str) -> bool | None:
         return stances[0] == stances[1] and agree is not False
     if agree is False:
         return False
+    if _are_opposite(short, long):
+        return False
     is_level = first.is_negated == second.is_negated
     is_equal = first.new == second.new or _items(first) == _items(second)
     if agree and is_level and is_equal and first.has_choice == second.has_choice and _says(first):
@@ -194,17 +223,49 @@ def same_answer(question: str, one: str, other: str) -> bool | None:
     return None if is_level else False
 
 
+def _are_opposite(one: str, other: str) -> bool:
+    """Whether two texts are equal, word by word, but for a word and its opposite."""
+    first, second = _word_list(one), _word_list(other)
+    if len(first) != len(second):
+        return False
+    changed = [frozenset(pair) for pair in zip(first, second, strict=True) if pair[0] != pair[1]]
+    return len(changed) == 1 and changed[0] in _OPPOSITES
+
+
+@lru_cache(maxsize=2**14)
+def _word_list(text: str) -> list[str]:
+    return [word.casefold() for word in _WORD.findall(_plain(text))]
+
+
+class _Signs(NamedTuple):
+    """Signs and small words that change an answer."""
+
+    signs: list[str]
+    limits: set[str]
+    sides: tuple[set[str], ...]
+    has_digit: bool
+
+
+@lru_cache(maxsize=2**14)
+def _signs(text: str) -> _Signs:
+    text = readable(text)
+    words = {match.casefold() for match in _WORD.findall(text)}
+    return _Signs(
+        signs=sorted(_SIGNS.findall(text)) + sorted(_THOUSANDS.findall(text)),
+        limits=words & _LIMITS,
+        sides=tuple(words & side for side in _SIDES),
+        has_digit=bool(re.search(r"\d", text)),
+    )
+
+
 def _may_differ(one: str, other: str) -> bool:
     """Whether two texts differ in signs or small words that change an answer."""
-    texts = [readable(text) for text in (one, other)]
-    if sorted(_SIGNS.findall(texts[0])) != sorted(_SIGNS.findall(texts[1])):
+    first, second = _signs(one), _signs(other)
+    if first.signs != second.signs:
         return True
-    if sorted(_THOUSANDS.findall(texts[0])) != sorted(_THOUSANDS.findall(texts[1])):
+    if first.limits != second.limits and (first.has_digit or second.has_digit):
         return True
-    first, second = ({match.casefold() for match in _WORD.findall(text)} for text in texts)
-    if (first ^ second) & _LIMITS and any(re.search(r"\d", text) for text in texts):
-        return True
-    return any((first - second) & side and (second - first) & side for side in _SIDES)
+    return any(here - there and there - here for here, there in zip(first.sides, second.sides, strict=True))
 
 
 def contains_answer(question: str, answer: str, gold: str) -> bool:
@@ -315,28 +376,31 @@ def name_apart(question: str, one: str, other: str) -> bool:
 def same_classes(question: str, answers: Sequence[str]) -> list[int]:
     """Number the class of each answer, in the order of first answers.
 
-    Classes that have a pair of the same answers become one, unless another pair contradicts.
+    Classes that have a pair of the same answers become one, unless another pair contradicts. With more than
+    ``MOST_COMPARED`` different answers, each is compared with that many of the most frequent ones alone.
     """
     forms: dict[str, int] = {}
-    places = [forms.setdefault(_form(answer), len(forms)) for answer in answers]
-    texts = [answers[places.index(place)] for place in range(len(forms))]
-    members = {place: [place] for place in range(len(texts))}
-    home = list(members)
+    form_of = [forms.setdefault(_form(answer), len(forms)) for answer in answers]
+    texts = [answers[form_of.index(form)] for form in range(len(forms))]
+    frequent = {form for form, _ in Counter(form_of).most_common(MOST_COMPARED)}
     verdicts = {}
     for row in range(len(texts)):
         for column in range(row):
-            verdicts[column, row] = same_answer(question, texts[column], texts[row])
+            if row in frequent or column in frequent:
+                verdicts[column, row] = same_answer(question, texts[column], texts[row])
+    members = {form: [form] for form in range(len(texts))}
+    class_of = list(members)
     for (column, row), verdict in verdicts.items():
-        kept, joined = sorted((home[column], home[row]))
+        kept, joined = sorted((class_of[column], class_of[row]))
         if not verdict or kept == joined:
             continue
         pairs = ((left, right) for left in members[kept] for right in members[joined])
-        if all(verdicts[min(pair), max(pair)] is not False for pair in pairs):
-            for place in members[joined]:
-                home[place] = kept
+        if all(verdicts.get((min(pair), max(pair))) is not False for pair in pairs):
+            for form in members[joined]:
+                class_of[form] = kept
             members[kept] += members.pop(joined)
     numbers: dict[int, int] = {}
-    return [numbers.setdefault(home[place], len(numbers)) for place in places]
+    return [numbers.setdefault(class_of[form], len(numbers)) for form in form_of]
 
 
 def same_groups(answers: Sequence[str], question: str = "") -> list[list[int]]:
@@ -459,8 +523,12 @@ def _agree(one: Sequence[Quantity], other: Sequence[Quantity]) -> bool | None:
 
 
 def _is_year(date: Sequence[Quantity], year: Sequence[Quantity]) -> bool:
-    """Whether a date is told by its year alone."""
-    return len(date) == len(year) == 1 and date[0].text.startswith(f"{year[0].key[0]}-") and not year[0].text
+    """Whether a date is told by its year alone, or a year by its decade."""
+    if not len(date) == len(year) == 1:
+        return False
+    if year[0].text.endswith("s"):
+        return date[0].key[0].startswith(year[0].text[:3]) and date[0].key[0] != year[0].text
+    return date[0].text.startswith(f"{year[0].key[0]}-") and not year[0].text
 
 
 def _order(quantity: Quantity) -> tuple[float, str]:

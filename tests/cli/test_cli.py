@@ -18,7 +18,8 @@ import typer
 from command import COMMAND, environment, run, small, written
 
 import selfreflect
-from selfreflect.cli import COMMANDS, _guarded, application
+from selfreflect.cli import COMMANDS, application
+from selfreflect.cli.options import runnable
 from selfreflect.cli.sayself_command import STEPS
 from selfreflect.records import AnswerSet, Question, Summary
 from selfreflect.store.run import Run
@@ -656,7 +657,7 @@ def test_a_bug_has_an_exit_code_of_its_own_and_can_be_reported(
         raise error
 
     with pytest.raises(typer.Exit) as left:
-        _guarded(command)()
+        runnable(command)()
     assert left.value.exit_code == code
     stderr = capsys.readouterr().err
     assert said in stderr
@@ -664,7 +665,7 @@ def test_a_bug_has_an_exit_code_of_its_own_and_can_be_reported(
     assert ("in command\n    raise error" in stderr) == (code == 70)
     assert "inished work is saved" not in stderr
     with pytest.raises(typer.Exit):
-        _guarded(command)(out=Path("run"))
+        runnable(command)(out=Path("run"))
     assert "inished work is saved" in capsys.readouterr().err
 
 
@@ -677,7 +678,7 @@ def test_only_what_keeps_its_work_says_so_when_it_is_interrupted(
     said = []
     for given in ({}, {"source": "answers.jsonl"}, {"source": str(tmp_path)}, {"out": tmp_path}):
         with pytest.raises(typer.Exit) as left:
-            _guarded(command)(**given)
+            runnable(command)(**given)
         assert left.value.exit_code == 130
         said.append(capsys.readouterr().err)
     resumed = "Interrupted. Finished work is saved; run the same command to resume.\n"

@@ -24,14 +24,6 @@ def test_an_executor_by_its_former_name(tmp_path: Path) -> None:
     assert "Invalid value for '--executor': 'rai' is not one of 'local', 'ray'." in outcome.said
 
 
-@pytest.mark.parametrize("command", ["run", "answers", "summarize", "score"])
-@pytest.mark.parametrize("rest", [[], ["--device", "cpu"]])
-def test_a_flag_with_a_new_meaning_names_the_new_flag(command: str, rest: list[str], tmp_path: Path) -> None:
-    outcome = run(command, "--out", tmp_path / "r", "--shard", *rest)
-    assert outcome.code == 2
-    assert "use --device-map auto" in outcome.said
-
-
 @pytest.mark.parametrize(
     ("command", "advice"),
     [

@@ -132,10 +132,7 @@ def test_the_layout_comes_from_the_settings_and_is_not_remembered(tmp_path: Path
         ("[ray.scores]\nactor = 2\n", ["unknown key in [ray.scores]", "'actor'", "Did you mean 'actors'?"]),
         ("[ray]\nscores = 3\n", ["[ray.scores] must be a table, not '3'"]),
         ("ray = 3\n", ["[ray] must be a table"]),
-        (
-            "[ray.scores]\nactors = 'two'\n",
-            ["line 2: ray.scores.actors: expected a whole number, got the text 'two'"],
-        ),
+        ("[ray.scores]\nactors = 'two'\n", ["ray.scores.actors", "a whole number", "'two'"]),
         ("[ray.scores]\nactors = 0\n", ["ray.scores.actors must be at least 1, not 0"]),
         ("[ray.answers]\nbatch_questions = -1\n", ["ray.answers.batch_questions must be at least 1, not -1"]),
         ("[ray.answers]\ncpus = 0\n", ["ray.answers.cpus must be above 0, not 0"]),
@@ -199,7 +196,7 @@ def test_rays_client_is_refused_with_the_way_out(tmp_path: Path) -> None:
     ("options", "part"),
     [
         (["--executor", "rai"], "Invalid value for '--executor': 'rai' is not one of 'local', 'ray'."),
-        (["--ray-address", "auto"], "--ray-address needs --executor ray"),
+        (["--ray-address", "auto"], "--executor ray"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(tmp_path: Path, options: list[str], part: str) -> None:

@@ -3,29 +3,17 @@ options to the packages below."""
 
 from __future__ import annotations
 
-import errno
-import functools
 import gc
 import inspect
-import os
-import platform
 import sys
-import traceback
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from io import TextIOWrapper
-from typing import NoReturn, ParamSpec, TypeVar
 
 import typer
 
-from selfreflect.cli.console import say
-from selfreflect.cli.options import Command, Group
-from selfreflect.errors import SelfReflectError, excerpt, missing_package
+from selfreflect.cli.options import Command, Group, runnable
 from selfreflect.models.local.machine import set_library_defaults
-from selfreflect.settings.sections import flag_named
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 COMMANDS = {
     "demo": "selfreflect demo",
@@ -60,9 +48,6 @@ FILES |= {"demo": "ask", "compare": "report", "calibrate": "uncertainty"}
 
 GROUPS = ("sayself",)
 """Commands with steps: ``ABOUT`` and ``STEPS`` of their file."""
-
-_EX_SOFTWARE = 70
-"""What the system's `sysexits.h` names an error in the program itself."""
 
 
 def main() -> None:
@@ -125,10 +110,9 @@ def _group(name: str, about: str, steps: Mapping[str, tuple[Callable[..., None],
 
 
 def _add(app: typer.Typer, name: str, command: Callable[..., None], example: str) -> None:
-    guarded = _guarded(command)
-    about = (inspect.getdoc(guarded) or "").partition("\n\n")[0]
+    about = (inspect.getdoc(command) or "").partition("\n\n")[0]
     # the list of commands would cut a help text that is not said to be short
-    app.command(name, cls=Command, short_help=about, epilog=f"Example: {example}")(guarded)
+    app.command(name, cls=Command, short_help=about, epilog=f"Example: {example}")(runnable(command))
 
 
 def _options(
@@ -137,77 +121,3 @@ def _options(
     ),
 ) -> None:
     """Options of the program itself."""
-
-
-def _guarded(command: Callable[P, T]) -> Callable[P, T]:
-    """Turn errors into a message and an exit code; a bug keeps its traceback, to be reported."""
-
-    @functools.wraps(command)
-    def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            return command(*args, **kwargs)
-        except SelfReflectError as error:
-            say(f"error: {error.worded(flag_named)}")
-            raise typer.Exit(2) from None
-        except KeyboardInterrupt:
-            resume = " Finished work is saved; run the same command to resume." if _keeps_work(kwargs) else ""
-            say(f"Interrupted.{resume}")
-            raise typer.Exit(130) from None
-        except BrokenPipeError:
-            _drop_stdout()  # its reader has ended (`| head`)
-            raise typer.Exit(141) from None
-        except OSError as error:
-            if error.errno == errno.ENAMETOOLONG:
-                say(f"error: {excerpt(str(error.filename), 200)}: the name is too long. Use a shorter one.")
-                raise typer.Exit(2) from None
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-                _exit_with_bug(error, _keeps_work(kwargs))
-            _drop_stdout()
-            say(f"error: cannot write the output: {error.strerror}. Make room, and run the command again.")
-            raise typer.Exit(2) from None
-        except MemoryError:
-            saved = "; finished work is saved" if _keeps_work(kwargs) else ""
-            say(f"error: out of memory. Use smaller numbers or another machine{saved}.")
-            raise typer.Exit(2) from None
-        except (typer.Exit, typer.Abort, typer.BadParameter):
-            raise
-        except ModuleNotFoundError as error:
-            sentence = missing_package(error)
-            if sentence is None:
-                _exit_with_bug(error, _keeps_work(kwargs))
-            say(f"error: {sentence}")
-            raise typer.Exit(2) from None
-        except SystemExit as error:  # of a user's or a library's code
-            say(f"error: code that the command called ended the program with sys.exit({error.code!r}).")
-            raise typer.Exit(2) from None
-        except Exception as error:
-            _exit_with_bug(error, _keeps_work(kwargs))
-
-    return guarded
-
-
-def _keeps_work(options: Mapping[str, object]) -> bool:
-    """Whether a command stores what it does: in ``--out``, or in the run directory that it reads."""
-    source = options.get("source")
-    if isinstance(source, str) and os.path.isdir(source):  # noqa: PTH112 (a Path would raise PermissionError)
-        return True
-    return options.get("out") is not None
-
-
-def _exit_with_bug(error: Exception, saved: bool) -> NoReturn:
-    """Print what a report of a bug needs, and exit with 70, which no other outcome has."""
-    from selfreflect import __version__
-
-    for line in "".join(traceback.format_exception(error)).splitlines():
-        say(line)
-    say(
-        f"error: this is a bug in selfreflect {__version__} (Python {platform.python_version()}, "
-        f"{platform.system()}). Please report it with the lines above."
-        f"{' Finished work is saved.' if saved else ''}"
-    )
-    raise typer.Exit(_EX_SOFTWARE) from None
-
-
-def _drop_stdout() -> None:
-    """Keep Python from failing again when it flushes stdout at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

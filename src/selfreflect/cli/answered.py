@@ -398,7 +398,7 @@ class Confirmation:
 
     def __init__(self, spec: ModelSpec, config: Config, yes: bool) -> None:
         self._spec = spec
-        self._price = config.prices.get(spec.name)
+        self._price = config.price_of(spec.name)
         self._yes = yes
         self._steps: set[str] = set()
         self._accepted: set[str] = set()

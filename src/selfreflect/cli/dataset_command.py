@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from selfreflect.cli import options as o
 from selfreflect.cli.console import emit, refuse_run_directory, say, write_folder
-from selfreflect.cli.options import Overrides, argument, option, takes
+from selfreflect.cli.options import Overrides, argument, option
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.flags import flags_of
 from selfreflect.pipeline.records import records_by_judge, run_prompts, scorings_by
@@ -37,7 +37,6 @@ _TAKEN: Mapping[str, frozenset[Kind]] = {
 """The kinds of data set that an option concerns, if not all."""
 
 
-@takes()
 def dataset_command(
     *,
     kind: Kind = argument("KIND", "What the rows are for.", ...),

@@ -25,7 +25,7 @@ from selfreflect.cli.console import (
     write_file,
     write_folder,
 )
-from selfreflect.cli.options import ItemOptions, Json, argument, option, takes
+from selfreflect.cli.options import ItemOptions, Json, Overrides, argument, option
 from selfreflect.cli.stages import check_strategies
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.pipeline.records import records_by_judge, run_items
@@ -33,7 +33,6 @@ from selfreflect.pipeline.settings import scoring_label, scoring_name
 from selfreflect.records import AnswerSet, Question, Score, Summary, dump_line
 from selfreflect.settings import Config, load_config
 from selfreflect.settings.describe import schema, template
-from selfreflect.settings.places import flags_in_file
 from selfreflect.settings.sections import FLAGGED
 from selfreflect.sources.items import Item, ItemFile, to_plain
 from selfreflect.sources.layouts.published import published_files, read_published
@@ -43,7 +42,6 @@ from selfreflect.table import Column, Table
 from selfreflect.text import counted, one_line, printable
 
 
-@takes()
 def convert_command(
     *,
     file: str = argument("FILE", "CSV, parquet, JSON, JSONL, a log of inspect_ai, or - for stdin.", ...),
@@ -115,7 +113,6 @@ def _show_item(item: Item) -> None:
         stdout.print(Text(line), soft_wrap=True)
 
 
-@takes()
 def import_command(
     *,
     out: o.Out,
@@ -317,7 +314,8 @@ def _check(path: Path) -> None:
     try:
         config = load_config(path, {})
     except ConfigError as error:
-        raise ConfigError(flags_in_file(str(error), path, {})) from None
+        name_of = Overrides({"config": {"file": path}}).name_of
+        raise ConfigError(error.worded(name_of), code=error.code, **error.fields) from None
     check_strategies(config.summaries.strategies)
     defaults = Config()
     count = 0

@@ -1,4 +1,4 @@
-"""Make a command's options from the settings' own classes.
+"""Make a command's options from the settings' own classes, and run it.
 
 Every field of :mod:`selfreflect.settings` and of :class:`ExecutionOptions` carries its flag and help.
 A command says which of them it takes, and gets one object in place of many parameters::
@@ -14,26 +14,29 @@ whose class is a struct with flags stands for its options, and is given as one o
 
 from __future__ import annotations
 
-import dataclasses
+import errno
 import functools
 import inspect
-import re
+import os
+import platform
+import sys
+import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, TypeVar, get_type_hints
 
 import msgspec
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperArgument, TyperCommand, TyperGroup
 
-from selfreflect.errors import ConfigError, SelfReflectError, excerpt
+from selfreflect.cli.console import say
+from selfreflect.errors import ConfigError, SelfReflectError, excerpt, missing_package
 from selfreflect.flags import POSITIVE, Flag, check_values, fields_of, flags_of
-from selfreflect.settings import Config, ExecutionOptions, load_config, read_config, read_execution
-from selfreflect.settings.sections import FLAGGED, flag_named
+from selfreflect.settings import Config, ExecutionOptions, load_config, read_config
+from selfreflect.settings.sections import FLAGGED
 from selfreflect.text import name_list, printable
 
 if TYPE_CHECKING:
@@ -181,12 +184,15 @@ def grouping(groups: str) -> Callable[[Sequence[str], str], list[list[int]]]:
     return by_spelling
 
 
+_FLAGGED: Mapping[str, type[msgspec.Struct]] = {**FLAGGED, "execution": ExecutionOptions}
+
+
 @dataclass(frozen=True)
 class Overrides:
     """What a user set on the command line, by section and key."""
 
     sections: Mapping[str, Mapping[str, Any]]
-    defaults: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What the command takes in place of the settings' own defaults."""
     execution_keys: frozenset[str] = frozenset()
     """The execution options that the command has. Others in the file are for other commands."""
@@ -197,11 +203,12 @@ class Overrides:
         return self.section("config").get("file")
 
     def config(self, base: Mapping[str, Mapping[str, Any]] | None = None) -> Config:
-        """All settings: the user's, over those of the file of ``--config``, of ``base``, and the defaults.
-        Raises ConfigError if one is unknown or out of range."""
+        """Merge all settings: the user's, over those of the file of ``--config``, of ``base``, and the
+        defaults. Raises ConfigError if one is unknown or out of range."""
         base = base or {}
-        sections = {**self.defaults, **base}
-        layers = {name: {**self.defaults.get(name, {}), **base.get(name, {})} for name in sections}
+        layers = {
+            name: {**self.defaults.get(name, {}), **base.get(name, {})} for name in {**self.defaults, **base}
+        }
         settings = {name: values for name, values in self.sections.items() if name != "execution"}
         return load_config(self.file, settings, layers)
 
@@ -213,22 +220,40 @@ class Overrides:
     def execution(self) -> ExecutionOptions:
         """How and where the work is done: the user's flags, over the file of ``--config``. Raises ConfigError
         if a value is out of range."""
-        table = read_execution(self.file) if self.file else {}
+        flags = self.section("execution")
         options = dict(self.defaults.get("execution", {}))
-        options |= {key: value for key, value in table.items() if key in self.execution_keys}
-        options |= self.section("execution")
-        if self.section("execution").get("executor") == "local":  # then the file's cluster is not used
+        options |= {
+            key: value for key, value in self._table("execution").items() if key in self.execution_keys
+        }
+        options |= flags
+        if flags.get("executor") == "local":  # then the file's cluster is not used
             options.pop("ray_address", None)
         return ExecutionOptions(**options)
 
     def given(self, name: str) -> dict[str, Any]:
-        """What the file of ``--config`` and the command line set in one section."""
-        table = read_config(self.file).get(name, {}) if self.file else {}
-        return {**table, **self.section(name)}
+        """Return what the file of ``--config`` and the command line set in one section."""
+        return {**self._table(name), **self.section(name)}
 
     def section(self, name: str) -> Mapping[str, Any]:
-        """What the command line sets in one section."""
+        """Return what the command line sets in one section."""
         return self.sections.get(name, {})
+
+    def _table(self, name: str) -> dict[str, Any]:
+        table: dict[str, Any] = read_config(self.file).get(name, {}) if self.file else {}
+        return table
+
+    def name_of(self, name: str) -> str:
+        """Call a setting (``"answers.base_url"``) or an option (``"out"``) as the user would change it: a key
+        that the file of ``--config`` sets as that, anything else as its flag."""
+        section, _, key = name.rpartition(".")
+        if section and self.file is not None and key not in self.section(section):
+            with suppress(ConfigError):  # the file itself is wrong, and the error says how
+                if key in self._table(section):
+                    return f"{key} in [{section}] of {self.file}"
+        flag = flags_of(_FLAGGED[section]).get(key) if section in _FLAGGED else None
+        if flag is None and section:  # only files set it
+            return f"{key} in [{section}]"
+        return flag.name if flag else f"--{key.replace('_', '-')}"
 
 
 @dataclass
@@ -239,8 +264,6 @@ class _Option:
     """What ``--help`` shows."""
     fields: list[tuple[str, str]]
     """The (section, field) pairs that it sets."""
-    value: Any = None
-    """The command's own default; None for the settings' own."""
 
     @property
     def name(self) -> str:
@@ -265,9 +288,18 @@ class _Option:
             default = ",".join(default)
         if default not in (None, "") and not isinstance(default, bool):
             text += f" [default: {default}]"
-        default = option(usage, text)
-        type_ = str if self.is_list or self.is_table else self.type
-        return inspect.Parameter(self.name, _KEYWORD, default=default, annotation=type_ | None)
+        plain = str if self.is_list or self.is_table else self.type
+        return inspect.Parameter(self.name, _KEYWORD, default=option(usage, text), annotation=plain | None)
+
+    def parsed(self, value: Any) -> Any:
+        if self.is_table:
+            with suppress(msgspec.DecodeError):  # the check of the value says what is wrong
+                return msgspec.json.decode(value)
+        return tuple(name_list(value)) if self.is_list else value
+
+
+_Options = dict[str, _Option]
+"""By flag."""
 
 
 def takes(
@@ -278,8 +310,7 @@ def takes(
     execution: Collection[str] = (),
     whole: Collection[str] = (),
 ) -> Callable[[Callable[..., T]], Callable[..., T]]:
-    """Give a command options for some settings, as its parameter ``overrides``, and for the fields of structs
-    among its parameters.
+    """Give a command options for some settings, as its parameter ``overrides``.
 
     Args:
         sections: sections of the settings.
@@ -294,144 +325,197 @@ def takes(
     if config_file:
         flag = Flag("--config FILE", "TOML file with settings; options override it.")
         options[flag.name] = _Option(flag, Path, None, [("config", "file")])
-    execution_options = _options({"execution": ExecutionOptions}, execution)
-    execution_keys = frozenset(field for each in execution_options.values() for _, field in each.fields)
-    options |= execution_options
+    options |= _options({"execution": ExecutionOptions}, execution)
+    values: dict[str, dict[str, Any]] = {}
     for name, default in (defaults or {}).items():
-        options[name].default = options[name].value = default
-
-    own_values: dict[str, dict[str, Any]] = {}
-    for each in options.values():
-        if each.value is not None:
-            for section, field in each.fields:
-                own_values.setdefault(section, {})[field] = each.value
+        options[name].default = default
+        for section, key in options[name].fields if default is not None else ():
+            values.setdefault(section, {})[key] = default
 
     def decorate(command: Callable[..., T]) -> Callable[..., T]:
-        signature = inspect.signature(command, eval_str=True)
-        parameters: list[inspect.Parameter] = []
-        structs: dict[str, dict[str, _Option]] = {}
-        for parameter in signature.parameters.values():
-            if parameter.annotation is Overrides:
-                parameters += map(_Option.parameter, options.values())
-            elif inspect.isclass(parameter.annotation) and issubclass(parameter.annotation, msgspec.Struct):
-                structs[parameter.name] = _options({parameter.name: parameter.annotation}, None)
-                parameters += map(_Option.parameter, structs[parameter.name].values())
-            else:
-                parameters.append(parameter.replace(kind=_KEYWORD))
-
-        @functools.wraps(command)
-        def with_overrides(**values: Any) -> T:
-            fields = _taken(options, values)
-            for name, own in structs.items():
-                fields |= _taken(own, values)
-                values[name] = signature.parameters[name].annotation(**fields.get(name, {}))
-                check_values(values[name])
-            overrides = Overrides(fields, own_values, execution_keys)
-            if "overrides" in signature.parameters:
-                values["overrides"] = overrides
-            try:
-                return command(**values)
-            except SelfReflectError as error:
-                if overrides.file is not None:
-                    from selfreflect.settings.places import flags_in_file
-
-                    message = error.worded(flag_named)
-                    error.args = (flags_in_file(message, overrides.file, fields),)
-                    error.remedy = ""
-                raise
-
-        with_overrides.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-        return with_overrides
+        command.settings = options, values  # type: ignore[attr-defined]
+        return command
 
     return decorate
 
 
-def _taken(options: Mapping[str, _Option], values: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def runnable(command: Callable[..., T]) -> Callable[..., T]:
+    """Make a function that typer calls with plain options, and that ends the program with an exit code."""
+    options, defaults = getattr(command, "settings", ({}, {}))
+    execution_keys = frozenset(
+        key for entry in options.values() for section, key in entry.fields if section == "execution"
+    )
+    signature = inspect.signature(command, eval_str=True)
+    parameters: list[inspect.Parameter] = []
+    structs: dict[str, tuple[type[msgspec.Struct], _Options]] = {}
+    for name, parameter in signature.parameters.items():
+        kind = parameter.annotation
+        if kind is Overrides:
+            parameters += map(_Option.parameter, options.values())
+        elif inspect.isclass(kind) and issubclass(kind, msgspec.Struct):
+            structs[name] = kind, _options({name: kind}, None)
+            parameters += map(_Option.parameter, structs[name][1].values())
+        else:
+            parameters.append(parameter.replace(kind=_KEYWORD))
+
+    @functools.wraps(command)
+    def with_settings(**values: Any) -> T:
+        keeps_work = _keeps_work(values)
+        fields = _take(options, values)
+        for _, struct_options in structs.values():
+            fields |= _take(struct_options, values)
+        overrides = Overrides(fields, defaults, execution_keys)
+        if "overrides" in signature.parameters:
+            values["overrides"] = overrides
+        with _exit_codes(keeps_work, overrides):
+            for name, (kind, _) in structs.items():
+                values[name] = kind(**fields.get(name, {}))
+                check_values(values[name])
+            return command(**values)
+
+    with_settings.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return with_settings
+
+
+def _take(options: _Options, values: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Take out of ``values`` what the user set, by section and field."""
     fields: dict[str, dict[str, Any]] = {}
-    for option in options.values():
-        value = values.pop(option.name)
-        if value is None or value == []:  # not given, or not once
-            continue
-        if option.is_list:
-            value = tuple(name_list(value))
-        elif option.is_table:
-            try:
-                value = msgspec.json.decode(value, type=dict[str, Any])
-            except msgspec.DecodeError:
-                raise ConfigError(f"{option.flag.name} must be a JSON object, not {excerpt(value)}") from None
-        for section, field in option.fields:
-            fields.setdefault(section, {})[field] = value
+    for entry in options.values():
+        value = values.pop(entry.name)
+        if value is not None and value != []:
+            for section, key in entry.fields:
+                fields.setdefault(section, {})[key] = entry.parsed(value)
     return fields
 
 
-def _options(classes: Mapping[str, type[msgspec.Struct]], only: Collection[str] | None) -> dict[str, _Option]:
-    """The options for the fields of some classes, by flag."""
-    options: dict[str, _Option] = {}
+def _options(classes: Mapping[str, type[msgspec.Struct]], only: Collection[str] | None) -> _Options:
+    """List the options for the fields of some classes."""
+    options: _Options = {}
     for section, settings in classes.items():
         types = get_type_hints(settings)
         fields = fields_of(settings)
-        for field, flag in flags_of(settings).items():
+        for key, flag in flags_of(settings).items():
             if only is None or flag.name in only:
-                option = options.setdefault(flag.name, _Option(flag, types[field], fields[field].default, []))
-                option.fields.append((section, field))
+                entry = options.setdefault(flag.name, _Option(flag, types[key], fields[key].default, []))
+                entry.fields.append((section, key))
     if unknown := {*(only or ())} - options.keys():
         raise ValueError(f"{', '.join(classes)} have no {', '.join(sorted(unknown))}")
     return options
+
+
+_EX_SOFTWARE = 70
+"""What the system's `sysexits.h` names an error in the program itself."""
+
+
+@contextmanager
+def _exit_codes(keeps_work: bool, overrides: Overrides) -> Iterator[None]:
+    """Turn errors into a message and an exit code; a bug keeps its traceback, to be reported."""
+    try:
+        yield
+    except SelfReflectError as error:
+        _exit(2, f"error: {error.worded(overrides.name_of)}")
+    except KeyboardInterrupt:
+        resume = " Finished work is saved; run the same command to resume." if keeps_work else ""
+        _exit(130, f"Interrupted.{resume}")
+    except BrokenPipeError:
+        _drop_stdout()  # its reader has ended (`| head`)
+        raise typer.Exit(141) from None
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            _exit(2, f"error: {excerpt(str(error.filename), 200)}: the name is too long. Use a shorter one.")
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            _exit_with_bug(error, keeps_work)
+        _drop_stdout()
+        _exit(2, f"error: cannot write the output: {error.strerror}. Make room, and run the command again.")
+    except MemoryError:
+        saved = "; finished work is saved" if keeps_work else ""
+        _exit(2, f"error: out of memory. Use smaller numbers or another machine{saved}.")
+    except (typer.Exit, typer.Abort, typer.BadParameter):
+        raise
+    except SystemExit as error:  # of a user's or a library's code
+        _exit(2, f"error: code that the command called ended the program with sys.exit({error.code!r}).")
+    except Exception as error:
+        sentence = missing_package(error) if isinstance(error, ModuleNotFoundError) else None
+        if sentence is None:
+            _exit_with_bug(error, keeps_work)
+        _exit(2, f"error: {sentence}")
+
+
+def _keeps_work(options: Mapping[str, object]) -> bool:
+    """Whether a command stores what it does: in ``--out``, or in the run directory that it reads."""
+    source = options.get("source")
+    if isinstance(source, str) and os.path.isdir(source):  # noqa: PTH112 (a Path would raise PermissionError)
+        return True
+    return options.get("out") is not None
+
+
+def _exit(code: int, message: str) -> NoReturn:
+    say(message)
+    raise typer.Exit(code) from None
+
+
+def _exit_with_bug(error: Exception, keeps_work: bool) -> NoReturn:
+    """Print what a report of a bug needs, and exit with a code that no other outcome has."""
+    from selfreflect import __version__
+
+    for line in "".join(traceback.format_exception(error)).splitlines():
+        say(line)
+    saved = " Finished work is saved." if keeps_work else ""
+    _exit(
+        _EX_SOFTWARE,
+        f"error: this is a bug in selfreflect {__version__} (Python {platform.python_version()}, "
+        f"{platform.system()}). Please report it with the lines above.{saved}",
+    )
+
+
+def _drop_stdout() -> None:
+    """Keep Python from failing again when it flushes stdout at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 RENAMED = {"--part": "--shard", "--engine": "--executor"}
 """These work for one release more, with a hint."""
 
 
-def refuse_removed(command: str, args: Sequence[str]) -> None:
-    """Raise BadParameter for a flag that a command had once, with what to do instead."""
-    from selfreflect.removed import FLAGS
-
-    for flag in (argument.partition("=")[0] for argument in args):
-        if (command, flag) in FLAGS:
-            raise typer.BadParameter(f"{flag} is no longer an option. {FLAGS[command, flag]}") from None
-
-
 class Command(TyperCommand):
-    """A command that also takes its flags under their former names."""
+    """A command that also takes its flags under their former names, and refuses those that are gone."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        flags = {flag for parameter in self.params for flag in parameter.opts}
-        new_args = []
-        for argument, following in pairwise([*args, ""]):
-            flag, equals, value = argument.partition("=")
-            if argument == "--shard" and "--device-map" in flags and not re.match(r"\d", following):
-                # it used to spread a model over GPUs, and took no value
-                raise typer.BadParameter(
-                    "to spread a model over all visible GPUs, use --device-map auto. "
-                    "--shard K/N now splits the questions, as in --shard 3/16."
-                )
+        flags = {flag for parameter in self.params for flag in (*parameter.opts, *parameter.secondary_opts)}
+        words = []
+        for word in args:
+            flag, equals, value = word.partition("=")
             if RENAMED.get(flag) in flags:
                 typer.echo(f"{flag} is now called {RENAMED[flag]}; the old name will be removed.", err=True)
-                argument = RENAMED[flag] + equals + value
-            new_args.append(argument)
-        with escaped_errors():
-            try:
-                return super().parse_args(ctx, new_args)
-            except typer.TyperException as error:
-                refuse_removed(ctx.info_name, args)
-                message = getattr(error, "message", "")
-                if "--items" in flags and message.startswith("Got unexpected extra argument"):
-                    error.message = f"{message}. Name a file of items with --items FILE"
-                raise
+                word = RENAMED[flag] + equals + value
+            elif flag.startswith("--") and flag not in flags:
+                _refuse_removed(ctx.info_name, flag)
+            words.append(word)
+        takes_words = any(isinstance(parameter, TyperArgument) for parameter in self.params)
+        if "--items" in flags and not takes_words and words and not words[0].startswith("-"):
+            raise typer.BadParameter(f"{excerpt(words[0])} is no option. Name a file with --items FILE")
+        with _escaped_errors():
+            return super().parse_args(ctx, words)
+
+
+def _refuse_removed(command: str, flag: str) -> None:
+    """Raise BadParameter for a flag that an earlier version had, with what to do instead."""
+    from selfreflect.removed import FLAGS
+
+    if (command, flag) in FLAGS:
+        raise typer.BadParameter(f"{flag} is no longer an option. {FLAGS[command, flag]}")
 
 
 class Group(TyperGroup):
     """Several commands."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        with escaped_errors():
+        with _escaped_errors():
             return super().parse_args(ctx, args)
 
 
 @contextmanager
-def escaped_errors() -> Iterator[None]:
+def _escaped_errors() -> Iterator[None]:
     """Escape what a terminal would obey in errors, which repeat what was typed, or pasted."""
     try:
         yield

@@ -186,7 +186,6 @@ def dataset_command(
     steps.make_data(out, steps.variant_names(variants), select)
 
 
-@takes()
 def train_command(
     *,
     out: Out,

@@ -35,6 +35,7 @@ from selfreflect.pipeline.records import run_records
 from selfreflect.pipeline.settings import settings_of
 from selfreflect.pipeline.tasks import ModelStage
 from selfreflect.pipeline.todo import (
+    any_task,
     missing_answers,
     missing_summaries,
     run_strategies,
@@ -246,11 +247,11 @@ def _say_unfinished(out: Path, run: Run) -> None:
     """Say which strategies lack summaries, which scoring does not add, and what goes on with them."""
     unfinished = []
     for name in strategies_to_continue(run) if run.questions else []:
-        missing = len(missing_summaries(run, [name]))
+        missing = len(list(missing_summaries(run, [name])))
         unfinished.append(f"{name} ({len(run.questions) - missing} of {len(run.questions)})")
     if not unfinished:
         return
-    stage = "run" if missing_answers(run) else "summarize"
+    stage = "run" if any_task(missing_answers(run)) else "summarize"
     say(
         f"Not all summaries are there yet: {listed(unfinished)}. What is there is scored. To go on with the "
         f"others: selfreflect {stage} --out {shlex.quote(str(out))}"

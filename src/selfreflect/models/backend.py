@@ -27,6 +27,7 @@ BACKENDS = {
     "local": "selfreflect.models.local:Local",
     "function": "selfreflect.models.function:Function",
     "openai": "selfreflect.models.openai:OpenAI",
+    "litellm": "selfreflect.models.litellm:LiteLLM",
     "vllm": "selfreflect.models.vllm:VLLM",
     "vllm+http": "selfreflect.models.vllm:VLLMServer",
 }
@@ -89,6 +90,10 @@ class Backend:
             return ""
         server = self.server(base_url)
         return "" if server.is_own else server.host
+
+    def price(self, name: str) -> tuple[float, float] | None:
+        """Price of a million prompt tokens and of a million completion tokens, where a list says it."""
+        return None
 
     def default_batch(self, questions: int, connections: int) -> int:
         """Count the questions that a worker takes at a time: more of them keep a server busy."""

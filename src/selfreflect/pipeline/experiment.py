@@ -177,7 +177,7 @@ class Experiment:
 
     def answers(self) -> None:
         """Draw the answer distributions that are missing."""
-        tasks = missing_answers(self.run)
+        tasks = list(missing_answers(self.run))
         self._fill("answers", tasks)
         if tasks and "answers" in self.run.manifest.checks:
             earlier = from_plain(SamplingCheck, self.run.manifest.checks["answers"])
@@ -209,7 +209,7 @@ class Experiment:
         for strategy in strategies:
             if isinstance(strategy, str):
                 load_strategy(strategy)
-        self._fill("summaries", missing_summaries(self.run, strategy_names(strategies)), strategies)
+        self._fill("summaries", list(missing_summaries(self.run, strategy_names(strategies))), strategies)
 
     def scores(self) -> None:
         """Measure what is not measured yet of summaries of questions with answers."""

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from selfreflect.errors import BackendError, ConfigError, JudgeError, excerpt, nearest
-from selfreflect.flags import flags_of
+from selfreflect.flags import checked_value, flags_of
 from selfreflect.metric.inputs import checked_text
 from selfreflect.models.base import Generator
 from selfreflect.models.function import FunctionGenerator, TextFunction
@@ -25,7 +24,6 @@ from selfreflect.records import AnswerSample, AnswerSet, Failure, Stage, Summary
 from selfreflect.report.reflection import Reflection, Reflections
 from selfreflect.report.run_records import records_in_memory
 from selfreflect.settings import Config, ExecutionOptions, load_config, sampling_of
-from selfreflect.settings.places import type_error
 from selfreflect.settings.sections import FLAGGED
 from selfreflect.strategies import load_strategy
 from selfreflect.strategies.driver import Named
@@ -338,10 +336,8 @@ def _configured(
             )
         for section, key in keywords[name] if value is not None else ():
             sections[section][key] = value
-    execution = sections.pop("execution")
-    try:
-        options = msgspec.convert(execution, ExecutionOptions, dec_hook=lambda kind, value: kind(value))
-    except msgspec.ValidationError as error:
-        located = msgspec.ValidationError(str(error).replace("$.", "$.execution."))
-        raise ConfigError(type_error(located, None, {"execution": execution})) from None
-    return load_config(None, sections, sampling), options
+    execution = {
+        key: checked_value(ExecutionOptions, key, value, f"execution.{key}")
+        for key, value in sections.pop("execution").items()
+    }
+    return load_config(None, sections, sampling), ExecutionOptions(**execution)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_origin, get_type_hints
+from typing import Any
 
 import msgspec
 
-from selfreflect.errors import ConfigError, excerpt
-from selfreflect.flags import check_values, fields_of, flags_of
+from selfreflect.errors import ConfigError, excerpt, nearest
+from selfreflect.flags import checked_value, fields_of, flags_of, types_of
 from selfreflect.metric.measure import measure_names, measures_of
 from selfreflect.models.backend import backend_of, on_server, prefixes
 from selfreflect.models.base import LOCAL_NAMES, PUBLISHED_SUMMARY_TOKENS, check_extra_body
-from selfreflect.records import STAGES, Record
+from selfreflect.records import Record
 from selfreflect.settings.sections import (
     FLAGGED,
     SAMPLED_ALIKE,
@@ -25,7 +25,6 @@ from selfreflect.settings.sections import (
     ExecutionOptions,
     Placement,
     Price,
-    RayConfig,
     ScoresConfig,
     ServeConfig,
     SummariesConfig,
@@ -45,11 +44,10 @@ __all__ = [
     "ServeConfig",
     "load_config",
     "read_config",
-    "read_execution",
     "sampling_of",
 ]
 
-MOST_DRAWS = 1000
+MAX_DRAWS = 1000
 _DRAWS = re.compile(r"(.+)#([1-9]\d{0,17})-([1-9]\d{0,17})")
 
 _MODEL = ("model", "revision", "base_url", "extra_body")
@@ -75,29 +73,26 @@ def load_config(
     for section in Config.__struct_fields__:
         options = {key: value for key, value in overrides.get(section, {}).items() if value is not None}
         merged[section] = {**(base or {}).get(section, {}), **file.get(section, {}), **options}
-    if "model" not in merged["summaries"]:  # a summary of one's own belief is by the model that answers
-        place = {key: merged["answers"][key] for key in _MODEL if key in merged["answers"]}
-        merged["summaries"] = {**place, **merged["summaries"]}
-    if merged["summaries"].get("thinking") is True:
-        merged["summaries"].setdefault("max_new_tokens", PUBLISHED_SUMMARY_TOKENS)
-    for own, other in SAMPLED_ALIKE.items():
-        if other in merged["answers"]:
-            merged["summaries"].setdefault(own, merged["answers"][other])
-    if merged["scores"].get("budget") == "none":
-        merged["scores"]["budget"] = None
-    try:
-        config = msgspec.convert(merged, Config)
-    except msgspec.ValidationError as error:
-        raise _type_error(error, path, merged) from None
-    strategies = each_draw(config.summaries.strategies)
-    config = msgspec.structs.replace(
-        config, summaries=msgspec.structs.replace(config.summaries, strategies=strategies)
+    answers, summaries, scores = (merged[section] for section in ("answers", "summaries", "scores"))
+    if "model" not in summaries:  # a model summarises its own answers
+        summaries |= {key: answers[key] for key in _MODEL if key in answers and key not in summaries}
+    if summaries.get("thinking") is True:
+        summaries.setdefault("max_new_tokens", PUBLISHED_SUMMARY_TOKENS)
+    for key, answers_key in SAMPLED_ALIKE.items():
+        if answers_key in answers:
+            summaries.setdefault(key, answers[answers_key])
+    if scores.get("budget") == "none":
+        scores["budget"] = None
+    checked = _checked_table(Config, merged)
+    checked["summaries"]["strategies"] = each_draw(
+        checked["summaries"].get("strategies", SummariesConfig().strategies)
     )
+    config = msgspec.convert(checked, Config)
     _check(config)
     if config.scores.limits is None:
         # Exact scores have no seed: a directory of exact scores can be resumed with any --seed.
-        scores = msgspec.structs.replace(config.scores, seed=ScoresConfig().seed)
-        config = msgspec.structs.replace(config, scores=scores)
+        exact = msgspec.structs.replace(config.scores, seed=ScoresConfig().seed)
+        config = msgspec.structs.replace(config, scores=exact)
     return config
 
 
@@ -105,111 +100,91 @@ def read_config(path: Path) -> dict[str, Any]:
     """Read a settings file: section -> key -> value.
 
     Raises:
-        ConfigError: it cannot be read, or a key is unknown or missing.
+        ConfigError: it cannot be read, or a key is unknown, missing, or has the wrong type or range.
     """
     from selfreflect.prompts import read_toml
 
     file = read_toml(path)
-    _check_keys(path, "", file, Config)
-    return file
-
-
-def read_execution(path: Path) -> dict[str, Any]:
-    """Read which execution options a settings file sets.
-
-    Raises:
-        ConfigError: it cannot be read, or a key is unknown or has the wrong type or range.
-    """
-    file = read_config(path)
-    table = file.get("execution", {})
     try:
-        options = msgspec.convert(table, ExecutionConfig)
-    except msgspec.ValidationError as error:
-        located = msgspec.ValidationError(str(error).replace("$.", "$.execution."))
-        raise _type_error(located, path, file) from None
-    options.check("execution")
-    return {key: getattr(options, key) for key in table}
+        return _checked_table(Config, file)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error.message}", code=error.code, file=path, **error.fields) from None
 
 
-def _type_error(
-    error: msgspec.ValidationError, path: Path | None, settings: Mapping[str, Any]
-) -> ConfigError:
-    from selfreflect.settings.places import type_error
+def _checked_table(settings: type[Record], table: Any, name: str = "") -> dict[str, Any]:
+    """Check the keys and values of a table, and of the tables in it, and convert the values."""
+    if not isinstance(table, Mapping):
+        raise ConfigError(
+            f"[{name}] must be a table, not {excerpt(table)}.{_right_sections([name])}", code="table"
+        )
+    hints = types_of(settings)
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        if key not in hints:
+            raise _unknown_key(key, value, name, hints)
+        inner = f"{name}.{key}" if name else key
+        if key == "prices":
+            prices = value.items() if isinstance(value, Mapping) else {"": value}.items()
+            values[key] = {
+                model: _checked_table(Price, price, f"prices.{excerpt(model)}") for model, price in prices
+            }
+        elif isinstance(hints[key], type) and issubclass(hints[key], Record):
+            values[key] = _checked_table(hints[key], value, inner)
+        else:
+            values[key] = checked_value(settings, key, value, inner)
+    for key, field in fields_of(settings).items():
+        if field.required and key not in table:
+            raise ConfigError(f"{key} is missing in [{name}]", code="missing_key", key=key)
+    return values
 
-    return ConfigError(type_error(error, path, settings))
 
-
-def _check_keys(path: Path, name: str, table: Any, settings: type[Record]) -> None:
-    """Check that a table, and the tables in it, have all keys that a settings class needs, and no others."""
-    from selfreflect.prompts import check_known
+def _unknown_key(key: str, value: Any, name: str, names: Iterable[str]) -> ConfigError:
+    """Make the error for a key or section that does not exist, with what was probably meant."""
     from selfreflect.removed import KEYS
 
-    fields = fields_of(settings)
-    for key, value in _table(path, name, table).items():
-        if key in KEYS.get(name, {}):
-            raise ConfigError(f"{path}: {key} in [{name}] is no longer a setting. {KEYS[name][key]}")
-        try:
-            check_known(path, f"key in [{name}]" if name else "section", key, fields)
-        except ConfigError as error:
-            misplaced = [key, *value] if isinstance(value, dict) else [key]
-            raise ConfigError(f"{error}{_right_places(misplaced)}") from None
-        inner = f"{name}.{key}" if name else key
-        section = fields[key].type
-        if key == "prices":
-            for model, price in _table(path, key, value).items():
-                _check_keys(path, f"prices.{excerpt(model)}", price, Price)
-        elif get_origin(get_type_hints(settings)[key]) is tuple and isinstance(value, str):
-            raise ConfigError(f'{path}: {key} in [{name}] is a list, as in {key} = ["greedy", "basic"]')
-        elif isinstance(section, type) and issubclass(section, Record):
-            _check_keys(path, inner, value, section)
-    for key, field in fields.items():
-        if field.required and key not in table:
-            raise ConfigError(f"{path}: {key} is missing in [{name}]")
+    if key in KEYS.get(name, {}):
+        return ConfigError(f"{key} in [{name}] is no longer a setting. {KEYS[name][key]}", code="removed")
+    kind = f"key in [{name}]" if name else "section"
+    keys = [key, *value] if isinstance(value, Mapping) else [key]
+    return ConfigError(
+        f"unknown {kind}: {excerpt(key)}. Known: {', '.join(names)}.{nearest(key, list(names))}"
+        f"{_right_sections(keys)}",
+        code="unknown_key",
+        key=key,
+    )
 
 
-def _table(path: Path, name: str, value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ConfigError(f"{path}: [{name}] must be a table, not {excerpt(value)}.{_right_places([name])}")
-    return value
-
-
-def _right_places(keys: Iterable[str]) -> str:
-    """Where keys belong that a user wrote elsewhere, or called as their flags are called."""
+def _right_sections(keys: Iterable[str]) -> str:
+    """Say where keys belong that a user wrote elsewhere, or called as their flags are called."""
     lines = []
     for key in keys:
-        places = []
+        matches = []
         for section, settings in FLAGGED.items():
             for field, flag in flags_of(settings).items():
                 if key in (field, flag.name, flag.name.removeprefix("--").replace("-", "_")):
-                    places.append(f"[{section}] {field}")
-        if places:
-            lines.append(f"\n  {excerpt(key)} is written as {' and '.join(places)}")
+                    matches.append(f"[{section}] {field}")
+        if matches:
+            lines.append(f"\n  {excerpt(key)} is written as {' and '.join(matches)}")
     return "".join(lines)
 
 
 def _check(config: Config) -> None:
-    for stage in STAGES:
-        check_values(getattr(config, stage), stage)
-    config.execution.check("execution")
-    check_values(config.serve, "serve")
-    for name in RayConfig.__struct_fields__:
-        check_values(getattr(config.ray, name), f"ray.{name}")
-    for model, price in config.prices.items():
-        check_values(price, f"prices.{excerpt(model)}")
+    """Check what no single value shows: settings that contradict each other, or name what does not exist."""
     if config.questions.part is not None:
         from selfreflect.sources.questions import parse_shard
 
         parse_shard(config.questions.part)
     _check_strategies(config.summaries.strategies)
-    _check_generator_url(config.answers)
+    _check_generator("answers", config.answers)
     if config.answers.logprobs and not backend_of(config.answers.model).gives_logprobs:
         raise ConfigError(
-            f"--logprobs: {excerpt(config.answers.model)} returns texts without log-probabilities. Leave it "
-            "out, or name another --model."
+            f"{excerpt(config.answers.model)} returns texts without log-probabilities",
+            code="no_logprobs",
+            remedy="Leave out {answers.logprobs}, or name another {answers.model}.",
         )
-    _check_generator_url(config.summaries)
+    _check_generator("summaries", config.summaries)
     _check_judge(config.scores)
-    _check_limits(config.scores)
+    _ = config.scores.limits  # raises ConfigError
 
 
 def each_draw(names: Sequence[str]) -> tuple[str, ...]:
@@ -225,64 +200,81 @@ def each_draw(names: Sequence[str]) -> tuple[str, ...]:
             result.append(name)
             continue
         first, last = int(draws[2]), int(draws[3])
-        if not first <= last < first + MOST_DRAWS:
-            raise ConfigError(f"strategy {excerpt(name)}: write #FIRST-LAST, with {MOST_DRAWS} draws at most")
+        if not first <= last < first + MAX_DRAWS:
+            raise ConfigError(
+                f"strategy {excerpt(name)}: write #FIRST-LAST, with {MAX_DRAWS} draws at most",
+                code="draws",
+                strategy=name,
+            )
         result += [f"{draws[1]}#{number}" for number in range(first, last + 1)]
     return tuple(result)
 
 
-def _check_strategies(names: tuple[str, ...]) -> None:
+def _check_strategies(names: Sequence[str]) -> None:
+    remedy = "Name each once with {summaries.strategies}."
     if not names:
-        raise ConfigError("--strategies needs at least one name")
+        raise ConfigError("no strategy is named", code="no_strategies", remedy=remedy)
     for index, name in enumerate(names):
         if name in names[:index]:
-            raise ConfigError(f"--strategies names {excerpt(name)} twice")
-
-
-def _check_generator_url(section: AnswersConfig | SummariesConfig) -> None:
-    backend = backend_of(section.model)
-    if backend.is_remote and backend.can_generate:
-        if section.revision is not None:
             raise ConfigError(
-                f"--revision does not apply on a server; leave it out with {backend.prefix}:NAME"
+                f"strategy {excerpt(name)} is named twice",
+                code="repeated_strategy",
+                remedy=remedy,
+                strategy=name,
             )
-        backend.server(section.base_url)
-        check_extra_body(section.extra_body or {})
+
+
+def _check_generator(section: str, settings: AnswersConfig | SummariesConfig) -> None:
+    backend = backend_of(settings.model)
+    if backend.is_remote and backend.can_generate:
+        if settings.revision is not None:
+            raise ConfigError(
+                "a model on a server has no revision",
+                code="revision_on_server",
+                remedy=f"Leave out {{{section}.revision}} with {backend.prefix}:NAME.",
+            )
+        backend.server(settings.base_url)
+        check_extra_body(settings.extra_body or {})
         return
-    for flag, value in (("--base-url", section.base_url), ("--extra-body", section.extra_body)):
-        if value is not None:
-            name = on_server(excerpt(section.model)[1:-1])
-            raise ConfigError(f"{flag} needs a model on a server. Did you mean --model {name}?")
+    for key in ("base_url", "extra_body"):
+        if getattr(settings, key) is not None:
+            name = on_server(excerpt(settings.model)[1:-1])
+            raise ConfigError(
+                f"{excerpt(settings.model)} is no model on a server",
+                code="server_setting_without_server",
+                remedy=f"Did you mean {{{section}.model}} {name}? Else leave out {{{section}.{key}}}.",
+            )
 
 
 def _check_judge(scores: ScoresConfig) -> None:
     if not scores.measure_names:
-        raise ConfigError(f"--measures names no measure. Known: {', '.join(measure_names())}")
-    try:
-        measures_of(scores.measure_names)
-    except ConfigError as error:
-        raise ConfigError(f"--measures: {error}") from None
+        raise ConfigError(
+            f"no measure is named. Known: {', '.join(measure_names())}",
+            code="no_measures",
+            remedy="Name some with {scores.measures}.",
+        )
+    measures_of(scores.measure_names)
     backend = backend_of(scores.judge)
     if not backend.can_judge:
-        known = ", ".join(f"{prefix}:NAME" for prefix in prefixes(can_judge=True))
+        judges = ", ".join(f"{prefix}:NAME" for prefix in prefixes(can_judge=True))
         raise ConfigError(
-            f"--judge: {excerpt(scores.judge)} cannot be a judge, because it gives texts and no full logits. "
-            f"Name {known}, {LOCAL_NAMES}."
+            f"{excerpt(scores.judge)} cannot be a judge, because it gives texts and no full logits",
+            code="no_judge",
+            remedy=f"Name {judges}, {LOCAL_NAMES} with {{scores.judge}}.",
+            judge=scores.judge,
         )
     if backend.is_remote:
         if backend.needs_address and scores.base_url is None:
             raise ConfigError(
-                f"--judge {backend.prefix}:NAME needs the address of its server: --judge-url "
-                "http://localhost:8000/v1"
+                f"a judge {backend.prefix}:NAME needs the address of its server",
+                code="no_address",
+                remedy="Give {scores.base_url}, such as http://localhost:8000/v1.",
             )
         backend.server(scores.base_url)
     elif scores.base_url is not None:
         remote = " or ".join(f"{prefix}:NAME" for prefix in prefixes(is_remote=True, can_judge=True))
-        raise ConfigError(f"--judge-url goes with --judge {remote}, not with {excerpt(scores.judge)}")
-
-
-def _check_limits(scores: ScoresConfig) -> None:
-    try:
-        _ = scores.limits
-    except ConfigError as error:
-        raise ConfigError(f"--budget (scores.budget): {error}") from None
+        raise ConfigError(
+            f"{excerpt(scores.judge)} is no judge on a server",
+            code="server_setting_without_server",
+            remedy=f"{{scores.base_url}} goes with a {{scores.judge}} such as {remote}.",
+        )

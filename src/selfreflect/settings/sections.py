@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
-from selfreflect.errors import ConfigError, excerpt
+from selfreflect.errors import ConfigError
 from selfreflect.flags import (
     CPUS,
     DRAWS,
@@ -19,10 +19,11 @@ from selfreflect.flags import (
     ZERO_OR_MORE,
     Flag,
     Key,
+    Range,
     between,
     check_values,
-    flags_of,
 )
+from selfreflect.models.backend import backend_of
 from selfreflect.models.base import DEVICES, SUMMARY_TOKENS, Compat, DType, Sampling
 from selfreflect.records import STAGES, ReaderChoice, Record
 from selfreflect.text import name_list
@@ -30,6 +31,8 @@ from selfreflect.traits import traits_of
 
 if TYPE_CHECKING:
     from selfreflect.metric.limits import Limits
+
+DEVICE = Range("auto, cuda, cuda:N, mps or cpu", DEVICES.fullmatch, {"pattern": f"^({DEVICES.pattern})$"})
 
 # Flags that set a field in several sections.
 SEED = Flag("--seed N", "Seed of everything random.")
@@ -304,6 +307,7 @@ class ExecutionConfig(Record, frozen=True, kw_only=True):
         Flag(
             "--device auto|cuda|cuda:N|mps|cpu",
             "Where local models run. One GPU is used; --executor ray gives each a copy of the model.",
+            range=DEVICE,
         ),
     ] = "auto"
     device_map: Annotated[
@@ -347,13 +351,6 @@ class ExecutionConfig(Record, frozen=True, kw_only=True):
         ),
     ] = 600.0
 
-    def check(self, section: str = "") -> None:
-        """Check every value. Raises ConfigError, which names the key if there is a section."""
-        check_values(self, section)
-        if not DEVICES.fullmatch(self.device):
-            name = f"--device ({section}.device)" if section else "--device"
-            raise ConfigError(f"{name} must be auto, cuda, cuda:N, mps or cpu, not {excerpt(self.device)}")
-
 
 class ExecutionOptions(ExecutionConfig, frozen=True, kw_only=True):
     """How and where the work is done: what files of settings may say of it, and what only a command or a
@@ -396,9 +393,13 @@ class ExecutionOptions(ExecutionConfig, frozen=True, kw_only=True):
     ] = False
 
     def __post_init__(self) -> None:
-        self.check()
+        check_values(self, "execution")
         if self.ray_address is not None and self.executor != "ray":
-            raise ConfigError("--ray-address needs --executor ray")
+            raise ConfigError(
+                "the address of a Ray cluster is given, and the executor is not ray",
+                code="executor",
+                remedy="Add {execution.executor} ray, or leave out {execution.ray_address}.",
+            )
 
 
 class ServeConfig(Record, frozen=True, kw_only=True):
@@ -536,6 +537,13 @@ class Config(Record, frozen=True, kw_only=True):
     prices: dict[str, Price] = msgspec.field(default_factory=dict)
     """By the name of the model, as ``--model`` takes it."""
 
+    def price_of(self, model: str) -> Price | None:
+        """The price of a model: as the file has it, else from a list of its backend."""
+        if model in self.prices:
+            return self.prices[model]
+        listed = backend_of(model).price(model)
+        return Price(input_per_million=listed[0], output_per_million=listed[1]) if listed else None
+
     def section(self, name: str) -> dict[str, Any]:
         """One section as plain values."""
         plain: dict[str, Any] = msgspec.to_builtins(getattr(self, name))
@@ -546,15 +554,6 @@ FLAGGED: dict[str, type[Record]] = {
     name: type(getattr(Config(), name)) for name in (*STAGES, "execution", "serve")
 }
 """The sections whose settings have flags, by name."""
-
-
-def flag_named(name: str) -> str:
-    """Say the flag of a setting (``"answers.base_url"``) or of an option of a command (``"out"``)."""
-    section, _, key = name.rpartition(".")
-    flag = flags_of(FLAGGED[section]).get(key) if section in FLAGGED else None
-    if flag is None and section:  # only files set it
-        return f"{key} in [{section}]"
-    return flag.name if flag else f"--{key.replace('_', '-')}"
 
 
 def sampling_of(model: str) -> dict[str, Any]:

@@ -208,17 +208,14 @@ def test_a_whole_run_through_a_server(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "part"),
     [
-        (
-            "--model smollm2 --base-url http://x/v1",
-            "--base-url needs a model on a server. Did you mean --model openai:smollm2?",
-        ),
-        ("--model openai:m --revision main", "--revision does not apply on a server"),
+        ("--model smollm2 --base-url http://x/v1", "--model openai:smollm2"),
+        ("--model openai:m --revision main", "--revision"),
         ("--model openai: --base-url http://127.0.0.1:1/v1", "needs the name"),
         (
             "--model openai:m --base-url http://127.0.0.1:1/v1 --max-connections 0",
-            "--max-connections must be at least 1",
+            "--max-connections",
         ),
-        ("--model openai:m --base-url http://127.0.0.1:1/v1 --timeout 0", "--timeout must be"),
+        ("--model openai:m --base-url http://127.0.0.1:1/v1 --timeout 0", "--timeout"),
         ("--model openai:m --base-url http://127.0.0.1:1/v1?key=word", "--base-url"),
     ],
 )

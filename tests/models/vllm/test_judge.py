@@ -420,10 +420,10 @@ def test_a_run_whose_judge_goes_away_goes_on_at_another_address(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--judge", "vllm+http:m"], "--judge-url http://localhost:8000/v1"),
+        (["--judge", "vllm+http:m"], "--judge-url, such as http://localhost:8000/v1"),
         (
             ["--judge", "smollm2", "--judge-url", "http://localhost:1/v1"],
-            "--judge-url goes with --judge vllm+http:NAME",
+            "vllm+http:NAME",
         ),
         (["--judge", "vllm+http:m", "--judge-url", "nowhere"], "--judge-url"),
         (["--judge", "vllm+http:", "--judge-url", "http://localhost:1/v1"], "needs the name of a model"),

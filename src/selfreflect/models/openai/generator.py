@@ -39,6 +39,7 @@ class OpenAIGenerator(StreamingGenerator):
         progress: called when a server lacks a field or has to be asked again.
     """
 
+    prefix = "openai"
     revision = ""
 
     def __init__(
@@ -52,7 +53,7 @@ class OpenAIGenerator(StreamingGenerator):
         extra_body: Mapping[str, Any] | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> None:
-        self.name = f"openai:{name}"
+        self.name = f"{self.prefix}:{name}"
         self.client = ServerClient(
             "A model of an OpenAI-compatible server",
             server,

@@ -12,7 +12,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from selfreflect.cli.options import GENERATING, JUDGING, Overrides, takes
+from selfreflect.cli.options import GENERATING, JUDGING, Overrides, runnable, takes
 from selfreflect.errors import ConfigError
 from selfreflect.flags import POSITIVE, Flag
 from selfreflect.settings import AnswersConfig, Config, ExecutionOptions
@@ -33,7 +33,7 @@ def called(arguments: list[str], *sections: str, **settings: Any) -> Overrides:
 
 def application(command: Callable[..., None]) -> typer.Typer:
     app = typer.Typer(rich_markup_mode=None)
-    app.command()(command)
+    app.command()(runnable(command))
     return app
 
 
@@ -58,7 +58,13 @@ def test_a_command_lists_only_the_flags_that_it_takes() -> None:
     @takes("answers", "scores", only=("--model", "--judge"), execution=("--device",))
     def command(*, out: Path, overrides: Overrides, json: bool = False) -> None: ...
 
-    assert list(inspect.signature(command).parameters) == ["out", "model", "judge", "device", "json"]
+    assert list(inspect.signature(runnable(command)).parameters) == [
+        "out",
+        "model",
+        "judge",
+        "device",
+        "json",
+    ]
 
 
 def test_a_flag_that_no_section_has_is_a_mistake() -> None:
@@ -136,25 +142,6 @@ def test_the_help_shows_each_default_once() -> None:
     assert "--thinking / --no-thinking" in words
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"device": "gpu"}, "--device must be auto, cuda, cuda:N, mps or cpu, not 'gpu'"),
-        ({"ray_address": "auto"}, "--ray-address needs --executor ray"),
-        ({"batch_size": 0}, "--batch-size must be at least 1, not 0"),
-        ({"max_connections": 0}, "--max-connections must be at least 1, not 0"),
-        ({"timeout": 0}, "--timeout must be a number of seconds above 0, not 0"),
-        ({"timeout": float("nan")}, "--timeout must be a number of seconds above 0, not nan"),
-        ({"guesses": -1}, "--guesses must be from 0 to 100, not -1"),
-        ({"guesses": 101}, "--guesses must be from 0 to 100, not 101"),
-    ],
-)
-def test_execution_options_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        ExecutionOptions(**options)
-    assert str(caught.value) == message
-
-
 def test_a_list_of_names_is_separated_by_commas() -> None:
     overrides = called(["--strategies", " greedy, mine:f,"], "summaries")
     assert overrides.config().summaries.strategies == ("greedy", "mine:f")
@@ -184,7 +171,7 @@ def test_a_struct_among_the_parameters_stands_for_its_options() -> None:
     def command(*, fish: Fish, overrides: Overrides, json: bool = False) -> None:
         received.append((fish, overrides))
 
-    assert list(inspect.signature(command).parameters) == ["size", "kind", "names", "model", "json"]
+    assert list(inspect.signature(runnable(command)).parameters) == ["size", "kind", "names", "model", "json"]
     app = application(command)
     for arguments in ([], ["--size", "5", "--kind", "carp", "--names", "a,b", "--model", "m"]):
         CliRunner().invoke(app, arguments, catch_exceptions=False)
@@ -193,7 +180,7 @@ def test_a_struct_among_the_parameters_stands_for_its_options() -> None:
     assert fish == Fish(size=5, kind="carp", names=("a", "b"))
     assert overrides.section("answers") == {"model": "m"}
     assert overrides.section("fish") == {"size": 5, "kind": "carp", "names": ("a", "b")}  # what was set
-    with pytest.raises(ConfigError, match="--size must be at least 1"):
-        CliRunner().invoke(app, ["--size", "0"], catch_exceptions=False)
+    wrong = CliRunner().invoke(app, ["--size", "0"])
+    assert (wrong.exit_code, "--size" in wrong.output) == (2, True)
     refused = CliRunner().invoke(app, ["--kind", "eel"])
     assert (refused.exit_code, "'eel' is not one of 'pike', 'carp'" in refused.output) == (2, True)

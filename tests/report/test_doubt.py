@@ -11,9 +11,9 @@ from measured import information, measured_run
 
 from selfreflect.cli.show import print_question
 from selfreflect.records import NothingToTell, Question, UnclearCause, WordBits
-from selfreflect.report.findings import information_sentence, reason_word, show_case_note, tentative
-from selfreflect.report.measures import INFORMATION
-from selfreflect.report.overview import overview, summary_table
+from selfreflect.report.findings import information_sentence, show_case_note
+from selfreflect.report.measures import INFORMATION, reason_word, summary_table, tentative
+from selfreflect.report.overview import overview
 from selfreflect.report.page.view import question_view
 from selfreflect.stats import student_quantile
 

@@ -116,7 +116,7 @@ def _score(
     whole = item_run(label, config, items, results)
     if not json:
         from selfreflect.cli.show import show_results
-        from selfreflect.report.overview import summary_table
+        from selfreflect.report.measures import summary_table
 
         show_results(whole, json=False, details=summary_table(whole))
         say("The numbers of every summary: add --json, and --words for those of every word.")

@@ -20,8 +20,8 @@ from selfreflect.report.findings import (
     headline,
     information_sentence,
     show_case_note,
-    tentative,
 )
+from selfreflect.report.measures import tentative
 from selfreflect.report.overview import failure_table, overview
 from selfreflect.report.results import best_first, score_text
 from selfreflect.report.run_records import RunRecords, SummaryOutcome

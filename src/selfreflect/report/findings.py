@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from selfreflect.records import Controls, Information, SamplingCheck
 from selfreflect.report.compare import Contender, compare
@@ -23,8 +20,8 @@ from selfreflect.report.results import (
     sorted_results,
 )
 from selfreflect.report.run_records import RunRecords
-from selfreflect.report.wording import answers_text, percent, percent_range, say
-from selfreflect.stats import CONFIDENCE, FEWEST_TESTED, is_tie, student_quantile
+from selfreflect.report.wording import answers_text, say
+from selfreflect.stats import FEWEST_TESTED, is_tie
 from selfreflect.text import in_english, listed
 from selfreflect.traits import traits_of
 
@@ -45,69 +42,6 @@ HEDGES = (
     "without. Use a larger judge for summaries that differ in them."
 )
 """Measured in benchmarks/RESULTS.md, "What the embedded judge does not read"."""
-
-_SOUND = (-1.0, 2.0)
-"""Shares that are shown, in brackets at least."""
-
-
-_UNCLEAR = ("few_answers", "different_answers", "out_of_range")
-"""Reasons that tables call unclear."""
-
-_FOREIGN = ("worse", "format")
-"""Reasons why bits do not speak of the answers, so that no share is shown."""
-
-
-def reason_word(undefined: str) -> str:
-    """Name the reason why there is no share in one word, for tables."""
-    return "unclear" if undefined in _UNCLEAR else undefined.replace("_", " ")
-
-
-class Tentative(NamedTuple):
-    """A share that does not count as a result, for readers who want to see why."""
-
-    bits: float
-    available: float
-    interval: tuple[float, float] | None
-    undefined: str
-
-    @property
-    def share(self) -> float:
-        return self.bits / self.available
-
-    @property
-    def text(self) -> str:
-        """The share in brackets, and why it does not count, as ``(97 %, -70 to 238 %) unclear``.
-
-        Where it would be a wild number, the bits.
-        """
-        word = reason_word(self.undefined)
-        if not _SOUND[0] <= self.share <= _SOUND[1]:
-            return f"({self.bits:.1f} of {self.available:.1f} bits) {word}"
-        between = "" if self.interval is None else f", {percent_range(*self.interval)}"
-        return f"({percent(self.share)}{between}) {word}"
-
-
-def tentative(information: Information) -> Tentative | None:
-    """Compute the share where it is undefined; None without available bits to share.
-
-    The interval is that of a ratio of means over answers, by linearisation with Student's t.
-    """
-    bits, available = information.bits, information.bits_available
-    if information.reason is None or bits is None or available is None or available <= 0:
-        return None
-    if information.reason in _FOREIGN:
-        return None
-    interval = information.interval
-    if interval is None:
-        share = bits / available
-        residuals = []
-        for words in filter(None, information.answers):
-            residuals.append(math.fsum(word.told - share * word.available for word in words))
-        if len(residuals) > 1:
-            stderr = statistics.stdev(residuals) / math.sqrt(len(residuals))
-            half = student_quantile((1 + CONFIDENCE) / 2, len(residuals) - 1) * stderr / available
-            interval = (share - half, share + half)
-    return Tentative(bits, available, interval, information.reason)
 
 
 def show_case_note(run: RunRecords, *, known: bool = False) -> str:

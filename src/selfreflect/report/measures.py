@@ -3,30 +3,41 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from selfreflect.metric.measure import MEASURES, Measure, measure_named
 from selfreflect.records import Information, Measurement, Score
 from selfreflect.report.run_records import RunRecords
-from selfreflect.report.wording import percent
+from selfreflect.report.wording import percent, percent_range
 from selfreflect.stats import (
+    CONFIDENCE,
     FEWEST_TESTED,
     Estimate,
     PairedEstimate,
     mean_interval,
     paired_difference,
     ratio_interval,
+    student_quantile,
 )
-from selfreflect.table import Column
+from selfreflect.table import Cell, Column, Table
+from selfreflect.text import one_line
 
 _FIGURES = {"selfreflect": "means", "information": "tells"}
 """Files of figures under the names that earlier versions gave them."""
 
 _KEYS = {"selfreflect": "score", "information": "recovered"}
 """Keys of JSON lines and trackers under the names that earlier versions gave them."""
+
+
+_SOUND = (-1.0, 2.0)
+"""Shares that are shown, in brackets at least."""
+
+SHOWN_ROWS = 20
+"""Summaries that :func:`summary_table` shows."""
 
 
 @dataclass(frozen=True)
@@ -271,3 +282,99 @@ def any_measures(runs: Iterable[RunRecords]) -> list[MeasureView]:
 def _in_order(views: Iterable[MeasureView]) -> list[MeasureView]:
     order = [INFORMATION, SELFREFLECT]
     return sorted(views, key=lambda view: (order.index(view) if view in order else len(order), view.name))
+
+
+_UNCLEAR = ("few_answers", "different_answers", "out_of_range")
+"""Reasons that tables call unclear."""
+
+_FOREIGN = ("worse", "format")
+"""Reasons why bits do not speak of the answers, so that no share is shown."""
+
+
+def reason_word(undefined: str) -> str:
+    """Name the reason why there is no share in one word, for tables."""
+    return "unclear" if undefined in _UNCLEAR else undefined.replace("_", " ")
+
+
+class Tentative(NamedTuple):
+    """A share that does not count as a result, for readers who want to see why."""
+
+    bits: float
+    available: float
+    interval: tuple[float, float] | None
+    undefined: str
+
+    @property
+    def share(self) -> float:
+        return self.bits / self.available
+
+    @property
+    def text(self) -> str:
+        """The share in brackets, and why it does not count, as ``(97 %, -70 to 238 %) unclear``.
+
+        Where it would be a wild number, the bits.
+        """
+        word = reason_word(self.undefined)
+        if not _SOUND[0] <= self.share <= _SOUND[1]:
+            return f"({self.bits:.1f} of {self.available:.1f} bits) {word}"
+        between = "" if self.interval is None else f", {percent_range(*self.interval)}"
+        return f"({percent(self.share)}{between}) {word}"
+
+
+def tentative(information: Information) -> Tentative | None:
+    """Compute the share where it is undefined; None without available bits to share.
+
+    The interval is that of a ratio of means over answers, by linearisation with Student's t.
+    """
+    bits, available = information.bits, information.bits_available
+    if information.reason is None or bits is None or available is None or available <= 0:
+        return None
+    if information.reason in _FOREIGN:
+        return None
+    interval = information.interval
+    if interval is None:
+        share = bits / available
+        residuals = []
+        for words in filter(None, information.answers):
+            residuals.append(math.fsum(word.told - share * word.available for word in words))
+        if len(residuals) > 1:
+            stderr = statistics.stdev(residuals) / math.sqrt(len(residuals))
+            half = student_quantile((1 + CONFIDENCE) / 2, len(residuals) - 1) * stderr / available
+            interval = (share - half, share + half)
+    return Tentative(bits, available, interval, information.reason)
+
+
+def summary_table(records: RunRecords) -> Table:
+    """Tabulate the summaries of the first questions with every measure."""
+    measures = run_measures(records)
+    columns = [Column("question"), Column("name"), Column("summary")]
+    columns += [Column(measure.mean.removeprefix("mean "), measure.form) for measure in measures]
+    by_measure = {}
+    for measure in measures:
+        for name in records.strategies:
+            by_measure[measure, name] = measure.of_strategy(records, name)
+    rows: list[tuple[Cell, ...]] = []
+    for question in records.questions.values():
+        for outcome in records.outcomes(question.id):
+            if outcome.summary is None:
+                continue
+            cells: list[Cell] = [one_line(question.text, 60), outcome.strategy]
+            cells.append(one_line(outcome.summary.text, 80))
+            for measure in measures:
+                cell: Cell = by_measure[measure, outcome.strategy].of_question(question.id)
+                if cell is None and measure is INFORMATION:
+                    cell = _doubtful_text(outcome.information)
+                cells.append(cell)
+            rows.append(tuple(cells))
+    notes = []
+    if len(rows) > SHOWN_ROWS:
+        notes.append(f"and {len(rows) - SHOWN_ROWS} more; --json shows all")
+    return Table("Summaries", tuple(columns), tuple(rows[:SHOWN_ROWS]), tuple(notes))
+
+
+def _doubtful_text(information: Information | None) -> str | None:
+    """Say in brackets what a share would be, and why it does not count."""
+    if information is None or information.undefined is None:
+        return None
+    doubtful = tentative(information)
+    return reason_word(information.reason or information.undefined) if doubtful is None else doubtful.text

@@ -7,9 +7,15 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from statistics import median
 
-from selfreflect.records import STAGES, TODAYS_SCALE, FailureKind, Information, NothingToTell, UnclearCause
-from selfreflect.report.findings import HEDGES, reason_word, show_case_note, tentative
-from selfreflect.report.measures import INFORMATION, SELFREFLECT, MeasureView, Values, run_measures
+from selfreflect.records import STAGES, TODAYS_SCALE, FailureKind, NothingToTell, UnclearCause
+from selfreflect.report.findings import HEDGES, show_case_note
+from selfreflect.report.measures import (
+    INFORMATION,
+    SELFREFLECT,
+    MeasureView,
+    Values,
+    run_measures,
+)
 from selfreflect.report.results import (
     ControlValues,
     StrategyResult,
@@ -35,9 +41,6 @@ CONTROL = "control: "
 
 INCOMPLETE = ", incomplete"
 """Behind the coverage of a strategy that lacks results."""
-
-SHOWN_ROWS = 20
-"""Summaries that :func:`summary_table` shows."""
 
 FAILURE_COLUMNS = (
     Column("stage"),
@@ -257,42 +260,6 @@ def _control_notes(
                     values = {"control": control.name, "direction": direction, "strategies": strategies}
                     notes.append(say("control_note", clear=is_clear, **values))
     return notes
-
-
-def summary_table(records: RunRecords) -> Table:
-    """Tabulate the summaries of the first questions with every measure."""
-    measures = run_measures(records)
-    columns = [Column("question"), Column("name"), Column("summary")]
-    columns += [Column(measure.mean.removeprefix("mean "), measure.form) for measure in measures]
-    by_measure = {}
-    for measure in measures:
-        for name in records.strategies:
-            by_measure[measure, name] = measure.of_strategy(records, name)
-    rows: list[tuple[Cell, ...]] = []
-    for question in records.questions.values():
-        for outcome in records.outcomes(question.id):
-            if outcome.summary is None:
-                continue
-            cells: list[Cell] = [one_line(question.text, 60), outcome.strategy]
-            cells.append(one_line(outcome.summary.text, 80))
-            for measure in measures:
-                cell: Cell = by_measure[measure, outcome.strategy].of_question(question.id)
-                if cell is None and measure is INFORMATION:
-                    cell = _doubtful_text(outcome.information)
-                cells.append(cell)
-            rows.append(tuple(cells))
-    notes = []
-    if len(rows) > SHOWN_ROWS:
-        notes.append(f"and {len(rows) - SHOWN_ROWS} more; --json shows all")
-    return Table("Summaries", tuple(columns), tuple(rows[:SHOWN_ROWS]), tuple(notes))
-
-
-def _doubtful_text(information: Information | None) -> str | None:
-    """Say in brackets what a share would be, and why it does not count."""
-    if information is None or information.undefined is None:
-        return None
-    doubtful = tentative(information)
-    return reason_word(information.reason or information.undefined) if doubtful is None else doubtful.text
 
 
 def failure_table(run: RunRecords) -> Table:

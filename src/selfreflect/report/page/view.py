@@ -9,8 +9,15 @@ from typing import Any
 
 from selfreflect.grouping import group_indices, spread
 from selfreflect.records import AnswerSet, Controls, Information, Measurement, Question, Score, WordDistance
-from selfreflect.report.findings import controls_place, information_sentence, tentative
-from selfreflect.report.measures import INFORMATION, SELFREFLECT, MeasureView, run_measures, view_of
+from selfreflect.report.findings import controls_place, information_sentence
+from selfreflect.report.measures import (
+    INFORMATION,
+    SELFREFLECT,
+    MeasureView,
+    run_measures,
+    tentative,
+    view_of,
+)
 from selfreflect.report.page.frame import packed
 from selfreflect.report.results import control_text
 from selfreflect.report.run_records import RunRecords, SummaryOutcome

@@ -20,8 +20,7 @@ from selfreflect.report.document import question_table
 from selfreflect.report.measures import INFORMATION, SELFREFLECT
 from selfreflect.report.overview import REMEDIES, failure_table, overview
 from selfreflect.report.results import best_first, best_strategy, score_text, sorted_results, strategy_results
-from selfreflect.report.run_records import RunRecords
-from selfreflect.store.trim import removable_parts
+from selfreflect.report.run_records import RunRecords, removable_parts
 from selfreflect.table import joined, to_csv, to_markdown, to_rich
 
 HOSTILE = "=<script>|\x1b[31m\u202e\ud800\n# x"

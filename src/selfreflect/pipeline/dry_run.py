@@ -29,8 +29,7 @@ from selfreflect.records import Question, Stage
 from selfreflect.settings import Config, ExecutionOptions, ScoresConfig
 from selfreflect.sources.items import Item
 from selfreflect.store.journal import store_errors
-from selfreflect.store.layout import check_run_directory
-from selfreflect.store.manifest import MANIFEST
+from selfreflect.store.layout import MANIFEST, check_run_directory
 from selfreflect.store.run import Run
 from selfreflect.strategies import load_strategy
 from selfreflect.strategies.builtin import SECOND_REQUESTS

@@ -44,7 +44,7 @@ from selfreflect.pipeline.todo import (
 from selfreflect.prompts import Prompts, load_prompts, prompts_origin
 from selfreflect.records import Failure, SamplingCheck, Stage, from_plain
 from selfreflect.settings import Config, ExecutionOptions
-from selfreflect.store.manifest import plain_settings
+from selfreflect.store.layout import plain_settings
 from selfreflect.store.run import Run
 from selfreflect.strategies import load_strategy
 from selfreflect.strategies.driver import Named

@@ -26,7 +26,6 @@ from selfreflect.cli import report as report_command
 from selfreflect.errors import DataError
 from selfreflect.grouping import spread
 from selfreflect.pipeline.records import run_records
-from selfreflect.plots import DOT
 from selfreflect.prompts import load_prompts
 from selfreflect.records import (
     AnswerSet,
@@ -136,18 +135,6 @@ def test_guesses_are_kept_for_each_token_of_a_word():
     assert view((word(0, 0, 0.5),))["summaries"][0]["guesses"] is None
 
 
-def test_a_failure_is_shown_in_place_of_a_score():
-    failure = Failure(
-        question_id="q", stage="scores", kind="too_long", message="too many words", name="basic"
-    )
-    shown = question_view(Question(id="q", text="?"), None, [SummaryOutcome("basic", None, None, failure)])
-    assert (shown["summaries"][0]["why"], shown["answers"], shown["groups"]) == (
-        "too_long: too many words",
-        (),
-        [],
-    )
-
-
 def test_spread_counts_kinds_by_how_even_they_are():
     assert spread([]) is None
     assert spread([[0, 1, 2]]) == 1
@@ -204,7 +191,7 @@ def tags_of_two_judges():
     return tags(report_page([two_scorings("one", "two")]))
 
 
-@pytest.mark.parametrize("payload", [*filter(None, PAYLOADS)][::8], ids=lambda payload: repr(payload[:9]))
+@pytest.mark.parametrize("payload", [*filter(None, PAYLOADS)][::20], ids=lambda payload: repr(payload[:9]))
 def test_no_name_of_a_judge_becomes_markup(payload, tags_of_two_judges):
     assert tags(report_page([two_scorings(payload, f"{payload}2")])) == tags_of_two_judges
 
@@ -419,25 +406,6 @@ def test_paper_figures_come_with_their_rows(small):
     assert len(made["length.csv"].splitlines()) == 1 + 10
 
 
-@pytest.mark.parametrize("questions", [1, 30])
-def test_every_point_of_the_length_figure_is_inside_its_panel(questions):
-    run = synthetic_run(questions, num_answers=2)
-    radius = DOT / 2
-    root = ElementTree.fromstring(paper_figures([run])["length.svg"])
-    svg = "{http://www.w3.org/2000/svg}"
-    frames = {clip.get("id"): clip.find(f"{svg}rect") for clip in root.iter(f"{svg}clipPath")}
-    points = 0
-    for group in root.iter(f"{svg}g"):
-        if (clip := group.get("clip-path")) and (uses := group.findall(f"{svg}use")):
-            frame = frames[clip.removeprefix("url(#").removesuffix(")")]
-            for axis, size in (("x", "width"), ("y", "height")):
-                low = float(frame.get(axis))
-                high = low + float(frame.get(size))
-                assert all(low + radius <= float(use.get(axis)) <= high - radius for use in uses)
-            points += len(uses)
-    assert points == questions * 4
-
-
 def test_a_page_can_do_without_guesses_and_words():
     full, no_guesses, no_words = (
         report_page([[hostile_run("plain")]], left_out=parts)
@@ -486,12 +454,6 @@ def test_a_large_page_says_how_to_make_it_smaller(tmp_path):
     assert "fewer runs on one page" in said(stored(run, tmp_path / "other"), "--leave-out", "words")
 
 
-def test_a_page_of_ordinary_size_is_written_with_the_next_step_alone(small, tmp_path):
-    done = run_command("report", stored(small, tmp_path / "run"), "--output", tmp_path / "page.html")
-    page = tmp_path / "page.html"
-    assert done.said == f"wrote {page} Open {page} in a browser."
-
-
 def test_many_different_answers_are_grouped_without_a_model_by_default(small, tmp_path, monkeypatch):
     monkeypatch.setattr(report_command, "MOST_EMBEDDED", 3)
     page = tmp_path / "page.html"
@@ -511,13 +473,6 @@ def test_what_changes_the_page_needs_a_page(small, tmp_path, option):
         assert f"{option[0]}" in done.said
         assert "Add --output FILE.html" in done.said
     assert not (tmp_path / "table.md").exists()
-
-
-def test_an_unknown_part_to_leave_out_is_answered_with_the_known_ones(tmp_path):
-    assert (
-        "is not one of 'guesses', 'words'"
-        in run_command("report", tmp_path, "--leave-out", "answers", "--output", tmp_path / "x.html").said
-    )
 
 
 def test_names_of_files_that_are_no_text_are_shown_escaped(small, tmp_path):
@@ -583,15 +538,6 @@ def test_words_carry_their_marks_and_bits_beside_the_answers_they_belong_to():
     assert shown["context"] == "A map."
 
 
-@pytest.mark.parametrize(
-    ("told", "available", "code"),
-    [(2, 2, 2), (90, 90, 10), (0, 2, 12), (0, 90, 20), (-2, 0, 22), (-90, 0, 30), (1.9, 1.9, 0)],
-)
-def test_a_mark_says_kind_and_strength_in_one_number(told, available, code):
-    [basic] = informed_view((told, available), (0, 0), (0, 0))["summaries"]
-    assert basic["bits"]["marks"][1][0] == code
-
-
 def test_bits_that_do_not_fit_the_answers_or_mean_nothing_are_not_shown():
     assert informed_view((1, 1))["summaries"][0]["bits"] is None
     known = informed_view((9, -9), (0, 0), (0, 0), undefined="known")["summaries"][0]
@@ -627,14 +573,6 @@ def test_controls_have_no_shares_where_the_summaries_have_none():
     assert {tuple(control["beats"]) for control in shown["controls"]} == {()}
 
 
-def test_packed_bits_take_one_character_each():
-    run = informed_run()
-    basic = embedded(report_page([[run]]))["chunk-0-0"][0]["summaries"][0]
-    words = sum(len(answer.split()) for answer in run.answers["q0"].masked_out)
-    lengths = {name: len(text) for name, text in basic["bits"].items()}
-    assert lengths == dict.fromkeys(("marks", "told", "available"), words + 1)  # and one between the answers
-
-
 def test_the_index_holds_every_measure_of_every_summary():
     [index] = embedded(report_page([[informed_run()]]))["index"]["runs"]
     [scoring] = index["scorings"]
@@ -643,14 +581,6 @@ def test_the_index_holds_every_measure_of_every_summary():
         "SelfReflect score",
     ]
     assert scoring["cells"][0] == [[[0.6, "60 %"], [-0.1, "-10 %"]], [[0.07, "0.0700"], [0.09, "0.0900"]]]
-
-
-def test_a_run_without_information_has_none_in_its_page(page):
-    blocks = embedded(page)
-    [scoring] = blocks["index"]["runs"][0]["scorings"]
-    assert [measure["name"] for measure in scoring["measures"]] == ["SelfReflect score"]
-    assert {summary["information"] for one in blocks["chunk-0-0"] for summary in one["summaries"]} == {None}
-    assert [one["controls"] for one in blocks["chunk-0-0"]] == [[]] * 5
 
 
 def test_the_paste_curve_is_drawn_where_answers_were_pasted(page):

@@ -165,20 +165,6 @@ def test_a_reader_finds_a_question_and_what_a_summary_missed(opened):
     assert page.evaluate("document.activeElement.textContent") == "Which city?"
 
 
-def test_colour_and_underline_grow_with_the_distance(opened):
-    page = opened(hash_="#r0q0").page
-    page.wait_for_selector("button.word")
-    levels = page.locator("button.word").evaluate_all(
-        "all => all.map(w => Number(w.style.getPropertyValue('--level')))"
-    )
-    assert levels == [0.5, 0.125, 0.25, 0, 1]
-    shades = page.locator("button.word").evaluate_all(
-        "all => all.map(w => getComputedStyle(w).backgroundColor)"
-    )
-    lines = page.locator("button.word").evaluate_all("all => all.map(w => getComputedStyle(w).boxShadow)")
-    assert len(set(shades)) == len(set(lines)) == len(levels)
-
-
 def test_everything_is_within_reach_of_the_keyboard(opened):
     page = opened(hash_="#r0q0").page
     page.wait_for_selector("button.word")
@@ -216,15 +202,6 @@ def test_a_click_shows_what_the_judge_expected(opened):
     assert word.get_attribute("aria-expanded") == "true"
     word.click()
     assert page.locator(".guesses").count() == 0
-
-
-def test_two_summaries_stand_side_by_side(opened):
-    page = opened(hash_="#r0q0").page
-    page.get_by_label("Side by side with").select_option(label="short")
-    assert page.locator(".under h4").all_inner_texts() == ["Under honest", "Under short"]
-    assert page.locator("button.word").count() == 10
-    page.get_by_text("Show as a table").click()
-    assert page.locator(".word-table tbody tr").first.inner_text().split() == ["1", "Paris", "0.200", "0.300"]
 
 
 def test_the_list_sorts_by_score_spread_and_difference(opened):
@@ -370,21 +347,6 @@ def test_downloads_hold_every_digit_and_no_formula(opened):
     assert (second["summary"], second["summary_words"]) == ("'=1+1;'=2, \"quoted\"\nline", "3")
     assert third["failure"] == "cut_off: no summary in time"
     assert downloaded(page, page.locator("button[data-csv^=overview]"))[1][0] == "honest"
-
-
-def test_the_bars_of_the_answers_come_as_rows(opened):
-    run = known_run()
-    run.answers["city"] = AnswerSet(
-        question_id="city", masked_out=run.answers["city"].masked_out, conditioning=("Nice", "Lyon", "=1+1")
-    )
-    page = opened(run, hash_="#r0q0").page
-    page.wait_for_selector("button.word")
-    rows = downloaded(page, page.get_by_role("button", name="CSV of the answers"))
-    names = [f"mean distance under {name}" for name in run.strategies]
-    assert rows[0] == ["group", "answer", "count", "share", "answers", *names]
-    assert rows[2] == ["2", "Lyon", "2", repr(1 / 3), "3 5", "0.4", "0.3", ""]
-    assert [row[1] for row in rows[1:]] == ["Paris is\nthe city.", "Lyon", "Nice", "'=1+1"]
-    assert sum(int(row[2]) for row in rows[1:]) == 6
 
 
 def test_what_is_left_out_of_a_page_is_said_to_be(chromium, tmp_path):
@@ -558,29 +520,6 @@ def test_words_say_what_is_covered_missed_and_misleading(opened):
     )
 
 
-def test_more_bits_than_those_of_the_answers_do_not_look_like_an_error(opened):
-    run = informed_run()
-    for key, one in run.information.items():
-        doubled = [[replace(word, told=2 * word.told) for word in words] for words in one.answers]
-        run.information[key] = replace(one, answers=tuple(map(tuple, doubled)))
-    page = question(opened, run)
-    assert (
-        page.locator("button.word").first.get_attribute("aria-label")
-        == "red., covered: 14.4 bits; the answers 7.9"
-    )
-    shown = page.locator("main").inner_text()
-    assert "14.8 bits; the answers 8.2" in shown
-    assert "9.2 of 11.8 bits" in shown
-
-
-def test_marks_differ_without_colour_too(opened):
-    page = question(opened, informed_run())
-    lines = page.locator("ul.legend .mark").evaluate_all(
-        "all => all.map(mark => getComputedStyle(mark).textDecorationStyle)"
-    )
-    assert sorted(lines) == ["dashed", "solid", "wavy"]
-
-
 def test_the_distances_are_one_key_away_and_stay_chosen(opened):
     page = question(opened, informed_run())
     page.get_by_role("radio", name="bits").focus()
@@ -614,36 +553,6 @@ def test_controls_stand_beside_the_summaries(opened):
     assert page.locator(".beside .warning").all_inner_texts() == ["recovers more than bad"] * 2
 
 
-def test_the_list_is_sorted_by_recovered_information(opened):
-    run = synthetic_run(30, strategies=("greedy", "basic"), num_answers=3, informed=True)
-    page = opened(run).page
-    page.get_by_label("Sort by").select_option(label="recovered information of basic")
-    place = page.locator(".list thead th").all_inner_texts().index("basic") + 1
-    cells = page.locator(f".list tbody td:nth-child({place})")
-    shown = cells.evaluate_all("all => all.map(cell => cell.innerText)")
-    shares = [run.information[id_, "basic"].recovered for id_ in run.questions]
-    best = sorted((share for share in shares if share is not None), reverse=True)
-    assert [text.split("\n")[0] for text in shown[:5]] == [f"{100 * share:.0f} %" for share in best[:5]]
-    values = {f"{score.value:.4f}" for score in run.strategy_scores("basic").values()}
-    assert {text.split("\n")[1] for text in shown} <= values
-    differences = page.locator(".list tbody td:last-child").all_inner_texts()
-    assert all(re.fullmatch(r"[+−](1 point|\d+ points)", text) for text in differences)
-
-
-def test_a_long_context_is_closed_at_first(opened):
-    run = informed_run()
-    page = question(opened, run)
-    assert (
-        page.locator(".context").inner_text()
-        == "What the model read and the judge did not\n\nAnna: red. Tom: blue."
-    )
-    run.questions["q0"] = Question(id="q0", text="?", context="Evidence. " * 100)
-    page = question(opened, run)
-    assert page.locator(".context p").is_hidden()
-    page.get_by_text("What the model read").press("Enter")
-    assert page.locator(".context p").is_visible()
-
-
 def test_downloads_hold_bits_if_they_were_measured(opened):
     page = opened(informed_run()).page
     rows = downloaded(page, page.get_by_role("button", name="CSV of all questions"))
@@ -659,16 +568,6 @@ def test_downloads_hold_bits_if_they_were_measured(opened):
     ]
     assert rows[3] == ["1", "3", "red.", "0.07", "0.09", "7.2", "-6.6", "7.9", "7.9"]
     assert rows[1] == ["1", "1", "It", "", "", "0.1", "0.1", "0.2", "0.2"]
-
-
-@pytest.mark.slow
-def test_axe_finds_nothing_serious_in_the_picture(opened):
-    watched = opened(informed_run())
-    assert_good_looks(watched)
-    watched.page.goto(watched.page.url + "#r0q0")
-    watched.page.locator("button.word").last.click()
-    watched.page.get_by_text("Show as a table").click()
-    assert_good_looks(watched)
 
 
 @pytest.mark.slow

@@ -20,7 +20,6 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-from ordering import wilson
 
 from selfreflect.metric import information
 from selfreflect.metric.engine.engines import engine_for
@@ -29,13 +28,13 @@ from selfreflect.metric.limits import Limits
 from selfreflect.metric.prompts import SYSTEM, prepare, summary_prompts
 from selfreflect.metric.sampling.estimate import sampled_mean
 from selfreflect.metric.sampling.population import Cost, Population
-from selfreflect.metric.scorer import SelfReflect
+from selfreflect.metric.scorer import SelfReflect, tree_nodes
 from selfreflect.models.base import Message
 from selfreflect.models.judge import Judge
-from selfreflect.metric.scorer import tree_nodes
 from selfreflect.records import Reader, Score, Summary
 from selfreflect.sources.items import Item, read_item_file
 from selfreflect.text import normalise_question
+from selfreflect.uncertainty.reliability import wilson
 
 PASTED = (1, 2, 5)
 ALL = "all pasted"
@@ -195,7 +194,7 @@ def averaged(rows: Sequence[Row], most: int = information.SUBSETS) -> list[Row]:
 
 
 def share(wins: Sequence[bool]) -> str:
-    low, high = wilson(sum(wins), len(wins))
+    low, high = wilson(sum(wins) / len(wins), len(wins))
     return f"{sum(wins)} of {len(wins)}, {sum(wins) / len(wins):.0%} [{low:.0%}, {high:.0%}]"
 
 

@@ -49,16 +49,14 @@ GENERATORS = (
     "models.openai",
     "models.vllm",
     "models.local.decode",
-    "models.local.library",
     "models.local.step",
-    "models.local.products",
 )
 TORCH = {
     "metric.distance",
     *(f"metric.engine.{name}" for name in "engines logits sequences attention kernels reference".split()),
-    *(f"models.{name}" for name in "check judge smollm2 nli embedder".split()),
+    *(f"models.{name}" for name in "judge smollm2 embed".split()),
     *(f"models.local.{name}" for name in "loading machine generator pretrained".split()),
-    *(f"models.local.{name}" for name in "decode library prompts step products layers plain".split()),
+    *(f"models.local.{name}" for name in "decode step layers plain".split()),
     "models.vllm.judge",
     "bench",
 }

@@ -216,6 +216,10 @@ def test_a_report_states_the_same_numbers(work: Work) -> None:
         run["strategies"] = scoring["strategies"]
     for run in kept_page["index"]["runs"]:
         run["questions"] = [[*row[:3], *row[3]] for row in run["questions"]]
+    for view in kept_page["chunk-0-0"]:
+        for summary in view["summaries"]:  # numbers were packed as characters
+            codes = map(ord, summary["distances"])
+            summary["distances"] = [[next(codes) - 0x5D for _ in words] for words in view["words"]]
     assert not w.differences(kept_page, page)
 
 

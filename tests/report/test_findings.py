@@ -161,6 +161,14 @@ def test_the_numbers_of_the_sentence_are_those_of_the_record(share, interval, an
     assert ("does not see the question" in text) == (reader == "blind")
 
 
+def test_bits_in_a_phrase_that_all_answers_share_are_said():
+    plain, shared = (
+        information_sentence(information("q", "s", 5.6, shared_phrase=part), 10) for part in (None, 0.61)
+    )
+    assert shared.startswith(plain)
+    assert percents(shared) == [*percents(plain), 61]
+
+
 def test_where_the_judge_knows_the_answers_no_number_is_given_but_ways_out():
     texts = []
     for reader in ("informed", "blind"):

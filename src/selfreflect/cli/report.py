@@ -257,7 +257,7 @@ def write_page(
 def _default_groups(runs: Sequence[Sequence[RunRecords]]) -> str:
     """What answers on a page are grouped by if the user does not say; a note tells where it is not meaning
     because that takes long."""
-    from selfreflect.models.embedder import can_group_by_meaning
+    from selfreflect.models.embed import can_group_by_meaning
 
     if not can_group_by_meaning():
         return "same"

@@ -236,6 +236,7 @@ def information_sentence(information: Information, answers: int | None) -> str:
             blind=information.reader == "blind",
             zero=_ZEROS.get(information.zero, "an empty one"),
             questions=None,
+            shared=information.shared_phrase,
         )
     return say(
         "no_share_of",

@@ -23,7 +23,7 @@ from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 from selfreflect.uncertainty.similarity import Similarity, prepare
 
 if TYPE_CHECKING:
-    from selfreflect.models.nli import EntailmentModel
+    from selfreflect.models.embed import EntailmentModel
 
 STORED_AT_ONCE = 256
 """Pairs whose verdicts are written together, so that an interruption loses at most these."""
@@ -275,7 +275,7 @@ class Entailment(Verdicts):
         for start in range(0, len(missing), STORED_AT_ONCE):
             chunk = missing[start : start + STORED_AT_ONCE]
             if self._model is None:
-                from selfreflect.models.nli import EntailmentModel
+                from selfreflect.models.embed import EntailmentModel
 
                 self._model = EntailmentModel(self._name)
             verdicts = self._model.entails([pair for _, pair in chunk])

@@ -79,7 +79,7 @@ class EmbeddingSimilarity:
     """
 
     def __init__(self) -> None:
-        from selfreflect.models.embedder import SentenceEmbedder
+        from selfreflect.models.embed import SentenceEmbedder
 
         self._embed = SentenceEmbedder("Comparing answers by embeddings")
         self._vectors: dict[str, Floats] = {}

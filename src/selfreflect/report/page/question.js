@@ -96,7 +96,7 @@ export const distanceText = (thousandths) => (thousandths / 1000).toFixed(3);
 export const scoreText = (score) => score.toFixed(4);
 
 /** Find the end of the colour scale: the largest distance of a word under any summary, in thousandths, at least 1. */
-export function scaleOf(view) {
+function scaleOf(view) {
   let largest = 1;
   for (const summary of view.summaries) {
     for (const distance of (summary.distances ?? []).flat()) largest = Math.max(largest, distance ?? 0);
@@ -333,14 +333,14 @@ function scoreFacts(summary) {
 }
 
 /** Explain the colours: steps from 0 to the largest distance of this question, each with its number and underline. */
-export function legend(scale) {
+function legend(scale) {
   const steps = [0, 0.25, 0.5, 0.75, 1];
   const chips = steps.map((step) => styled(element("span", { class: "heat step" }, distanceText(step * scale)), { "--level": step }));
   return element("p", { class: "legend" }, element("span", {}, "well predicted"), ...chips, element("span", {}, "poorly predicted"));
 }
 
 /** Show the test answers under one summary, in the order of the bars: every coloured word is a button with its number. */
-export function maskedAnswers(view, summary, options = {}, shows = "distance") {
+function maskedAnswers(view, summary, options = {}, shows = "distance") {
   const item = shows === "bits" ? bitsItem : answerItem;
   const list = element("ol", { class: "masked" });
   const section = element("section", { class: "under" }, element("h4", {}, "Under ", label(summary.name)), list);

@@ -24,33 +24,11 @@ async function viewOf(index, judge, run, place) {
   const part = Math.floor(place / size);
   const scoring = index.judges[judge][run];
   const first = (await chunk(`chunk-${run}-${part}`))[place % size];
-  if (scoring === 0) return decoded(first);
+  if (scoring === 0) return first;
   const texts = new Map(first.summaries.map(({ name, text }) => [name, text]));
   const { words, summaries, controls } = (await chunk(`scoring-${run}-${scoring}-${part}`))[place % size];
   for (const summary of summaries) summary.text = texts.get(summary.name) ?? null;
-  return decoded({ ...first, words, summaries, controls });
-}
-
-function decoded(view) {
-  for (const summary of view.summaries) {
-    if (typeof summary.distances === "string") summary.distances = expanded(summary.distances, view.words);
-    if (typeof summary.bits?.marks === "string") summary.bits = expandedBits(summary.bits);
-  }
-  return view;
-}
-
-/** Decode distances for `question.js`, from one character per word. */
-function expanded(text, words) {
-  const codes = [...text].map((character) => (character === "!" ? null : character.codePointAt(0) - 0x5d));
-  let at = 0;
-  return words.map((masked) => codes.slice(at, (at += masked.length)));
-}
-
-/** Decode marks and tenths of bits for `question.js`, from one character per word and `!` between answers. */
-function expandedBits(bits) {
-  const numbers = (text, zero) => text.split("!").map((answer) => [...answer].map((character) => character.codePointAt(0) - zero));
-  const tenths = 0x5d + 999;
-  return { marks: numbers(bits.marks, 0x5d), told: numbers(bits.told, tenths), available: numbers(bits.available, tenths) };
+  return { ...first, words, summaries, controls };
 }
 
 /** The number of a strategy in one of the shown measures; null if there is none. */

@@ -32,20 +32,12 @@ CHUNK = 32
 """Questions per chunk: enough to compress well, few enough to unpack between a click and its answer."""
 _LIST_LENGTH = 300
 """Characters of a question that the list shows and searches."""
-_UNMEASURED = "!"
-
-ZERO = 0x5D
-"""In a chunk each number is one character: this code point plus the number. JSON escapes none of them."""
-
 _WORDLESS = ("known", "worse", "format")
 """Reasons without a share, in which bits of words mean nothing."""
 
 _MARKS: tuple[MarkKind, ...] = ("covered", "missed", "misleading")
 _LEVELS = 10
 """Steps of a mark's strength."""
-_MOST_TENTHS = 999
-"""Tenths of bits that one character holds, above and below 0."""
-
 _Place = tuple[int, int]
 """(index of the test answer, index of the word in it)"""
 
@@ -85,7 +77,7 @@ def run_data(scorings: Sequence[RunRecords], grouping: Grouping) -> tuple[dict[s
                 "cells": [cells[id_] for id_ in main.questions],
             }
         )
-        chunks.append(_chunks(views))
+        chunks.append([packed(views[start : start + CHUNK]) for start in range(0, len(views), CHUNK)])
     return index, chunks
 
 
@@ -125,25 +117,6 @@ def _cell(measure: MeasureView, value: float | None, outcome: SummaryOutcome) ->
         if measurement.measure == measure.name:
             return None, measurement.undefined
     return None
-
-
-def _chunks(views: Sequence[dict[str, Any]]) -> list[str]:
-    """Pack questions, with their distances and bits as strings."""
-    for view in views:
-        for summary in view["summaries"]:
-            summary["distances"] = _compact(summary["distances"])
-            summary["bits"] = compact_bits(summary["bits"])
-    return [packed(views[start : start + CHUNK]) for start in range(0, len(views), CHUNK)]
-
-
-def _compact(distances: list[list[int | None]] | None) -> str | None:
-    """Encode distances in thousandths as one string, an eighth of the size; ``report.js`` decodes it."""
-    if distances is None:
-        return None
-    characters = []
-    for answer in distances:
-        characters += [_UNMEASURED if distance is None else chr(ZERO + distance) for distance in answer]
-    return "".join(characters)
 
 
 def question_view(
@@ -342,7 +315,7 @@ def _mark_code(look: Mark) -> int:
 
 
 def _tenths(bits: float) -> int:
-    return round(min(max(10 * bits, -_MOST_TENTHS), _MOST_TENTHS))
+    return round(10 * bits)
 
 
 def control_views(controls: Controls | None, outcomes: Sequence[SummaryOutcome]) -> list[dict[str, Any]]:
@@ -370,15 +343,3 @@ def control_views(controls: Controls | None, outcomes: Sequence[SummaryOutcome])
         view = {"name": name, "words": control.words, "recovered": share, "score": control.score}
         views.append({**view, "pasted": control.answers, "beats": beaten})
     return views
-
-
-def compact_bits(bits: dict[str, list[list[int]]] | None) -> dict[str, str] | None:
-    """Encode each list of numbers as one string, with ``!`` between answers; ``report.js`` decodes it."""
-    if bits is None:
-        return None
-    zeros = {"marks": ZERO, "told": ZERO + _MOST_TENTHS, "available": ZERO + _MOST_TENTHS}
-    packed = {}
-    for name, zero in zeros.items():
-        answers = ["".join(chr(zero + number) for number in answer) for answer in bits[name]]
-        packed[name] = "!".join(answers)
-    return packed

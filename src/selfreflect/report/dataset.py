@@ -31,41 +31,6 @@ _LISTS = {
 _LONGEST_NAME = 200
 """Characters of the name of a column."""
 
-_CARD = """\
----
-configs:
-- config_name: summaries
-  data_files: data/summaries.parquet
-  default: true
-- config_name: answers
-  data_files: data/answers.parquet
----
-
-# {title}
-
-Written by selfreflect: {counts}.
-
-- `answers`: a row for each question, with its sampled answers in two halves: `masked_out`, which summaries
-  are measured on, and `conditioning`, which the judge reads. Answers: {models}. If they are
-  known: `tokens` and `logprobs` of each answer, and its `self_certainty`, test answers first.
-- `summaries`: a row for each summary, with its results: `score` is the SelfReflect score (0 is perfect, lower
-  is better), `recovered` the share of the information in the sampled answers that the
-  summary recovers (1 is all),
-  `bits` and `bits_available` are per answer; `undefined` and `failure` say why a number is missing.
-  Judge: {judges}.
-
-Further columns came with the questions.
-
-```python
-from datasets import load_dataset
-
-summaries = load_dataset("path/of/this/folder", "summaries", split="train")
-answers = load_dataset("path/of/this/folder", "answers", split="train")
-```
-
-Or both at once, without a copy in the cache: `datasets.load_from_disk("path/of/this/folder")["summaries"]`.
-"""
-
 
 def dataset_files(scorings: Sequence[RunRecords], title: str) -> dict[str, bytes]:
     """The files of a data set folder, by their path in it.
@@ -81,11 +46,15 @@ def dataset_files(scorings: Sequence[RunRecords], title: str) -> dict[str, bytes
     judges = [*run.judges, *(scoring.judge for scoring in scorings[1:])]
     counts = [counted(len(run.questions), "question"), counted(len(run.answers), "answer set")]
     counts.append(counted(len(run.summaries), "summary"))
-    card = _CARD.format(
-        title=markdown_text(title),
-        counts=", ".join(counts),
-        models=markdown_text(", ".join(sorted(run.models)) or "of unknown origin"),
-        judges=markdown_text("; ".join(dict.fromkeys(judges)) or "none yet"),
+    card = (
+        (files("selfreflect.report") / "templates" / "card.md")
+        .read_text(encoding="utf-8")
+        .format(
+            title=markdown_text(title),
+            counts=", ".join(counts),
+            models=markdown_text(", ".join(sorted(run.models)) or "of unknown origin"),
+            judges=markdown_text("; ".join(dict.fromkeys(judges)) or "none yet"),
+        )
     )
     tables = {"summaries": _summaries(scorings), "answers": _answers(run)}
     files = {"README.md": card.encode("utf-8", "backslashreplace")}

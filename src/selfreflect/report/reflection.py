@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -23,10 +22,11 @@ from selfreflect.records import (
 )
 from selfreflect.report.document import question_columns, question_table
 from selfreflect.report.findings import information_sentence
+from selfreflect.report.page.frame import templates
 from selfreflect.report.results import best_first
 from selfreflect.report.run_records import RunRecords
-from selfreflect.report.words import MarkKind, marks, telling_answers
-from selfreflect.text import counted, one_line, printable
+from selfreflect.report.words import Mark, MarkKind, marks, telling_answers
+from selfreflect.text import counted, one_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -185,24 +185,19 @@ class Reflection:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        parts = [f"<p><b>{_html(self.question)}</b></p>"]
-        classes = [f"<li>{group.count} × {_html(group.text)}</li>" for group in self.classes[:_SHOWN_CLASSES]]
-        more = len(self.classes) - _SHOWN_CLASSES
-        if more > 0:
-            classes.append(f"<li>… and {counted(more, 'other kind')}</li>")
-        if classes:
-            parts.append(f"<p>{counted(len(self.answers), 'answer')}:</p><ul>{''.join(classes)}</ul>")
         rows = []
         for name, text, result in self._results():
-            words = _marked_words(self.information.get(name), text)
-            cells = (_html(name), _html(text), _html(result) + words)
-            rows.append("".join(f'<td style="text-align:left">{cell}</td>' for cell in cells))
-        if rows:
-            body = "".join(f"<tr>{row}</tr>" for row in rows)
-            parts.append(f"<table><tr><th>summary</th><th>text</th><th>result</th></tr>{body}</table>")
-        else:
-            parts += [f"<p>failed: {_html(failure.message)}</p>" for failure in self.failures]
-        return "".join(parts)
+            rows.append((name, text, result, _marked_words(self.information.get(name), text)))
+        html = templates().get_template("reflection.html")
+        return html.render(
+            question=self.question,
+            answers=len(self.answers),
+            groups=self.classes[:_SHOWN_CLASSES],
+            more=max(0, len(self.classes) - _SHOWN_CLASSES),
+            rows=rows,
+            failures=self.failures,
+            colours=_COLOURS,
+        )
 
 
 class Reflections(list[Reflection]):
@@ -245,28 +240,15 @@ class Reflections(list[Reflection]):
         return "<hr>".join(parts)
 
 
-def _marked_words(information: Information | None, summary: str) -> str:
-    """The test answer of which the summary covers, misses or gets wrong the most, its words in colour."""
+def _marked_words(information: Information | None, summary: str) -> list[tuple[str, Mark]]:
+    """Mark the words of the test answer that a summary covers, misses or gets wrong the most."""
     if information is None or information.recovered is None:
-        return ""
-    places = telling_answers([(information, summary)], 1)
-    if not places:
-        return ""
-    words = information.answers[places[0]]
+        return []
+    indices = telling_answers([(information, summary)], 1)
+    if not indices:
+        return []
+    words = information.answers[indices[0]]
     looks = marks(words, summary)
     if all(look.kind == "plain" for look in looks):
-        return ""
-    spans = []
-    for word, look in zip(words[:_SHOWN_WORDS], looks, strict=False):
-        text = _html(word.text)
-        if look.kind != "plain":
-            style = f"background:rgba({_COLOURS[look.kind]},{0.15 + 0.45 * look.strength:.2f})"
-            title = f"{look.kind}: {look.bits:.1f} bits"
-            text = f'<span style="{style}" title="{title}">{text}</span>'
-        spans.append(text)
-    return f"<br>{' '.join(spans)}"
-
-
-def _html(text: str) -> str:
-    """Untrusted text as HTML that shows it literally."""
-    return escape(printable(text)).replace("\n", "<br>")
+        return []
+    return [(word.text, look) for word, look in zip(words[:_SHOWN_WORDS], looks, strict=False)]

@@ -82,7 +82,10 @@ class Threshold:
             DataError: there is nothing to compare, or a number is not defined.
         """
         if not lines:
-            raise DataError(f"--fail-if {excerpt(self.text)}: there is only one strategy, nothing to compare")
+            raise DataError(
+                f"condition {excerpt(self.text)}: there is only one strategy, nothing to compare",
+                code="nothing_to_compare",
+            )
         breaches = []
         for line in lines:
             left, right = self._value(self.left, line, lines), self._value(self.right, line, lines)
@@ -127,7 +130,7 @@ class Threshold:
         value: float | None = self._part(side, line)[side.name]
         if value is None:
             raise DataError(
-                f"--fail-if {excerpt(self.text)}: {side.text} is not defined for "
+                f"condition {excerpt(self.text)}: {side.text} is not defined for "
                 f"{excerpt(line['strategy'])}: {self._part(side, line)['sentence']}"
             )
         return value
@@ -138,7 +141,7 @@ class Threshold:
             return line
         if side.prefix not in line:
             raise DataError(
-                f"--fail-if {excerpt(self.text)}: {side.prefix!r} was not measured in all of these runs"
+                f"condition {excerpt(self.text)}: {side.prefix!r} was not measured in all of these runs"
             )
         part: Mapping[str, Any] = line[side.prefix]
         return part
@@ -153,7 +156,7 @@ def parse_threshold(text: str) -> Threshold:
     match = _SYNTAX.fullmatch(text)
     if match is None:
         raise ConfigError(
-            f"--fail-if {excerpt(text)} is not understood. Write a name, one of {' '.join(_OPERATORS)}, and "
+            f"condition {excerpt(text)} is not understood. Write a name, one of {' '.join(_OPERATORS)}, and "
             "a number, such as 'worse > 0'."
         )
     left, right = Side(match[1]), Side(match[3])
@@ -162,7 +165,7 @@ def parse_threshold(text: str) -> Threshold:
             names = [*NAMES, *(f"{prefix}.{name}" for prefix in prefixes() for name in NAMES)]
             before = " or ".join(f"{prefix}." for prefix in prefixes())
             raise ConfigError(
-                f"--fail-if {excerpt(text)}: there is no {excerpt(side.text)}.{nearest(side.text, names)} "
+                f"condition {excerpt(text)}: there is no {excerpt(side.text)}.{nearest(side.text, names)} "
                 f"Names are {', '.join(NAMES)}; and these after {before}"
             )
     if not right.name:
@@ -176,13 +179,13 @@ def _check_unit(text: str, name: Side, number: Side) -> None:
         if number.text.endswith("%"):
             things = "strategies" if name.name in COUNTS else "questions"
             raise ConfigError(
-                f"--fail-if {excerpt(text)}: {name.text} counts {things} and is no share of them. Write a "
+                f"condition {excerpt(text)}: {name.text} counts {things} and is no share of them. Write a "
                 f"whole number, such as '{name.text} > 0'."
             )
     elif abs(number.number) >= 1 and not number.text.endswith("%"):
         percent = f"{100 * number.number:g}%"
         raise ConfigError(
-            f"--fail-if {excerpt(text)}: {name.text} is a share of 1, and {excerpt(number.text)} of it would "
+            f"condition {excerpt(text)}: {name.text} is a share of 1, and {excerpt(number.text)} of it would "
             f"be {percent}. Write {excerpt(number.text + '%')} if you mean percent, or '{percent}' if you "
             "mean that."
         )

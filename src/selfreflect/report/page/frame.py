@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from selfreflect.records import dump_line
 from selfreflect.table import Table
-from selfreflect.text import printable
+from selfreflect.text import counted, printable
 
 _STYLES = ("style.css", "report.css")
 _IMPORT = re.compile(r"^import [^;]*;\n", re.MULTILINE)
@@ -41,14 +41,14 @@ def render_page(template: str, scripts: Sequence[str], **values: Any) -> str:
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; base-uri 'none'; "
         "form-action 'none'"
     )
-    page = _templates().get_template(template)
+    page = templates().get_template(template)
     return page.render(policy=policy, style=Markup(style), script=Markup(script), **values)
 
 
 @cache
-def _templates() -> Environment:
-    """The templates, which take longer to compile than most pages to fill."""
-    return Environment(
+def templates() -> Environment:
+    """Load the templates, which take longer to compile than most pages to fill."""
+    environment = Environment(
         loader=FunctionLoader(_source),
         autoescape=True,
         undefined=StrictUndefined,
@@ -56,6 +56,8 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["counted"] = counted
+    return environment
 
 
 def _printable(value: Any) -> Any:
@@ -64,7 +66,8 @@ def _printable(value: Any) -> Any:
 
 
 def _source(name: str) -> str:
-    return (files("selfreflect.report.page") / name).read_text(encoding="utf-8")
+    folder = files("selfreflect.report") / ("templates" if name == "reflection.html" else "page")
+    return (folder / name).read_text(encoding="utf-8")
 
 
 def _module(source: str) -> str:

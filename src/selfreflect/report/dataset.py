@@ -46,15 +46,12 @@ def dataset_files(scorings: Sequence[RunRecords], title: str) -> dict[str, bytes
     judges = [*run.judges, *(scoring.judge for scoring in scorings[1:])]
     counts = [counted(len(run.questions), "question"), counted(len(run.answers), "answer set")]
     counts.append(counted(len(run.summaries), "summary"))
-    card = (
-        (files("selfreflect.report") / "templates" / "card.md")
-        .read_text(encoding="utf-8")
-        .format(
-            title=markdown_text(title),
-            counts=", ".join(counts),
-            models=markdown_text(", ".join(sorted(run.models)) or "of unknown origin"),
-            judges=markdown_text("; ".join(dict.fromkeys(judges)) or "none yet"),
-        )
+    template = (resources.files("selfreflect.report") / "templates" / "card.md").read_text(encoding="utf-8")
+    card = template.format(
+        title=markdown_text(title),
+        counts=", ".join(counts),
+        models=markdown_text(", ".join(sorted(run.models)) or "of unknown origin"),
+        judges=markdown_text("; ".join(dict.fromkeys(judges)) or "none yet"),
     )
     tables = {"summaries": _summaries(scorings), "answers": _answers(run)}
     files = {"README.md": card.encode("utf-8", "backslashreplace")}

@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import tempfile
 from collections.abc import Mapping, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any
 

@@ -188,16 +188,20 @@ class Reflection:
         rows = []
         for name, text, result in self._results():
             rows.append((name, text, result, _marked_words(self.information.get(name), text)))
-        html = templates().get_template("reflection.html")
-        return html.render(
-            question=self.question,
-            answers=len(self.answers),
-            groups=self.classes[:_SHOWN_CLASSES],
-            more=max(0, len(self.classes) - _SHOWN_CLASSES),
-            rows=rows,
-            failures=self.failures,
-            colours=_COLOURS,
+        html = (
+            templates()
+            .get_template("reflection.html")
+            .render(
+                question=self.question,
+                answers=len(self.answers),
+                groups=self.classes[:_SHOWN_CLASSES],
+                more=max(0, len(self.classes) - _SHOWN_CLASSES),
+                rows=rows,
+                failures=self.failures,
+                colours=_COLOURS,
+            )
         )
+        return html.replace("\n", "")  # those of texts are <br>
 
 
 class Reflections(list[Reflection]):

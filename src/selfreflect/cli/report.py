@@ -230,7 +230,7 @@ def write_page(
         runs,
         baseline=baseline,
         grouping=o.grouping(groups),
-        grouped=groups,
+        groups=groups,
         left_out=left_out,
         uncertainty=report_parts([of_run[0] for of_run in runs]),
     )

@@ -147,7 +147,7 @@ def print_question(
         _print_dim(f"   … and {len(groups) - answers} more")
     if not records.strategies:
         return
-    if note := show_case_note(records, known=True):
+    if note := show_case_note(records, named_models_only=True):
         stdout.print(Text(f"{note[:1].upper()}{note[1:]}."))
     outcomes = best_first(records.outcomes(question_id))
     sampled = records.answers.get(question_id)

@@ -45,11 +45,11 @@ class Contender:
         """By question id."""
         return self.run.strategy_scores(self.strategy)
 
-    def common_questions(self, other: Contender) -> list[str]:
+    def common_questions(self, rival: Contender) -> list[str]:
         """List the questions that both runs ask, with the same text and context."""
         common = []
         for id_, question in self.run.questions.items():
-            match = other.run.questions.get(id_)
+            match = rival.run.questions.get(id_)
             if match and (match.text, match.context) == (question.text, question.context):
                 common.append(id_)
         return common
@@ -313,7 +313,7 @@ def same_order(first: Numbers, second: Numbers) -> Estimate:
                 count = counts.setdefault(id_, [0, 0])
                 count[0] += len({left > right for left, right in pairs}) == 1
                 count[1] += 1
-    return ratio_interval([(same, pairs) for same, pairs in counts.values()], len(counts))
+    return ratio_interval([(agreed, pairs) for agreed, pairs in counts.values()], len(counts))
 
 
 def _agreement_sentence(judge: str, rival: str, share: Estimate) -> str:

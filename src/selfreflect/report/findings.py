@@ -44,15 +44,15 @@ HEDGES = (
 """Measured in benchmarks/RESULTS.md, "What the embedded judge does not read"."""
 
 
-def show_case_note(run: RunRecords, *, known: bool = False) -> str:
+def show_case_note(run: RunRecords, *, named_models_only: bool = False) -> str:
     """Warn of a judge too small for these answers: another model's, or not in English; empty elsewhere.
 
     Args:
-        known: answers by nobody knows whom do not count.
+        named_models_only: answers by an unknown model do not count.
     """
     judges = [judge for judge in run.judges if traits_of(judge).is_show_case]
     models = {answers.model for answers in run.answers.values()}
-    if known:
+    if named_models_only:
         models.discard("")
     is_foreign = bool(models - set(judges))
     if not judges or not (is_foreign or not in_english([item.text for item in run.questions.values()])):
@@ -71,8 +71,8 @@ def findings(run: RunRecords) -> list[str]:
     measure = main_measure(run, results)
     ranking = [result for result in results if result.estimate(measure).mean is not None]
     if not ranking:
-        asked = not run.awaits_scores
-        return [say("nothing", asked=asked, questions=len(run.questions), information=bool(run.information))]
+        values = {"questions": len(run.questions), "information": bool(run.information)}
+        return [say("nothing", asked=not run.awaits_scores, **values)]
     complete = [result for result in ranking if not result.missing] or ranking
     best = complete[0]
     leaders = [result for result in complete if is_tie(_mean(result, measure), _mean(best, measure))]
@@ -145,8 +145,8 @@ def cautions(run: RunRecords) -> list[str]:
     incomplete: dict[tuple[int, int], list[str]] = {}
     for result in results:
         if result.missing:
-            count = result.wanted - result.missing
-            incomplete.setdefault((count, result.wanted), []).append(result.strategy)
+            count = result.due - result.missing
+            incomplete.setdefault((count, result.due), []).append(result.strategy)
     for (count, total), names in incomplete.items():
         sentences.append(say("incomplete", names=names, count=count, total=total))
     undefined = max((sum(result.undefined.values()) for result in results), default=0)
@@ -185,8 +185,8 @@ def _lead_verdict(lead: ControlLead) -> str:
 def _answer_cautions(run: RunRecords) -> list[str]:
     sets = [run.answers[id_] for id_ in run.questions if id_ in run.answers]
     # texts may not be loaded
-    drawn = 2 * run.manifest.get("config", {}).get("answers", {}).get("num_answers", 0)
-    total = sum(len(answers.answers) or drawn for answers in sets)
+    planned = 2 * run.manifest.get("config", {}).get("answers", {}).get("num_answers", 0)
+    total = sum(len(answers.answers) or planned for answers in sets)
     cut = sum(answers.truncated for answers in sets)
     sentences = []
     if total and cut > CUT_OFF * total:

@@ -195,7 +195,7 @@ class Reflection:
                 question=self.question,
                 answers=len(self.answers),
                 groups=self.classes[:_SHOWN_CLASSES],
-                more=max(0, len(self.classes) - _SHOWN_CLASSES),
+                hidden=max(0, len(self.classes) - _SHOWN_CLASSES),
                 rows=rows,
                 failures=self.failures,
                 colours=_COLOURS,

@@ -154,7 +154,7 @@ class StrategyResult:
     """Questions with a recorded failure instead of a score."""
     pending: int
     """Questions with neither, because the run is not finished."""
-    wanted: int
+    due: int
     """Questions that should have a result."""
     estimated: int
     """How many of the scores are estimates from some of the masked words."""
@@ -178,7 +178,7 @@ def strategy_results(run: RunRecords) -> list[StrategyResult]:
     for name in run.strategies:
         information = run.strategy_information(name).values()
         scores = run.strategy_scores(name)
-        measured = set(chain.from_iterable(view.records(run, name) for view in views))
+        ids_with_result = set(chain.from_iterable(view.records(run, name) for view in views))
         bits = INFORMATION.of_strategy(run, name)
         summaries = run.strategy_summaries(name)
         lengths = [len(summary.text.split()) for summary in summaries.values()]
@@ -186,7 +186,7 @@ def strategy_results(run: RunRecords) -> list[StrategyResult]:
         by_hand = summaries and not any(summary.model for summary in summaries.values())
         due = set(summaries if by_hand else run.questions)  # not every item has a summary of every name
         if not run.awaits_scores:
-            due &= measured | failures
+            due &= ids_with_result | failures
         result = StrategyResult(
             strategy=name,
             estimates={measure: by_strategy[name] for measure, by_strategy in estimates.items()},
@@ -198,8 +198,8 @@ def strategy_results(run: RunRecords) -> list[StrategyResult]:
             reasons=Counter(record.reason for record in information if record.reason is not None),
             median_words=float(median(lengths)) if lengths else None,
             failures=len(failures),
-            wanted=len(due),
-            pending=len(due - measured - failures),
+            due=len(due),
+            pending=len(due - ids_with_result - failures),
             estimated=sum(score.estimate is not None for score in scores.values()),
         )
         results.append(result)

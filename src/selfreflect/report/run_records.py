@@ -307,5 +307,5 @@ def records_in_memory(label: str, records: Iterable[Record]) -> RunRecords:
 
 def _some(texts: Sequence[str]) -> str:
     """Quote the first few texts."""
-    more = f" and {len(texts) - _QUOTED} more" if len(texts) > _QUOTED else ""
-    return ", ".join(excerpt(text, 80) for text in texts[:_QUOTED]) + more
+    rest = f" and {len(texts) - _QUOTED} more" if len(texts) > _QUOTED else ""
+    return ", ".join(excerpt(text, 80) for text in texts[:_QUOTED]) + rest

@@ -177,9 +177,9 @@ def _check_unit(text: str, name: Side, number: Side) -> None:
     """Refuse a percentage where something is counted, and a share that must be meant in percent."""
     if name.name not in SHARES:
         if number.text.endswith("%"):
-            things = "strategies" if name.name in COUNTS else "questions"
+            unit = "strategies" if name.name in COUNTS else "questions"
             raise ConfigError(
-                f"condition {excerpt(text)}: {name.text} counts {things} and is no share of them. Write a "
+                f"condition {excerpt(text)}: {name.text} counts {unit} and is no share of them. Write a "
                 f"whole number, such as '{name.text} > 0'."
             )
     elif abs(number.number) >= 1 and not number.text.endswith("%"):

@@ -85,12 +85,12 @@ def flat_settings(run: RunRecords) -> dict[str, Any]:
     return {_key(name, {}): value for name, value in settings.items() if value not in (None, "")}
 
 
-def _key(name: str, others: Mapping[str, Any]) -> str:
+def _key(name: str, taken_names: Mapping[str, Any]) -> str:
     """Make a name of letters, digits and ``_.-``, which every tracker takes and none reads as a path."""
     key = re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:100].strip(".") or "_"
     number = 2
     unique = key
-    while any(name.startswith(f"{unique}/") for name in others):
+    while any(name.startswith(f"{unique}/") for name in taken_names):
         unique = f"{key}-{number}"
         number += 1
     return unique

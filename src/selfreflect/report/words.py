@@ -113,8 +113,8 @@ def worst_words(words: Sequence[WordDistance], limit: int) -> list[tuple[str, fl
         if word.distances:
             occurrences[normal_form(word.text)].append(word)
     means = []
-    for same in occurrences.values():
-        mean = math.fsum(word.mean for word in same) / len(same)
-        means.append((most_common(word.text for word in same), mean))
+    for repeats in occurrences.values():
+        mean = math.fsum(word.mean for word in repeats) / len(repeats)
+        means.append((most_common(word.text for word in repeats), mean))
     means.sort(key=lambda pair: (-pair[1], pair[0]))
     return means[:limit]

@@ -239,7 +239,7 @@ def report_page(
     *,
     baseline: str | None = None,
     grouping: Grouping = same_groups,
-    grouped: str = "same",
+    groups: str = "same",
     left_out: Collection[str] = (),
     uncertainty: Sequence[UncertaintyPart] = (),
 ) -> str:
@@ -249,7 +249,7 @@ def report_page(
         runs: each run once for every judge that scored it. The page begins with the first judge of the first
             run, and its reader can choose the others.
         baseline: strategy of the first run that the page compares with first; by default its first.
-        grouped: what ``grouping`` goes by: a key of ``GROUPED``, or words for readers.
+        groups: what ``grouping`` goes by: a key of ``GROUPED``, or words for readers.
         left_out: :data:`~selfreflect.report.run_records.PARTS` to leave out.
         uncertainty: sections on the uncertainty of the runs whose right answers are known.
 
@@ -278,7 +278,7 @@ def report_page(
         "columns": list(columns),
         "left_out": list(left_out),
         "csv": csv,
-        "grouped": GROUPED.get(grouped, grouped),
+        "grouped": GROUPED.get(groups, groups),
         "baseline": baseline or next(iter(runs[0][0].strategies), ""),
     }
     return render_page(
@@ -360,8 +360,8 @@ def prompt_texts(manifest: Mapping[str, Any]) -> list[tuple[str, list[tuple[str,
 def _has_own_prompts(run: RunRecords) -> bool:
     """Whether strategies that the published code has, too, were asked for summaries in other words."""
     origin = run.manifest.get("sources", {}).get("summaries", {})
-    written = {summary.name.partition("#")[0] for summary in run.summaries.values() if summary.model}
-    return origin.get("prompts") != "published" and not _PUBLISHED_STRATEGIES.isdisjoint(written)
+    published = {summary.name.partition("#")[0] for summary in run.summaries.values() if summary.model}
+    return origin.get("prompts") != "published" and not _PUBLISHED_STRATEGIES.isdisjoint(published)
 
 
 def _counts(run: RunRecords) -> dict[str, dict[str, int]]:

@@ -156,13 +156,13 @@ def _scoring_view(
     masked = list(map(str.split, answers.masked_out)) if answers else []
     references = len(answers.conditioning) if answers else None
     words_by_outcome = []
-    places: list[set[int]] = [set() for _ in masked]
+    indices: list[set[int]] = [set() for _ in masked]
     for outcome in outcomes:
         words_by_place = _by_place(outcome.score.words if outcome.score else (), masked)
         words_by_outcome.append(words_by_place)
         for answer, word in words_by_place:
-            places[answer].add(word)
-    words = list(map(sorted, places))
+            indices[answer].add(word)
+    words = list(map(sorted, indices))
     summaries = []
     for outcome, words_by_place in zip(outcomes, words_by_outcome, strict=True):
         view = _summary_view(outcome, words_by_place, words, guesses)
@@ -189,7 +189,7 @@ def _measurement_view(measurement: Measurement) -> dict[str, Any]:
 def guesses_view(score: Score, answers: AnswerSet, answer: int) -> dict[int, list[Any]]:
     """Convert the guesses for one test answer, by word index, as in a summary's ``guesses``."""
     words = _by_place(score.words, list(map(str.split, answers.masked_out)))
-    return {word: _tokens(distance) for (place, word), distance in words.items() if place == answer}
+    return {word: _tokens(distance) for (index, word), distance in words.items() if index == answer}
 
 
 def score_interval(score: Score) -> tuple[float, float] | None:
@@ -205,12 +205,12 @@ def score_interval(score: Score) -> tuple[float, float] | None:
 def _by_place(words: Sequence[WordDistance], masked: Sequence[Sequence[str]]) -> dict[_Place, WordDistance]:
     """Index words by place, leaving out any that point outside the answers, as in a damaged or foreign
     file."""
-    places = {}
+    by_place = {}
     for word in words:
         inside = 0 <= word.answer < len(masked) and 0 <= word.word < len(masked[word.answer])
         if inside and word.distances:
-            places[word.answer, word.word] = word
-    return places
+            by_place[word.answer, word.word] = word
+    return by_place
 
 
 def _summary_view(

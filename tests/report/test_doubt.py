@@ -92,4 +92,4 @@ def test_numbers_of_a_small_judge_on_other_texts_are_said_first_to_show_how_it_w
     run = replace(run, answers=answers, questions={"q0": Question(id="q0", text=question)})
     assert bool(show_case_note(run)) == warned
     assert (overview(run).notes[0] == show_case_note(run)) == warned
-    assert bool(show_case_note(run, known=True)) == (warned and model != "")
+    assert bool(show_case_note(run, named_models_only=True)) == (warned and model != "")

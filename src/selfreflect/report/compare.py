@@ -88,6 +88,7 @@ class Comparison:
         mean, low, high = estimate.mean or 0.0, estimate.low, estimate.high
         case = self._case
         number = self.measure.difference_text(mean, low, high)
+        # without a sign, the ends of a negative interval change places
         if case == "clear" and low is not None and high is not None:
             ends = sorted((abs(low), abs(high)))  # the direction says the sign
             number = self.measure.difference_text(abs(mean), *ends).replace("+", "")
@@ -205,6 +206,7 @@ def _warnings(baseline: Contender, candidate: Contender, measure: MeasureView) -
     settings = measure.settings(candidate.run, candidate.strategy)
     base_settings = measure.settings(baseline.run, baseline.strategy)
     different = [id_ for id_ in settings.keys() & base_settings.keys() if settings[id_] != base_settings[id_]]
+    # only questions that both measured count: their records alone enter the difference
     if different:
         texts = [sorted({values[id_] for id_ in different}) for values in (settings, base_settings)]
         warnings.append(

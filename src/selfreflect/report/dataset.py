@@ -87,6 +87,7 @@ def _saved_to_disk(tables: Mapping[Any, Any]) -> dict[str, bytes]:
     import datasets
 
     parts = datasets.DatasetDict({name: datasets.Dataset(table) for name, table in tables.items()})
+    # its progress bars would end up among the lines of the command
     were_disabled = datasets.are_progress_bars_disabled()
     with tempfile.TemporaryDirectory() as folder:
         datasets.disable_progress_bars()
@@ -164,6 +165,7 @@ def _table(columns: Sequence[Column], rows: Sequence[dict[str, Any]], untyped: S
         if column.heading in _LISTS:
             types[column.heading] = pa.list_(entries[_LISTS[column.heading]])
     for name in untyped:
+        # bool is a kind of int in Python, and Arrow refuses a column of both
         kinds = {type(row[name]) for row in rows} - {type(None)}
         fits = all(abs(row[name]) < 2**63 for row in rows if isinstance(row[name], int))
         if kinds == {bool}:

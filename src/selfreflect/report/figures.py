@@ -81,6 +81,7 @@ def means_figure(
             continue
         first = table.headings.index(measure.mean)
         for row in table.rows:
+            # a strategy without a mean keeps its line, so that its absence is seen
             if row[first] is None and str(row[0]).startswith(CONTROL):
                 continue
             strategy = short_name(str(row[0]), label if len(overviews) > 1 else "")

@@ -122,6 +122,7 @@ class PastedAnswers:
         """
         if bits <= 0 or bits > max(self.bits):
             return None
+        # the first segment that reaches so many bits: the line may fall again behind it
         end = next(index for index, height in enumerate(self.bits) if height >= bits)
         ends = slice(end - 1, end + 1)
         answers = np.interp(bits, self.bits[ends], self.answers[ends])
@@ -177,6 +178,7 @@ def run_pasted(run: RunRecords) -> tuple[PastedAnswers, list[StrategyPoint]] | N
     curves = {}
     for id_ in run.questions:
         results = [run.information.get((id_, name)) for name in run.strategies]
+        # where nothing can be recovered, pasted answers are no baseline either
         if id_ in run.controls and any(record and record.recovered is not None for record in results):
             curves[id_] = _question_pasted(run.controls[id_])
     length = max((len(curve.answers) for curve in curves.values()), default=1)

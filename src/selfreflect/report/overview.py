@@ -81,6 +81,7 @@ def overview(run: RunRecords) -> Table:
     main = main_column(measures)
     rows = [_strategy_row(result, measures) for result in results]
     rows += [row for control in controls if (row := _control_row(control, measures))["n"]]
+    # strategies that miss different questions have means over different questions
     uneven = [measure for measure in measures if any(row.get(measure.common) is not None for row in rows)]
     columns = [Column("strategy")]
     for measure in measures:
@@ -215,6 +216,7 @@ def _information_notes(run: RunRecords, results: Sequence[StrategyResult]) -> li
             blind=is_blind and run.scale != TODAYS_SCALE,
         )
     ]
+    # the maximum over strategies, not the sum: mostly they lack the same questions
     reasons: Counter[NothingToTell | UnclearCause] = Counter()
     for result in results:
         reasons |= Counter(result.reasons)  # mostly the same questions for every strategy

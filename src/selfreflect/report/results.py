@@ -36,6 +36,7 @@ def differing_halves(run: RunRecords) -> list[str]:
 
     The rate of false discoveries among them is 5 %.
     """
+    # one test per question: with many questions some differ by chance, so the rate of false ones is bounded
     p_values = {}
     for id_ in run.questions:
         if id_ in run.answers:
@@ -183,6 +184,7 @@ def strategy_results(run: RunRecords) -> list[StrategyResult]:
         summaries = run.strategy_summaries(name)
         lengths = [len(summary.text.split()) for summary in summaries.values()]
         failures = {id_ for id_, strategy in failure_keys if strategy == name}
+        # items of a file have no model, and may lack summaries that others have
         by_hand = summaries and not any(summary.model for summary in summaries.values())
         due = set(summaries if by_hand else run.questions)  # not every item has a summary of every name
         if not run.awaits_scores:
@@ -212,6 +214,7 @@ def _estimates(run: RunRecords, measure: MeasureView, *, common: bool = False) -
     if common:
         question_sets = [set(values.values) for values in by_strategy.values() if values.values]
         shared = set.intersection(*question_sets) if question_sets else set()
+        # then the estimates over common questions would repeat the others
         if all(ids == shared for ids in question_sets):
             return {}
         by_strategy = {name: values.among(shared) for name, values in by_strategy.items()}
@@ -224,6 +227,7 @@ def sorted_results(run: RunRecords) -> list[StrategyResult]:
     results = strategy_results(run)
     measure = main_measure(run, results)
 
+    # complete strategies first: a mean over the easy half of the questions is no lead
     means = _settled_means(results, measure)
 
     def rank(result: StrategyResult) -> tuple[bool, bool, float]:
@@ -270,6 +274,7 @@ def best_first(outcomes: Iterable[SummaryOutcome]) -> list[SummaryOutcome]:
     The best come first, those without either at last.
     """
 
+    # shares and scores cannot be compared, so summaries with a share form the first group
     ranks = []
     outcomes = list(outcomes)
     for outcome in outcomes:
@@ -353,6 +358,7 @@ def by_value(run: RunRecords, name: str) -> dict[str, RunRecords]:
             f"no question of {excerpt(run.label)} has a column {excerpt(name)}.{nearest(name, columns)} "
             f"Columns that came with the questions: {names}"
         )
+    # a column of free text would otherwise give a table as long as the question file
     ranking = sorted(groups, key=lambda value: -len(groups[value]))
     first = ranking if len(ranking) <= MAX_VALUES else ranking[: MAX_VALUES - 1]
     divided = {value: replace(run, questions=groups[value]) for value in first}

@@ -161,6 +161,7 @@ class RunRecords:
             return self.questions[query]
         part = " ".join(query.casefold().split())
         texts = {id_: " ".join(item.text.casefold().split()) for id_, item in self.questions.items()}
+        # the whole text wins over a part of other texts
         ids = [id_ for id_, text in texts.items() if text == part]
         if not ids:
             ids = [id_ for id_, text in texts.items() if part and part in text]
@@ -223,6 +224,7 @@ class RunRecords:
     @cached_property
     def failures_by_score(self) -> dict[Key, Failure]:
         """Each missing score with the earliest failure that prevented it, if one is recorded."""
+        # answers that failed prevent summaries and scores, so the earliest stage is the cause
         first: dict[Key, Failure] = {}
         for failure in sorted(self.failures, key=lambda failure: STAGES.index(failure.stage)):
             first.setdefault((failure.question_id, failure.name), failure)

@@ -87,6 +87,7 @@ def flat_settings(run: RunRecords) -> dict[str, Any]:
 
 def _key(name: str, taken_names: Mapping[str, Any]) -> str:
     """Make a name of letters, digits and ``_.-``, which every tracker takes and none reads as a path."""
+    # two names that differ by such characters alone would overwrite each other
     key = re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:100].strip(".") or "_"
     number = 2
     unique = key

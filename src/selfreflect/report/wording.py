@@ -30,6 +30,7 @@ def say(finding: str, **values: Any) -> str:
         finding: the name of a macro in ``templates/sentences.jinja``.
         values: its arguments, which may be untrusted text.
     """
+    # templates break lines and nest blocks; names lose no more than doubled blanks
     return " ".join(getattr(_sentences(), finding)(**values).split())
 
 

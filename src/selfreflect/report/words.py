@@ -71,6 +71,7 @@ def mark(word: WordBits, is_said: bool = False) -> Mark:
     Args:
         is_said: whether the word stands in the summary.
     """
+    # what the answers themselves make unlikely is no loss
     loss = min(word.available, 0.0) - word.told
     if loss >= PLAIN_BELOW:
         return Mark("misleading", loss)

@@ -190,6 +190,7 @@ def _baselines(sides: Sequence[Contender], prefix: str, budget: int) -> list[Bas
     if len(sides) < 2:
         return []
     has_runs = len({side.label for side in sides}) > 1
+    # each further baseline compares all strategies again
     cost = (len(sides) - 1) * max(_FEWEST_COUNTED, *(len(side.scores) for side in sides))
     baselines = []
     for number, base in enumerate(sides[: max(1, budget // cost)]):
@@ -333,6 +334,7 @@ def stage_facts(run: RunRecords) -> dict[str, list[tuple[str, str]]]:
             for name, value in values.items():
                 if value not in (None, ""):
                     pairs.setdefault((name, str(value)), f"{prefix}{name}")
+        # a model is named by the settings and again by what was loaded
         facts[stage] = [(label, text) for (_, text), label in pairs.items()]
         facts[stage] += [(name, f"{count:,}") for name, count in counts[stage].items()]
         seconds = manifest.get("wall_time", {}).get(stage)

@@ -35,6 +35,7 @@ def render_page(template: str, scripts: Sequence[str], **values: Any) -> str:
     Args:
         scripts: modules, each after those that it imports.
     """
+    # one script and one style, whose hashes the policy names: a browser runs nothing else
     style = "\n".join(map(_source, _STYLES))
     script = "\n".join(_module(_source(name)) for name in scripts)
     policy = (

@@ -155,6 +155,7 @@ def _scoring_view(
     """Convert the part of a question's view that depends on the judge."""
     masked = list(map(str.split, answers.masked_out)) if answers else []
     references = len(answers.conditioning) if answers else None
+    # a word that any summary was measured on has a place in the lists of all, so that they align
     words_by_outcome = []
     indices: list[set[int]] = [set() for _ in masked]
     for outcome in outcomes:
@@ -294,6 +295,7 @@ def bits_view(
     """
     if information is None or information.undefined in _WORDLESS or not information.answers:
         return None
+    # records of a merged directory may belong to other answers
     if len(information.answers) != len(masked):
         return None
     for words, texts in zip(information.answers, masked, strict=True):
@@ -325,6 +327,7 @@ def control_views(controls: Controls | None, outcomes: Sequence[SummaryOutcome])
     """
     if controls is None:
         return []
+    # a control has a share only where a summary has one: the judge may know the answers
     shares = {}
     for outcome in outcomes:
         if outcome.information is not None and outcome.information.recovered is not None:

@@ -134,7 +134,9 @@ def contenders(runs: Sequence[RunRecords], baseline: str | None) -> list[Contend
     if baseline not in names:
         raise DataError(
             f"run {excerpt(runs[0].label)} has no strategy {excerpt(baseline)}, only {', '.join(names)}."
-            f"{nearest(baseline, names)}"
+            f"{nearest(baseline, names)}",
+            code="strategy",
+            strategies=names,
         )
     first = sides.pop(names.index(baseline))
     return [first, *sides]

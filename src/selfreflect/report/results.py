@@ -356,7 +356,9 @@ def by_value(run: RunRecords, name: str) -> dict[str, RunRecords]:
         names = ", ".join(map(excerpt, columns[:20])) or "none"
         raise DataError(
             f"no question of {excerpt(run.label)} has a column {excerpt(name)}.{nearest(name, columns)} "
-            f"Columns that came with the questions: {names}"
+            f"Columns that came with the questions: {names}",
+            code="column",
+            columns=columns,
         )
     # a column of free text would otherwise give a table as long as the question file
     ranking = sorted(groups, key=lambda value: -len(groups[value]))

@@ -170,11 +170,15 @@ class RunRecords:
         if not ids:
             names = [item.text for item in self.questions.values()]
             hint = nearest(query, [*self.questions, *names]) or f" It asks: {_some(names)}."
-            raise DataError(f"run {excerpt(self.label)} has no question {excerpt(query)}.{hint}")
+            raise DataError(
+                f"run {excerpt(self.label)} has no question {excerpt(query)}.{hint}", code="question"
+            )
         several = [f"{self.questions[id_].text} [{id_}]" for id_ in ids]
         raise DataError(
             f"{len(ids)} questions of run {excerpt(self.label)} contain {excerpt(query)}: {_some(several)}. "
-            "Say more of its text, or its id."
+            "Say more of its text, or its id.",
+            code="question",
+            questions=ids,
         )
 
     def outcomes(self, question_id: str) -> list[SummaryOutcome]:

@@ -106,7 +106,7 @@ def _log_wandb(label: str, settings: Mapping[str, Any], results: Mapping[str, fl
             logged.summary.update(dict(results))
             return str(logged.url or logged.dir)
     except (wandb.Error, OSError, UnicodeError) as error:
-        raise DataError(f"--log wandb: {without_credentials(str(error))}") from None
+        raise _refused("wandb", error) from None
 
 
 def _log_mlflow(label: str, settings: Mapping[str, Any], results: Mapping[str, float]) -> str:
@@ -120,10 +120,13 @@ def _log_mlflow(label: str, settings: Mapping[str, Any], results: Mapping[str, f
             mlflow.log_metrics(dict(results))
             return f"run {logged.info.run_id} at {mlflow.get_tracking_uri()}"
     except (mlflow.MlflowException, OSError) as error:
-        raise DataError(
-            f"--log mlflow: {without_credentials(str(error))} MLFLOW_TRACKING_URI names the server; a local "
-            "database needs the whole mlflow package."
-        ) from None
+        advice = "MLFLOW_TRACKING_URI names the server; a local database needs the whole mlflow package."
+        raise _refused("mlflow", error, advice) from None
+
+
+def _refused(tracker: str, error: Exception, advice: str = "") -> DataError:
+    message = f"{tracker}: {without_credentials(str(error))}"
+    return DataError(message, code="tracker", remedy=advice, tracker=tracker)
 
 
 TRACKERS: Mapping[str, Callable[[str, Mapping[str, Any], Mapping[str, float]], str]] = MappingProxyType(

@@ -225,7 +225,7 @@ def _print_legend() -> None:
 
 
 def marked_words(words: Sequence[WordBits], summary: str, signs: bool) -> Text:
-    """Colour the words of a test answer by what a summary tells of them; or put ``signs`` before them."""
+    """Colour the words of a test answer by what a summary covers; or put ``signs`` before them."""
     from selfreflect.report.words import marks
 
     line = Text()

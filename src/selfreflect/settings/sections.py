@@ -225,7 +225,7 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
         str,
         Flag(
             "--measures A,B",
-            "What to measure: selfreflect (the published score), information (what a summary tells of what "
+            "What to measure: selfreflect (the published score), information (what a summary recovers of what "
             "the answers would), and measures of other packages by their names.",
         ),
     ] = "selfreflect,information"

@@ -210,8 +210,8 @@ ACT_ONE = """\
 SmolLM2-135M, a small embedded model, read a text that contradicts itself and was asked the question below \
 20 times. Its answers differ: together they are what it deems possible. A summary should say all of them in \
 one string. To see whether it does, a judge reads the summary, but not the text, and predicts ten of the \
-answers. A summary that recovers 80 % of the information helps the judge 80 % as much as reading the other \
-ten answers would; at 0 % it helps no more than an empty one. Wording that answers share counts, too. \
+answers. A summary that recovers 80 % of the information in the other ten helps the judge 80 % as much as \
+reading them would; at 0 % it helps no more than an empty one. Wording that answers share counts, too. \
 "honest" names both possibilities, "single" one, "wrong" neither.\
 """
 

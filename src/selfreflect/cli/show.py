@@ -13,18 +13,18 @@ from rich.text import Text
 from selfreflect.cli.console import context_line, emit, print_table, say, stderr, stdout
 from selfreflect.pipeline.costs import cost_table, reasons_to_ask, sum_up
 from selfreflect.records import Controls, WordBits
-from selfreflect.report.overview import failure_table, overview
-from selfreflect.report.results import best_first, score_text
-from selfreflect.report.run_records import RunRecords, SummaryOutcome
-from selfreflect.report.sentences import (
+from selfreflect.report.findings import (
     controls_caution,
     controls_place,
     controls_sentence,
     headline,
     information_sentence,
     show_case_note,
-    tentative,
 )
+from selfreflect.report.measures import tentative
+from selfreflect.report.overview import failure_table, overview
+from selfreflect.report.results import best_first, score_text
+from selfreflect.report.run_records import RunRecords, SummaryOutcome
 from selfreflect.table import Table
 from selfreflect.text import counted, one_line
 
@@ -43,18 +43,18 @@ _WORDS = 30
 _MARKS: Mapping[MarkKind, tuple[str, str]] = MappingProxyType(
     {
         "plain": ("", ""),
-        "told": ("+", "cyan"),
+        "covered": ("+", "cyan"),
         "missed": ("-", "yellow underline"),
-        "misled": ("!", "magenta reverse"),
+        "misleading": ("!", "magenta reverse"),
     }
 )
 """Sign and style of a word. Each style differs in more than its colour."""
 
 _MEANINGS: Mapping[MarkKind, str] = MappingProxyType(
     {
-        "told": " by the summary, ",
+        "covered": " by the summary, ",
         "missed": " by it, ",
-        "misled": ": less believable after it, ",
+        "misleading": ": less believable after it, ",
         "plain": ": neither covers it",
     }
 )
@@ -80,11 +80,11 @@ def show_results(records: RunRecords, json: bool, details: Table | None = None) 
 
 def _print_paste_curve(records: RunRecords) -> None:
     """Print how many pasted answers each strategy is worth, where that is known."""
-    from selfreflect.report.comparison import paste_table, run_curve
+    from selfreflect.report.length import pasted_table, run_pasted
 
-    curve = run_curve(records)
+    curve = run_pasted(records)
     if curve is not None:
-        for note in paste_table(*curve).notes:
+        for note in pasted_table(*curve).notes:
             stdout.print(Text(one_line(note)))
 
 
@@ -147,7 +147,7 @@ def print_question(
         _print_dim(f"   … and {len(groups) - answers} more")
     if not records.strategies:
         return
-    if note := show_case_note(records, known=True):
+    if note := show_case_note(records, named_models_only=True):
         stdout.print(Text(f"{note[:1].upper()}{note[1:]}."))
     outcomes = best_first(records.outcomes(question_id))
     sampled = records.answers.get(question_id)

@@ -110,8 +110,8 @@ class SentenceEmbedder:
         import torch
 
         longest = max(map(len, texts))
-        ids = torch.tensor([[*own, *[0] * (longest - len(own))] for own in texts])
-        lengths = torch.tensor([[len(own)] for own in texts])
+        ids = torch.tensor([[*text_ids, *[0] * (longest - len(text_ids))] for text_ids in texts])
+        lengths = torch.tensor([[len(text_ids)] for text_ids in texts])
         inside = torch.arange(longest) < lengths
         with torch.inference_mode():
             states = self._model(input_ids=ids, attention_mask=inside.long()).last_hidden_state
@@ -153,8 +153,8 @@ class MeaningGroups:
         texts = [answers[group[0]] for group in groups]
         vectors = self._embed(texts)
         apart = np.zeros((len(texts), len(texts)))
-        for (row, one), (column, other) in combinations(enumerate(texts), 2):
-            apart[row, column] = are_apart(question, one, other)
+        for (row, first), (column, second) in combinations(enumerate(texts), 2):
+            apart[row, column] = are_apart(question, first, second)
         distances = 1 - vectors @ vectors.T + _APART * apart
         pairs = distances[np.triu_indices(len(texts), 1)]
         tree = self._hierarchy.linkage(pairs, method="average")
@@ -219,16 +219,16 @@ class EntailmentModel:
         order = sorted(range(len(pairs)), key=lengths.__getitem__)
         order = [index for index in order if lengths[index] <= self._longest]
         for start in range(0, len(order), PAIRS_AT_ONCE):
-            places = order[start : start + PAIRS_AT_ONCE]
-            inputs = self._encode([pairs[place] for place in places], padding=True, return_tensors="pt")
+            batch = order[start : start + PAIRS_AT_ONCE]
+            inputs = self._encode([pairs[index] for index in batch], padding=True, return_tensors="pt")
             with torch.inference_mode():
                 logits = self._model(**inputs.to(self._model.device)).logits
-            for place, label in zip(places, logits.argmax(-1).tolist(), strict=True):
-                verdicts[place] = label == self._entailment
+            for index, label in zip(batch, logits.argmax(-1).tolist(), strict=True):
+                verdicts[index] = label == self._entailment
         return verdicts
 
     def _encode(self, pairs: Sequence[Pair], **options: Any) -> Any:
-        return self._tokenizer([one for one, _ in pairs], [other for _, other in pairs], **options)
+        return self._tokenizer([pair[0] for pair in pairs], [pair[1] for pair in pairs], **options)
 
 
 def _entailment_label(name: str, labels: dict[int, str]) -> int:

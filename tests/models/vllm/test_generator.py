@@ -102,7 +102,7 @@ def test_each_completion_comes_when_it_has_ended_and_the_others_are_given_up_wit
     stream.close()
     assert len(engine.aborted) == 2
     earlier = tuple(event for _, event in events)
-    [whole] = model.generate([replace(ask(n=3, seed=7), earlier=earlier)])
+    [whole] = model.generate([replace(ask(n=3, seed=7), samples=earlier)])
     assert [one.text for one in whole.completions] == ["answer 7", "answer 8", "answer 9"]
     assert [params.seed for _, params in engine.calls[4:]] == [7]
 

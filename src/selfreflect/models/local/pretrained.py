@@ -106,8 +106,8 @@ def placement(device_map: Literal["auto"] | None, device: str) -> dict[str, Any]
 
 def check_placement(name: str, model: Any) -> None:
     """Raise BackendError where a part of the model has no GPU."""
-    places: dict[str, str | int] = getattr(model, "hf_device_map", {})
-    left = [part for part, place in places.items() if place in ("cpu", "disk")]
+    devices: dict[str, str | int] = getattr(model, "hf_device_map", {})
+    left = [part for part, device in devices.items() if device in ("cpu", "disk")]
     if left:
         size = model.get_memory_footprint() / 2**30
         raise BackendError(

@@ -81,21 +81,6 @@ def test_vectors_are_those_of_the_published_model(embedder):
     np.testing.assert_allclose(embedder(texts), by_transformers(texts), atol=1e-5)
 
 
-def test_a_long_text_is_not_tokenised_to_its_end(embedder, monkeypatch):
-    class Counting:
-        characters = 0
-
-        def encode(self, text, **options):
-            self.characters += len(text)
-            return tokenizer.encode(text, **options)
-
-    tokenizer, counting = embedder._tokenizer, Counting()
-    monkeypatch.setattr(embedder, "_tokenizer", counting)
-    [vector] = embedder(["noise, " * 600_000])
-    assert 0 < counting.characters < 20_000
-    assert np.linalg.norm(vector) == pytest.approx(1)
-
-
 def test_without_the_extra_it_is_named(monkeypatch):
     monkeypatch.setattr(embedding, "_CARRIER", "not_there")
     with pytest.raises(MissingExtraError, match=r"\.\[embed\]"):

@@ -38,8 +38,8 @@ _NEEDED = (_CARRIER, "scipy")
 
 _PIECES = 256
 """Word pieces that are read of a text, those at its two ends included."""
-_FIRST_READ = 4096
-"""Characters of a text that are tokenised at first."""
+_LETTERS = 2**15
+"""Letters of a text that are tokenised."""
 _CLS, _SEP = 101, 102
 """Ids of the pieces at the two ends."""
 _WIDTH = 384
@@ -120,17 +120,10 @@ class SentenceEmbedder:
         return means
 
     def _read(self, text: str) -> list[int]:
-        """Ids of the word pieces that the model reads. A long text is tokenised only as far as they reach:
-        all words of its beginning but the last are those of the whole text."""
-        room = _PIECES - 2
-        size = _FIRST_READ
-        while True:
-            encoding = self._tokenizer.encode(text[:size], add_special_tokens=False)
-            words: list[int] = encoding.word_ids
-            complete = words.index(words[-1]) if words else 0
-            if size >= len(text) or complete >= room:
-                return [_CLS, *encoding.ids[:room], _SEP]
-            size *= 4
+        """Ids of the word pieces that the model reads."""
+        # far more letters than the pieces have: a long text need not be tokenised to its end
+        ids: list[int] = self._tokenizer.encode(text[:_LETTERS], add_special_tokens=False).ids
+        return [_CLS, *ids[: _PIECES - 2], _SEP]
 
 
 class MeaningGroups:

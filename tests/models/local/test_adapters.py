@@ -145,24 +145,6 @@ def test_pickled_adapters_are_not_loaded(adapter: Path) -> None:
         load_causal_lm(spec(adapter))
 
 
-@pytest.mark.parametrize("name", ["adapter_config.json", "adapter_model.safetensors"])
-def test_an_adapter_of_very_many_bytes_is_not_read(adapter: Path, name: str) -> None:
-    with (adapter / name).open("ab") as file:
-        file.truncate(2**40)  # a hole, which takes no space
-    with pytest.raises(BackendError, match=f"{name} in .* has 1,099,511,627,776 bytes"):
-        load_causal_lm(spec(adapter))
-
-
-@pytest.mark.parametrize("changes", [{"r": 10**9}, {"rank_pattern": {"q_proj": 10**9}}])
-def test_an_adapter_takes_no_memory_for_a_rank_that_its_weights_lack(
-    adapter: Path, changes: dict[str, object]
-) -> None:
-    file = adapter / "adapter_config.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
-    with pytest.raises(BackendError, match="rank 1000000000"):
-        load_causal_lm(spec(adapter))
-
-
 def test_without_peft_the_extra_is_named(adapter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(MissingExtraError, match=r"the adapter in .* needs an optional package.*\[train\]"):

@@ -124,20 +124,6 @@ def refusal(name: str, **fields: Any) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "most"),
-    [
-        *[("chat_template.jinja", 16), ("config.json", 16), ("tokenizer_config.json", 16)],
-        *[("generation_config.json", 16), ("tokenizer.json", 256), ("model.safetensors.index.json", 16)],
-    ],
-)
-def test_a_file_of_very_many_megabytes_is_not_read(path: str, name: str, most: int) -> None:
-    with (Path(path) / name).open("ab") as file:
-        file.truncate(300 * 2**20)  # a hole, which takes no space
-    message = f"{name}' has 300 MB, and no model's has more than {most}. Copy the model again."
-    assert refusal(path).endswith(message)
-
-
 def test_a_rotary_embedding_of_half_a_head_is_refused_before_the_first_pass(path: str) -> None:
     file = Path(path) / "config.json"
     config = json.loads(file.read_text())
@@ -149,13 +135,6 @@ def test_a_rotary_embedding_of_half_a_head_is_refused_before_the_first_pass(path
     }
     file.write_text(json.dumps(config))
     assert "remove partial_rotary_factor from config.json" in refusal(path)
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "generation_config.json"])
-def test_a_pipe_in_a_directory_is_not_waited_for(path: str, name: str) -> None:
-    (Path(path) / name).unlink(missing_ok=True)
-    os.mkfifo(Path(path) / name)
-    assert f"{name}' is a pipe or a device" in refusal(path)
 
 
 def test_pickled_weights_are_not_loaded(path: str) -> None:

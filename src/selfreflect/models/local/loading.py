@@ -28,16 +28,6 @@ EMBEDDED = "smollm2"
 _WEIGHTS = "model.safetensors"
 _INDEX = f"{_WEIGHTS}.index.json"
 
-LARGEST_TEXT = 16 * 2**20
-"""Bytes of a chat template or a configuration. Those of models in use have less than a tenth."""
-
-_LARGEST = {
-    **dict.fromkeys(("config.json", "tokenizer_config.json", "generation_config.json"), LARGEST_TEXT),
-    **dict.fromkeys(("special_tokens_map.json", "added_tokens.json", _INDEX), LARGEST_TEXT),
-    **dict.fromkeys(("tokenizer.json", "tokenizer.model", "vocab.json", "merges.txt"), 16 * LARGEST_TEXT),
-}
-"""Bytes by the name of a file. Tokenizers in use have up to 35 MB."""
-
 
 @dataclass(frozen=True)
 class ModelSource:
@@ -345,10 +335,6 @@ def _resolve(name: str, progress: Callable[[str], None] | None) -> str:
                 "loaded because they can run code; convert them once with "
                 "`AutoModelForCausalLM.from_pretrained(...).save_pretrained(...)` where you trust them."
             )
-        for file in path.glob("*"):
-            if file.exists() and not (file.is_file() or file.is_dir()):  # reading a pipe may block for ever
-                raise BackendError(f"{excerpt(str(file), 200)} is a pipe or a device. Remove it.")
-            _check_size(file)
         return str(path)
     if exists or name.startswith((".", "/", "~")):
         raise BackendError(
@@ -357,19 +343,6 @@ def _resolve(name: str, progress: Callable[[str], None] | None) -> str:
     if ":" in name:  # which no hub name holds
         raise not_local(name)
     return name
-
-
-def _check_size(file: Path) -> None:
-    """Refuse a template, configuration or tokenizer of very many megabytes, which would be read whole."""
-    if not file.is_file():
-        return
-    limit = LARGEST_TEXT if file.suffix == ".jinja" else _LARGEST.get(file.name)
-    size = file.stat().st_size
-    if limit is not None and size > limit:
-        raise BackendError(
-            f"{excerpt(str(file), 200)} has {size / 2**20:.0f} MB, and no model's has more than "
-            f"{limit // 2**20}. Copy the model again."
-        )
 
 
 def not_local(name: str) -> BackendError:

@@ -222,7 +222,7 @@ class Session:
             self._refusal = reply
         else:
             self._opened()
-            known_indices = {sample.index for sample in request.earlier}
+            known_indices = {sample.index for sample in request.samples}
             self._prompt_tokens += reply.prompt_tokens
             for index, completion in enumerate(reply.completions):
                 if index not in known_indices:
@@ -243,7 +243,7 @@ class Session:
         growing = replace(request, n=0)
         reply = Reply(completions=())
         while count := await next_count(reply.texts):
-            growing = replace(growing, n=growing.n + count, earlier=_samples(reply))
+            growing = replace(growing, n=growing.n + count, samples=_samples(reply))
             reply = _usable(await self.ask(growing))
         return reply
 

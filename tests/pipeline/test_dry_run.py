@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from selfreflect.answers import draw_answers
 from selfreflect.errors import ConfigError
-from selfreflect.metric.measures import Measures
+from selfreflect.metric.measure import Measures
 from selfreflect.metric.scorer import SelfReflect, tree_nodes
 from selfreflect.models.base import Completion, Message, Reply, Request, Sampling
 from selfreflect.models.judge import Judge

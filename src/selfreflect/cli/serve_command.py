@@ -25,7 +25,7 @@ from selfreflect.text import counted, name_list
 from selfreflect.traits import traits_of
 
 if TYPE_CHECKING:
-    from selfreflect.metric.measures import Measures
+    from selfreflect.metric.measure import Measures
     from selfreflect.serve.belief import BeliefReader
     from selfreflect.serve.models import ModelTable
     from selfreflect.serve.reflector import ServeSettings

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from msgspec.structs import replace
 
-from selfreflect.metric.information import control_texts
 from selfreflect.metric.measure import Work, measures_of
+from selfreflect.metric.texts import control_texts
 from selfreflect.models.backend import backend_of
 from selfreflect.models.base import ModelSpec, Request
 from selfreflect.pipeline.counting import EXACT, NOTHING, UNKNOWN, Amount, RequestCount

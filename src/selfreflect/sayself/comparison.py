@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import Any
 
-from selfreflect.metric.measures import Measures
+from selfreflect.metric.measure import Measures
 from selfreflect.records import AnswerSet
 from selfreflect.sayself import evaluation as ev
 from selfreflect.sayself.clusters import ClusteredQuestion

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from selfreflect.grouping import group_indices
-from selfreflect.metric.measures import Measures
+from selfreflect.metric.measure import Measures
 from selfreflect.records import AnswerSet, Information, Question, Score, Summary, halves
 from selfreflect.sayself.clusters import Cluster, ClusteredQuestion
 from selfreflect.stats import mean_interval

@@ -20,8 +20,13 @@ from tiny_chat import single_threaded
 from transformers import AutoModelForCausalLM
 
 from selfreflect.errors import BackendError, JudgeError
-from selfreflect.metric.engine.engines import FusedDecoder, HFDecoder, TreeEngine
-from selfreflect.metric.engine.sequences import RotaryLimitEngine, SequenceEngine
+from selfreflect.metric.engine.engines import (
+    FusedDecoder,
+    HFDecoder,
+    RotaryLimitEngine,
+    SequenceEngine,
+    TreeEngine,
+)
 from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.base import Message, ModelSpec, Reply, Request, Sampling

@@ -16,7 +16,7 @@ from fault_server import HTML, FaultServer, raw, reset, status, unused_port
 from pooling import constant, mean, pooling, prompts, unit
 
 from selfreflect.errors import ConfigError, JudgeError
-from selfreflect.metric.engine.sequences import RemoteEngine
+from selfreflect.metric.engine.engines import RemoteEngine
 from selfreflect.metric.engine.tree import build_tree
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.base import ModelSpec

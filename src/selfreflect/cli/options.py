@@ -162,6 +162,8 @@ class ItemOptions(msgspec.Struct, frozen=True, kw_only=True):
 _RUNNING = ("--device", "--device-map", "--executor", "--ray-address", "--trust-remote-code", "--timeout")
 GENERATING = ("--prompts", *_RUNNING, "--batch-size", "--max-connections")
 """Execution options of stages whose texts a model generates."""
+BATCHED = (*GENERATING, "--write-batch", "--read-batch")
+"""Those of a single such stage."""
 JUDGING = ("--guesses", "--cache", *_RUNNING)
 """Execution options of the stage that scores."""
 

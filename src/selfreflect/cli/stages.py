@@ -27,7 +27,7 @@ from selfreflect.cli.console import (
     say_next_step,
     stdout,
 )
-from selfreflect.cli.options import GENERATING, JUDGING, Overrides, option, takes
+from selfreflect.cli.options import BATCHED, GENERATING, JUDGING, Overrides, option, takes
 from selfreflect.errors import BackendError, ConfigError, excerpt
 from selfreflect.models.backend import backend_of
 from selfreflect.pipeline.experiment import Experiment, open_experiment
@@ -129,7 +129,7 @@ def questions_command(
     say(f"{len(source.questions)} of {source.total} questions of {source.source}")
 
 
-@takes("questions", "answers", defaults={"--questions": None}, config_file=True, execution=GENERATING)
+@takes("questions", "answers", defaults={"--questions": None}, config_file=True, execution=BATCHED)
 def answers_command(
     *,
     out: o.Out,
@@ -157,7 +157,7 @@ def answers_command(
     run_stages(out, stages, overrides, intent, dry_run=dry_run, json=json)
 
 
-@takes("summaries", config_file=True, execution=GENERATING)
+@takes("summaries", config_file=True, execution=BATCHED)
 def summarize_command(
     *, out: o.Out, overrides: Overrides, yes: o.Yes = False, dry_run: o.DryRun = False, json: o.Json = False
 ) -> None:
@@ -295,7 +295,7 @@ def begin(
             if suspects := experiment.check(stages, strategies):
                 _agree_to_one_text(suspects, intent)
                 experiment.accept(suspects)
-        if {"answers", "summaries"} & {*work}:
+        if {"answers", "summaries"} & {*work} and not options.uses_batch:
             _agree_to_costs(experiment.run, config, work, strategies, options, intent)
         yield experiment, _steps(experiment, stages, strategies)
 

@@ -42,6 +42,8 @@ from selfreflect.metric.texts import (
     compared_texts,
     control_texts,
     distinct,
+    normal_words,
+    shared_phrase,
 )
 from selfreflect.records import (
     RETRIED,
@@ -87,6 +89,11 @@ the answers count as told by their format."""
 
 RANGE = (-1.0, 2.0)
 """Shares outside are no results: most of such a number is noise of what is available."""
+
+SHARED_PHRASE = 1 / 3
+"""The least part of the available bits in words of a shared phrase from which on it is recorded: of 17
+questions above it, 15 gave one of several answers more than 65 %, or a wrong one more than 25 %
+(benchmarks/RESULTS.md)."""
 
 ENOUGH = 20
 """Answers; where so many would make clear what they tell, there are too few, else they differ too much."""
@@ -350,7 +357,9 @@ class AnswerPrompts:
         self._question = question
         self._own = gave(judge, answers) and not question.context
         self._answer_count = len(answers.masked_out)
-        self._closed = ClosedAnswers(self.answers, list(distinct(answers.conditioning)))
+        alternatives = list(distinct(answers.conditioning))
+        self._closed = ClosedAnswers(self.answers, alternatives)
+        self._head, self._tail = shared_phrase(alternatives)
         self._zero = question.text if reader == "blind" else ""
         self._first: list[Prompt] = []
         self._first = self._encode(self._zero, "the question")
@@ -445,6 +454,7 @@ class AnswerPrompts:
         words: list[tuple[WordBits, ...]] = [()] * self._answer_count
         of_summary = []
         of_answers = []
+        of_phrase = []
         for index, answer in enumerate(self.answers):
             gained = summary[index] - told.nothing[index]
             gainable = told.available[index] - told.nothing[index]
@@ -453,6 +463,10 @@ class AnswerPrompts:
             word_of = words_of_tokens(tokenizer, _tokens(self._first[index]), answer.split())
             told_words = np.bincount(word_of, gained, len(answer.split()))
             available_words = np.bincount(word_of, gainable, len(answer.split()))
+            normal = normal_words(answer)
+            head = common_prefix(normal, self._head)
+            tail = common_prefix(normal[head:][::-1], self._tail[::-1])
+            of_phrase += [*available_words[:head], *available_words[len(normal) - tail :]]
             words[self.places[index]] = tuple(
                 WordBits(text, round(float(own), 4), round(float(most), 4))
                 for text, own, most in zip(answer.split(), told_words, available_words, strict=True)
@@ -466,9 +480,14 @@ class AnswerPrompts:
             of_format=told.format,
             own=told.own,
         )
+        shared = None
+        if result.recovered is not None:
+            part = math.fsum(of_phrase) / math.fsum(of_answers)
+            shared = min(part, 1.0) if part >= SHARED_PHRASE else None
         return replace(
             result,
             question_id=self._question.id,
+            shared_phrase=shared,
             judge=self._judge.name,
             judge_revision=self._judge.lm.revision,
             judge_dtype=self._judge.lm.dtype,

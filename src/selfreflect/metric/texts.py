@@ -1,4 +1,4 @@
-"""Texts that a judge reads when usable information is measured: summaries, answers, controls, closed answers."""
+"""Texts that a judge reads when usable information is measured: summaries, answers and controls."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Literal
 
 import numpy as np
 
-from selfreflect.grouping import group_indices
+from selfreflect.grouping import group_indices, normal_form
 from selfreflect.metric.prompts import SYSTEM
 from selfreflect.models.base import Message
 from selfreflect.records import Control, Reader
-from selfreflect.text import normalise_question
+from selfreflect.text import common_prefix, normalise_question
 
 GIVE_ONE = "Give one answer to this question."
 TOLD = "What is known about the answer: "
@@ -88,6 +88,30 @@ def anchor_texts(answers: Sequence[str]) -> list[str]:
         total = sum(counts.values())
         texts.append(pasted([f"{answer} ({count} of {total})" for answer, count in counts.items()]))
     return texts
+
+
+def shared_phrase(answers: Sequence[str]) -> tuple[list[str], list[str]]:
+    """List the words that all distinct answers begin with, and those that all end with.
+
+    There are none where an answer has more other words than these, or none: such answers share no phrase with
+    a gap, they are sentences of their own, or wordings of which one says less.
+    """
+    texts = [normal_words(answer) for answer in answers]
+    if len(texts) < 2:
+        return [], []
+    smallest, greatest = min(texts), max(texts)
+    head = smallest[: common_prefix(smallest, greatest)]
+    ends = [text[len(head) :][::-1] for text in texts]
+    smallest, greatest = min(ends), max(ends)
+    tail = smallest[: common_prefix(smallest, greatest)][::-1]
+    shared = len(head) + len(tail)
+    if all(0 < len(text) - shared <= shared for text in texts):
+        return head, tail
+    return [], []
+
+
+def normal_words(answer: str) -> list[str]:
+    return list(map(normal_form, answer.split()))
 
 
 def compared_texts(question: str, answers: Sequence[str]) -> list[str]:

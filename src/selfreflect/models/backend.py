@@ -62,6 +62,8 @@ class Backend:
     runs_foreign_code = False
     """Whether the name is that of code which loading it runs."""
     gives_logprobs = True
+    takes_batches = False
+    """Whether requests may go through a file that its server answers later."""
 
     @property
     def can_generate(self) -> bool:
@@ -203,6 +205,13 @@ def load_generator(spec: ModelSpec, progress: Say | None = None) -> StageGenerat
         MissingExtraError: its optional package is not installed.
     """
     backend = backend_of(spec.name)
+    if (spec.write_batch or spec.read_batch) and not backend.takes_batches:
+        known = " or ".join(f"{prefix}:NAME" for prefix in prefixes(takes_batches=True))
+        raise ConfigError(
+            f"{excerpt(spec.name)} takes no batches",
+            code="no_batches",
+            remedy=f"Leave out {{execution.write_batch}} and {{execution.read_batch}}, or take {known}.",
+        )
     if progress and backend.loads_model and backend.can_generate:
         progress(f"loading {spec.name}")
     _set_library_defaults()

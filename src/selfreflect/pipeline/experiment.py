@@ -151,7 +151,7 @@ class Experiment:
             return []
         check_models(work, self._config, self._options, self._progress)
         servers = server_stages(work, self._config, self._options)
-        if not servers:
+        if not servers or self._options.uses_batch:
             return []
         with self._progress.stage("server check", len(servers)):
             greedy = any("#" not in name for name in strategies)

@@ -392,8 +392,30 @@ class ExecutionOptions(ExecutionConfig, frozen=True, kw_only=True):
         bool, Flag("--trust-remote-code", "Run code that comes with a model from the hub.")
     ] = False
 
+    write_batch: Annotated[
+        Path | None,
+        Flag(
+            "--write-batch FILE",
+            "Write the requests in OpenAI's batch format instead of sending them: half the price at many.",
+        ),
+    ] = None
+    read_batch: Annotated[
+        Path | None, Flag("--read-batch FILE", "Take the texts from the output file of such a batch.")
+    ] = None
+
+    @property
+    def uses_batch(self) -> bool:
+        """Whether texts go through files, and no server is asked now."""
+        return self.write_batch is not None or self.read_batch is not None
+
     def __post_init__(self) -> None:
         check_values(self, "execution")
+        if self.write_batch is not None and self.read_batch is not None:
+            raise ConfigError(
+                "a batch is either written or read",
+                code="batch",
+                remedy="Leave out {execution.write_batch} or {execution.read_batch}.",
+            )
         if self.ray_address is not None and self.executor != "ray":
             raise ConfigError(
                 "the address of a Ray cluster is given, and the executor is not ray",

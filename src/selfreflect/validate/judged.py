@@ -26,6 +26,7 @@ from selfreflect.metric.prompts import (
     prepare,
     summary_prompts,
 )
+from selfreflect.metric.texts import GIVE_ONE
 from selfreflect.models.base import Message
 from selfreflect.models.judge import Judge
 from selfreflect.records import Information, Reader

@@ -1,4 +1,4 @@
-"""Engines that run a judge over prefix trees or whole sequences, and the choice of the fastest that is right."""
+"""Engines that run a judge over prefix trees or whole sequences, and the choice among them."""
 
 from __future__ import annotations
 

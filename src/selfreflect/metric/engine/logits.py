@@ -1,4 +1,4 @@
-"""Predictions from kept states: distances between contexts, likely tokens, log-probabilities, and their cache.
+"""Predictions from kept states: distances between contexts, likely tokens, log-probabilities.
 
 Vocabularies are large, so logits exist only for a block of rows at a time, on the device.
 """

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfreflect.sayself import examples
-from selfreflect.sayself.clusters import Cluster, ClusteredQuestion
-from selfreflect.sayself.examples import VARIANTS, group_levels, make_examples, overlap, part_of
-from selfreflect.sayself.rationales import Rationale
+from selfreflect.train.sayself import examples
+from selfreflect.train.sayself.clusters import Cluster, ClusteredQuestion, Rationale
+from selfreflect.train.sayself.examples import VARIANTS, group_levels, make_examples, overlap, part_of
 
 DOUBT = "I do not remember which river it is."
 

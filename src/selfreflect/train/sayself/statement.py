@@ -1,7 +1,7 @@
-"""What a model is asked, and the line that it is trained to say: answer, doubts, confidence from 0 to 10.
+"""Statements of a trained model: answer, doubts and a confidence from 0 to 10 on one line.
 
-The published format is one line: ``The hotel is by the lake. Answer: Nam Van Lake. Self-reflection: I am not
-sure which lake it is. Confidence: 7``.
+The published format: ``The hotel is by the lake. Answer: Nam Van Lake. Self-reflection: I am not sure
+which lake it is. Confidence: 7``.
 """
 
 from __future__ import annotations
@@ -9,8 +9,11 @@ from __future__ import annotations
 import re
 
 from selfreflect.errors import excerpt
+from selfreflect.models.base import Message
+from selfreflect.records import StatedParts
+from selfreflect.strategies.task import MalformedReplyError, StatedSummary, Strategy, Task
 from selfreflect.text import fenced, normalise_question
-from selfreflect.train.parsing import StatedBelief
+from selfreflect.train.rewards.stated import StatedBelief
 from selfreflect.uncertainty.asking.parsing import parse_probability
 from selfreflect.uncertainty.question import NoValue
 
@@ -116,3 +119,18 @@ def parse_confidence(text: str) -> float | NoValue:
     if 0 < numbers[0] < 1:
         return NoValue("ambiguous_number", f"{numbers[0]:g} may be tenths or a probability")
     return numbers[0] / 10
+
+
+def sayself(task: Task) -> Strategy:
+    """Ask the question alone, as the model was trained, and read the parts of what it states."""
+    message = Message(role="user", content=asked(task.question.text, task.question.context))
+    [reply] = yield task.request((message,), "summary")
+    statement = parse_statement(reply.text)
+    if isinstance(statement.confidence, NoValue):
+        raise MalformedReplyError(f"it states no confidence: {statement.confidence.message}")
+    if not statement.answer:
+        raise MalformedReplyError("it states a confidence and no answer")
+    parts = StatedParts(
+        answer=statement.answer, reflection=statement.reflection, confidence=statement.confidence
+    )
+    return StatedSummary(reply.text, parts)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfreflect.sayself.statement import (
+from selfreflect.train.sayself.statement import (
     begin_statement,
     has_marker,
     parse_confidence,

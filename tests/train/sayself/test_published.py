@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from scripted import Scripted
 
-from selfreflect.sayself.clusters import Cluster, ClusteredQuestion
-from selfreflect.sayself.evaluation import Evaluation
-from selfreflect.sayself.published import grade_answers, published_figures
-from selfreflect.train.parsing import StatedBelief
+from selfreflect.train.rewards.stated import StatedBelief
+from selfreflect.train.sayself.clusters import Cluster, ClusteredQuestion
+from selfreflect.train.sayself.evaluation import Evaluation, grade_answers, published_figures
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.question import NoValue
 

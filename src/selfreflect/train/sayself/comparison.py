@@ -1,4 +1,4 @@
-"""Compare trained models with baselines by what they state of the same questions."""
+"""Comparison of trained models with baselines, and the bits that reflections tell."""
 
 from __future__ import annotations
 
@@ -7,28 +7,154 @@ import json
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from msgspec.structs import replace
+
+from selfreflect.grouping import group_indices
 from selfreflect.metric.measure import Measures
-from selfreflect.records import AnswerSet
-from selfreflect.sayself import evaluation as ev
-from selfreflect.sayself.clusters import ClusteredQuestion
-from selfreflect.sayself.evaluation import Evaluation
-from selfreflect.sayself.faithfulness import (
-    answer_sets,
-    faithfulness_table,
-    measure_reflections,
-    own_clusters,
-    told_table,
-)
-from selfreflect.sayself.published import grade_answers, published_figures, published_table, read_score
-from selfreflect.sayself.workspace import Adapter
-from selfreflect.table import Table
-from selfreflect.train.parsing import StatedBelief
+from selfreflect.records import AnswerSet, Information, Question, Score, Summary, halves
+from selfreflect.stats import mean_interval
+from selfreflect.table import Cell, Column, Table, interval_text
+from selfreflect.train.rewards.stated import StatedBelief
+from selfreflect.train.sayself import evaluation as ev
+from selfreflect.train.sayself.clusters import Cluster, ClusteredQuestion
+from selfreflect.train.sayself.evaluation import Evaluation
+from selfreflect.train.sayself.examples import Adapter
 from selfreflect.uncertainty.asking.asker import Asker, ReplyCounter
 from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.question import AnsweredQuestion
+
+TEXTS = ("answer", "answer and reflection", "reflection")
+
+
+@dataclass(frozen=True)
+class BitsAndDistances:
+    """Bits told of a held-out answer and distances, by text, over the questions where each is defined."""
+
+    bits: Mapping[str, Sequence[float]]
+    distances: Mapping[str, Sequence[float]]
+
+    def means(self) -> dict[str, dict[str, float | None]]:
+        """Mean bits and distances of each text; None where nothing is defined."""
+        both = {"bits": self.bits, "distance": self.distances}
+        means: dict[str, dict[str, float | None]] = {}
+        for text in TEXTS:
+            of_text = {name: values[text] for name, values in both.items()}
+            means[text] = {name: mean_interval(own, len(own)).mean for name, own in of_text.items()}
+        return means
+
+
+def own_clusters(
+    questions: Sequence[ClusteredQuestion], answers: Sequence[AnsweredQuestion]
+) -> list[ClusteredQuestion]:
+    """The questions with the answers of a trained model as their clusters, equal spellings together. Without
+    answers, a question keeps its own clusters."""
+    by_id = {one.id: one.answers for one in answers}
+    changed = []
+    for question in questions:
+        own = by_id.get(question.id, ())
+        clusters = [Cluster(answer=own[group[0]], size=len(group)) for group in group_indices(own)]
+        changed.append(replace(question, clusters=tuple(clusters) or question.clusters))
+    return changed
+
+
+def answer_sets(answers: Sequence[AnsweredQuestion]) -> dict[str, AnswerSet]:
+    """The answers of each question in two halves, where there are enough."""
+    sets = {}
+    for one in answers:
+        if len(one.answers) > 1:
+            first, second = halves(one.answers, one.id)
+            sets[one.id] = AnswerSet(
+                question_id=one.id,
+                masked_out=first,
+                conditioning=second[: len(first)],
+                halved="shuffled",
+            )
+    return sets
+
+
+def measure_reflections(
+    measures: Measures,
+    questions: Sequence[ClusteredQuestion],
+    statements: Sequence[StatedBelief],
+    answers: Mapping[str, AnswerSet],
+    done: Callable[[], None],
+) -> BitsAndDistances:
+    """Measure three texts of each statement as summaries of the question's sampled answers.
+
+    Questions without a reflection are left out: their three texts could not be compared.
+
+    Args:
+        done: called after each question.
+    """
+    bits: dict[str, list[float]] = {name: [] for name in TEXTS}
+    distances: dict[str, list[float]] = {name: [] for name in TEXTS}
+    for question, statement in zip(questions, statements, strict=True):
+        if not statement.reflection or not statement.answer or question.id not in answers:
+            done()
+            continue
+        record = Question(id=question.id, text=question.question, context=question.context)
+        texts = (statement.answer, f"{statement.answer}. {statement.reflection}", statement.reflection)
+        summaries = [
+            Summary(question_id=question.id, name=name, text=text)
+            for name, text in zip(TEXTS, texts, strict=True)
+        ]
+        for result in measures.measure(record, answers[question.id], summaries):
+            if isinstance(result, Information) and result.bits is not None:
+                bits[result.summary].append(result.bits)
+            elif isinstance(result, Score):
+                distances[result.summary].append(result.value)
+        done()
+    return BitsAndDistances(bits, distances)
+
+
+def told_table(results: BitsAndDistances, title: str) -> Table:
+    """Means with 95 % intervals over questions."""
+    rows: list[tuple[Cell, ...]] = []
+    for name in TEXTS:
+        size = max(len(results.bits[name]), len(results.distances[name]))
+        rows.append((name, size, *_cells(results.bits[name], ".2f"), *_cells(results.distances[name], ".4f")))
+    columns = (
+        Column("text"),
+        Column("n", "d"),
+        Column("bits", ".2f"),
+        Column("95%"),
+        Column("SelfReflect", ".4f"),
+        Column("95%"),
+    )
+    notes = (
+        "bits: told of a held-out sampled answer; more is better. SelfReflect: distance; less is better.",
+        "A reflection that adds bits to its answer says what the samples disagree about.",
+    )
+    return Table(title, columns, tuple(rows), notes)
+
+
+def faithfulness_table(scores: Mapping[str, tuple[int, Sequence[float]]], judge: str) -> Table:
+    """Mean scores with 95 % intervals over reflections.
+
+    Args:
+        scores: by method, how many reflections the judge was shown, and the scores in [0, 1] that it gave.
+    """
+    rows: list[tuple[Cell, ...]] = []
+    for method, (count, values) in scores.items():
+        rows.append((method, count, len(values), *_cells(values, ".2f")))
+    columns = (
+        Column("method"),
+        Column("reflections", "d"),
+        Column("scored", "d"),
+        Column("faithfulness", ".2f"),
+        Column("95%"),
+    )
+    note = "From 0 to 1: how well a reflection says what the sampled answers disagree about."
+    return Table(f"Faithfulness of the reflections to {judge}", columns, tuple(rows), (note,))
+
+
+def _cells(values: Sequence[float], form: str) -> tuple[Cell, Cell]:
+    estimate = mean_interval(values, len(values))
+    return estimate.mean, interval_text(estimate.low, estimate.high, form)
+
 
 OpenModel = Callable[[str | None], Asker]
 """Opens a model to ask, by name; None is the one that drew the answers."""
@@ -118,10 +244,10 @@ class MethodComparison:
         figures = {}
         for one in self.rows:
             if not one.baseline:
-                grades = grade_answers(self._questions, one.statements, asker)
-                figures[one.method] = published_figures(one, grades)
+                grades = ev.grade_answers(self._questions, one.statements, asker)
+                figures[one.method] = ev.published_figures(one, grades)
                 self._add(one, "published", figures[one.method]._asdict())
-        self.tables.append(published_table(figures, grader))
+        self.tables.append(ev.published_table(figures, grader))
 
     def judge(self, asker: Asker, judge: str) -> None:
         """Add how faithful the reflections are to a judge."""
@@ -129,7 +255,7 @@ class MethodComparison:
         for one in self._reflecting():
             clusters = own_clusters(self._questions, self._answers.get(one.method, []))
             replies = asker.ask(ev.faithfulness_inquiries(clusters, one.statements))
-            read = [score for score in map(read_score, replies) if isinstance(score, float)]
+            read = [score for score in map(ev.read_score, replies) if isinstance(score, float)]
             scores[one.method] = (len(replies), read)
             mean = sum(read) / len(read) if read else None
             self._add(one, "faithfulness", {"mean": mean, "read": len(read), "asked": len(replies)})

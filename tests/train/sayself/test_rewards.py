@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from selfreflect.errors import ConfigError, DataError
-from selfreflect.sayself.rewards import StatedConfidenceReward, StatementReward
+from selfreflect.train.sayself.training import StatedConfidenceReward, StatementReward
 
 
 def test_completions_are_the_end_of_a_statement() -> None:

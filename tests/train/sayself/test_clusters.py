@@ -9,7 +9,7 @@ import pytest
 from scripted import Scripted
 
 from selfreflect.errors import ConfigError
-from selfreflect.sayself.clusters import cluster_answers, tenths
+from selfreflect.train.sayself.clusters import cluster_answers, tenths
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.classes import ClassRule, Labels
 from selfreflect.uncertainty.correctness import Correctness

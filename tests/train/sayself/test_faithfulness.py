@@ -8,8 +8,10 @@ import pytest
 from length_measures import LengthMeasures
 
 from selfreflect.records import AnswerSet, Question, halves
-from selfreflect.sayself.clusters import Cluster, ClusteredQuestion
-from selfreflect.sayself.faithfulness import (
+from selfreflect.table import to_markdown
+from selfreflect.train.rewards.stated import StatedBelief
+from selfreflect.train.sayself.clusters import Cluster, ClusteredQuestion
+from selfreflect.train.sayself.comparison import (
     TEXTS,
     BitsAndDistances,
     answer_sets,
@@ -18,8 +20,6 @@ from selfreflect.sayself.faithfulness import (
     own_clusters,
     told_table,
 )
-from selfreflect.table import to_markdown
-from selfreflect.train.parsing import StatedBelief
 from selfreflect.uncertainty.question import AnsweredQuestion
 
 QUESTIONS = [

@@ -9,8 +9,12 @@ from scripted import Scripted
 from selfreflect.models.base import Completion, Refusal, Reply
 from selfreflect.prompts import load_prompts
 from selfreflect.records import Question
-from selfreflect.sayself.clusters import Cluster, ClusteredQuestion
-from selfreflect.sayself.evaluation import (
+from selfreflect.strategies.task import FRESH, GREEDY, Task
+from selfreflect.table import to_markdown
+from selfreflect.train.rewards.stated import StatedBelief
+from selfreflect.train.sayself.clusters import Cluster, ClusteredQuestion
+from selfreflect.train.sayself.comparison import answer_sets, own_clusters
+from selfreflect.train.sayself.evaluation import (
     Evaluation,
     agreement,
     ask_directly,
@@ -24,14 +28,9 @@ from selfreflect.sayself.evaluation import (
     own_constant_table,
     reference_rows,
 )
-from selfreflect.sayself.examples import make_examples
-from selfreflect.sayself.faithfulness import answer_sets, own_clusters
-from selfreflect.sayself.reinforcement import question_rows, reinforcement_rows
-from selfreflect.sayself.statement import parse_statement
-from selfreflect.sayself.strategy import sayself
-from selfreflect.strategies.task import FRESH, GREEDY, Task
-from selfreflect.table import to_markdown
-from selfreflect.train.parsing import StatedBelief
+from selfreflect.train.sayself.examples import make_examples
+from selfreflect.train.sayself.statement import parse_statement, sayself
+from selfreflect.train.sayself.training import question_rows, reinforcement_rows
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.measures import measure

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from selfreflect.errors import DataError, StoreError
-from selfreflect.sayself.clusters import Cluster, ClusteredQuestion
-from selfreflect.sayself.rationales import Rationale
-from selfreflect.sayself.workspace import Adapter, TrainingExample, Turn, Workspace
+from selfreflect.train.sayself.clusters import Cluster, ClusteredQuestion, Rationale
+from selfreflect.train.sayself.examples import Adapter, TrainingExample, Turn, Workspace
 from selfreflect.train.trainers import whole_checkpoints
 
 

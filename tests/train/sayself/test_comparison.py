@@ -14,10 +14,10 @@ from scripted import Scripted
 
 from selfreflect.models.base import Request
 from selfreflect.records import AnswerSet
-from selfreflect.sayself.clusters import Cluster, ClusteredQuestion
-from selfreflect.sayself.comparison import MethodComparison, adapter_asker
-from selfreflect.sayself.workspace import Adapter
 from selfreflect.table import to_markdown
+from selfreflect.train.sayself.clusters import Cluster, ClusteredQuestion
+from selfreflect.train.sayself.comparison import MethodComparison, adapter_asker
+from selfreflect.train.sayself.examples import Adapter
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.correctness import Correctness
 

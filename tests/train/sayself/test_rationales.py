@@ -6,9 +6,14 @@ import pytest
 from scripted import Scripted
 
 from selfreflect.models.base import Completion, Refusal, Reply
-from selfreflect.sayself.clusters import Cluster, ClusteredQuestion
-from selfreflect.sayself.rationales import find_problem, repair, write_rationales
-from selfreflect.sayself.statement import SURE
+from selfreflect.train.sayself.clusters import (
+    Cluster,
+    ClusteredQuestion,
+    find_problem,
+    repair,
+    write_rationales,
+)
+from selfreflect.train.sayself.statement import SURE
 from selfreflect.uncertainty.asking.asker import Asker
 
 GOOD = "I am not sure whether the bridge was built before the war."

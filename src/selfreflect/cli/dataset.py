@@ -19,9 +19,8 @@ from selfreflect.report.run_records import RunRecords
 from selfreflect.store.run import Run
 from selfreflect.text import counted
 from selfreflect.train.candidates import TrainingMeasure, is_named
-from selfreflect.train.folder import Origin, training_files
+from selfreflect.train.folder import Origin, parse_percentages, training_files
 from selfreflect.train.rows import BUILDERS, HEDGE_INSTRUCTION, Kind, RowOptions, TrainingRows
-from selfreflect.train.splits import parse_percentages
 
 _TAKEN: Mapping[str, frozenset[Kind]] = {
     "measure": frozenset({"sft", "dpo"}),

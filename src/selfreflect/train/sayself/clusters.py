@@ -1,18 +1,141 @@
-"""Let a model describe, in the first person, what the answers to a question disagree about."""
+"""Clusters of sampled answers, their shares as confidences, and reflections on what they disagree about."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Literal
 
-from selfreflect.records import Record
-from selfreflect.sayself.clusters import ClusteredQuestion
-from selfreflect.sayself.prompts import listed_clusters, user_message
-from selfreflect.sayself.statement import SURE, has_marker
+from msgspec import Meta
+
+from selfreflect.models.base import Message
+from selfreflect.prompts import bundled_texts
+from selfreflect.records import PositiveCount, Record
 from selfreflect.store.replies import ModelReplies
-from selfreflect.text import quoted
+from selfreflect.text import fill, quoted
+from selfreflect.train.sayself.statement import SURE, asked, has_marker, parse_statement
 from selfreflect.uncertainty.asking.asker import Asker, Inquiry
+from selfreflect.uncertainty.classes import ClassRule, members_of
+from selfreflect.uncertainty.correctness import Correctness
+from selfreflect.uncertainty.question import AnsweredQuestion
+
+Choice = Literal["gold", "majority"]
+"""Which cluster a model is trained to answer with: the one with the right answer, or the largest."""
+
+
+class Cluster(Record, frozen=True, kw_only=True):
+    """Answers that mean the same."""
+
+    answer: str
+    """Of the first response; it stands for all."""
+    reasoning: str = ""
+    """What the first response says before its answer."""
+    size: PositiveCount
+    correct: bool | None = None
+    """None without a right answer to compare with."""
+
+
+class ClusteredQuestion(Record, frozen=True, kw_only=True):
+    """A question with its clusters, the largest first; of equal ones the one that came first."""
+
+    id: str
+    question: str
+    context: str = ""
+    gold: tuple[str, ...] = ()
+    clusters: Annotated[tuple[Cluster, ...], Meta(min_length=1)]
+
+    @property
+    def asked(self) -> str:
+        """The question as a trained model is asked it, after its context if it has one."""
+        return asked(self.question, self.context)
+
+    @property
+    def num_answers(self) -> int:
+        return sum(cluster.size for cluster in self.clusters)
+
+    def choose(self, choice: Choice) -> Cluster | None:
+        """The cluster to answer with. None for ``gold`` where no cluster is correct."""
+        if choice == "majority":
+            return self.clusters[0]
+        return next((cluster for cluster in self.clusters if cluster.correct), None)
+
+    def share(self, cluster: Cluster) -> float:
+        """The cluster's share of the answers."""
+        return cluster.size / self.num_answers
+
+
+def tenths(share: float, least: int = 1) -> int:
+    """A share in whole tenths, rounded half up, and never below ``least``: the published data have no 0."""
+    return max(least, int(share * 10 + 0.5))
+
+
+def answer_parts(question: AnsweredQuestion) -> AnsweredQuestion:
+    """The same question with the answer part of each response only, without its reasoning."""
+    answers = tuple(parse_statement(text).answer or text for text in question.answers)
+    return replace(question, answers=answers)
+
+
+def cluster_answers(
+    questions: Sequence[AnsweredQuestion], rule: ClassRule, correctness: Correctness
+) -> list[ClusteredQuestion]:
+    """Cluster the answers of each question by ``rule``.
+
+    The published code clusters greedily: the first response that is left leads a cluster of all whose
+    embedding is close to its own. That is the rule ``embedding:0.9`` in the order ``first``.
+
+    Raises:
+        BackendError, MissingExtraError: as the rule does.
+    """
+    plain = list(map(answer_parts, questions))
+    rule.prepare(plain)
+    groups = [members_of(rule(parts)) for parts in plain]
+    labelled, leaders = [], []
+    for parts, members in zip(plain, groups, strict=True):
+        labelled += [parts] * len(members)
+        leaders += [parts.answers[group[0]] for group in members]
+    labels = iter(correctness.label_all(labelled, leaders))
+    clustered = []
+    for question, parts, members in zip(questions, plain, groups, strict=True):
+        clusters = []
+        for group in members:
+            cluster = Cluster(
+                answer=parts.answers[group[0]],
+                reasoning=parse_statement(question.answers[group[0]]).reasoning,
+                size=len(group),
+                correct=next(labels),
+            )
+            clusters.append(cluster)
+        clusters.sort(key=lambda cluster: -cluster.size)  # stable: of equal ones the first
+        clustered.append(
+            ClusteredQuestion(
+                id=question.id,
+                question=question.text,
+                context=question.context,
+                gold=question.gold,
+                clusters=tuple(clusters),
+            )
+        )
+    return clustered
+
+
+def prompts() -> Mapping[str, Mapping[str, str]]:
+    """The texts, by what they are for."""
+    return bundled_texts("sayself_prompts.toml")
+
+
+def user_message(name: str, values: Mapping[str, str]) -> Message:
+    """The prompt ``name`` with its placeholders filled in."""
+    return Message(role="user", content=fill(prompts()[name]["user"], values).strip())
+
+
+def listed_clusters(question: ClusteredQuestion) -> str:
+    """One answer of each cluster with its share, one per line."""
+    lines = []
+    for number, cluster in enumerate(question.clusters, start=1):
+        lines.append(f"{number}. {quoted(cluster.answer)} (share {question.share(cluster):.0%})")
+    return "\n".join(lines)
+
 
 MAX_SENTENCES = 3
 FEWEST_WORDS = 6

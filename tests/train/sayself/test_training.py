@@ -12,15 +12,20 @@ from typing import Any
 import pytest
 from tiny_chat import chatml, save_lm
 
-from selfreflect.cli import sayself_steps as steps
+from selfreflect.cli import sayself as steps
 from selfreflect.errors import ConfigError, DataError
-from selfreflect.sayself import evaluation, training
-from selfreflect.sayself.clusters import Cluster, ClusteredQuestion
-from selfreflect.sayself.presets import PRESETS
-from selfreflect.sayself.rewards import StatedConfidenceReward, StatementReward
-from selfreflect.sayself.training import TrainingPlan, fine_tune, reinforce
-from selfreflect.sayself.workspace import SplitQuestion, Workspace
 from selfreflect.train.rewards.base import BatchColumns, Outcome
+from selfreflect.train.sayself import evaluation, training
+from selfreflect.train.sayself.clusters import Cluster, ClusteredQuestion
+from selfreflect.train.sayself.examples import SplitQuestion, Workspace
+from selfreflect.train.sayself.training import (
+    PRESETS,
+    StatedConfidenceReward,
+    StatementReward,
+    TrainingPlan,
+    fine_tune,
+    reinforce,
+)
 from selfreflect.train.trainers import RECORD, AdapterTraining
 
 TINY = replace(
@@ -164,8 +169,8 @@ RANKS = """
 import os, sys
 from dataclasses import replace
 from pathlib import Path
-from selfreflect.sayself.presets import PRESETS
-from selfreflect.sayself.rewards import StatedConfidenceReward
+from selfreflect.train.sayself.training import PRESETS
+from selfreflect.train.sayself.training import StatedConfidenceReward
 from selfreflect.train.trainers import AdapterTraining
 
 class Rank(StatedConfidenceReward):

@@ -222,7 +222,7 @@ class Session:
             self._refusal = reply
         else:
             self._opened()
-            earlier = {sample.index for sample in request.earlier}
+            earlier = {sample.index for sample in request.samples}
             self._prompt_tokens += reply.prompt_tokens
             for index, completion in enumerate(reply.completions):
                 if index not in earlier:
@@ -243,7 +243,7 @@ class Session:
         own = replace(request, n=0)
         reply = Reply(completions=())
         while count := await more(reply.texts):
-            own = replace(own, n=own.n + count, earlier=_samples(reply))
+            own = replace(own, n=own.n + count, samples=_samples(reply))
             reply = _usable(await self.ask(own))
         return reply
 

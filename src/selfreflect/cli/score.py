@@ -24,7 +24,7 @@ from selfreflect.sources.files import source_name
 from selfreflect.sources.items import Item
 
 if TYPE_CHECKING:
-    from selfreflect.metric.measures import Measured
+    from selfreflect.metric.measure import Measured
 
 
 @takes("scores", config_file=True, execution=JUDGING)

@@ -29,7 +29,7 @@ from selfreflect.text import counted, name_list
 from selfreflect.traits import traits_of
 
 if TYPE_CHECKING:
-    from selfreflect.metric.measures import Measures
+    from selfreflect.metric.measure import Measures
     from selfreflect.server.belief import BeliefReader
     from selfreflect.server.endpoint import ServeServices
     from selfreflect.server.reflector import ServeSettings

@@ -21,7 +21,7 @@ from selfreflect.report.findings import (
     information_sentence,
     show_case_note,
 )
-from selfreflect.report.measures import tentative
+from selfreflect.report.measures import measurement_text, tentative
 from selfreflect.report.overview import failure_table, overview
 from selfreflect.report.results import best_first, score_text
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
@@ -197,6 +197,8 @@ def _print_summary(
     stdout.print(line.append(one_line(headline), style="not bold default"))
     if outcome.summary is not None:
         stdout.print(Text(f"    {_cut(outcome.summary.text, 3 * _WIDTH)}"))
+    for measurement in outcome.measurements:
+        _print_dim(f"    {one_line(measurement_text(measurement))}")
     if information is not None:
         for index in positions if information.recovered is not None else ():
             if index < len(information.answers):

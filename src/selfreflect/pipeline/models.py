@@ -23,7 +23,7 @@ from selfreflect.pipeline.tasks import ModelStage
 from selfreflect.settings import ExecutionOptions
 
 if TYPE_CHECKING:
-    from selfreflect.metric.measures import Measures
+    from selfreflect.metric.measure import Measures
     from selfreflect.models.judge import Judge
     from selfreflect.records import AnswerSet
     from selfreflect.settings import Config
@@ -175,7 +175,7 @@ def load_measures(
     judge: Judge | None, config: Config, options: ExecutionOptions, progress: Progress
 ) -> Measures:
     """Make the wanted measures, with the limits that the settings name."""
-    from selfreflect.metric.measures import Measures
+    from selfreflect.metric.measure import Measures
 
     scores = config.scores
     metric = None

@@ -38,7 +38,7 @@ from selfreflect.text import counted
 from selfreflect.uncertainty.question import AnsweredQuestion
 
 if TYPE_CHECKING:
-    from selfreflect.metric.measures import Measured, Measures
+    from selfreflect.metric.measure import Measured, Measures
 
 
 _NO_TOOLS = "the tools that came with the question were ignored (--ignore-tools)"

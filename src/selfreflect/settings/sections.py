@@ -30,7 +30,7 @@ from selfreflect.text import name_list
 from selfreflect.traits import traits_of
 
 if TYPE_CHECKING:
-    from selfreflect.metric.limits import Limits
+    from selfreflect.metric.inputs import Limits
 
 DEVICE = Range("auto, cuda, cuda:N, mps or cpu", DEVICES.fullmatch, {"pattern": f"^({DEVICES.pattern})$"})
 
@@ -273,7 +273,7 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
         """
         if self.budget is None:
             return None
-        from selfreflect.metric.limits import Limits
+        from selfreflect.metric.inputs import Limits
 
         return Limits.parse(self.budget, self.seed)
 

@@ -1,23 +1,26 @@
-"""Write to the terminal: messages and the progress of an experiment, as bars or lines, to stderr; results and
-JSON lines to stdout."""
+"""Terminal: messages and progress to stderr, results and JSON lines to stdout, and exit codes of errors."""
 
 from __future__ import annotations
 
+import errno
+import os
+import platform
 import shlex
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
-from selfreflect.errors import ConfigError, DataError
+from selfreflect.errors import ConfigError, DataError, SelfReflectError, excerpt, missing_package
 from selfreflect.pipeline.models import WorkDone
 from selfreflect.records import Question, dump_line
 from selfreflect.sources.files import source_name
@@ -103,6 +106,74 @@ def exit_with(failures: int) -> None:
     if failures:
         say(f"done, with {counted(failures, 'failure')} recorded.")
         raise typer.Exit(1)
+
+
+_EX_SOFTWARE = 70
+"""What the system's `sysexits.h` names an error in the program itself."""
+
+
+@contextmanager
+def exit_codes(keeps_work: bool, name_of: Callable[[str], str]) -> Iterator[None]:
+    """Turn errors into a message and an exit code; a bug keeps its traceback, to be reported.
+
+    Args:
+        keeps_work: whether the command stores its work, so that it can be resumed.
+        name_of: words a setting in a remedy.
+    """
+    try:
+        yield
+    except SelfReflectError as error:
+        _exit(2, f"error: {error.worded(name_of)}")
+    except KeyboardInterrupt:
+        resume = " Finished work is saved; run the same command to resume." if keeps_work else ""
+        _exit(130, f"Interrupted.{resume}")
+    except BrokenPipeError:
+        _drop_stdout()  # its reader has ended (`| head`)
+        raise typer.Exit(141) from None
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            _exit(2, f"error: {excerpt(str(error.filename), 200)}: the name is too long. Use a shorter one.")
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            _exit_with_bug(error, keeps_work)
+        _drop_stdout()
+        _exit(2, f"error: cannot write the output: {error.strerror}. Make room, and run the command again.")
+    except MemoryError:
+        saved = "; finished work is saved" if keeps_work else ""
+        _exit(2, f"error: out of memory. Use smaller numbers or another machine{saved}.")
+    # typer ends the program itself; a user's function must not, or its exit code would pass for ours
+    except (typer.Exit, typer.Abort, typer.BadParameter):
+        raise
+    except SystemExit as error:  # of a user's or a library's code
+        _exit(2, f"error: code that the command called ended the program with sys.exit({error.code!r}).")
+    except Exception as error:
+        sentence = missing_package(error) if isinstance(error, ModuleNotFoundError) else None
+        if sentence is None:
+            _exit_with_bug(error, keeps_work)
+        _exit(2, f"error: {sentence}")
+
+
+def _exit(code: int, message: str) -> NoReturn:
+    say(message)
+    raise typer.Exit(code) from None
+
+
+def _exit_with_bug(error: Exception, keeps_work: bool) -> NoReturn:
+    """Print what a report of a bug needs, and exit with a code that no other outcome has."""
+    from selfreflect import __version__
+
+    for line in "".join(traceback.format_exception(error)).splitlines():
+        say(line)
+    saved = " Finished work is saved." if keeps_work else ""
+    _exit(
+        _EX_SOFTWARE,
+        f"error: this is a bug in selfreflect {__version__} (Python {platform.python_version()}, "
+        f"{platform.system()}). Please report it with the lines above.{saved}",
+    )
+
+
+def _drop_stdout() -> None:
+    """Keep Python from failing again when it flushes stdout at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def print_table(table: Table, console: Console = stdout) -> None:

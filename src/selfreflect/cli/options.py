@@ -14,27 +14,23 @@ whose class is a struct with flags stands for its options, and is given as one o
 
 from __future__ import annotations
 
-import errno
 import functools
 import inspect
 import os
-import platform
-import sys
-import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import msgspec
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
-from selfreflect.cli.console import say
-from selfreflect.errors import ConfigError, SelfReflectError, excerpt, missing_package
-from selfreflect.flags import POSITIVE, Flag, check_values, fields_of, flags_of
+from selfreflect.cli.console import exit_codes
+from selfreflect.errors import ConfigError, excerpt
+from selfreflect.flags import POSITIVE, Flag, check_values, fields_of, flags_of, types_of
 from selfreflect.settings import Config, ExecutionOptions, load_config, read_config
 from selfreflect.settings.sections import FLAGGED
 from selfreflect.text import name_list, printable
@@ -375,7 +371,7 @@ def runnable(command: Callable[..., T]) -> Callable[..., T]:
         overrides = Overrides(fields, defaults, execution_keys)
         if "overrides" in signature.parameters:
             values["overrides"] = overrides
-        with _exit_codes(keeps_work, overrides):
+        with exit_codes(keeps_work, overrides.name_of):
             for name, (kind, _) in structs.items():
                 values[name] = kind(**fields.get(name, {}))
                 check_values(values[name])
@@ -400,7 +396,7 @@ def _options(classes: Mapping[str, type[msgspec.Struct]], only: Collection[str] 
     """List the options for the fields of some classes."""
     options: _Options = {}
     for section, settings in classes.items():
-        types = get_type_hints(settings)
+        types = types_of(settings)
         fields = fields_of(settings)
         for key, flag in flags_of(settings).items():
             if only is None or flag.name in only:
@@ -411,75 +407,12 @@ def _options(classes: Mapping[str, type[msgspec.Struct]], only: Collection[str] 
     return options
 
 
-_EX_SOFTWARE = 70
-"""What the system's `sysexits.h` names an error in the program itself."""
-
-
-@contextmanager
-def _exit_codes(keeps_work: bool, overrides: Overrides) -> Iterator[None]:
-    """Turn errors into a message and an exit code; a bug keeps its traceback, to be reported."""
-    try:
-        yield
-    except SelfReflectError as error:
-        _exit(2, f"error: {error.worded(overrides.name_of)}")
-    except KeyboardInterrupt:
-        resume = " Finished work is saved; run the same command to resume." if keeps_work else ""
-        _exit(130, f"Interrupted.{resume}")
-    except BrokenPipeError:
-        _drop_stdout()  # its reader has ended (`| head`)
-        raise typer.Exit(141) from None
-    except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:
-            _exit(2, f"error: {excerpt(str(error.filename), 200)}: the name is too long. Use a shorter one.")
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            _exit_with_bug(error, keeps_work)
-        _drop_stdout()
-        _exit(2, f"error: cannot write the output: {error.strerror}. Make room, and run the command again.")
-    except MemoryError:
-        saved = "; finished work is saved" if keeps_work else ""
-        _exit(2, f"error: out of memory. Use smaller numbers or another machine{saved}.")
-    # typer ends the program itself; a user's function must not, or its exit code would pass for ours
-    except (typer.Exit, typer.Abort, typer.BadParameter):
-        raise
-    except SystemExit as error:  # of a user's or a library's code
-        _exit(2, f"error: code that the command called ended the program with sys.exit({error.code!r}).")
-    except Exception as error:
-        sentence = missing_package(error) if isinstance(error, ModuleNotFoundError) else None
-        if sentence is None:
-            _exit_with_bug(error, keeps_work)
-        _exit(2, f"error: {sentence}")
-
-
 def _keeps_work(options: Mapping[str, object]) -> bool:
     """Check whether a command stores its work: in ``--out``, or in the run directory that it reads."""
     source = options.get("source")
     if isinstance(source, str) and os.path.isdir(source):  # noqa: PTH112 (a Path would raise PermissionError)
         return True
     return options.get("out") is not None
-
-
-def _exit(code: int, message: str) -> NoReturn:
-    say(message)
-    raise typer.Exit(code) from None
-
-
-def _exit_with_bug(error: Exception, keeps_work: bool) -> NoReturn:
-    """Print what a report of a bug needs, and exit with a code that no other outcome has."""
-    from selfreflect import __version__
-
-    for line in "".join(traceback.format_exception(error)).splitlines():
-        say(line)
-    saved = " Finished work is saved." if keeps_work else ""
-    _exit(
-        _EX_SOFTWARE,
-        f"error: this is a bug in selfreflect {__version__} (Python {platform.python_version()}, "
-        f"{platform.system()}). Please report it with the lines above.{saved}",
-    )
-
-
-def _drop_stdout() -> None:
-    """Keep Python from failing again when it flushes stdout at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 RENAMED = {"--part": "--shard", "--engine": "--executor"}

@@ -72,6 +72,20 @@ class Intent:
     user_names: Collection[str] | None = None
     """Models and addresses of servers that the user names; None where no others can occur."""
 
+    def resuming(self, overrides: Overrides) -> Intent:
+        """Add what a user names anew, for a directory that exists."""
+        # a directory may come from anybody: only names that the user gives run code or reach other servers
+        user_names: set[str] = set()
+        for stage in STAGES:
+            section = overrides.given(stage)
+            user_names |= {str(section[key]) for key in ("model", "base_url") if key in section}
+        return dataclasses.replace(
+            self,
+            user_names=user_names,
+            names_source=overrides.sets("questions", "source"),
+            names_strategies=overrides.sets("summaries", "strategies"),
+        )
+
     def binding(self, stages: Sequence[Stage]) -> list[Stage]:
         """List the stages whose settings must be those of the directory."""
         return [stage for stage in stages if stage != "questions" or not self.add_questions]
@@ -197,20 +211,10 @@ def run_stages(
     config = overrides.config(base)
     is_resumed = (out / MANIFEST).exists() and not intent.fresh
     options = overrides.execution
-    names_source = overrides.sets("questions", "source")
-    if stages == STAGES and not names_source and not is_resumed:
+    if stages == STAGES and not is_resumed and not overrides.sets("questions", "source"):
         raise ConfigError(NO_QUESTIONS)
-    # a directory may come from anybody: only names that the user typed run code or reach other servers
-    user_names: set[str] = set()
-    for stage in STAGES:
-        section = overrides.given(stage)
-        user_names |= {str(section[key]) for key in ("model", "base_url") if key in section}
-    intent = dataclasses.replace(
-        intent,
-        user_names=user_names if is_resumed else None,
-        names_source=names_source or not is_resumed,
-        names_strategies=overrides.sets("summaries", "strategies") or not is_resumed,
-    )
+    if is_resumed:
+        intent = intent.resuming(overrides)
     if intent.names_strategies and "summaries" in stages:
         check_strategies(config.summaries.strategies)
     if dry_run:
@@ -228,6 +232,21 @@ def run_stages(
         for step in steps:
             step()
         records = run_records(experiment.run)
+    _show_outcome(out, records, json)
+    if log is not None:
+        from selfreflect.cli.show import log_result
+
+        log_result(log, records, out)
+    if options.write_batch is not None:
+        read = f"selfreflect {stages[-1]} --out {shlex.quote(str(out))} --read-batch OUTPUT"
+        say(f"When its output is there: {read}")
+    elif next_step and not json:
+        say_next_step(out, records)
+    exit_with(records.failed)
+
+
+def _show_outcome(out: Path, records: RunRecords, json: bool) -> None:
+    """Show the results of a directory, or only count what it holds."""
     is_measured = bool(records.measures)
     if json or is_measured:
         from selfreflect.cli.show import show_results
@@ -243,16 +262,6 @@ def run_stages(
         from selfreflect.cli.show import show_failures
 
         show_failures(records)
-    if log is not None:
-        from selfreflect.cli.show import log_result
-
-        log_result(log, records, out)
-    if options.write_batch is not None:
-        read = f"selfreflect {stages[-1]} --out {shlex.quote(str(out))} --read-batch OUTPUT"
-        say(f"When its output is there: {read}")
-    elif next_step and not json:
-        say_next_step(out, records)
-    exit_with(records.failed)
 
 
 def _say_unfinished(out: Path, run: Run) -> None:

@@ -69,7 +69,9 @@ def _rows(settings: type[msgspec.Struct]) -> Iterator[SettingRow]:
     fields = fields_of(settings)
     for key, note in notes_of(settings).items():
         default = None if fields[key].required else fields[key].default
-        values = note.range.description if note.range else ""
+        # a usage such as auto|cuda|cpu says it already
+        is_listed = isinstance(note, Flag) and "|" in note.usage
+        values = note.range.description if note.range and not is_listed else ""
         usage = ""
         if isinstance(note, Flag):
             usage = note.usage + (f", {note.negative}" if note.negative else "")

@@ -34,7 +34,7 @@ LAYERS = (
     ("report", "settings"),
     ("validate", "bench", "uncertainty"),
     ("train",),
-    ("pipeline",),
+    ("run",),
     ("server",),
     ("cli",),
     ("__main__",),
@@ -200,7 +200,7 @@ def test_stages_know_neither_each_other_nor_the_disk(stage: str) -> None:
     assert {
         target
         for target in ours(stage)
-        if under(target, *others, "store", "settings", "pipeline", "report", "cli")
+        if under(target, *others, "store", "settings", "run", "report", "cli")
     } == set()
 
 
@@ -238,30 +238,26 @@ def importers_of(module: str) -> set[str]:
 
 
 JOINING = (
-    "pipeline.experiment",
-    "pipeline.dry_run",
-    "pipeline.questions",
-    "pipeline.settings",
-    "pipeline.todo",
-    "pipeline.records",
+    "run.experiment",
+    "run.dry_run",
+    "run.resume",
+    "run.todo",
+    "run.records",
 )
-"""The part of the pipeline that sees the run directory."""
+"""The part of ``run`` that sees the run directory."""
 
 
 def test_only_the_experiment_joins_settings_and_disk() -> None:
     settings, disk = importers_of("selfreflect.settings"), importers_of("selfreflect.store.run")
-    assert {
-        module for module in settings if not under(module, "settings", "pipeline", "cli", "server")
-    } == set()
-    assert {module for module in disk if under(module, "pipeline") and module not in JOINING} == set()
-    assert {module for module in disk if not under(module, "pipeline", "store", "cli", "server")} == set()
+    assert {module for module in settings if not under(module, "settings", "run", "cli", "server")} == set()
+    assert {module for module in disk if under(module, "run") and module not in JOINING} == set()
+    assert {module for module in disk if not under(module, "run", "store", "cli", "server")} == set()
 
 
 @pytest.mark.parametrize(
     "module",
     [
         "models",
-        "tasks",
         "stages",
         "executors",
         "ray_executor",
@@ -269,7 +265,7 @@ def test_only_the_experiment_joins_settings_and_disk() -> None:
 )
 def test_work_elsewhere_never_sees_the_run_directory(module: str) -> None:
     higher = ("store", *JOINING, "report", "cli", "server")
-    assert {target for target in ours(f"pipeline.{module}") if under(target, *higher)} == set()
+    assert {target for target in ours(f"run.{module}") if under(target, *higher)} == set()
 
 
 EXAMPLES = {("settings.describe", "openai:gpt-4o-mini")}

@@ -25,6 +25,9 @@ SCHEMA_VERSION = 1
 Stage = Literal["questions", "answers", "summaries", "scores"]
 STAGES: tuple[Stage, ...] = ("questions", "answers", "summaries", "scores")
 
+ModelStage = Literal["answers", "summaries", "scores"]
+"""A stage that needs a model."""
+
 FailureKind = Literal[
     "no_answers",  # nothing to mask or nothing to condition on
     "blank_summary",  # the strategy returned only whitespace

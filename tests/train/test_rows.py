@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from learnable_run import ANSWERS, information, write_learnable
 
-from selfreflect.pipeline.records import run_prompts, run_records
 from selfreflect.prompts import load_prompts
 from selfreflect.records import AnswerSet, Question, Summary
+from selfreflect.run.records import run_prompts, run_records
 from selfreflect.store.run import Run
 from selfreflect.train.candidates import EMPTY, candidates, margin
 from selfreflect.train.folder import parse_percentages, split_of, split_questions

@@ -18,8 +18,8 @@ import torch
 from command import Outcome, environment, run, written
 from fault_server import FaultServer, chat, choice, status
 
-from selfreflect.pipeline.records import run_items
 from selfreflect.records import AnswerSet, Question, Summary
+from selfreflect.run.records import run_items
 from selfreflect.sources.items import bundled_items
 from selfreflect.store.run import Run
 from selfreflect.validate.catalogue import METRICS
@@ -285,7 +285,7 @@ def test_bad_input_is_refused_before_a_model_is_loaded(
     tmp_path: Path, content: object, options: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "selfreflect.pipeline.models.ConfiguredModels.judge", lambda _: pytest.fail("loaded a judge")
+        "selfreflect.run.models.ConfiguredModels.judge", lambda _: pytest.fail("loaded a judge")
     )
     outcome = validate(tmp_path / "absent", content, tmp_path, "--out", tmp_path / "out", *options)
     assert outcome.code == 2

@@ -14,8 +14,8 @@ from selfreflect.cli.console import emit, refuse_run_directory, say, write_folde
 from selfreflect.cli.options import Overrides, argument, option
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.flags import flags_of
-from selfreflect.pipeline.records import records_by_judge, run_prompts, scorings_by
 from selfreflect.report.run_records import RunRecords
+from selfreflect.run.records import records_by_judge, run_prompts, scorings_by
 from selfreflect.store.run import Run
 from selfreflect.text import counted
 from selfreflect.train.candidates import TrainingMeasure, is_named

@@ -29,8 +29,8 @@ from selfreflect.cli.options import GENERATING, Overrides, option, takes
 from selfreflect.cli.stages import Intent, run_stages
 from selfreflect.errors import ConfigError, DataError, excerpt, nearest
 from selfreflect.flags import ZERO_OR_MORE, Flag, Range
-from selfreflect.pipeline.answered import GOLD
-from selfreflect.pipeline.questions import NO_QUESTIONS
+from selfreflect.run.records import GOLD
+from selfreflect.run.resume import NO_QUESTIONS
 from selfreflect.store.layout import MANIFEST
 from selfreflect.text import counted, name_list
 
@@ -385,7 +385,7 @@ def evaluate(out: Path, options: EvaluationOptions, overrides: Overrides, yes: b
 
 def _measure(out: Path, options: EvaluationOptions, comparison: MethodComparison) -> None:
     """Load the judge of ``--measured-by``, and measure the reflections of each model."""
-    from selfreflect.pipeline.models import ConfiguredModels
+    from selfreflect.run.models import ConfiguredModels
     from selfreflect.settings import ExecutionOptions, load_config
     from selfreflect.store.run import Run
 

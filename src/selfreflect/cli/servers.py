@@ -22,8 +22,8 @@ from selfreflect.errors import ConfigError, MissingExtraError, excerpt, unknown_
 from selfreflect.models.backend import backend_of, load_generator, load_judge
 from selfreflect.models.base import Sampling, check_extra_body
 from selfreflect.models.openai.endpoint import endpoint
-from selfreflect.pipeline.models import Quiet, load_measures, stage_model
 from selfreflect.prompts import load_prompts
+from selfreflect.run.models import Quiet, load_measures, stage_model
 from selfreflect.settings import Config, ServeConfig, load_config, sampling_of
 from selfreflect.text import counted, name_list
 from selfreflect.traits import traits_of

@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 from selfreflect.errors import DataError, SelfReflectError, StoreError
 from selfreflect.grouping import group_indices
 from selfreflect.models.embed import MeaningGroups, can_group_by_meaning
-from selfreflect.pipeline.records import run_records
-from selfreflect.pipeline.settings import scoring_label
 from selfreflect.report.page.view import Grouping
 from selfreflect.report.results import sorted_strategies
 from selfreflect.report.run_records import RunRecords
+from selfreflect.run.records import run_records
+from selfreflect.run.resume import scoring_label
 from selfreflect.server.errors import problem, problem_text, without_paths
 from selfreflect.store.journal import store_errors
 from selfreflect.store.layout import FILES, MANIFEST, SCORED_FILES

@@ -17,14 +17,19 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from selfreflect.errors import ConfigError, SelfReflectError, excerpt
 from selfreflect.models.backend import backend_of, check_loadable, on_server
 from selfreflect.models.base import ModelSpec
-from selfreflect.pipeline.costs import reasons_to_ask, sum_up
-from selfreflect.pipeline.dry_run import DryRun
-from selfreflect.pipeline.models import ConfiguredModels, ModelProvider, Quiet, stage_model
-from selfreflect.pipeline.preflight import check_sampling, server_stages
-from selfreflect.pipeline.tasks import ModelStage
 from selfreflect.prompts import load_prompts
-from selfreflect.records import Question, SamplingCheck, question_id
+from selfreflect.records import ModelStage, Question, SamplingCheck, question_id
 from selfreflect.report.findings import sampling_warning
+from selfreflect.run.cost import reasons_to_ask, sum_up
+from selfreflect.run.dry_run import DryRun
+from selfreflect.run.models import (
+    ConfiguredModels,
+    ModelProvider,
+    Quiet,
+    check_sampling,
+    server_stages,
+    stage_model,
+)
 from selfreflect.server.errors import problem, without_paths
 from selfreflect.settings import Config, ExecutionOptions, Price, load_config, sampling_of
 from selfreflect.store.run import Run

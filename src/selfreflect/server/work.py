@@ -23,14 +23,12 @@ from msgspec.structs import replace
 from selfreflect.errors import BackendError, SelfReflectError
 from selfreflect.models.base import Refusal, Reply, Request, StageGenerator
 from selfreflect.models.judge import Judge
-from selfreflect.pipeline.experiment import Experiment, open_experiment
-from selfreflect.pipeline.models import ConfiguredModels, ModelProvider, WorkDone
-from selfreflect.pipeline.preflight import check_models
-from selfreflect.pipeline.settings import settings_of
-from selfreflect.pipeline.tasks import ModelStage
-from selfreflect.records import STAGES, Stage
+from selfreflect.records import STAGES, ModelStage, Stage
 from selfreflect.report.findings import sampling_warning
 from selfreflect.report.page.view import information_view
+from selfreflect.run.experiment import Experiment, open_experiment
+from selfreflect.run.models import ConfiguredModels, ModelProvider, WorkDone, check_models
+from selfreflect.run.resume import settings_of
 from selfreflect.server.errors import CUT_OFF, failure_problem, problem_text, without_paths
 from selfreflect.server.jobs import Job, Kind, StopRequested
 from selfreflect.server.library import Library
@@ -173,7 +171,7 @@ def _item(body: ScoreBody) -> Item:
 
 
 class JobProgress:
-    """The :class:`~selfreflect.pipeline.models.Progress` of a job."""
+    """The :class:`~selfreflect.run.models.Progress` of a job."""
 
     run: Run
     """The job's run directory, set before any stage begins."""
@@ -273,7 +271,7 @@ class JobProgress:
 
 
 class JobModels:
-    """A :class:`~selfreflect.pipeline.models.ModelProvider` whose models stop when the job is cancelled.
+    """A :class:`~selfreflect.run.models.ModelProvider` whose models stop when the job is cancelled.
 
     Answers are shown before there are enough of them for a record.
     """

@@ -27,7 +27,6 @@ from synthetic import informed_run, synthetic_run
 from selfreflect.cli import report as report_command
 from selfreflect.errors import DataError
 from selfreflect.grouping import spread
-from selfreflect.pipeline.records import run_records
 from selfreflect.prompts import load_prompts
 from selfreflect.records import (
     AnswerSet,
@@ -48,6 +47,7 @@ from selfreflect.report.page.build import COMPARED, prompt_texts, report_page, s
 from selfreflect.report.page.frame import packed
 from selfreflect.report.page.view import question_view
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
+from selfreflect.run.records import run_records
 from selfreflect.store.run import Run
 
 pytestmark = pytest.mark.usefixtures("quick_figures")

@@ -14,9 +14,8 @@ from command import Outcome, run, small, written
 
 from selfreflect.cli.console import can_ask
 from selfreflect.errors import StoreError
-from selfreflect.pipeline.questions import _check_revision, compare_questions
-from selfreflect.pipeline.settings import settings_of
 from selfreflect.records import AnswerSet, Question
+from selfreflect.run.resume import _check_revision, compare_questions, settings_of
 from selfreflect.settings import load_config
 from selfreflect.sources.questions import QuestionSet
 from selfreflect.store.run import Run

@@ -17,15 +17,19 @@ from selfreflect.metric.measure import Work, measures_of
 from selfreflect.metric.texts import control_texts
 from selfreflect.models.backend import backend_of
 from selfreflect.models.base import ModelSpec, Request
-from selfreflect.pipeline.counting import EXACT, NOTHING, UNKNOWN, Amount, RequestCount
-from selfreflect.pipeline.models import ConfiguredModels, Progress, needs_judge
-from selfreflect.pipeline.questions import new_questions
-from selfreflect.pipeline.settings import check_model, check_settings, select_scoring, stage_settings
-from selfreflect.pipeline.stages import StageSpec
-from selfreflect.pipeline.tasks import StageTask, total_size
-from selfreflect.pipeline.todo import missing_answers, missing_scores, missing_summaries
 from selfreflect.prompts import Prompts, load_prompts
 from selfreflect.records import Question, Stage
+from selfreflect.run.cost import EXACT, NOTHING, UNKNOWN, Amount, RequestCount
+from selfreflect.run.models import ConfiguredModels, Progress, needs_judge
+from selfreflect.run.resume import (
+    check_model,
+    check_settings,
+    new_questions,
+    select_scoring,
+    stage_settings,
+)
+from selfreflect.run.stages import StageSpec, StageTask, total_size
+from selfreflect.run.todo import missing_answers, missing_scores, missing_summaries
 from selfreflect.settings import Config, ExecutionOptions, ScoresConfig
 from selfreflect.sources.items import Item
 from selfreflect.store.journal import store_errors
@@ -69,7 +73,7 @@ def dry_run_directory(
 ) -> DryRun:
     """Look at the run directory at ``path``, if there is one, and change nothing there.
 
-    The arguments are those of :func:`~selfreflect.pipeline.experiment.open_experiment`.
+    The arguments are those of :func:`~selfreflect.run.experiment.open_experiment`.
 
     Raises:
         StoreError: the directory was made with other settings, or holds something else.
@@ -126,7 +130,7 @@ class _SummariesToCome:
 class DryRun:
     """Adds up what each stage would take in ``costs``, and says in ``notes`` how to read the numbers.
 
-    Has the stages of an :class:`~selfreflect.pipeline.experiment.Experiment`. Without ``load_models``, judge
+    Has the stages of an :class:`~selfreflect.run.experiment.Experiment`. Without ``load_models``, judge
     tokens are not known, and prompts of local models are estimated.
     """
 

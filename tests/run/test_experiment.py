@@ -20,12 +20,12 @@ from scripted import Scripted
 from selfreflect.errors import BackendError, StoreError
 from selfreflect.logprobs import AnswerTokens
 from selfreflect.models.local import pretrained
-from selfreflect.pipeline.experiment import Experiment, open_experiment
-from selfreflect.pipeline.models import ConfiguredModels, Progress, Quiet
-from selfreflect.pipeline.records import run_records
-from selfreflect.pipeline.stages import Outcome
 from selfreflect.prompts import load_prompts
 from selfreflect.records import STAGES, AnswerSet, Question
+from selfreflect.run.experiment import Experiment, open_experiment
+from selfreflect.run.models import ConfiguredModels, Progress, Quiet
+from selfreflect.run.records import run_records
+from selfreflect.run.stages import Outcome
 from selfreflect.settings import Config, ExecutionOptions, load_config
 from selfreflect.store.run import Run
 

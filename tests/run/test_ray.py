@@ -23,7 +23,7 @@ import pytest
 from command import COMMAND, Outcome, environment, run, small, written
 from fault_server import Action, Call, FaultServer, answers, status
 
-from selfreflect.pipeline.ray_executor import TRIES
+from selfreflect.run.ray_executor import TRIES
 from selfreflect.store.run import Run
 
 pytestmark = pytest.mark.timeout(

@@ -32,8 +32,14 @@ from selfreflect.errors import (
     excerpt,
 )
 from selfreflect.models.backend import backend_of
-from selfreflect.pipeline.stages import Outcome, StageSpec, StageWorker, split_into_batches
-from selfreflect.pipeline.tasks import StageTask, without_results
+from selfreflect.run.stages import (
+    Outcome,
+    StageSpec,
+    StageTask,
+    StageWorker,
+    split_into_batches,
+    without_results,
+)
 from selfreflect.settings import Placement
 
 TRIES = 4
@@ -54,7 +60,7 @@ SECONDS_TO_END = 30
 
 
 class RayExecutor:
-    """An :class:`~selfreflect.pipeline.executors.Executor` of Ray actors.
+    """An :class:`~selfreflect.run.executors.Executor` of Ray actors.
 
     Args:
         address: of a running cluster; None starts one on this machine that ends with :meth:`close`.
@@ -84,7 +90,7 @@ class RayExecutor:
         self._process.join()
 
     def outcomes(self, spec: StageSpec, tasks: Sequence[StageTask]) -> Generator[Outcome, None, None]:
-        """See :class:`~selfreflect.pipeline.executors.Executor`."""
+        """See :class:`~selfreflect.run.executors.Executor`."""
         is_complete = False
         try:
             with suppress(OSError):  # _receive() reports a driver that has ended
@@ -280,7 +286,7 @@ def _next_outcome(ray: Any, ready: Any) -> Outcome | None:
 
 
 class Actor:
-    """A :class:`~selfreflect.pipeline.stages.StageWorker` on some machine of the cluster."""
+    """A :class:`~selfreflect.run.stages.StageWorker` on some machine of the cluster."""
 
     def load(self, spec: StageSpec, directory: str) -> None:
         with suppress(OSError):  # another machine may not have it

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from selfreflect.pipeline.records import run_records
-from selfreflect.pipeline.todo import copied_results, missing_scores
 from selfreflect.records import AnswerSet, Information, Question, Score, Summary
 from selfreflect.report.compare import contenders
+from selfreflect.run.records import run_records
+from selfreflect.run.todo import copied_results, missing_scores
 from selfreflect.settings import ScoresConfig
 from selfreflect.store.run import Run
 

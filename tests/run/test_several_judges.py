@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from command import COMMAND, environment, run, small, written
 
-from selfreflect.pipeline.settings import scoring_label, scoring_name
+from selfreflect.run.resume import scoring_label, scoring_name
 from selfreflect.store.run import Run
 
 MADE = ("questions.jsonl", "answers.jsonl", "summaries.jsonl", "scores.jsonl", "information.jsonl")

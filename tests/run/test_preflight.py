@@ -17,8 +17,8 @@ from fault_server import Action, Call, FaultServer, answers, chat, choice, statu
 from served import forget
 
 from selfreflect.models.openai.endpoint import is_own
-from selfreflect.pipeline.preflight import OTHER_PROBES, PROBE
 from selfreflect.records import SamplingCheck
+from selfreflect.run.models import OTHER_PROBES, PROBE
 from selfreflect.store.run import Run
 
 SAYS = "seems to ignore temperature"

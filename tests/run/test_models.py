@@ -9,7 +9,7 @@ from fault_server import FaultServer, silent
 from pooling import pooling
 
 from selfreflect.errors import JudgeError
-from selfreflect.pipeline.models import ConfiguredModels, Quiet
+from selfreflect.run.models import ConfiguredModels, Quiet
 from selfreflect.settings import ExecutionOptions, load_config
 
 

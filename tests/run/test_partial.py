@@ -26,9 +26,9 @@ from selfreflect.models.function import FunctionGenerator
 from selfreflect.models.local.generator import HFGenerator
 from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.models.openai.generator import OpenAIGenerator
-from selfreflect.pipeline.tasks import StageTask, without_results
 from selfreflect.prompts import load_prompts
 from selfreflect.records import AnswerSample, AnswerSet, Failure, Question, Summary, from_plain
+from selfreflect.run.stages import StageTask, without_results
 from selfreflect.store.run import Run
 
 QUESTION = Question(id="q", text="What grows in a garden?")

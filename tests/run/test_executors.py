@@ -10,10 +10,10 @@ import pytest
 from command import run
 
 from selfreflect.errors import ConfigError
-from selfreflect.pipeline.executors import Executors, LocalExecutor
-from selfreflect.pipeline.models import ConfiguredModels, Quiet
-from selfreflect.pipeline.stages import StageSpec
 from selfreflect.prompts import load_prompts
+from selfreflect.run.executors import Executors, LocalExecutor
+from selfreflect.run.models import ConfiguredModels, Quiet
+from selfreflect.run.stages import StageSpec
 from selfreflect.settings import ExecutionOptions, load_config
 from selfreflect.strategies.builtin import greedy
 

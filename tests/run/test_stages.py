@@ -15,11 +15,17 @@ from scripted import Scripted
 
 from selfreflect.errors import BackendError, MissingExtraError
 from selfreflect.models.judge import Judge
-from selfreflect.pipeline.models import Quiet, WorkDone
-from selfreflect.pipeline.stages import Outcome, StageSpec, StageWorker, split_into_batches, stage_fn
-from selfreflect.pipeline.tasks import StageTask
 from selfreflect.prompts import load_prompts
 from selfreflect.records import AnswerSet, Failure, Question, Score, Summary, WordDistance
+from selfreflect.run.models import Quiet, WorkDone
+from selfreflect.run.stages import (
+    Outcome,
+    StageSpec,
+    StageTask,
+    StageWorker,
+    split_into_batches,
+    stage_fn,
+)
 from selfreflect.settings import ExecutionOptions, load_config
 
 # lone surrogates too: files may hold them

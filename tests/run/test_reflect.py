@@ -15,8 +15,8 @@ import selfreflect
 from selfreflect.errors import BackendError, ConfigError, DataError, SelfReflectError
 from selfreflect.models.base import Completion, Reply
 from selfreflect.models.judge import Judge
-from selfreflect.pipeline.reflect import reflect, reflect_each
 from selfreflect.report.reflection import Reflection, Reflections
+from selfreflect.run.reflect import reflect, reflect_each
 
 SAMPLES = ["Radishes.", "radishes", "Lettuce.", "Radishes.", "Lettuce.", "Peas."]
 QUESTION = "What should I plant first?"
@@ -112,7 +112,7 @@ class Failing:
 
 
 def test_a_model_that_gives_up_keeps_what_is_done(judge, monkeypatch) -> None:
-    monkeypatch.setattr("selfreflect.pipeline.stages.StageSpec.batch_size", 1)
+    monkeypatch.setattr("selfreflect.run.stages.StageSpec.batch_size", 1)
     options = {"model": Failing(), "judge": judge, "num_answers": 1, "strategies": "greedy"}
     first, second, third = reflect(["the first?", "the second?", "the third?"], **options)
     assert first.failures == ()

@@ -12,9 +12,8 @@ from typing import Any, Protocol
 
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.models.backend import backend_of
-from selfreflect.pipeline.models import ModelProvider, Progress, load_stage_model
-from selfreflect.pipeline.stages import Outcome, StageSpec, stage_fn
-from selfreflect.pipeline.tasks import StageTask
+from selfreflect.run.models import ModelProvider, Progress, load_stage_model
+from selfreflect.run.stages import Outcome, StageSpec, StageTask, stage_fn
 from selfreflect.settings import ExecutionOptions
 from selfreflect.text import without_credentials
 
@@ -53,7 +52,7 @@ class Executors:
         if self._options.executor == "ray":
             _check_can_travel(spec)
             if self._elsewhere is None:
-                from selfreflect.pipeline.ray_executor import RayExecutor
+                from selfreflect.run.ray_executor import RayExecutor
 
                 self._elsewhere = RayExecutor(self._options.ray_address)
             return self._elsewhere

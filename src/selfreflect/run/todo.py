@@ -10,8 +10,8 @@ from msgspec.structs import asdict, replace
 
 from selfreflect.errors import StoreError
 from selfreflect.metric.measure import Measure, measures_of
-from selfreflect.pipeline.tasks import ModelStage, StageTask
-from selfreflect.records import RETRIED, Controls, Question, Stage, Summary
+from selfreflect.records import RETRIED, Controls, ModelStage, Question, Stage, Summary
+from selfreflect.run.stages import StageTask
 from selfreflect.settings import ScoresConfig
 from selfreflect.store.run import Run
 

@@ -22,13 +22,13 @@ from selfreflect.metric.scorer import SelfReflect, tree_nodes
 from selfreflect.models.base import Completion, Message, Reply, Request, Sampling
 from selfreflect.models.judge import Judge
 from selfreflect.models.local.generator import HFGenerator
-from selfreflect.pipeline import counting
-from selfreflect.pipeline.counting import NOTHING, UNKNOWN, Amount
-from selfreflect.pipeline.dry_run import DryRun, judge_tokens, most_judge_tokens
-from selfreflect.pipeline.models import Quiet
-from selfreflect.pipeline.tasks import StageTask
 from selfreflect.prompts import load_prompts
 from selfreflect.records import AnswerSet, Question, Summary
+from selfreflect.run import cost
+from selfreflect.run.cost import NOTHING, UNKNOWN, Amount
+from selfreflect.run.dry_run import DryRun, judge_tokens, most_judge_tokens
+from selfreflect.run.models import Quiet
+from selfreflect.run.stages import StageTask
 from selfreflect.settings import ExecutionOptions, ScoresConfig, load_config
 from selfreflect.store.run import Run
 from selfreflect.strategies import STRATEGIES
@@ -574,8 +574,8 @@ def test_many_prompts_are_expected_to_be_like_the_first(
     tiny_judge: Callable[..., Judge], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def counted(exact: int) -> Amount:
-        monkeypatch.setattr(counting, "EXACT", exact)
-        count = counting.RequestCount(tiny_judge("llama").chat)
+        monkeypatch.setattr(cost, "EXACT", exact)
+        count = cost.RequestCount(tiny_judge("llama").chat)
         for number in range(40):
             text = f"What is number {number} of forty?"
             count.add(Request(messages=(Message(role="user", content=text),), sampling=GREEDY))

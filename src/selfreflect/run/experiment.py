@@ -19,21 +19,37 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from selfreflect.errors import BackendError, JudgeError, SelfReflectError, StoreError
-from selfreflect.pipeline.executors import Executors
-from selfreflect.pipeline.models import ConfiguredModels, ModelProvider, Progress, Quiet
-from selfreflect.pipeline.preflight import check_models, check_sampling, count_identical, server_stages
-from selfreflect.pipeline.questions import new_questions
-from selfreflect.pipeline.settings import (
+from selfreflect.prompts import Prompts, load_prompts, prompts_origin
+from selfreflect.records import Failure, ModelStage, SamplingCheck, Stage, from_plain
+from selfreflect.run.executors import Executors
+from selfreflect.run.models import (
+    ConfiguredModels,
+    ModelProvider,
+    Progress,
+    Quiet,
+    check_models,
+    check_sampling,
+    count_identical,
+    server_stages,
+)
+from selfreflect.run.resume import (
     PROMPTED,
     check_model,
     check_settings,
+    new_questions,
     scoring_label,
     select_scoring,
     stage_settings,
 )
-from selfreflect.pipeline.stages import Outcome, StageSpec, strategy_names
-from selfreflect.pipeline.tasks import ModelStage, StageTask, count_results, total_size
-from selfreflect.pipeline.todo import (
+from selfreflect.run.stages import (
+    Outcome,
+    StageSpec,
+    StageTask,
+    count_results,
+    strategy_names,
+    total_size,
+)
+from selfreflect.run.todo import (
     copied_results,
     missing_answers,
     missing_scores,
@@ -41,8 +57,6 @@ from selfreflect.pipeline.todo import (
     run_strategies,
     stages_with_work,
 )
-from selfreflect.prompts import Prompts, load_prompts, prompts_origin
-from selfreflect.records import Failure, SamplingCheck, Stage, from_plain
 from selfreflect.settings import Config, ExecutionOptions
 from selfreflect.store.layout import plain_settings
 from selfreflect.store.run import Run
@@ -109,7 +123,7 @@ class Experiment:
         """Store the questions that the directory lacks.
 
         The arguments, and what is raised, are those of
-        :func:`~selfreflect.pipeline.questions.new_questions`.
+        :func:`~selfreflect.run.resume.new_questions`.
         """
         missing = new_questions(self.run, self._config.section("questions"), explicit=explicit, add=add)
         if missing is None:

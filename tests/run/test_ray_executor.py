@@ -10,11 +10,11 @@ import pytest
 from command import run, written
 
 from selfreflect.errors import ConfigError
-from selfreflect.pipeline.executors import Executors
-from selfreflect.pipeline.models import ConfiguredModels, Quiet
-from selfreflect.pipeline.ray_executor import place_actors
-from selfreflect.pipeline.stages import StageSpec
 from selfreflect.prompts import load_prompts
+from selfreflect.run.executors import Executors
+from selfreflect.run.models import ConfiguredModels, Quiet
+from selfreflect.run.ray_executor import place_actors
+from selfreflect.run.stages import StageSpec
 from selfreflect.settings import Config, ExecutionOptions, Placement, load_config
 
 LAPTOP = [{"CPU": 8.0}]

@@ -31,7 +31,6 @@ from selfreflect.models.base import (
 )
 from selfreflect.records import AnswerSet, ModelStage, SamplingCheck
 from selfreflect.settings import Config, ExecutionOptions
-from selfreflect.strategies.task import GREEDY, THINKING
 
 if TYPE_CHECKING:
     from selfreflect.metric.measure import Measures
@@ -375,6 +374,9 @@ def check_sampling(
     checks: dict[ModelStage, SamplingCheck] = {}
     by_server: dict[Any, SamplingCheck] = {}
     if greedy and "summaries" in stages:
+        # `score --items` reads this module and needs no strategies
+        from selfreflect.strategies.task import GREEDY, THINKING
+
         base = THINKING if config.summaries.thinking else GREEDY
         request = _probe(PROBE, system, replace(base, max_new_tokens=PROBE_TOKENS))
         _reply(models.generator("summaries"), request)

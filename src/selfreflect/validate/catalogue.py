@@ -23,8 +23,8 @@ GROUPS = ("all", "ablations", "competitors", "controls")
 """Names for all metrics of a kind whose models are given and whose packages are installed."""
 
 _OPTIONS = {
-    "judge": "a judge with full logits (--judge)",
-    "generator": "a model that answers requests (--model)",
+    "judge": ("a judge with full logits", "{judge}"),
+    "generator": ("a model that answers requests", "{model}"),
 }
 
 
@@ -174,7 +174,10 @@ def _select(names: Sequence[str], models: set[str]) -> set[str]:
             continue
         for need in by_name[name].needs:
             if need not in models:
-                raise ConfigError(f"the metric {name} needs {_OPTIONS[need]}, and none is given")
+                text, option = _OPTIONS[need]
+                raise ConfigError(
+                    f"the metric {name} needs {text}, and none is given", remedy=f"Give {option}."
+                )
         selected.add(name)
     return selected
 
@@ -196,6 +199,8 @@ def _computable(group: str, models: set[str]) -> set[str]:
             computable.add(info.name)
     if not computable:
         needs = dict.fromkeys(chain.from_iterable(info.needs for info in in_group))
-        options = [_OPTIONS[need] for need in needs if need not in models]
-        raise ConfigError(f"none of the {group} can be computed: give {' or '.join(options)}")
+        missing = [_OPTIONS[need] for need in needs if need not in models]
+        texts = [text for text, _ in missing] or ["the packages of the extra validate"]
+        remedy = f"Give {' or '.join(option for _, option in missing)}." if missing else ""
+        raise ConfigError(f"none of the {group} can be computed without {' or '.join(texts)}", remedy=remedy)
     return computable

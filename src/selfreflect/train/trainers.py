@@ -251,8 +251,8 @@ Rows = Sequence[dict[str, Any]]
 
 
 def whole_checkpoints(folder: Path) -> list[Path]:
-    """List the checkpoints of a training, by rising step, without one that a kill cut off: transformers writes
-    ``trainer_state.json`` last."""
+    """List the checkpoints of a training, by rising step, without one that a kill cut off: transformers
+    writes ``trainer_state.json`` last."""
     by_step: dict[int, Path] = {}
     for checkpoint in folder.glob("checkpoint-*"):
         with suppress(OSError, ValueError):  # no such file, or a part of it

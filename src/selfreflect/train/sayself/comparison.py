@@ -48,7 +48,7 @@ class BitsAndDistances:
         means: dict[str, dict[str, float | None]] = {}
         for text in TEXTS:
             means[text] = {
-                name: fmean(values[text]) if values[text] else None for name, values in columns.items()
+                name: mean_interval(values[text], len(values[text])).mean for name, values in columns.items()
             }
         return means
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -67,10 +67,25 @@ class Table:
         return [column.heading for column in self.columns]
 
 
+def joined(tables: Mapping[str, Table], of: str = "run") -> Table:
+    """Join tables, with the key of each in a column ``of`` in front; a column that a table lacks stays
+    empty."""
+    columns: dict[str, Column] = {}
+    for table in tables.values():
+        columns |= {column.heading: column for column in table.columns}
+    rows: list[tuple[Cell, ...]] = []
+    for label, table in tables.items():
+        for row in table.rows:
+            cells = dict(zip(table.headings, row, strict=True))
+            rows.append((label, *map(cells.get, columns)))
+    first = next(iter(tables.values()))
+    return Table(first.title, (Column(of), *columns.values()), tuple(rows))
+
+
 def interval_text(
     low: float | None, high: float | None, form: str = ".3f", between: str = " to "
 ) -> str | None:
-    """The cell of an interval; None without one."""
+    """Write the cell of an interval; None without one."""
     return None if low is None or high is None else f"{low:{form}}{between}{high:{form}}"
 
 
@@ -149,7 +164,7 @@ def to_rich(table: Table, width: int = 80) -> list[RichTable | Text]:
 
 
 def _least_width(column: Column, cells: Sequence[str]) -> int:
-    """The width that a column needs: a number's whole, and a text's longest part, up to a limit."""
+    """Compute the width that a column needs: a number's whole, a text's longest part up to a limit."""
     from rich.cells import cell_len
 
     if column.form:
@@ -164,7 +179,7 @@ def _blocks(columns: Sequence[Column], least: Sequence[int], width: int) -> list
     names = list(range(max(1, first_number)))
     blocks = [names]
     for at in range(len(names), len(columns)):
-        if len(blocks[-1]) > len(names) and sum(least[one] + 1 for one in blocks[-1]) + least[at] > width:
+        if len(blocks[-1]) > len(names) and sum(least[index] + 1 for index in blocks[-1]) + least[at] > width:
             blocks.append(names)
         blocks[-1] = [*blocks[-1], at]
     return blocks

@@ -13,18 +13,18 @@ from rich.text import Text
 from selfreflect.cli.console import context_line, emit, print_table, say, stderr, stdout
 from selfreflect.pipeline.costs import cost_table, reasons_to_ask, sum_up
 from selfreflect.records import Controls, WordBits
-from selfreflect.report.overview import failure_table, overview
-from selfreflect.report.results import best_first, score_text
-from selfreflect.report.run_records import RunRecords, SummaryOutcome
-from selfreflect.report.sentences import (
+from selfreflect.report.findings import (
     controls_caution,
     controls_place,
     controls_sentence,
     headline,
     information_sentence,
     show_case_note,
-    tentative,
 )
+from selfreflect.report.measures import measurement_text, tentative
+from selfreflect.report.overview import failure_table, overview
+from selfreflect.report.results import best_first, score_text
+from selfreflect.report.run_records import RunRecords, SummaryOutcome
 from selfreflect.table import Table
 from selfreflect.text import counted, one_line
 
@@ -38,23 +38,23 @@ _WIDTH = 110
 """Characters of an answer that are shown; of a summary, three times as many."""
 
 _WORDS = 30
-"""Words of a held-out answer that are shown."""
+"""Words of a test answer that are shown."""
 
 _MARKS: Mapping[MarkKind, tuple[str, str]] = MappingProxyType(
     {
         "plain": ("", ""),
-        "told": ("+", "cyan"),
+        "covered": ("+", "cyan"),
         "missed": ("-", "yellow underline"),
-        "misled": ("!", "magenta reverse"),
+        "misleading": ("!", "magenta reverse"),
     }
 )
 """Sign and style of a word. Each style differs in more than its colour."""
 
 _MEANINGS: Mapping[MarkKind, str] = MappingProxyType(
     {
-        "told": " by the summary, ",
+        "covered": " by the summary, ",
         "missed": " by it, ",
-        "misled": ": less believable after it, ",
+        "misleading": ": less believable after it, ",
         "plain": ": neither covers it",
     }
 )
@@ -80,11 +80,11 @@ def show_results(records: RunRecords, json: bool, details: Table | None = None) 
 
 def _print_paste_curve(records: RunRecords) -> None:
     """Print how many pasted answers each strategy is worth, where that is known."""
-    from selfreflect.report.comparison import paste_table, run_curve
+    from selfreflect.report.length import pasted_table, run_pasted
 
-    curve = run_curve(records)
+    curve = run_pasted(records)
     if curve is not None:
-        for note in paste_table(*curve).notes:
+        for note in pasted_table(*curve).notes:
             stdout.print(Text(one_line(note)))
 
 
@@ -147,7 +147,7 @@ def print_question(
         _print_dim(f"   … and {len(groups) - answers} more")
     if not records.strategies:
         return
-    if note := show_case_note(records, known=True):
+    if note := show_case_note(records, named_models_only=True):
         stdout.print(Text(f"{note[:1].upper()}{note[1:]}."))
     outcomes = best_first(records.outcomes(question_id))
     sampled = records.answers.get(question_id)
@@ -158,8 +158,8 @@ def print_question(
         reasons = dict.fromkeys(information_sentence(information, conditioning) for information in results)
         for reason in reasons:  # mostly one for all summaries
             stdout.print(Text(one_line(reason)))
-        doubtful = [(one.summary, tentative(one)) for one in results]
-        shares = [f"{one_line(name)} {one.text}" for name, one in doubtful if one is not None]
+        doubtful = [(result.summary, tentative(result)) for result in results]
+        shares = [f"{one_line(name)} {estimate.text}" for name, estimate in doubtful if estimate is not None]
         if shares:
             _print_dim(f"It would be: {'; '.join(shares)}")
         results = []
@@ -169,10 +169,10 @@ def print_question(
         _print_dim(f"Summaries{explained}:")
     else:
         _print_legend()
-    places = telling_answers([(one, texts[one.summary]) for one in results], 2)
+    positions = telling_answers([(result, texts[result.summary]) for result in results], 2)
     controls = records.controls.get(question_id)
     for outcome in outcomes:
-        _print_summary(outcome, controls, conditioning, places)
+        _print_summary(outcome, controls, conditioning, positions)
     if controls is not None and results:
         _print_dim(controls_sentence(controls))
         if caution := controls_caution(controls, results):
@@ -180,16 +180,16 @@ def print_question(
 
 
 def _print_summary(
-    outcome: SummaryOutcome, controls: Controls | None, conditioning: int | None, places: Sequence[int]
+    outcome: SummaryOutcome, controls: Controls | None, conditioning: int | None, positions: Sequence[int]
 ) -> None:
-    """Print one summary, and the held-out answers at ``places`` with their words marked."""
+    """Print one summary, and the test answers at ``positions`` with their words marked."""
     from selfreflect.report.words import worst_words
 
     score, information = outcome.score, outcome.information
     result = "not scored"
     if score is not None:
-        place = controls_place(score.value, controls, conditioning)
-        result = f"score {score_text(score)}" + (f": {place}" if place else "")
+        position = controls_place(score.value, controls, conditioning)
+        result = f"score {score_text(score)}" + (f": {position}" if position else "")
     elif outcome.failure is not None:
         result = one_line(f"no score: {outcome.failure.message}")
     headline = result if information is None else information_sentence(information, conditioning)
@@ -197,8 +197,10 @@ def _print_summary(
     stdout.print(line.append(one_line(headline), style="not bold default"))
     if outcome.summary is not None:
         stdout.print(Text(f"    {_cut(outcome.summary.text, 3 * _WIDTH)}"))
+    for measurement in outcome.measurements:
+        _print_dim(f"    {one_line(measurement_text(measurement))}")
     if information is not None:
-        for index in places if information.recovered is not None else ():
+        for index in positions if information.recovered is not None else ():
             if index < len(information.answers):
                 text = outcome.summary.text if outcome.summary else ""
                 words = marked_words(information.answers[index], text, _no_colour())
@@ -213,7 +215,7 @@ def _print_summary(
 
 
 def _print_legend() -> None:
-    line = Text("Summaries, and words of held-out answers: ", style="dim")
+    line = Text("Summaries, and words of test answers: ", style="dim")
     for kind, meaning in _MEANINGS.items():
         sign, style = _MARKS[kind]
         if _no_colour():
@@ -225,7 +227,7 @@ def _print_legend() -> None:
 
 
 def marked_words(words: Sequence[WordBits], summary: str, signs: bool) -> Text:
-    """Colour the words of a held-out answer by what a summary tells of them; or put ``signs`` before them."""
+    """Colour the words of a test answer by how a summary covers them, or put ``signs`` before them."""
     from selfreflect.report.words import marks
 
     line = Text()

@@ -24,7 +24,7 @@ from selfreflect.pipeline.preflight import check_sampling, server_stages
 from selfreflect.pipeline.tasks import ModelStage
 from selfreflect.prompts import load_prompts
 from selfreflect.records import Question, SamplingCheck, question_id
-from selfreflect.report.sentences import sampling_warning
+from selfreflect.report.findings import sampling_warning
 from selfreflect.server.errors import problem, without_paths
 from selfreflect.settings import Config, ExecutionOptions, Price, load_config, sampling_of
 from selfreflect.store.run import Run
@@ -165,7 +165,7 @@ class ModelChoices:
     def judge(self) -> str:
         """The first offered model that can judge in this process."""
         backends = {name: backend_of(self._names[name]) for name in self.offered}
-        return next(name for name, one in backends.items() if one.can_judge and not one.is_remote)
+        return next(name for name, backend in backends.items() if backend.can_judge and not backend.is_remote)
 
     @property
     def server(self) -> str | None:

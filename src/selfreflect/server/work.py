@@ -29,8 +29,8 @@ from selfreflect.pipeline.preflight import check_models
 from selfreflect.pipeline.settings import settings_of
 from selfreflect.pipeline.tasks import ModelStage
 from selfreflect.records import STAGES, Stage
+from selfreflect.report.findings import sampling_warning
 from selfreflect.report.page.view import information_view
-from selfreflect.report.sentences import sampling_warning
 from selfreflect.server.errors import CUT_OFF, failure_problem, problem_text, without_paths
 from selfreflect.server.jobs import Job, Kind, StopRequested
 from selfreflect.server.library import Library
@@ -264,11 +264,11 @@ class JobProgress:
                 view = information_view(information, self.run.answers.get(id_))
                 summaries.setdefault(name, {"name": name})["information"] = view
         for failure in self.run.failures:
-            described = failure_problem(failure)
+            entry = failure_problem(failure)
             if failure.name:
-                summaries.setdefault(failure.name, {"name": failure.name})["why"] = problem_text(described)
+                summaries.setdefault(failure.name, {"name": failure.name})["why"] = problem_text(entry)
             else:
-                problems.append(described)
+                problems.append(entry)
         self.job.show(summaries=list(summaries.values()), problems=problems)
 
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
-from selfreflect.report.page.uncertainty_part import EstimatorPanel, UncertaintyFigure, UncertaintyPart
-from selfreflect.report.question_table import joined
+from selfreflect.report.page.frame import EstimatorPanel, UncertaintyFigure, UncertaintyPart
 from selfreflect.stats import Floats
-from selfreflect.table import Table, to_csv
+from selfreflect.table import Table, joined, to_csv
 from selfreflect.uncertainty.assess import Assessment, Prediction, ScoredAnswers
 from selfreflect.uncertainty.estimators import ESTIMATORS
 from selfreflect.uncertainty.figures import coverage_figure, dots_step, length_figure, reliability_figure

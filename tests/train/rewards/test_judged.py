@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from selfreflect.errors import ConfigError
-from selfreflect.metric.limits import Limits
+from selfreflect.metric.inputs import Limits
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.judge import Judge
 from selfreflect.train.rewards import InformationReward, SelfReflectReward

@@ -69,7 +69,7 @@ const backTo = (run) => (run.total === 1 ? null : element("p", {}, element("a", 
 function runView(run, offset) {
   const informed = run.strategies.some((one) => one.told.n > 0);
   const scored = !informed || run.strategies.some((one) => one.n > 0);
-  const heads = ["strategy", ...(informed ? ["tells", "95% interval", "questions"] : []), ...(scored ? ["mean score", "95% interval", "scored"] : [])];
+  const heads = ["strategy", ...(informed ? ["recovered", "95% interval", "questions"] : []), ...(scored ? ["mean score", "95% interval", "scored"] : [])];
   const cells = ({ mean, low, high, n, told }) => [
     ...(informed ? [...estimateCells([told.share, told.low, told.high], shareText), `${told.n} of ${run.total}`] : []),
     ...(scored ? [...estimateCells([mean, low, high], scoreText), `${n} of ${run.total}`] : []),
@@ -83,7 +83,7 @@ function runView(run, offset) {
       cells(one).map((text) => element("td", {}, text)),
     ),
   );
-  const about = [informed ? "share of what the sampled answers tell" : null, scored ? "score: 0 is perfect, lower is better" : null];
+  const about = [informed ? "share of the information in the sampled answers" : null, scored ? "score: 0 is perfect, lower is better" : null];
   const caption = informed ? about.filter((part) => part !== null).join("; ") : "0 is perfect, lower is better";
   const scores = element("table", {}, element("caption", {}, caption), element("thead", {}, element("tr", {}, head)), element("tbody", {}, rows));
   return element(

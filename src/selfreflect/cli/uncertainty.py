@@ -293,7 +293,7 @@ def calibrate_command(
     from selfreflect.uncertainty.recalibrate import cross_fit, map_quality
 
     if save is not None:
-        check_file("--save", save, source)
+        check_file(save, source)
     questions = read_questions(source, fields)
     if save is not None:
         _require_labels(len(questions))  # before a model is asked

@@ -23,7 +23,7 @@ from selfreflect.cli.answered import (
 )
 from selfreflect.cli.console import check_file, check_output, emit, print_table, say, write_file
 from selfreflect.cli.options import Overrides, argument, option, takes
-from selfreflect.errors import ConfigError, DataError, excerpt, unknown_name
+from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.flags import Flag
 from selfreflect.sources.files import source_name
 from selfreflect.stats import defined
@@ -140,14 +140,13 @@ def uncertainty_command(
 
 def _measure_names(text: str | None) -> list[str]:
     from selfreflect.uncertainty.assess import MEASURED
-    from selfreflect.uncertainty.measures import MEASURES
+    from selfreflect.uncertainty.measures import MEASURES, check_measure
 
     if text is None:
         return list(MEASURED)
     names = list(MEASURES) if text == "all" else name_list(text)
     for name in names:
-        if name not in MEASURES:
-            raise unknown_name("measure", name, MEASURES)
+        check_measure(name)
     return names
 
 

@@ -5,16 +5,13 @@ Every function takes a :class:`Tally` and returns one value for each of its resa
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from selfreflect.stats import Floats
 from selfreflect.uncertainty.tally import Tally
-
-Edges = Literal["left", "right"]
-"""The edge that a bin contains: ``[low, high)`` or ``(low, high]``."""
 
 BINS = 10
 CLIP = 1e-6
@@ -25,26 +22,26 @@ _FADED = 9.0
 """pi k bandwidth of a cosine that smoothing makes smaller than 1e-17."""
 
 
-def bin_of(values: Floats, bins: int = BINS, edges: Edges = "left") -> NDArray[np.intp]:
+def bin_of(values: Floats, bins: int = BINS) -> NDArray[np.intp]:
     """The bin of equal width that each value in [0, 1] lies in, from 0."""
     inner_edges = np.arange(1, bins) / bins
-    return np.searchsorted(inner_edges, values, side="right" if edges == "left" else "left")
+    return np.searchsorted(inner_edges, values, side="right")
 
 
-def ece(tally: Tally, bins: int = BINS, edges: Edges = "left") -> Floats:
+def ece(tally: Tally, bins: int = BINS) -> Floats:
     """Expected calibration error over bins of equal width (Guo et al. 2017, arXiv 1706.04599).
 
-    The last bin of ``[low, high)`` also contains 1, and the first of ``(low, high]`` also contains 0. The
-    rule matters: confidences are often multiples of 0.1, which are the edges.
+    Bins are ``[low, high)``, and the last also contains 1. The rule matters: confidences are often multiples
+    of 0.1, which are the edges.
     """
     tally.require_probabilities()
-    error: Floats = np.abs(gaps(tally) @ bin_matrix(tally, bins, edges)).sum(-1) / tally.n
+    error: Floats = np.abs(gaps(tally) @ bin_matrix(tally, bins)).sum(-1) / tally.n
     return error
 
 
-def bin_matrix(tally: Tally, bins: int = BINS, edges: Edges = "left") -> Floats:
+def bin_matrix(tally: Tally, bins: int = BINS) -> Floats:
     """Which bin each distinct confidence is in, shape (G, bins): turns gaps into the deviations of bins."""
-    matrix: Floats = np.eye(bins)[bin_of(tally.values, bins, edges)]
+    matrix: Floats = np.eye(bins)[bin_of(tally.values, bins)]
     return matrix
 
 
@@ -67,21 +64,6 @@ def mean_absolute_error(tally: Tally) -> Floats:
     tally.require_probabilities()
     error: Floats = (tally.correct * (1 - tally.values) + tally.wrong * tally.values).sum(-1) / tally.n
     return error
-
-
-def ece_equal_mass(tally: Tally, bins: int = BINS) -> Floats:
-    """Expected calibration error over bins with about equally many answers.
-
-    Equal confidences stay in one bin, that of the middle of their ranks.
-    """
-    tally.require_probabilities()
-    middle = (tally.counts.cumsum(-1) - tally.counts / 2) / tally.n
-    bin_number = np.minimum((bins * middle).astype(int), bins - 1)
-    deviations = gaps(tally)
-    error = np.zeros(deviations.shape[:-1])
-    for number in range(bins):
-        error += np.abs(np.where(bin_number == number, deviations, 0).sum(-1))
-    return error / tally.n
 
 
 def smooth_ece(tally: Tally) -> Floats:

@@ -9,7 +9,8 @@ from functools import partial
 
 import numpy as np
 
-from selfreflect.errors import DataError, unknown_name
+from selfreflect.errors import ConfigError, DataError, unknown_name
+from selfreflect.removed import PREDICTION as REMOVED
 from selfreflect.stats import Floats
 from selfreflect.uncertainty import calibration, discrimination, selective
 from selfreflect.uncertainty.tally import Tally
@@ -92,21 +93,9 @@ MEASURES = {
         probability=True,
         spread=calibration.bin_matrix,
     ),
-    "ece_10_right": OutcomeMeasure(
-        partial(calibration.ece, edges="right"),
-        "calibration error, 10 bins of equal width, (low, high]",
-        probability=True,
-        spread=partial(calibration.bin_matrix, edges="right"),
-    ),
     "ece_exact": OutcomeMeasure(
         calibration.ece_exact,
         "calibration error, one group for each distinct confidence",
-        probability=True,
-        has_interval=False,
-    ),
-    "ece_10_mass": OutcomeMeasure(
-        calibration.ece_equal_mass,
-        "calibration error, 10 bins with equally many answers",
         probability=True,
         has_interval=False,
     ),
@@ -166,6 +155,14 @@ INTERVALS = (
 )
 
 
+def check_measure(name: str) -> None:
+    """Raise ConfigError unless there is a measure of this name."""
+    if name in REMOVED:
+        raise ConfigError(f"there is no measure {name!r} any more. {REMOVED[name]}")
+    if name not in MEASURES:
+        raise unknown_name("measure", name, MEASURES)
+
+
 def definitions(names: Iterable[str]) -> list[str]:
     """Say what measures are, in a line each."""
     return [f"{name}: {MEASURES[name].definition}." for name in names]
@@ -192,8 +189,7 @@ def measure_all(
         ConfigError, DataError: as :func:`measure`.
     """
     for name in names:
-        if name not in MEASURES:
-            raise unknown_name("measure", name, MEASURES)
+        check_measure(name)
     kinds = float(tally.correct.sum()), float(tally.wrong.sum())
     resampled: dict[str, list[Floats]] = {}
     for name in names:

@@ -18,13 +18,13 @@ from pathlib import Path
 import numpy as np
 
 from selfreflect.serve.stopping import StoppingRule
-from selfreflect.uncertainty.calibration import ece
+from selfreflect.uncertainty.prediction import ece
 from selfreflect.uncertainty.classes import ClassRule, Labels
 from selfreflect.uncertainty.correctness import Correctness
-from selfreflect.uncertainty.discrimination import auroc
+from selfreflect.uncertainty.prediction import auroc
 from selfreflect.uncertainty.question import AnsweredQuestion
-from selfreflect.uncertainty.samples import modal_share
-from selfreflect.uncertainty.tally import Tally
+from selfreflect.uncertainty.features import modal_share
+from selfreflect.uncertainty.prediction import Tally
 
 MOST = 20
 TRIALS = 4000

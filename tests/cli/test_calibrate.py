@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from selfreflect.errors import DataError
+from selfreflect.uncertainty.calibrators import CalibrationMethod, cross_fit, fit
 from selfreflect.uncertainty.measures import measure
-from selfreflect.uncertainty.recalibrate import CalibrationMethod, cross_fit, fit
 
 
 def rows(start: int, count: int = 60) -> list[dict[str, Any]]:

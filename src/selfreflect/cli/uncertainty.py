@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from selfreflect.stats import Floats
     from selfreflect.uncertainty.assess import Assessment, Method, Prediction, SizedCalibration
     from selfreflect.uncertainty.calibrator_file import CalibratorFile
+    from selfreflect.uncertainty.calibrators import MapQuality
     from selfreflect.uncertainty.question import AnsweredQuestion
-    from selfreflect.uncertainty.recalibrate import MapQuality
 
 
 _MOST_NOTES = 3
@@ -108,8 +108,8 @@ def uncertainty_command(
     and "correct", too.
     """
     from selfreflect.uncertainty.assess import Assessment, predictions
+    from selfreflect.uncertainty.calibrators import FOLDS
     from selfreflect.uncertainty.output import json_lines
-    from selfreflect.uncertainty.recalibrate import FOLDS
 
     check_output(output, source)
     measure_names = _measure_names(options.measures)
@@ -283,9 +283,9 @@ def calibrate_command(
         return
     from selfreflect.uncertainty.assess import Assessment
     from selfreflect.uncertainty.calibrator_file import fit_file, write_calibrator
+    from selfreflect.uncertainty.calibrators import cross_fit, map_quality
     from selfreflect.uncertainty.classes import DEFAULT
     from selfreflect.uncertainty.estimators import ESTIMATORS
-    from selfreflect.uncertainty.recalibrate import cross_fit, map_quality
 
     if save is not None:
         check_file("--save", save, source)

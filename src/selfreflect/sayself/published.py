@@ -19,9 +19,8 @@ from selfreflect.table import Column, Table
 from selfreflect.text import quoted
 from selfreflect.train.parsing import StatedBelief
 from selfreflect.uncertainty.asking.asker import Asker, Inquiry, reply_text
-from selfreflect.uncertainty.discrimination import auroc
+from selfreflect.uncertainty.prediction import Tally, auroc
 from selfreflect.uncertainty.question import NoValue
-from selfreflect.uncertainty.tally import Tally
 
 WORST_GRADE = 0.1
 RIGHT_FROM = 0.7

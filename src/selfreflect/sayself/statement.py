@@ -11,7 +11,7 @@ import re
 from selfreflect.errors import excerpt
 from selfreflect.text import fenced, normalise_question
 from selfreflect.train.parsing import StatedBelief
-from selfreflect.uncertainty.asking.parsing import parse_probability
+from selfreflect.uncertainty.asking.verdicts import parse_probability
 from selfreflect.uncertainty.question import NoValue
 
 ANSWER = "Answer:"

@@ -26,8 +26,7 @@ from selfreflect.prompts import bundled_texts
 from selfreflect.serve.reply import AnswerShare
 from selfreflect.stats import Floats, defined
 from selfreflect.text import fill, numbered, one_line, quoted
-from selfreflect.uncertainty.asking.parsing import parse_numbered
-from selfreflect.uncertainty.asking.prompts import described
+from selfreflect.uncertainty.asking.verdicts import described, parse_numbered
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 
 CANDIDATES = 15

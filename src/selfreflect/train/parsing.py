@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 
 from selfreflect.errors import excerpt
-from selfreflect.uncertainty.asking.parsing import parse_probability
+from selfreflect.uncertainty.asking.verdicts import parse_probability
 from selfreflect.uncertainty.question import NoValue
 
 _LABEL = re.compile(r"(?<![\w-])[*_]{0,2}(answer|self-reflection|confidence)[*_]{0,2}\s*:", re.IGNORECASE)
@@ -39,7 +39,7 @@ def parse_stated(text: str, out_of: int | None = None) -> StatedBelief:
     """Read ``Answer: Paris`` and ``Confidence: 85%`` from a completion, in either order.
 
     Each label must occur once; a section ends at the next label, and ``Self-reflection:`` is one, too. The
-    confidence is read by :func:`~selfreflect.uncertainty.asking.parsing.parse_probability`: ``85%``,
+    confidence is read by :func:`~selfreflect.uncertainty.asking.verdicts.parse_probability`: ``85%``,
     ``0.85``, ``17/20``. Missing, several and ambiguous numbers and those outside [0, 1] are errors.
 
     Tags may stand in place of labels, as RLCR (arXiv 2507.16806) asks for: ``<answer>4</answer>

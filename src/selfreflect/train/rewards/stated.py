@@ -11,7 +11,7 @@ from selfreflect.grouping import normal_form
 from selfreflect.metric.inputs import checked_number
 from selfreflect.train.parsing import StatedBelief, parse_stated
 from selfreflect.train.rewards.base import BatchColumns, Outcome, Reward, Unrewarded
-from selfreflect.uncertainty.asking.parsing import StatedGuess, parse_guesses
+from selfreflect.uncertainty.asking.verdicts import StatedGuess, parse_guesses
 from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue

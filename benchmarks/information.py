@@ -29,10 +29,9 @@ from selfreflect.metric.limits import Limits
 from selfreflect.metric.prompts import SYSTEM, prepare, summary_prompts
 from selfreflect.metric.sampling.estimate import sampled_mean
 from selfreflect.metric.sampling.population import Cost, Population
-from selfreflect.metric.scorer import SelfReflect
+from selfreflect.metric.scorer import SelfReflect, tree_nodes
 from selfreflect.models.base import Message
 from selfreflect.models.judge import Judge
-from selfreflect.metric.scorer import tree_nodes
 from selfreflect.records import Reader, Score, Summary
 from selfreflect.sources.items import Item, read_item_file
 from selfreflect.text import normalise_question

@@ -27,7 +27,7 @@ from selfreflect import Judge, SelfReflect
 from selfreflect.metric.engine import attention, engines, logits
 from selfreflect.models.base import Message, ModelSpec, Request, Sampling
 from selfreflect.models.chat import ChatTokenizer
-from selfreflect.models.local import decode, products, prompts
+from selfreflect.models.local import decode, step
 from selfreflect.models.local.generator import HFGenerator
 from selfreflect.models.local.loading import load_causal_lm
 from selfreflect.models.local.machine import set_library_defaults
@@ -94,7 +94,7 @@ def draw(top_p: float = 1.0) -> object:
 def continue_context(requests: int, calls: int) -> None:
     """Draw an answer to each of several prompts with one context, in each of some calls."""
     sampling = Sampling(max_new_tokens=24)
-    generator()._computed = prompts.PromptStates(generator().lm.model)
+    generator()._computed = decode.PromptStates(generator().lm.model)
     for call in range(calls):
         group = []
         for number in range(requests):
@@ -118,10 +118,10 @@ def a_pass_for_each_context() -> AbstractContextManager[object]:
 
 @contextmanager
 def own_weights() -> Iterator[None]:
-    products._packed.clear()
-    with patch.object(products, "PACKED_FORMS", ()):
+    step._packed.clear()
+    with patch.object(step, "PACKED_FORMS", ()):
         yield
-    products._packed.clear()
+    step._packed.clear()
 
 
 def torch_race() -> AbstractContextManager[object]:
@@ -155,11 +155,11 @@ def make_parts(folder: str) -> dict[str, Part]:
         "race": Part(draw, torch_race),
         "nucleus": Part(partial(draw, 0.9), sorted_vocabulary),
         "shared beginnings": Part(
-            partial(continue_context, 6, 1), partial(patch.object, prompts, "SHORTEST", 2**30)
+            partial(continue_context, 6, 1), partial(patch.object, decode, "SHORTEST", 2**30)
         ),
         "kept prompts": Part(
             partial(continue_context, 1, 6),
-            partial(patch.object, prompts.PromptStates, "_keep", lambda *_: None),
+            partial(patch.object, decode.PromptStates, "_keep", lambda *_: None),
         ),
     }
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from selfreflect.grouping import normal_form
 from selfreflect.models.backend import load_generator
 from selfreflect.models.base import ModelSpec
-from selfreflect.models.embedder import MeaningGroups
+from selfreflect.models.embed import MeaningGroups
 from selfreflect.sameness import are_apart, same_answer
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.classes import ClassRule

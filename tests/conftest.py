@@ -116,7 +116,7 @@ def quick_figures() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def one_embedder() -> Iterator[None]:
     """The embedding model itself is loaded once for all tests of a file: it is the same for all."""
-    from selfreflect.models import embedder
+    from selfreflect.models import embed as embedder
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(embedder, "SentenceEmbedder", cache(embedder.SentenceEmbedder))

@@ -49,16 +49,14 @@ GENERATORS = (
     "models.openai",
     "models.vllm",
     "models.local.decode",
-    "models.local.library",
     "models.local.step",
-    "models.local.products",
 )
 TORCH = {
     "metric.distance",
     *(f"metric.engine.{name}" for name in "engines logits sequences attention kernels reference".split()),
-    *(f"models.{name}" for name in "check judge smollm2 nli embedder".split()),
+    *(f"models.{name}" for name in "judge smollm2 embed".split()),
     *(f"models.local.{name}" for name in "loading machine generator pretrained".split()),
-    *(f"models.local.{name}" for name in "decode library prompts step products layers plain".split()),
+    *(f"models.local.{name}" for name in "decode step layers plain".split()),
     "models.vllm.judge",
     "bench",
 }
@@ -232,7 +230,7 @@ def test_nothing_imports_the_command_line() -> None:
 
 def test_reports_run_no_model() -> None:
     ground = ("errors", "logprobs", "records", "stats", "text", "traits", "grouping", "sameness", "table")
-    allowed = (*ground, "plots", "store.trim", "metric.measure")
+    allowed = (*ground, "plots", "metric.measure")
     assert {target for target in ours("report") if not under(target, *allowed)} == set()
 
 

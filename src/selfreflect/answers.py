@@ -57,6 +57,7 @@ def draw_answers(
             seed=seed_for(seed, question.id, "answers"),
             thinking=thinking,
             logprobs=logprobs,
+            label=question.id,
         )
         for question in questions
     ]
@@ -74,6 +75,7 @@ def draw_answers(
 def _digest(request: Request, generator: Generator) -> str:
     """Identify what is asked of which model, to the last setting."""
     fields = request.to_dict()
+    del fields["label"]
     for name in ("logprobs", "first_tokens"):  # of which digests in older directories do not know
         if not fields[name]:
             del fields[name]

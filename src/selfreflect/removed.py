@@ -43,6 +43,7 @@ _SCORING = ("run", "score", "ask")
 FLAGS: dict[tuple[str, str], str] = {
     **{(command, "--se"): _FEWER_WORDS for command in _SCORING},
     **{(command, "--race"): _FEWER_WORDS for command in _SCORING},
+    ("import", "--leave-out"): "Join whole directories; `report --output` can leave words out of its page.",
     **{("bench", flag): _CURVES for flag in ("--scaling", "--no-scaling")},
     ("validate", "--pad"): "The study ranked has the win rate at equal length, and a preference for length.",
     ("validate", "--writer"): "Statements come from the template; summaries of your own are edited as well.",

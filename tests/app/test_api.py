@@ -24,7 +24,7 @@ from synthetic import informed_run, save
 
 from selfreflect.app.jobs import WAITING, Job
 from selfreflect.app.meaning import Meaning
-from selfreflect.models import embedder as embedding
+from selfreflect.models import embed as embedding
 from selfreflect.records import question_id
 from selfreflect.store.run import Run
 

@@ -18,8 +18,7 @@ from synthetic import informed_run, save
 from selfreflect.app.library import Library
 from selfreflect.errors import StoreError
 from selfreflect.records import AnswerSet, Question
-from selfreflect.store.layout import FILES
-from selfreflect.store.manifest import MANIFEST
+from selfreflect.store.layout import FILES, MANIFEST
 from selfreflect.store.run import Run
 
 FORMULA = '=HYPERLINK("http://evil.example","x")'

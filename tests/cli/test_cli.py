@@ -164,7 +164,7 @@ def test_options_of_the_other_form_are_refused_and_not_ignored(tmp_path: Path, i
             "--limit, --num-answers, --column, --split and --words belong to --items",
         ),
         (["score", "--out", tmp_path, "--items", items], "either --items FILE or --out DIR"),
-        (["answers", "--out", tmp_path, "--limit", 3], "belong to --questions"),
+        (["answers", "--out", tmp_path, "--limit", 3], "--questions"),
         (["import", "--out", tmp_path / "o", "--questions", items, "--limit", 3], "belong to --items"),
         (["import", "--out", tmp_path / "o"], "give either --items FILE"),
     ]

@@ -10,8 +10,8 @@ import pytest
 from command import run as run_command
 
 from selfreflect.errors import BackendError, MissingExtraError
-from selfreflect.models import embedder as embedding
-from selfreflect.models.embedder import MeaningGroups, SentenceEmbedder
+from selfreflect.models import embed as embedding
+from selfreflect.models.embed import MeaningGroups, SentenceEmbedder
 
 
 @pytest.fixture(scope="module")

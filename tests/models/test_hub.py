@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from huggingface_hub import constants
 
-from selfreflect.models import hub
+from selfreflect.models.local import machine as hub
 
 
 @pytest.fixture(autouse=True)

@@ -17,8 +17,8 @@ from selfreflect.report.overview import overview
 from selfreflect.report.page.build import report_page
 from selfreflect.report.question_table import joined, question_table
 from selfreflect.report.results import INFORMATION, SELFREFLECT, best_first, strategy_results
+from selfreflect.report.run_records import removable_parts
 from selfreflect.report.sentences import headline
-from selfreflect.store.trim import removable_parts
 from selfreflect.table import to_csv, to_markdown
 
 

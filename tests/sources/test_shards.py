@@ -160,8 +160,7 @@ def test_a_part_may_stand_in_the_settings_file(questions: Path, tmp_path: Path) 
 def test_a_part_belongs_to_a_source(tmp_path: Path) -> None:
     refused = run("answers", "--shard", "1/2", "--out", tmp_path / "r")
     assert refused.code == 2
-    assert "--shard" in refused.said
-    assert "belong to --questions" in refused.said
+    assert "--questions" in refused.said
 
 
 def test_joined_parts_are_the_undivided_run_record_for_record(

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import tempfile
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from selfreflect.errors import StoreError
 from selfreflect.pipeline.settings import scoring_label, scoring_name
 from selfreflect.records import (
     AnswerSample,
@@ -359,8 +357,7 @@ def test_imported_directories_without_settings_join_too(tmp_path: Path) -> None:
     [
         (["RUN", "--items", "x.json"], "give either --items FILE"),
         (["RUN", "--limit", 3], "belong to --items"),
-        (["RUN", "--leave-out", "answers"], "is not one of 'guesses', 'words'"),
-        (["--items", "x.json", "--leave-out", "words"], "belongs to run directories"),
+        (["RUN", "--leave-out", "words"], "--leave-out"),
     ],
 )
 def test_options_of_another_form_are_refused(tmp_path: Path, arguments: list[Any], said: str) -> None:
@@ -396,103 +393,6 @@ def test_whoever_has_a_question_first_gives_all_of_it(shares: list[list[int]]) -
         assert len(joined.repeated) == len(
             {n for numbers in shares for n in numbers if sum(n in other for other in shares) > 1}
         )
-
-
-# With less in it, and in little memory
-
-
-def test_without_words_the_tables_are_the_same_and_the_files_small(tmp_path: Path) -> None:
-    with Run.open(tmp_path / "a", {}) as made:
-        made.append_all([record for number in range(1, 6) for record in records(number, answers=50)])
-    sizes = {}
-    for name, options in (
-        ("all", []),
-        ("guesses", ["--leave-out", "guesses"]),
-        ("words", ["--leave-out", "words"]),
-    ):
-        assert run("import", tmp_path / "a", "--out", tmp_path / name, *options).code == 0
-        sizes[name] = (tmp_path / name / "scores.jsonl").stat().st_size
-    assert 10 * sizes["words"] < sizes["guesses"] < sizes["all"]
-    original = Run.load(tmp_path / "a").scores
-    assert Run.load(tmp_path / "all").scores == original
-    assert Run.load(tmp_path / "words").scores == {
-        key: replace(score, words=()) for key, score in original.items()
-    }
-    assert all(
-        word.distances and not word.guesses
-        for score in Run.load(tmp_path / "guesses").scores.values()
-        for word in score.words
-    )
-    tables = [
-        {**line, "run": ""}
-        for name in ("a", "words")
-        for line in run("report", tmp_path / name, "--json").json
-    ]
-    assert tables[0] == tables[1]
-
-
-@given(text=st.text(), value=st.floats(0, 1), names=st.lists(st.text(), unique=True, max_size=3))
-@settings(max_examples=60, deadline=None)
-def test_scores_read_without_words_are_the_scores_less_their_words(
-    text: str, value: float, names: list[str]
-) -> None:
-    words = (WordDistance(answer=0, word=0, text=text, distances=(value,)),)
-    scores = [
-        Score(
-            question_id=text,
-            summary=name,
-            value=value,
-            stderr=None,
-            token_tasks=1,
-            judge=text,
-            words=words,
-            warnings=(text, LONE),
-        )
-        for name in names
-    ]
-    with tempfile.TemporaryDirectory() as folder:
-        with Run.open(folder, {}) as made:
-            made.append_all(scores)
-        assert Run.load(folder, detail=False).scores == {
-            (text, score.summary): replace(score, words=()) for score in scores
-        }
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        b"{",
-        b"[1]\n",
-        b"nonsense\n",
-        b'{"question_id": 3, "words": []}\n',
-        b"\xff{}\n",
-        b'{"words":' + b"[" * 100_000,
-    ],
-)
-def test_damage_is_found_without_words_as_with_them(tmp_path: Path, line: bytes) -> None:
-    path = directory(tmp_path / "a", [1, 2])
-    scores = path / "scores.jsonl"
-    scores.write_bytes(line.rstrip(b"\n") + b"\n" + scores.read_bytes())
-    messages = []
-    for detail in (True, False):
-        with pytest.raises(StoreError) as caught:
-            _ = Run.load(path, detail=detail).scores
-        messages.append(str(caught.value))
-    assert messages[0] == messages[1]
-    scores.write_bytes(b"".join(scores.read_bytes().splitlines(keepends=True)[1:])[:-3])
-    assert list(Run.load(path, detail=False).scores) == [("q-1", "greedy")], "a torn last line is passed over"
-
-
-def test_joining_holds_no_records(tmp_path: Path) -> None:
-    with Run.open(tmp_path / "a", {}) as made:
-        made.append_all([record for number in range(250) for record in records(number, answers=80)])
-    size = (tmp_path / "a" / "scores.jsonl").stat().st_size
-    tracemalloc.start()
-    join([tmp_path / "a"], tmp_path / "all")
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < size / 5, f"{peak} bytes in memory for {size} on disk"
-    assert json.loads((tmp_path / "all" / "manifest.json").read_text())["format"] == "selfreflect-run"
 
 
 def test_replies_of_all_directories_are_kept(tmp_path: Path) -> None:

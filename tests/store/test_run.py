@@ -861,14 +861,6 @@ def test_later_controls_replace_earlier_ones(tmp_path):
     assert controls.find("pasted", 5) is None
 
 
-def test_words_of_information_can_be_left_unread(tmp_path):
-    with Run.open(tmp_path, {}) as run:
-        run.append(information(1))
-    key = ("q-1", "greedy")
-    assert Run.load(tmp_path).information == {key: information(1)}
-    assert Run.load(tmp_path, detail=False).information[key].answers == ()
-
-
 # A high surrogate followed by a low one is one character in JSON's escapes, so texts hold lone surrogates of
 # one sort only.
 TEXTS = st.text(

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from selfreflect.errors import BackendError, ConfigError
 from selfreflect.models.base import Request
-from selfreflect.models.nli import EntailmentModel
+from selfreflect.models.embed import EntailmentModel
 from selfreflect.store.replies import open_replies
 from selfreflect.uncertainty import relations
 from selfreflect.uncertainty.asking.asker import Asker

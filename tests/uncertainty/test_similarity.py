@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from selfreflect.models import embedder
+from selfreflect.models import embed as embedder
 from selfreflect.uncertainty.relations import (
     EmbeddingSimilarity,
     jaccard,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from selfreflect.errors import BackendError, MissingExtraError
-from selfreflect.models import embedder as embedding
+from selfreflect.models import embed as embedding
 from selfreflect.sources.items import Item
 from selfreflect.validate.catalogue import EMBEDDED, LENGTH, OVERLAP
 from selfreflect.validate.texts import Embedded, Length, Overlap, sentences, transport

@@ -23,8 +23,7 @@ from selfreflect.pipeline.settings import scoring_label
 from selfreflect.report.results import sorted_strategies
 from selfreflect.report.run_records import RunRecords
 from selfreflect.store.journal import store_errors
-from selfreflect.store.layout import FILES, SCORED_FILES
-from selfreflect.store.manifest import MANIFEST
+from selfreflect.store.layout import FILES, MANIFEST, SCORED_FILES
 from selfreflect.store.run import Run
 from selfreflect.web.paths import without_paths
 

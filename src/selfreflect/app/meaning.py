@@ -8,7 +8,7 @@ from functools import cached_property
 
 from selfreflect.errors import DataError
 from selfreflect.grouping import group_indices
-from selfreflect.models.embedder import MeaningGroups, can_group_by_meaning
+from selfreflect.models.embed import MeaningGroups, can_group_by_meaning
 from selfreflect.report.page.view import Grouping
 
 _MAX_CHARACTERS = 2000

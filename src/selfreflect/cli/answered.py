@@ -116,7 +116,7 @@ def read_questions(source: str, fields: FieldOptions) -> list[AnsweredQuestion]:
         from selfreflect.store.run import Run
 
         # the words of scores would be most of the reading
-        scoring = Run.load(Path(source), detail=False)
+        scoring = Run.load(Path(source))
         run = Run.load(Path(source))
         questions = run_questions(run_records(run), run_records(scoring), gold)
         _say_whose_logprobs(run)
@@ -398,7 +398,7 @@ class Confirmation:
 
     def __init__(self, spec: ModelSpec, config: Config, yes: bool) -> None:
         self._spec = spec
-        self._price = config.prices.get(spec.name)
+        self._price = config.price_of(spec.name)
         self._yes = yes
         self._steps: set[str] = set()
         self._accepted: set[str] = set()

@@ -171,7 +171,7 @@ def write_folder(folder: Path, files: Mapping[str, bytes], overwrite: bool) -> N
 
 def refuse_run_directory(folder: Path) -> None:
     """Raise DataError if a folder to write is a run directory, whose files must stay as they are."""
-    from selfreflect.store.manifest import MANIFEST
+    from selfreflect.store.layout import MANIFEST
 
     if (folder / MANIFEST).exists():
         raise DataError(f"{folder} is a run directory. Use another directory for --output")

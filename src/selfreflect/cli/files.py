@@ -128,12 +128,6 @@ def import_command(
         "or samples of lm-eval. `selfreflect convert FILE` shows how it is understood.",
     ),
     reading: ItemOptions,
-    leave_out: list[o.Part] = option(
-        "--leave-out PART",
-        "Join run directories without guesses (what the judge expected) or words (the distance of each word, "
-        "most of a directory). Can be repeated.",
-        [],
-    ),
 ) -> None:
     """Turn files into a run directory, or join runs.
 
@@ -148,10 +142,8 @@ def import_command(
         )
     if items is None and reading != ItemOptions():
         raise ConfigError("--num-answers, --limit, --column and --split belong to --items FILE")
-    if leave_out and not runs:
-        raise ConfigError("--leave-out belongs to run directories")
     if runs:
-        _join(runs, out, leave_out)
+        _join(runs, out)
         return
     if items is None:
         _add(out, chain(*read_published(*published)))
@@ -180,10 +172,8 @@ def _is_stored(record: Question | AnswerSet | Summary, run: Run) -> bool:
     return (record.question_id, record.name) in run.summaries
 
 
-def _join(runs: Sequence[Path], out: Path, leave_out: Sequence[str]) -> None:
-    merged = merge_runs(
-        runs, out, name_scoring=scoring_name, leave_out=leave_out, defaults=to_builtins(Config())
-    )
+def _join(runs: Sequence[Path], out: Path) -> None:
+    merged = merge_runs(runs, out, name_scoring=scoring_name, defaults=to_builtins(Config()))
     counts = merged.records
     say(
         f"{out}: {counted(counts[Question], 'question')}, {counted(counts[AnswerSet], 'answer set')}, "

@@ -162,6 +162,8 @@ class ItemOptions(msgspec.Struct, frozen=True, kw_only=True):
 _RUNNING = ("--device", "--device-map", "--executor", "--ray-address", "--trust-remote-code", "--timeout")
 GENERATING = ("--prompts", *_RUNNING, "--batch-size", "--max-connections")
 """Execution options of stages whose texts a model generates."""
+BATCHED = (*GENERATING, "--write-batch", "--read-batch")
+"""Those of a single such stage."""
 JUDGING = ("--guesses", "--cache", *_RUNNING)
 """Execution options of the stage that scores."""
 
@@ -169,7 +171,7 @@ JUDGING = ("--guesses", "--cache", *_RUNNING)
 def grouping(groups: str) -> Callable[[Sequence[str], str], list[list[int]]]:
     """What ``--groups spelling``, ``same`` or ``meaning`` groups answers to a question with."""
     if groups == "meaning":
-        from selfreflect.models.embedder import MeaningGroups
+        from selfreflect.models.embed import MeaningGroups
 
         return MeaningGroups()
     if groups == "same":

@@ -27,9 +27,8 @@ from selfreflect.cli.show import log_runs, print_question, show_results
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.pipeline.records import records_by_judge, scorings_by
 from selfreflect.records import Information, Score, latest_scale
-from selfreflect.report.run_records import RunRecords
+from selfreflect.report.run_records import PARTS, RunRecords, removable_parts
 from selfreflect.store.run import Run
-from selfreflect.store.trim import PARTS, removable_parts
 from selfreflect.text import one_line
 from selfreflect.uncertainty.question import has_gold
 
@@ -104,7 +103,7 @@ def report_command(
     has_page = any(path.suffix == ".html" for path in output)
     if not has_page:
         _refuse_page_options(groups, leave_out)
-    whole = _load_records(runs, detail=has_page or question is not None)
+    whole = _load_records(runs)
     by_run = _chosen(runs, whole, judge)
     records = list(chain.from_iterable(by_run))
     _check_column(records, by)
@@ -182,7 +181,7 @@ def _check_column(records: Sequence[RunRecords], by: str | None) -> None:
             by_value(run, by)
 
 
-def _load_records(paths: Sequence[Path], *, detail: bool) -> list[list[RunRecords]]:
+def _load_records(paths: Sequence[Path]) -> list[list[RunRecords]]:
     """Load run directories, each once per judge.
 
     They are labelled by their names, or by their paths if two names are the same.
@@ -191,8 +190,7 @@ def _load_records(paths: Sequence[Path], *, detail: bool) -> list[list[RunRecord
     records = []
     for path in paths:
         label = str(path) if names[path.name] > 1 else None
-        # tables need no detail: with it, a dozen large runs would not fit into memory
-        records.append(records_by_judge(Run.load(path, detail=detail), label))
+        records.append(records_by_judge(Run.load(path), label))
     return _of_one_scale(paths, records)
 
 
@@ -259,7 +257,7 @@ def write_page(
 def _default_groups(runs: Sequence[Sequence[RunRecords]]) -> str:
     """What answers on a page are grouped by if the user does not say; a note tells where it is not meaning
     because that takes long."""
-    from selfreflect.models.embedder import can_group_by_meaning
+    from selfreflect.models.embed import can_group_by_meaning
 
     if not can_group_by_meaning():
         return "same"
@@ -317,7 +315,7 @@ def compare_command(
     from selfreflect.report.thresholds import parse_threshold
 
     thresholds = list(map(parse_threshold, fail_if))
-    by_run = _chosen(runs, _load_records(runs, detail=False), judge)
+    by_run = _chosen(runs, _load_records(runs), judge)
     if not by_run[0][0].strategies:
         raise DataError(
             f"{runs[0]} holds no summaries yet. Make some with: selfreflect summarize --out {runs[0]}"

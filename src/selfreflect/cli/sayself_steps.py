@@ -21,7 +21,7 @@ from selfreflect.errors import ConfigError, excerpt, nearest
 from selfreflect.flags import Flag
 from selfreflect.pipeline.answered import GOLD
 from selfreflect.pipeline.questions import NO_QUESTIONS
-from selfreflect.store.manifest import MANIFEST
+from selfreflect.store.layout import MANIFEST
 from selfreflect.text import counted, name_list
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def cluster(out: Path, options: ClusterOptions, overrides: Overrides, yes: bool,
     from selfreflect.uncertainty.correctness import Correctness
 
     check_judge(options.judge, classes=options.classes, correctness=options.correctness)
-    stored = Run.load(out, detail=False).answers.values()
+    stored = Run.load(out).answers.values()
     questions = read_questions(str(out), FieldOptions(gold=gold))
     with open_models(out, overrides, yes) as open_model:
         asker = open_model(options.judge) if "judge" in (options.classes, options.correctness) else None

@@ -128,7 +128,7 @@ def _services(
         names = ["smollm2"]
     config = overrides.config({"answers": sampling_of(names[0]) if len(names) == 1 else {}})
     reader = _reader(options)
-    settings = _settings(config, overrides, reader.kinds)
+    settings = _settings(config, overrides, reader.kinds, names)
     with ExitStack() as stack:  # before the models, which take their time to load
         archive = Archive(Path(options.out), texts=options.keep_texts) if options.out is not None else None
         if archive is not None:
@@ -208,7 +208,9 @@ def _reader(options: ServeConfig) -> BeliefReader:
     return BeliefReader(ClassRule(saved.classes, saved.class_order), calibrator)
 
 
-def _settings(config: Config, overrides: Overrides, kinds: Sequence[str]) -> ServeSettings:
+def _settings(
+    config: Config, overrides: Overrides, kinds: Sequence[str], names: Sequence[str]
+) -> ServeSettings:
     from selfreflect.serve.reflector import ServeSettings
     from selfreflect.serve.unsure import UnsurePolicy
 
@@ -239,7 +241,7 @@ def _settings(config: Config, overrides: Overrides, kinds: Sequence[str]) -> Ser
         unsure=unsure,
         footer=options.footer,
         ignore_tools=options.ignore_tools,
-        prices={name: price.cost for name, price in config.prices.items()},
+        prices={name: price.cost for name in {*config.prices, *names} if (price := config.price_of(name))},
     )
 
 
@@ -279,7 +281,9 @@ def _table(names: Sequence[str], base_url: str | None, config: Config, overrides
         own = replace(config.answers, model=name, base_url=base_url if backend.is_remote else None)
         generator = load_generator(stage_model(replace(config, answers=own), options, "answers"), say)
         local.append(LocalModel(_name_for_clients(name), generator))
-    if not served and base_url is None:
+    # the address may be that of a server which speaks another protocol than clients do
+    speaks_other = any(backend_of(name).is_remote for name in names) and not served
+    if not served and (base_url is None or speaks_other):
         return ModelTable(local)
     server = endpoint(base_url)
     if server.lacks_key:

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +27,7 @@ from selfreflect.cli.console import (
     say_next_step,
     stdout,
 )
-from selfreflect.cli.options import GENERATING, JUDGING, Overrides, option, takes
+from selfreflect.cli.options import BATCHED, GENERATING, JUDGING, Overrides, option, takes
 from selfreflect.errors import BackendError, ConfigError, excerpt
 from selfreflect.models.backend import backend_of
 from selfreflect.pipeline.experiment import Experiment, open_experiment
@@ -35,6 +37,7 @@ from selfreflect.pipeline.records import run_records
 from selfreflect.pipeline.settings import settings_of
 from selfreflect.pipeline.tasks import ModelStage
 from selfreflect.pipeline.todo import (
+    any_task,
     missing_answers,
     missing_summaries,
     run_strategies,
@@ -43,17 +46,16 @@ from selfreflect.pipeline.todo import (
 )
 from selfreflect.prompts import load_prompts
 from selfreflect.records import STAGES, Question, SamplingCheck, Stage
-from selfreflect.report.run_records import RunRecords
 from selfreflect.settings import Config, ExecutionOptions
 from selfreflect.sources.questions import is_file, load_questions
-from selfreflect.store.layout import count_records
-from selfreflect.store.manifest import MANIFEST
+from selfreflect.store.layout import MANIFEST, count_records
 from selfreflect.store.run import Run
 from selfreflect.strategies import load_strategy
 from selfreflect.text import counted, listed, one_line
 
 if TYPE_CHECKING:
     from selfreflect.pipeline.dry_run import DryRun
+    from selfreflect.report.run_records import RunRecords
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ def questions_command(
     say(f"{len(source.questions)} of {source.total} questions of {source.source}")
 
 
-@takes("questions", "answers", defaults={"--questions": None}, config_file=True, execution=GENERATING)
+@takes("questions", "answers", defaults={"--questions": None}, config_file=True, execution=BATCHED)
 def answers_command(
     *,
     out: o.Out,
@@ -146,15 +148,16 @@ def answers_command(
     has_source = overrides.sets("questions", "source")
     if not has_source and overrides.section("questions").keys() - {"seed"}:
         raise ConfigError(
-            "--limit, --shard, --split, --subset, --question-column and --context-column belong to "
-            "--questions SOURCE"
+            "options that choose questions need a source of questions",
+            code="no_source",
+            remedy="Name it with {questions.source}.",
         )
     stages: list[Stage] = ["questions", "answers"] if has_source or add_questions else ["answers"]
     intent = Intent(fresh, add_questions=add_questions, yes=yes)
     run_stages(out, stages, overrides, intent, dry_run=dry_run, json=json)
 
 
-@takes("summaries", config_file=True, execution=GENERATING)
+@takes("summaries", config_file=True, execution=BATCHED)
 def summarize_command(
     *, out: o.Out, overrides: Overrides, yes: o.Yes = False, dry_run: o.DryRun = False, json: o.Json = False
 ) -> None:
@@ -214,10 +217,14 @@ def run_stages(
         from selfreflect.pipeline.dry_run import dry_run_directory
 
         costs = dry_run_directory(out, config, intent.binding(stages), options, Watcher(), fresh=intent.fresh)
-        _work(costs, stages, _begin(costs, stages, config, intent))
+        for step in _steps(costs, stages, _begin(costs, stages, config, intent)):
+            step()
         show_costs(costs, json)
         return
-    records = fill_run(out, config, stages, options, intent)
+    with begin(out, config, stages, options, intent) as (experiment, steps):
+        for step in steps:
+            step()
+        records = run_records(experiment.run)
     is_measured = bool(records.measures)
     if json or is_measured:
         from selfreflect.cli.show import show_results
@@ -246,18 +253,19 @@ def _say_unfinished(out: Path, run: Run) -> None:
     """Say which strategies lack summaries, which scoring does not add, and what goes on with them."""
     unfinished = []
     for name in strategies_to_continue(run) if run.questions else []:
-        missing = len(missing_summaries(run, [name]))
+        missing = len(list(missing_summaries(run, [name])))
         unfinished.append(f"{name} ({len(run.questions) - missing} of {len(run.questions)})")
     if not unfinished:
         return
-    stage = "run" if missing_answers(run) else "summarize"
+    stage = "run" if any_task(missing_answers(run)) else "summarize"
     say(
         f"Not all summaries are there yet: {listed(unfinished)}. What is there is scored. To go on with the "
         f"others: selfreflect {stage} --out {shlex.quote(str(out))}"
     )
 
 
-def fill_run(
+@contextmanager
+def begin(
     path: Path,
     config: Config,
     stages: Sequence[Stage],
@@ -265,8 +273,11 @@ def fill_run(
     intent: Intent,
     *,
     question: Question | None = None,
-) -> RunRecords:
-    """Run stages in a run directory, in order, with one more ``question`` if there is one."""
+) -> Iterator[tuple[Experiment, list[Callable[[], None]]]]:
+    """Open a run directory, with one more ``question`` if there is one, and check and agree on what it takes.
+
+    Yields the experiment, and the steps that are left to take in it.
+    """
     if intent.fresh:
         source = config.questions.source
         if "questions" in stages and is_file(source) and source != "-":
@@ -284,9 +295,23 @@ def fill_run(
             if suspects := experiment.check(stages, strategies):
                 _agree_to_one_text(suspects, intent)
                 experiment.accept(suspects)
-        if {"answers", "summaries"} & {*work}:
+        if {"answers", "summaries"} & {*work} and not options.uses_batch:
             _agree_to_costs(experiment.run, config, work, strategies, options, intent)
-        _work(experiment, stages, strategies)
+        yield experiment, _steps(experiment, stages, strategies)
+
+
+def fill_run(
+    path: Path,
+    config: Config,
+    stages: Sequence[Stage],
+    options: ExecutionOptions,
+    intent: Intent,
+    question: Question | None = None,
+) -> RunRecords:
+    """Run stages in a run directory, in order, with one more ``question`` if there is one."""
+    with begin(path, config, stages, options, intent, question=question) as (experiment, steps):
+        for step in steps:
+            step()
         return run_records(experiment.run)
 
 
@@ -304,20 +329,23 @@ def _begin(
     return strategies
 
 
-def _work(experiment: Experiment | DryRun, stages: Sequence[Stage], strategies: Sequence[str]) -> None:
-    if "answers" in stages:
-        experiment.answers()
-    if "summaries" in stages:
-        experiment.summaries(strategies)
-    if "scores" in stages:
-        experiment.scores()
+def _steps(
+    work: Experiment | DryRun, stages: Sequence[Stage], strategies: Sequence[str]
+) -> list[Callable[[], None]]:
+    """List the stages that a model works on, in order, each ready to be called."""
+    steps: dict[Stage, Callable[[], None]] = {
+        "answers": work.answers,
+        "summaries": partial(work.summaries, strategies),
+        "scores": work.scores,
+    }
+    return [step for stage, step in steps.items() if stage in stages]
 
 
 def _strategies(
     run: Run, stages: Sequence[Stage], strategies: Sequence[str], intent: Intent
 ) -> Sequence[str]:
-    """The strategies to work on: those that were named, else those of the run. A run that has only summaries
-    by hand gets others from `summarize` alone."""
+    """Choose the strategies to work on: those that were named, else those of the run. A run that has only
+    summaries by hand gets others from `summarize` alone."""
     if intent.names_strategies:
         return strategies
     if not run_strategies(run) and not (run.summaries and len(stages) > 1):
@@ -325,8 +353,9 @@ def _strategies(
     names = strategies_to_continue(run)
     if any(":" in name for name in names):
         raise ConfigError(
-            f"{run.path} names a function of Python code as a strategy. If you know that code, run it with "
-            f"--strategies {excerpt(','.join(names))}"
+            f"{run.path} names a function of Python code as a strategy",
+            code="foreign_code",
+            remedy=f"If you know that code, run it with {{summaries.strategies}} {excerpt(','.join(names))}.",
         )
     return names
 
@@ -337,22 +366,21 @@ def _check_named(path: Path, work: Sequence[ModelStage], config: Config, intent:
         return
     models = {}
     for stage in work:
-        section = getattr(config, stage)
-        model, flag = (section.judge, "--judge-url") if stage == "scores" else (section.model, "--base-url")
-        models[model, section.base_url] = flag
-    for (model, base_url), flag in models.items():
-        check_named(path, model, base_url, intent.user_names, flag)
+        settings = getattr(config, stage)
+        models[settings.judge if stage == "scores" else settings.model, settings.base_url] = stage
+    for (model, base_url), stage in models.items():
+        check_named(path, model, base_url, intent.user_names, stage)
 
 
 def check_named(
-    path: Path, model: str, base_url: str | None, user_names: Collection[str], flag: str = "--base-url"
+    path: Path, model: str, base_url: str | None, user_names: Collection[str], stage: Stage = "answers"
 ) -> None:
     """Refuse to run code, or to ask a server elsewhere, only because a directory says so: anybody may have
     made it. Say so if a server of the user's own network is asked.
 
     Args:
         user_names: the models and addresses that the user has named.
-        flag: the option that names the address.
+        stage: whose settings name the address.
 
     Raises:
         ConfigError: the user has not named the function or the address.
@@ -360,8 +388,9 @@ def check_named(
     backend = backend_of(model)
     if backend.runs_foreign_code and model not in user_names:
         raise ConfigError(
-            f"{path} names a function of Python code as its model. If you know that code, run it with "
-            f"--model {excerpt(model)}"
+            f"{path} names a function of Python code as its model",
+            code="foreign_code",
+            remedy=f"If you know that code, run it with {{answers.model}} {excerpt(model)}.",
         )
     if backend.is_remote and base_url is not None:
         server = backend.server(base_url)
@@ -369,8 +398,10 @@ def check_named(
             return
         if not server.is_own:
             raise ConfigError(
-                f"{path} names a server outside your network. If questions and key may go there, pass "
-                f"{flag} {excerpt(server.url, 200)}"
+                f"{path} names a server outside your network",
+                code="foreign_server",
+                remedy=f"If questions and key may go there, pass {{{stage}.base_url}} "
+                f"{excerpt(server.url, 200)}.",
             )
         key = ", with your key" if server.authorization else ""
         say(f"asking {server.url}{key}, because {path} says so")
@@ -395,7 +426,8 @@ def _agree_to_costs(
     from selfreflect.pipeline.dry_run import DryRun
 
     costs = DryRun(run, config, load_prompts(options.prompts), options, Quiet(), load_models=False)
-    _work(costs, work, strategies)
+    for step in _steps(costs, work, strategies):
+        step()
     if announce_costs(costs, config) and can_ask() and not intent.yes and not agree("Start?"):
         say("Nothing was started. The same command asks again; with --yes it does not.")
         raise typer.Exit(130)
@@ -408,8 +440,9 @@ def _agree_to_one_text(suspects: Sequence[SamplingCheck], intent: Intent) -> Non
         return
     models = " and ".join(dict.fromkeys(check.model for check in suspects))
     raise BackendError(
-        f"{models} does not sample, so nothing was asked yet. Make its server sample, or go on all the same "
-        "with --yes; the report then says so."
+        f"{models} does not sample, so nothing was asked yet",
+        code="no_sampling",
+        remedy="Make its server sample, or go on all the same with {yes}; the report then says so.",
     )
 
 
@@ -419,8 +452,8 @@ def _agree_to_start_over(path: Path, yes: bool) -> None:
     if not counts or yes:
         return
     records = ", ".join(f"{count} {name}" for name, count in counts.items())
-    consequence = f"{path} holds {records}. --fresh moves them to a folder in it and starts over"
+    consequence = f"{path} holds {records}. To start over moves them to a folder in it"
     if not can_ask():
-        raise ConfigError(f"{consequence}: confirm that with --yes")
+        raise ConfigError(consequence, code="unconfirmed", remedy="Confirm that with {yes}.")
     if not agree(f"{consequence}. Go on?"):
-        raise ConfigError("nothing was changed")
+        raise ConfigError("nothing was changed", code="unconfirmed")

@@ -27,6 +27,7 @@ BACKENDS = {
     "local": "selfreflect.models.local:Local",
     "function": "selfreflect.models.function:Function",
     "openai": "selfreflect.models.openai:OpenAI",
+    "litellm": "selfreflect.models.litellm:LiteLLM",
     "vllm": "selfreflect.models.vllm:VLLM",
     "vllm+http": "selfreflect.models.vllm:VLLMServer",
 }
@@ -61,6 +62,8 @@ class Backend:
     runs_foreign_code = False
     """Whether the name is that of code which loading it runs."""
     gives_logprobs = True
+    takes_batches = False
+    """Whether requests may go through a file that its server answers later."""
 
     @property
     def can_generate(self) -> bool:
@@ -89,6 +92,10 @@ class Backend:
             return ""
         server = self.server(base_url)
         return "" if server.is_own else server.host
+
+    def price(self, name: str) -> tuple[float, float] | None:
+        """Price of a million prompt tokens and of a million completion tokens, where a list says it."""
+        return None
 
     def default_batch(self, questions: int, connections: int) -> int:
         """Count the questions that a worker takes at a time: more of them keep a server busy."""
@@ -198,6 +205,13 @@ def load_generator(spec: ModelSpec, progress: Say | None = None) -> StageGenerat
         MissingExtraError: its optional package is not installed.
     """
     backend = backend_of(spec.name)
+    if (spec.write_batch or spec.read_batch) and not backend.takes_batches:
+        known = " or ".join(f"{prefix}:NAME" for prefix in prefixes(takes_batches=True))
+        raise ConfigError(
+            f"{excerpt(spec.name)} takes no batches",
+            code="no_batches",
+            remedy=f"Leave out {{execution.write_batch}} and {{execution.read_batch}}, or take {known}.",
+        )
     if progress and backend.loads_model and backend.can_generate:
         progress(f"loading {spec.name}")
     _set_library_defaults()

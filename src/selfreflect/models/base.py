@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 from selfreflect.errors import BackendError, ConfigError, excerpt
@@ -82,6 +83,8 @@ class Request(Record, frozen=True, kw_only=True):
     """Whether completions come with the log-probabilities of their tokens."""
     first_tokens: int = 0
     """How many likely first tokens completions come with; servers give 20 at most."""
+    label: str = ""
+    """The id of its question, where that alone names it; no model sees it."""
     earlier: tuple[Sample, ...] = ()
     """Completions that are there already. They go into the reply, and only the others are drawn."""
 
@@ -272,6 +275,10 @@ class ModelSpec:
     """Simultaneous calls to a server."""
     timeout: float = 600.0
     """Seconds for one try of a call to a server."""
+    write_batch: Path | None = None
+    """File for requests that are not sent."""
+    read_batch: Path | None = None
+    """File with the responses to such requests."""
 
     @classmethod
     def of(cls, model: str | ModelSpec, **fields: Any) -> ModelSpec:

@@ -36,18 +36,8 @@ NOTHING = Amount(0, 0)
 UNKNOWN = Amount(None, None)
 
 
-def prompt_tokens(chat: ChatTokenizer | None, messages: Sequence[Message], thinking: bool = False) -> Amount:
-    """Tokens of a conversation, exact with its tokenizer.
-
-    Without one, a token has four bytes of UTF-8, at least one; each turn, and the one to come, gets eight
-    tokens for its markers.
-    """
-    if chat is not None:
-        [ids] = chat.encode([chat.render(messages, thinking=thinking)])
-        return Amount(len(ids), len(ids))
-    size = sum(len(message.content.encode("utf-8", "surrogatepass")) for message in messages)
-    markers = 8 * (1 + len(messages))
-    return Amount(size // 4 + markers, size + markers)
+_BATCH = 256
+"""Conversations that are tokenised together."""
 
 
 class RequestCount:
@@ -60,13 +50,15 @@ class RequestCount:
 
     def __init__(self, chat: ChatTokenizer | None) -> None:
         self._chat = chat
-        self.calls = NOTHING
-        self.completions = NOTHING
-        self.prompt_tokens = NOTHING
-        self.most_completion_tokens = NOTHING
+        self._calls = self._most_calls = self._completions = self._most_tokens = 0
+        self._prompt = self._most_prompt = 0
+        self._shows_replies = False
+        self._is_known = True
+        self._waiting: list[tuple[tuple[Message, ...], bool, int]] = []
+        """Conversations of a local model that are not counted yet, and how often each is read."""
 
-    def add(self, request: Request, done: int = 0, shown: float | None = None) -> float:
-        """Count a request, and return how many tokens its replies have at most.
+    def add(self, request: Request, done: int = 0, shown: int | None = None) -> None:
+        """Count a request.
 
         Args:
             done: completions that are there already.
@@ -74,12 +66,62 @@ class RequestCount:
         """
         to_draw = request.n - done
         most_calls = to_draw if self._chat is None else 1
-        prompt = prompt_tokens(self._chat, request.messages, request.thinking)
+        self._calls += 1
+        self._most_calls += most_calls
+        self._completions += to_draw
+        self._most_tokens += to_draw * request.sampling.max_new_tokens
         if shown is not None:
-            prompt += Amount(None, shown)
-        limit = request.sampling.max_new_tokens
-        self.calls += Amount(1, most_calls)
-        self.completions += Amount(to_draw, to_draw)
-        self.prompt_tokens += Amount(prompt.expected, (prompt * most_calls).most)
-        self.most_completion_tokens += Amount(None, to_draw * limit)
-        return request.n * limit
+            self._shows_replies = True
+            self._most_prompt += shown * most_calls
+        if self._chat is None:
+            tokens, most = estimated_tokens(request.messages)
+            self._prompt += tokens
+            self._most_prompt += most * most_calls
+            return
+        self._waiting.append((request.messages, request.thinking, most_calls))
+        if len(self._waiting) >= _BATCH:
+            self._tokenise()
+
+    def add_unknown(self) -> None:
+        """Take in requests of which nothing is known."""
+        self._is_known = False
+
+    @property
+    def calls(self) -> Amount:
+        return Amount(self._calls, self._most_calls) if self._is_known else UNKNOWN
+
+    @property
+    def completions(self) -> Amount:
+        return Amount(self._completions, self._completions) if self._is_known else UNKNOWN
+
+    @property
+    def prompt_tokens(self) -> Amount:
+        if not self._is_known:
+            return UNKNOWN
+        self._tokenise()
+        return Amount(None if self._shows_replies else self._prompt, self._most_prompt)
+
+    @property
+    def most_completion_tokens(self) -> int | None:
+        return self._most_tokens if self._is_known else None
+
+    def _tokenise(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for thinking in {thinking for _, thinking, _ in waiting}:
+            batch = [(messages, calls) for messages, thinks, calls in waiting if thinks == thinking]
+            assert self._chat is not None
+            texts = self._chat.render_all([messages for messages, _ in batch], thinking=thinking)
+            for ids, (_, calls) in zip(self._chat.encode(texts), batch, strict=True):
+                self._prompt += len(ids)
+                self._most_prompt += len(ids) * calls
+
+
+def estimated_tokens(messages: Sequence[Message]) -> tuple[int, int]:
+    """Estimate and bound the tokens of a conversation without its tokenizer.
+
+    A token has four bytes of UTF-8, at least one; each turn, and the one to come, gets eight tokens for its
+    markers.
+    """
+    size = sum(len(message.content.encode("utf-8", "surrogatepass")) for message in messages)
+    markers = 8 * (1 + len(messages))
+    return size // 4 + markers, size + markers

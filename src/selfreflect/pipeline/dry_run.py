@@ -6,7 +6,7 @@ Texts that exist are counted exactly, texts to come at most with their token lim
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
@@ -29,12 +29,11 @@ from selfreflect.records import Question, Stage
 from selfreflect.settings import Config, ExecutionOptions, ScoresConfig
 from selfreflect.sources.items import Item
 from selfreflect.store.journal import store_errors
-from selfreflect.store.layout import check_run_directory
-from selfreflect.store.manifest import MANIFEST
+from selfreflect.store.layout import MANIFEST, check_run_directory
 from selfreflect.store.run import Run
 from selfreflect.strategies import load_strategy
 from selfreflect.strategies.builtin import SECOND_REQUESTS
-from selfreflect.strategies.task import GREEDY, THINKING, Task
+from selfreflect.strategies.task import GREEDY, THINKING, StrategyFunction, Task
 
 if TYPE_CHECKING:
     from selfreflect.models.chat import ChatTokenizer
@@ -99,6 +98,31 @@ def dry_run_items(
     return dry_run
 
 
+class _SummariesToCome:
+    """The questions that will get summaries; those without answers are counted alone, for there may be many.
+
+    Attributes:
+        with_answers: questions, each with how many summaries it will get.
+        without_answers: how many questions will get so many summaries.
+        longest: the longest of these questions, by the same number.
+    """
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.with_answers: list[tuple[Question, int]] = []
+        self.without_answers: Counter[int] = Counter()
+        self.longest: dict[int, Question] = {}
+
+    def add(self, question: Question, count: int, answers: Container[str]) -> None:
+        self.total += count
+        if question.id in answers:
+            self.with_answers.append((question, count))
+            return
+        self.without_answers[count] += 1
+        if count not in self.longest or len(question.text) > len(self.longest[count].text):
+            self.longest[count] = question
+
+
 class DryRun:
     """Adds up what each stage would take in ``costs``, and says in ``notes`` how to read the numbers.
 
@@ -124,8 +148,9 @@ class DryRun:
         self._load_models = load_models
         self._options = options
         self._models = ConfiguredModels(config, options, progress)
-        self._to_come: dict[str, int] = {}
-        """How many summaries a question will get, by its id."""
+        base = THINKING if config.summaries.thinking else GREEDY
+        self._summary_sampling = replace(base, max_new_tokens=config.summaries.max_new_tokens)
+        self._to_come = _SummariesToCome()
 
     def questions(self, *, explicit: bool = True, add: bool = False) -> None:
         """Load the questions that the directory lacks."""
@@ -139,10 +164,10 @@ class DryRun:
     def answers(self) -> None:
         """Count what the missing answers take."""
         spec = StageSpec("answers", self._config, self._prompts, self._options)
-        tasks = missing_answers(self.run)
-        count = RequestCount(self._chat(spec, tasks))
+        count = RequestCount(self._chat(spec, missing_answers(self.run)))
         settings = self._config.answers
-        for task in tasks:
+        to_do = 0
+        for task in missing_answers(self.run):
             request = Request(
                 messages=self._prompts.messages(task.question),
                 sampling=settings.sampling,
@@ -150,59 +175,59 @@ class DryRun:
                 thinking=settings.thinking,
             )
             count.add(request, done=min(len(task.samples), request.n))
+            to_do += 1
         drawn = [(one.tokens, len(one.answers)) for one in self.run.answers.values()]
-        self._add("answers", spec, count, total_size(tasks), drawn)
+        self._add("answers", spec, count, to_do, drawn)
 
     def summaries(self, strategies: Sequence[str]) -> None:
         """Count what the missing summaries take. What a user's own strategy asks is not known."""
         spec = StageSpec("summaries", self._config, self._prompts, self._options, tuple(strategies))
-        tasks = missing_summaries(self.run, strategies)
-        count = RequestCount(self._chat(spec, tasks))
-        for task in tasks:
-            self._to_come[task.question.id] = len(task.strategies)
-            requests: dict[Request, None] = {}  # strategies that draw samples share them
+        count = RequestCount(self._chat(spec, missing_summaries(self.run, strategies)))
+        functions = {name: load_strategy(name) for name in strategies if ":" not in name}
+        to_do = 0
+        for task in missing_summaries(self.run, strategies):
+            self._to_come.add(task.question, len(task.strategies), self.run.answers)
+            seeds = set()
             for name in task.strategies:
-                if ":" in name:
-                    count.calls += UNKNOWN
-                    count.completions += UNKNOWN
-                    count.prompt_tokens += UNKNOWN
-                    count.most_completion_tokens += UNKNOWN
+                if name not in functions:
+                    count.add_unknown()
                     self._note(f"what {name} asks is not known, since its code is not run")
                     continue
-                first, second = self._requests(task.question, name)
-                requests[first] = None
+                first, second = self._requests(task.question, name, functions[name])
                 if second is not None:
-                    shown = first.n * first.sampling.max_new_tokens
-                    count.add(second, shown=shown)
-            for request in requests:
-                count.add(request)
+                    count.add(second, shown=first.n * first.sampling.max_new_tokens)
+                if first.seed not in seeds:  # strategies that draw samples share them
+                    count.add(first)
+                seeds.add(first.seed)
+            to_do += task.size
         made = [(one.tokens, one.calls) for one in self.run.summaries.values()]
-        self._add("summaries", spec, count, total_size(tasks), made)
+        self._add("summaries", spec, count, to_do, made)
 
-    def _requests(self, question: Question, name: str) -> tuple[Request, Request | None]:
+    def _requests(
+        self, question: Question, name: str, function: StrategyFunction
+    ) -> tuple[Request, Request | None]:
         """The requests of a strategy of this package."""
         settings = self._config.summaries
-        base = THINKING if settings.thinking else GREEDY
         task = Task(
             question=question,
             prompts=self._prompts,
             name=name,
-            sampling=replace(base, max_new_tokens=settings.max_new_tokens),
+            sampling=self._summary_sampling,
             sample_sampling=settings.sampling,
             num_samples=settings.num_samples,
             seed=settings.seed,
             thinking=settings.thinking,
         )
-        strategy = load_strategy(name)(task)
+        strategy = function(task)
         first = next(strategy)
         strategy.close()
         assert isinstance(first, Request)
         second = SECOND_REQUESTS.get(name.partition("#")[0])
         return first, second(task) if second else None
 
-    def _chat(self, spec: StageSpec, tasks: Sequence[StageTask]) -> ChatTokenizer | None:
+    def _chat(self, spec: StageSpec, tasks: Iterator[StageTask]) -> ChatTokenizer | None:
         """The tokenizer of a stage's model, if it is a local one that has something to do."""
-        if not tasks:
+        if next(tasks, None) is None:
             return None
         self._note("at most: each text to come has as many tokens as allowed, and the judge masks each")
         if backend_of(spec.model.name).is_torch and self._load_models:
@@ -231,7 +256,7 @@ class DryRun:
         """
         earlier_tokens = sum(tokens for tokens, _ in earlier)
         earlier_completions = sum(completions for _, completions in earlier)
-        completions, most_tokens = count.completions.most, count.most_completion_tokens.most
+        completions, most_tokens = count.completions.most, count.most_completion_tokens
         likely = None
         if completions is not None and most_tokens is not None and (earlier_tokens or not to_do):
             likely = min(completions * earlier_tokens / max(1, earlier_completions), most_tokens)
@@ -244,7 +269,7 @@ class DryRun:
             "judge_tokens": NOTHING,
             "seconds": self._seconds(stage, completions, earlier_completions),
         }
-        price = self._config.prices.get(spec.model.name)
+        price = self._config.price_of(spec.model.name)
         if price is not None:
             paid = count.prompt_tokens * price.input_per_million
             paid += completion_tokens * price.output_per_million
@@ -254,8 +279,8 @@ class DryRun:
     def scores(self) -> None:
         """Count the judge's work."""
         settings = self._config.scores
-        tasks = missing_scores(self.run, settings) if self.run.summaries or not self._to_come else []
-        to_do = total_size(tasks) + sum(self._to_come.values())
+        tasks = missing_scores(self.run, settings) if self.run.summaries or not self._to_come.total else []
+        to_do = total_size(tasks) + self._to_come.total
         amounts = dict.fromkeys(AMOUNTS, NOTHING)
         if to_do:
             amounts["judge_tokens"] = self._judge_tokens(tasks)
@@ -292,26 +317,20 @@ class DryRun:
 
         Where the answers are to come, too, the longest question stands for all.
         """
-        config = self._config
-        longest: dict[int, Question] = {}
-        without_answers: Counter[int] = Counter()
+        config, to_come = self._config, self._to_come
         summary = config.summaries.max_new_tokens
-        for key, count in self._to_come.items():
-            question, answers = self.run.questions[key], self.run.answers.get(key)
-            if answers is not None:
-                lengths = [_token_count(judge, text) for text in answers.answers]
-                half = len(answers.masked_out)
-                halves = lengths[:half], lengths[half:]
-                most = most_judge_tokens(judge, question, halves, [summary] * count, config.scores)
-                yield Amount(None, most), 1
-                continue
-            without_answers[count] += 1
-            if count not in longest or len(question.text) > len(longest[count].text):
-                longest[count] = question
+        for question, count in to_come.with_answers:
+            answers = self.run.answers[question.id]
+            lengths = [_token_count(judge, text) for text in answers.answers]
+            half = len(answers.masked_out)
+            halves = lengths[:half], lengths[half:]
+            most = most_judge_tokens(judge, question, halves, [summary] * count, config.scores)
+            yield Amount(None, most), 1
         half_to_come = [config.answers.max_new_tokens] * config.answers.num_answers
-        for count, questions in without_answers.items():
+        for count, questions in to_come.without_answers.items():
             halves = half_to_come, half_to_come
-            most = most_judge_tokens(judge, longest[count], halves, [summary] * count, config.scores)
+            longest = to_come.longest[count]
+            most = most_judge_tokens(judge, longest, halves, [summary] * count, config.scores)
             yield Amount(None, most), questions
 
     def _seconds(self, stage: Stage, to_do: float | None, earlier: int) -> Amount:

@@ -44,7 +44,7 @@ from selfreflect.pipeline.todo import (
 from selfreflect.prompts import Prompts, load_prompts, prompts_origin
 from selfreflect.records import Failure, SamplingCheck, Stage, from_plain
 from selfreflect.settings import Config, ExecutionOptions
-from selfreflect.store.manifest import plain_settings
+from selfreflect.store.layout import plain_settings
 from selfreflect.store.run import Run
 from selfreflect.strategies import load_strategy
 from selfreflect.strategies.driver import Named
@@ -151,7 +151,7 @@ class Experiment:
             return []
         check_models(work, self._config, self._options, self._progress)
         servers = server_stages(work, self._config, self._options)
-        if not servers:
+        if not servers or self._options.uses_batch:
             return []
         with self._progress.stage("server check", len(servers)):
             greedy = any("#" not in name for name in strategies)
@@ -177,7 +177,7 @@ class Experiment:
 
     def answers(self) -> None:
         """Draw the answer distributions that are missing."""
-        tasks = missing_answers(self.run)
+        tasks = list(missing_answers(self.run))
         self._fill("answers", tasks)
         if tasks and "answers" in self.run.manifest.checks:
             earlier = from_plain(SamplingCheck, self.run.manifest.checks["answers"])
@@ -209,7 +209,7 @@ class Experiment:
         for strategy in strategies:
             if isinstance(strategy, str):
                 load_strategy(strategy)
-        self._fill("summaries", missing_summaries(self.run, strategy_names(strategies)), strategies)
+        self._fill("summaries", list(missing_summaries(self.run, strategy_names(strategies))), strategies)
 
     def scores(self) -> None:
         """Measure what is not measured yet of summaries of questions with answers."""

@@ -120,6 +120,7 @@ def stage_model(
         resources["dtype"] = section.dtype
     else:
         resources["extra_body"] = section.extra_body
+        resources |= {"write_batch": options.write_batch, "read_batch": options.read_batch}
     name = section.judge if stage == "scores" else section.model
     return ModelSpec(name, revision=section.revision, base_url=section.base_url, **resources)
 

@@ -14,7 +14,7 @@ from selfreflect.records import STAGES, SamplingCheck, Stage, dump_line, from_pl
 from selfreflect.removed import SCORES
 from selfreflect.settings import Config
 from selfreflect.sources.questions import is_file
-from selfreflect.store.manifest import MANIFEST, Manifest, merge_settings, plain_settings
+from selfreflect.store.layout import MANIFEST, Manifest, merge_settings, plain_settings
 from selfreflect.store.run import Run
 
 PROMPTED: tuple[Stage, ...] = ("answers", "summaries")

@@ -6,6 +6,7 @@ Nothing here knows the run directory. The experiment decides what is to do and s
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,7 +32,7 @@ from selfreflect.pipeline.models import (
 )
 from selfreflect.pipeline.tasks import ModelStage, Result, StageTask, total_size
 from selfreflect.prompts import Prompts
-from selfreflect.records import Controls
+from selfreflect.records import Controls, Failure
 from selfreflect.settings import ExecutionOptions
 from selfreflect.strategies.driver import Named, summarize
 from selfreflect.strategies.task import GREEDY, THINKING
@@ -62,6 +63,8 @@ class StageSpec:
         if self.stage == "scores":
             return 1
         options = self.options
+        if options.uses_batch:  # one file for all
+            return sys.maxsize
         return backend_of(self.model.name).default_batch(options.batch_questions, options.max_connections)
 
 
@@ -119,7 +122,9 @@ def _generate(
                 skip=skip,
             )
         for result in results:
-            yield [result]
+            # what waits for an answer has not failed
+            if spec.options.write_batch is None or not isinstance(result, Failure):
+                yield [result]
 
 
 def _measure(

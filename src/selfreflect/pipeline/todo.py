@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -26,7 +26,7 @@ def run_strategies(run: Run) -> list[str]:
 
 def strategies_to_continue(run: Run) -> list[str]:
     """The run's strategies that lack summaries."""
-    return [name for name in run_strategies(run) if missing_summaries(run, [name])]
+    return [name for name in run_strategies(run) if any_task(missing_summaries(run, [name]))]
 
 
 def stages_with_work(
@@ -38,42 +38,43 @@ def stages_with_work(
         StoreError: the run has no questions.
     """
     work: list[ModelStage] = []
-    if "answers" in stages and missing_answers(run):
+    if "answers" in stages and any_task(missing_answers(run)):
         work.append("answers")
-    if "summaries" in stages and missing_summaries(run, strategies):
+    if "summaries" in stages and any_task(missing_summaries(run, strategies)):
         work.append("summaries")
     if "scores" in stages and (work or (run.summaries and missing_scores(run, settings))):
         work.append("scores")
     return work
 
 
-def missing_answers(run: Run) -> list[StageTask]:
-    """One task per question that may still get answers.
+def any_task(tasks: Iterator[StageTask]) -> bool:
+    """Tell whether there is something to do."""
+    return next(tasks, None) is not None
+
+
+def missing_answers(run: Run) -> Iterator[StageTask]:
+    """Yield a task for each question that may still get answers.
 
     Raises:
         StoreError: the run has no questions.
     """
     final = final_failures(run, "answers")
-    tasks = []
     for key, question in _questions(run).items():
         if key not in run.answers and (key, "") not in final:
-            tasks.append(StageTask(question=question, samples=run.samples(key)))
-    return tasks
+            yield StageTask(question=question, samples=run.samples(key))
 
 
-def missing_summaries(run: Run, strategies: Sequence[str]) -> list[StageTask]:
-    """One task per question that may still get summaries by some of these strategies.
+def missing_summaries(run: Run, strategies: Sequence[str]) -> Iterator[StageTask]:
+    """Yield a task for each question that may still get summaries by some of these strategies.
 
     Raises:
         StoreError: the run has no questions.
     """
     finished = {*run.summaries, *final_failures(run, "summaries")}
-    tasks = []
     for key, question in _questions(run).items():
         missing = tuple(name for name in strategies if (key, name) not in finished)
         if missing:
-            tasks.append(StageTask(question=question, strategies=missing))
-    return tasks
+            yield StageTask(question=question, strategies=missing)
 
 
 def missing_scores(run: Run, settings: ScoresConfig) -> list[StageTask]:

@@ -6,7 +6,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
+
+from msgspec.structs import replace as replaced
 
 from selfreflect.errors import DataError, excerpt, nearest
 from selfreflect.metric.measure import FAILED, MEASURES, Measure, measure_names, measures_of
@@ -18,6 +21,7 @@ from selfreflect.records import (
     Information,
     Measurement,
     Question,
+    R,
     Record,
     SamplingCheck,
     Scale,
@@ -32,6 +36,38 @@ Key = tuple[str, str]
 
 _QUOTED = 5
 """Questions that an error message quotes."""
+
+
+PARTS: Mapping[str, str] = MappingProxyType(
+    {
+        "guesses": "what the judge expected in place of a word",
+        "words": "the distances and bits of words, and so what the judge expected",
+    }
+)
+"""Removable parts of a score and what they hold."""
+
+
+def lean(record: R, parts: Collection[str]) -> R:
+    """Remove ``parts`` from a score or information. Removing words removes their guesses and bits."""
+    if isinstance(record, Information) and "words" in parts:
+        return replaced(record, answers=())
+    if isinstance(record, Score) and "words" in parts:
+        return replaced(record, words=())
+    if isinstance(record, Score) and "guesses" in parts:
+        return replaced(record, words=tuple(replaced(word, guesses=()) for word in record.words))
+    return record
+
+
+def removable_parts(records: Iterable[Score | Information]) -> list[str]:
+    """List the ``PARTS`` that these records have."""
+    parts = set()
+    for record in records:
+        words = record.words if isinstance(record, Score) else ()
+        if words or (isinstance(record, Information) and record.answers):
+            parts.add("words")
+        if any(word.guesses for word in words):
+            parts.add("guesses")
+    return [name for name in PARTS if name in parts]
 
 
 class SummaryOutcome(NamedTuple):
@@ -202,9 +238,7 @@ class RunRecords:
         return len(self.failures) + len(missing) + failed
 
     def without(self, parts: Collection[str]) -> RunRecords:
-        """Copy the run without these :data:`~selfreflect.store.trim.PARTS` of its records."""
-        from selfreflect.store.trim import lean
-
+        """Copy the run without these :data:`PARTS` of its records."""
         scores = {key: lean(score, parts) for key, score in self.scores.items()}
         information = {key: lean(record, parts) for key, record in self.information.items()}
         return replace(self, scores=scores, information=information)

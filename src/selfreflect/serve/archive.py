@@ -9,10 +9,10 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from selfreflect.records import AnswerSet, Controls, Failure
+from selfreflect.report.run_records import lean
 from selfreflect.serve.reflector import Exchange
 from selfreflect.store.layout import StoredRecord
 from selfreflect.store.run import Run
-from selfreflect.store.trim import lean
 
 
 class Archive:

@@ -23,6 +23,7 @@ from selfreflect.flags import (
     between,
     check_values,
 )
+from selfreflect.models.backend import backend_of
 from selfreflect.models.base import DEVICES, SUMMARY_TOKENS, Compat, DType, Sampling
 from selfreflect.records import STAGES, ReaderChoice, Record
 from selfreflect.text import name_list
@@ -391,8 +392,30 @@ class ExecutionOptions(ExecutionConfig, frozen=True, kw_only=True):
         bool, Flag("--trust-remote-code", "Run code that comes with a model from the hub.")
     ] = False
 
+    write_batch: Annotated[
+        Path | None,
+        Flag(
+            "--write-batch FILE",
+            "Write the requests in OpenAI's batch format instead of sending them: half the price at many.",
+        ),
+    ] = None
+    read_batch: Annotated[
+        Path | None, Flag("--read-batch FILE", "Take the texts from the output file of such a batch.")
+    ] = None
+
+    @property
+    def uses_batch(self) -> bool:
+        """Whether texts go through files, and no server is asked now."""
+        return self.write_batch is not None or self.read_batch is not None
+
     def __post_init__(self) -> None:
         check_values(self, "execution")
+        if self.write_batch is not None and self.read_batch is not None:
+            raise ConfigError(
+                "a batch is either written or read",
+                code="batch",
+                remedy="Leave out {execution.write_batch} or {execution.read_batch}.",
+            )
         if self.ray_address is not None and self.executor != "ray":
             raise ConfigError(
                 "the address of a Ray cluster is given, and the executor is not ray",
@@ -535,6 +558,13 @@ class Config(Record, frozen=True, kw_only=True):
     serve: ServeConfig = ServeConfig()
     prices: dict[str, Price] = msgspec.field(default_factory=dict)
     """By the name of the model, as ``--model`` takes it."""
+
+    def price_of(self, model: str) -> Price | None:
+        """The price of a model: as the file has it, else from a list of its backend."""
+        if model in self.prices:
+            return self.prices[model]
+        listed = backend_of(model).price(model)
+        return Price(input_per_million=listed[0], output_per_million=listed[1]) if listed else None
 
     def section(self, name: str) -> dict[str, Any]:
         """One section as plain values."""

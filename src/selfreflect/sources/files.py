@@ -77,6 +77,7 @@ class RowIds:
     def __init__(self) -> None:
         self._owners: dict[str, str] = {}
         self._uses: Counter[str] = Counter()
+        """How often a derived id was taken already."""
 
     def take(self, row: Row, text: str, context: str = "", column: str = "id") -> str:
         """Return the row's id, or one derived from its question, with ``-2``, ``-3``, … for a repeated one:
@@ -99,11 +100,11 @@ class RowIds:
         return id_
 
     def _derived_id(self, base: str) -> str:
-        while True:
+        id_ = base
+        while id_ in self._owners:
             self._uses[base] += 1
-            id_ = base if self._uses[base] == 1 else f"{base}-{self._uses[base]}"
-            if id_ not in self._owners:
-                return id_
+            id_ = f"{base}-{self._uses[base] + 1}"
+        return id_
 
 
 def source_name(source: str) -> str:
@@ -255,13 +256,15 @@ def _delimiter(text: str) -> str:
 
 
 def _csv_rows(content: Content) -> Iterator[Row]:
-    text = _decode(content)
-    declared = _SEPARATOR_LINE.match(text)
-    text = text[declared.end() :] if declared else text
-    delimiter = declared[1] if declared else _delimiter(text)
+    start = _decode(content, until=b"\n")
+    declared = _SEPARATOR_LINE.match(start)
+    lines = io.TextIOWrapper(io.BytesIO(content.data), encoding="utf-8-sig", newline="")
+    if declared:
+        lines.readline()
+    delimiter = declared[1] if declared else _delimiter(start)
     # a cell may be as long as any text; the limit is of the process, so it is never lowered
-    csv.field_size_limit(max(len(text), csv.field_size_limit()))
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter)
+    csv.field_size_limit(max(len(content.data), csv.field_size_limit()))
+    reader = csv.reader(lines, strict=True, delimiter=delimiter)
     header: list[str] = []
     skipped = 1 if declared else 0
     line = 1 + skipped
@@ -320,9 +323,11 @@ PARSERS: dict[str, Callable[[Content], Iterable[Row]]] = {
 }
 
 
-def _decode(content: Content) -> str:
+def _decode(content: Content, until: bytes = b"") -> str:
+    """Decode all content, or what comes ``until`` a byte. Raises DataError if any of it is not UTF-8."""
     try:
-        return content.data.decode("utf-8").removeprefix("\ufeff")
+        text = content.data.decode("utf-8").removeprefix("\ufeff")
+        return text[: text.index(until.decode()) + 1] if until and until in content.data else text
     except UnicodeDecodeError as error:
         raise DataError(
             f"{content.name} is not UTF-8: invalid byte at offset {error.start}; save it as UTF-8"

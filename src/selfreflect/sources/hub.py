@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from selfreflect.errors import DataError, MissingExtraError, excerpt
-from selfreflect.models.hub import datasets_offline, hub_answers
+from selfreflect.models.local.machine import datasets_offline, hub_answers
 from selfreflect.sources.files import Row
 
 

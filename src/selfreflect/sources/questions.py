@@ -175,10 +175,16 @@ def load_questions(
     else:
         raise _unknown_source(source)
 
-    found = list(_questions(table, _sample(table, limit, seed), lenient=hub_set is not None))
-    questions = tuple(question for question in found if question is not None)
-    with_images = len(found) - len(questions)
-    if found and not questions:
+    with_images = 0
+    chosen: list[Question] = []
+    for question in _questions(table, _sample(table, limit, seed), lenient=hub_set is not None):
+        if question is None:
+            with_images += 1
+        else:
+            chosen.append(question)
+    questions = tuple(chosen)
+    del chosen
+    if with_images and not questions:
         raise DataError(
             f"{excerpt(source)}: every question comes with a picture, which the model would not see"
         )
@@ -248,7 +254,14 @@ def _file_table(source: str, question_column: str | None, context_column: str | 
     columns = _guess_columns(content.name, list(names), question_column, context_column)
     # a column may be the kind of a question under another name, and a user asks for it by its own
     travelling = [column for column in names if column not in {*columns, "id"} or column in KIND_COLUMNS[1:]]
-    return RowTable(rows, len(rows), columns, {"sha256": content.sha256}, travelling)
+    return RowTable(_released(rows), len(rows), columns, {"sha256": content.sha256}, travelling)
+
+
+def _released(rows: list[Row]) -> Iterator[Row]:
+    """Yield rows, and let each go: a large file must not be in memory twice."""
+    rows.reverse()
+    while rows:
+        yield rows.pop()
 
 
 def _hub_table(

@@ -8,6 +8,7 @@ and devices are never opened.
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import stat
@@ -18,12 +19,11 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, Generic, NoReturn
 
-from msgspec import DecodeError, Raw, to_builtins
-from msgspec import json as raw_json
+from msgspec import to_builtins
 
 from selfreflect.atomic import sync_directory, write_bytes
 from selfreflect.errors import StoreError, excerpt
-from selfreflect.records import R, dump_line, from_plain
+from selfreflect.records import AnswerSample, R, dump_line, from_plain
 
 _NO_LOCKS = "This file system has no locks; use an --out on another one."
 _MAKE_ROOM = "What was written before is kept: make room, then run the same command again."
@@ -50,7 +50,6 @@ class Journal(Generic[R]):
         kind: the type of every record.
         key: what identifies a record; each key occurs once.
         replaces: whether a later record with the same key may replace this one.
-        skip: fields with long lists that are not parsed and read as empty lists, to save time.
         durable: whether an append waits for the disk. If not, it survives the end of the process, and may
             not survive that of the machine.
     """
@@ -61,7 +60,6 @@ class Journal(Generic[R]):
         kind: type[R],
         key: Callable[[R], Any],
         replaces: Callable[[R], bool] = lambda record: False,
-        skip: Collection[str] = (),
         *,
         durable: bool = True,
     ) -> None:
@@ -69,7 +67,6 @@ class Journal(Generic[R]):
         self._kind = kind
         self._key = key
         self._replaces = replaces
-        self._skip = skip
         self._durable = durable
         self._length = 0
         """Bytes up to the end of the last record, once the records were read."""
@@ -80,21 +77,16 @@ class Journal(Generic[R]):
 
     @cached_property
     def records(self) -> dict[Any, R]:
-        return dict(self.stream())
-
-    def stream(self) -> Iterator[tuple[Any, R]]:
-        """Read keys and records one by one. In memory are only the keys that must not come again."""
-        final: set[Any] = set()
+        records: dict[Any, R] = {}
         with store_errors(self.path):
             for number, record in self._lines():
                 key = self._key(record)
-                if key in final:
+                if key in records and not self._replaces(records[key]):
                     raise StoreError(
                         f"{self.path}, line {number}: a second record for {_name(key)}. Delete one of them."
                     )
-                if not self._replaces(record):
-                    final.add(key)
-                yield key, record
+                records[key] = record
+        return records
 
     def _lines(self) -> Iterator[tuple[int, R]]:
         """Line numbers and records. Read as bytes, because texts may hold U+2028 and other line ends."""
@@ -108,7 +100,7 @@ class Journal(Generic[R]):
                     raise StoreError(torn)
                 is_whole = line.endswith(b"\n")
                 try:
-                    value = self._parse(line)
+                    value = parse_line(line)
                 except ValueError as error:
                     torn = (
                         f"{self.path}, line {number} is damaged ({error}). Repair or delete that line; "
@@ -126,14 +118,6 @@ class Journal(Generic[R]):
                 self._length += len(line)
                 self._ends_open = not is_whole
                 yield number, record
-
-    def _parse(self, line: bytes) -> Any:
-        if not self._skip:
-            return parse_line(line)
-        value = parse_line(_with_empty_lists(line, self._skip))
-        if isinstance(value, dict):
-            value |= {name: [] for name in value.keys() & self._skip}
-        return value
 
     def repair(self) -> str:
         """End the file with its last record: cut off what a killed or failed write left behind it, or add the
@@ -326,19 +310,6 @@ def parse_line(line: bytes) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
-def _with_empty_lists(line: bytes, fields: Collection[str]) -> bytes:
-    """Empty these fields of a line's object without parsing them, which would take most of the time.
-
-    A line that msgspec cannot read is returned unchanged.
-    """
-    try:
-        values = raw_json.decode(line, type=dict[str, Raw])
-    except (DecodeError, UnicodeDecodeError, RecursionError):
-        return line
-    values |= dict.fromkeys(values.keys() & fields, Raw(b"[]"))
-    return raw_json.encode(values) + line[len(line.rstrip()) :]
-
-
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not strict JSON")
 
@@ -371,3 +342,76 @@ def lock(path: Path) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+FOLDER = "partial"
+
+
+class PartialAnswers:
+    """The folder ``partial/`` of a run directory. An append survives a kill, but does not wait for the disk.
+
+    Args:
+        run: the run directory.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self._folder = run / FOLDER
+        self._journals: dict[str, Journal[AnswerSample]] = {}
+
+    @property
+    def files(self) -> list[Path]:
+        """Those that exist. Raises StoreError if the folder is a link."""
+        return sorted(self._checked_folder().glob("*.jsonl"))
+
+    def of(self, question: str) -> tuple[AnswerSample, ...]:
+        """The answers of a question, in the order in which they ended. What is read is checked again against
+        the id: another question's file may have been put there."""
+        if not self._path(question).exists():
+            return ()
+        samples = self._journal(question).records.values()
+        return tuple(sample for sample in samples if sample.question_id == question)
+
+    def append(self, sample: AnswerSample) -> None:
+        """Add an answer; it takes the place of one with the same number.
+
+        Raises:
+            StoreError: the disk refuses.
+        """
+        journal = self._journal(sample.question_id)
+        if not journal.path.exists():
+            with store_errors(self._folder):
+                self._folder.mkdir(exist_ok=True)
+        journal.append_all([sample])
+        journal.close()  # thousands of questions may be open
+
+    def remove(self, questions: Collection[str]) -> None:
+        """Forget the answers of these questions."""
+        if not self._checked_folder().exists():
+            return
+        for question in questions:
+            self._journals.pop(question, None)
+            path = self._path(question)
+            with store_errors(path):
+                path.unlink(missing_ok=True)
+        with suppress(OSError):  # others are left
+            self._folder.rmdir()
+
+    def _journal(self, question: str) -> Journal[AnswerSample]:
+        if question not in self._journals:
+            self._journals[question] = Journal(
+                self._path(question),
+                AnswerSample,
+                lambda sample: str(sample.index),
+                lambda sample: True,
+                durable=False,
+            )
+        return self._journals[question]
+
+    def _path(self, question: str) -> Path:
+        """The file of a question. Its id may hold anything, and is no file name."""
+        name = hashlib.sha256(question.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        return self._checked_folder() / f"{name}.jsonl"
+
+    def _checked_folder(self) -> Path:
+        """The folder. Raises StoreError if it is a link."""
+        return refuse_links(self._folder.parent, self._folder)

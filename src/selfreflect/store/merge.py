@@ -1,31 +1,22 @@
-"""Merge run directories of one question set.
-
-Records go from disk to disk, so memory holds only all question ids, the keys of one file, and what models
-replied about answers.
-"""
+"""Merge run directories of one question set."""
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from selfreflect.atomic import sync_directory
 from selfreflect.errors import StoreError
-from selfreflect.records import Information, Question, Record, SamplingCheck, Score, dump_line, from_plain
+from selfreflect.records import Question, Record, SamplingCheck, from_plain
 from selfreflect.sources.questions import Shard, parse_shard
-from selfreflect.store.journal import store_errors
-from selfreflect.store.layout import all_journals, is_of_scoring, scoring_folder
-from selfreflect.store.manifest import Manifest, merge_settings
-from selfreflect.store.partial import PartialAnswers
-from selfreflect.store.replies import REPLIES, ModelReplies, replies_journal
+from selfreflect.store.journal import PartialAnswers, store_errors
+from selfreflect.store.layout import Manifest, merge_settings
+from selfreflect.store.replies import ModelReplies, replies_journal
 from selfreflect.store.run import Run
-from selfreflect.store.trim import lean
 
 _MAY_DIFFER = ("part", "base_url", "measures", "controls")
 """Settings in which directories may differ: each may have had its own server, and `score` measures what is
@@ -69,7 +60,6 @@ def merge_runs(
     out: Path,
     *,
     name_scoring: Callable[[Mapping[str, Any]], str],
-    leave_out: Collection[str] = (),
     defaults: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> MergeResult:
     """Merge run directories into the new directory ``out``, which appears whole or not at all.
@@ -80,7 +70,6 @@ def merge_runs(
 
     Args:
         name_scoring: names the scoring with these settings of scores.
-        leave_out: names from :data:`~selfreflect.store.trim.PARTS` to drop from scores.
         defaults: by section, what a setting was in a directory that is older than the setting.
 
     Raises:
@@ -107,21 +96,10 @@ def merge_runs(
             run.select_scoring(name)
             total = _write_manifest(run, list(of_scoring.values()), settings[name])
             result.expected = result.expected or total
-        with store_errors(unfinished), ExitStack() as stack:
-            files: dict[Path, IO[bytes]] = {}
-            for journal, record in _records(folders, result, leave_out):
-                file = unfinished / journal
-                if file not in files:
-                    files[file] = stack.enter_context(file.open("wb"))
-                files[file].write((dump_line(record) + "\n").encode())
-                result.records[type(record)] += 1
-            if replies := _replies(paths):
-                lines = "".join(dump_line(reply) + "\n" for reply in replies.values())
-                files[unfinished / REPLIES] = stack.enter_context((unfinished / REPLIES).open("wb"))
-                files[unfinished / REPLIES].write(lines.encode())
-            for stream in files.values():
-                stream.flush()
-                os.fsync(stream.fileno())
+        _write_records(run, folders, result)
+        replies = replies_journal(unfinished)
+        replies.append_all(list(_replies(paths).values()))
+        replies.close()
         with store_errors(out):
             unfinished.rename(target)
             sync_directory(target.parent)
@@ -164,31 +142,32 @@ def _manifests(folders: Mapping[Path, Mapping[str, str]]) -> dict[str, dict[Path
     return manifests
 
 
-def _records(
-    folders: Mapping[Path, Mapping[str, str]], result: MergeResult, leave_out: Collection[str]
-) -> Iterator[tuple[Path, Any]]:
-    """All records to keep, with their file; each directory's in the order of the stages."""
-    skip: dict[type[Record], set[str]] = {}
-    if "words" in leave_out:
-        skip = {Score: {"words"}, Information: {"answers"}}
+def _write_records(run: Run, folders: Mapping[Path, Mapping[str, str]], result: MergeResult) -> None:
+    """Add the records of each question from the first directory that has it."""
     owners: dict[str, Path] = {}
     for path, targets in folders.items():
-        for scoring, journal in all_journals(path, skip):
-            for _, record in journal.stream():
+        source = Run.load(path)
+        for scoring, target in targets.items():
+            source.select_scoring(scoring)
+            run.select_scoring(target)
+            chosen = []
+            for record in source.records():
                 question = record.id if isinstance(record, Question) else record.question_id
                 owner = owners.setdefault(question, path)
-                if owner is not path:
+                if owner is path:
+                    chosen.append(record)
+                else:
                     result.repeated.setdefault(question, (owner, path))
-                    continue
-                target = targets[scoring] if is_of_scoring(record) else ""
-                yield scoring_folder(target) / journal.path.name, lean(record, leave_out)
+            run.append_all(chosen)
+            result.records.update(map(type, chosen))
+    run.select_scoring("")
 
 
 def _replies(paths: Sequence[Path]) -> dict[str, ModelReplies]:
     """The replies of all directories, by request; what one directory has, no other one needs to ask again."""
     replies: dict[str, ModelReplies] = {}
     for path in paths:
-        for request, reply in replies_journal(path).stream():
+        for request, reply in replies_journal(path).records.items():
             if request not in replies or not replies[request].is_final:
                 replies[request] = reply
     return replies

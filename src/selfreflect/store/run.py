@@ -12,17 +12,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeGuard
 
 from msgspec.structs import replace
 
 from selfreflect.atomic import sync_directory, write_bytes
-from selfreflect.errors import StoreError, excerpt
+from selfreflect.errors import MissingExtraError, StoreError, excerpt
+from selfreflect.metric.measure import MEASURES, Measure, measure_names, measures_of
 from selfreflect.records import (
     RETRIED,
+    STAGES,
     AnswerSample,
     AnswerSet,
     Controls,
@@ -36,16 +39,22 @@ from selfreflect.records import (
     Stage,
     Summary,
     dump_line,
+    metadata_headings,
 )
-from selfreflect.store.journal import Journal, lock, refuse_fork, store_errors
+from selfreflect.store.journal import Journal, PartialAnswers, lock, refuse_fork, store_errors
 from selfreflect.store.layout import (
     LOCK,
-    LONG_FIELDS,
+    MANIFEST,
     SCORED,
+    SCORING_FORMAT,
+    Manifest,
     StoredRecord,
     check_run_directory,
     is_of_scoring,
     journals,
+    merge_settings,
+    plain_settings,
+    read_manifest,
     removable_files,
     scored_folders,
     scoring_folder,
@@ -53,15 +62,6 @@ from selfreflect.store.layout import (
     set_aside,
     unfinished_files,
 )
-from selfreflect.store.manifest import (
-    MANIFEST,
-    SCORING_FORMAT,
-    Manifest,
-    merge_settings,
-    plain_settings,
-    read_manifest,
-)
-from selfreflect.store.partial import PartialAnswers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,9 +75,7 @@ class Run:
     A context manager, for one thread at a time.
     """
 
-    def __init__(
-        self, path: Path, manifest: Manifest, resources: ExitStack | None = None, *, detail: bool = True
-    ) -> None:
+    def __init__(self, path: Path, manifest: Manifest, resources: ExitStack | None = None) -> None:
         self.path = path
         self.scoring = ""
         """The selected scoring; see :meth:`select_scoring`."""
@@ -85,9 +83,8 @@ class Run:
         """Released by :meth:`close`; None while nothing may be written."""
         self.repairs: list[str] = []
         """What was cut off or moved aside when the run was opened for writing, in sentences."""
-        self._skip = None if detail else LONG_FIELDS
         self._manifests = {"": manifest}
-        self._files = {"": journals(path, self._skip)}
+        self._files = {"": journals(path)}
         """Record files by scoring; those of the first hold all other records, too."""
         self._partial: PartialAnswers | None = PartialAnswers(path)
         self._process = os.getpid()
@@ -131,12 +128,8 @@ class Run:
         return run
 
     @classmethod
-    def load(cls, path: str | Path, *, detail: bool = True) -> Self:
+    def load(cls, path: str | Path) -> Self:
         """Open a run directory for reading: nothing is locked, repaired or written.
-
-        Args:
-            detail: with False, answer sets come without answers and scores without words, which make up most
-                of a run directory.
 
         Raises:
             StoreError: there is no run directory, or another version wrote it. Damaged files raise it when
@@ -149,7 +142,7 @@ class Run:
                 raise StoreError(f"There is no run directory {path}. {advice}")
             if not (path / MANIFEST).exists():
                 raise StoreError(f"{path} is not a run directory: it has no {MANIFEST}. {advice}")
-            return cls(path, read_manifest(path), detail=detail)
+            return cls(path, read_manifest(path))
 
     @classmethod
     def in_memory(cls, path: str | Path) -> Self:
@@ -201,7 +194,7 @@ class Run:
                 exists = (folder / MANIFEST).exists()
                 manifest = read_manifest(folder, SCORING_FORMAT) if exists else Manifest()
                 self._manifests[name] = replace(manifest, format=SCORING_FORMAT)
-                self._files[name] = journals(folder, self._skip)
+                self._files[name] = journals(folder)
                 if self._resources is not None:
                     self._prepare(name, self._resources)
         self.scoring = name
@@ -273,6 +266,11 @@ class Run:
             if key not in records[stage]:
                 standing.append(failure)
         return standing
+
+    def records(self) -> Iterator[Any]:
+        """Yield all records of the selected scoring; of the first one, all others too."""
+        for journal in self._files[self.scoring].values():
+            yield from journal.records.values()
 
     def samples(self, question: str) -> tuple[AnswerSample, ...]:
         """The answers that a question without an answer set has so far."""
@@ -371,8 +369,6 @@ class Run:
         Raises:
             MissingExtraError: pandas is not installed.
         """
-        from selfreflect.store.frame import data_frame
-
         return data_frame(self)
 
     def _folder(self, scoring: str) -> Path:
@@ -416,3 +412,68 @@ def _settles(record: Record) -> TypeGuard[AnswerSet | Failure]:
     if isinstance(record, Failure):
         return record.stage == "answers" and record.kind not in RETRIED
     return isinstance(record, AnswerSet)
+
+
+_SUMMARY = ("question_id", "question", "kind", "strategy", "summary")
+_FAILURE = ("failure", "failure_message")
+
+
+def data_frame(run: Run) -> pd.DataFrame:
+    """Make a row for each scoring, question and strategy of a run, with the columns of each measure; then
+    what came with the questions.
+
+    Raises:
+        MissingExtraError: pandas is not installed.
+    """
+    try:
+        import pandas as pd
+    except ImportError:
+        raise MissingExtraError("A data frame of the scores", "pandas") from None
+    selected = run.scoring
+    names = {*MEASURES}
+    for scoring in run.scorings:
+        run.select_scoring(scoring)
+        names |= {measure for measure, _, _ in run.measurements}
+    measures = measures_of(names & {*measure_names()})
+    # the columns of the first measure stand before those of failures, as scripts may expect by position
+    first, *others = [measure.columns for measure in measures]
+    columns = [*_SUMMARY, *first, *_FAILURE, *chain.from_iterable(others), "scoring"]
+    headings = metadata_headings(run.questions.values(), columns)
+    rows = []
+    for scoring in run.scorings:
+        run.select_scoring(scoring)
+        for question, cells in _result_rows(run, measures):
+            metadata = {heading: question.metadata.get(name) for name, heading in headings.items()}
+            rows.append({**cells, "scoring": scoring, **metadata})
+    run.select_scoring(selected)
+    columns += headings.values()
+    frame = pd.DataFrame([tuple(map(row.get, columns)) for row in rows], columns=columns, dtype=object)
+    numbers = chain.from_iterable((measure.columns[0], *measure.numbers) for measure in measures)
+    return frame.astype({**dict.fromkeys(numbers, "Float64"), "token_tasks": "Int64"})
+
+
+def _result_rows(run: Run, measures: Sequence[Measure]) -> Iterator[tuple[Question, dict[str, Any]]]:
+    """Yield the cells of each question and strategy of the selected scoring, by column. The failure of a
+    whole question is repeated for each of its strategies."""
+    reasons: dict[tuple[str, str], Failure] = {}
+    for failure in sorted(run.failures, key=lambda failure: STAGES.index(failure.stage)):
+        name = failure.name if failure.stage in ("summaries", "scores") else ""
+        reasons.setdefault((failure.question_id, name), failure)
+    results = [(measure, run.results(measure)) for measure in measures]
+    keys = chain(run.summaries, *(records for _, records in results), reasons)
+    strategies = dict.fromkeys(name for _, name in keys if name)
+    for id_, question in run.questions.items():
+        for strategy in strategies:
+            key = (id_, strategy)
+            summary = run.summaries.get(key)
+            reason = reasons.get((id_, "")) or reasons.get(key)
+            texts = (id_, question.text, question.kind, strategy, summary and summary.text)
+            cells: dict[str, Any] = dict(zip(_SUMMARY, texts, strict=True))
+            for measure, records in results:
+                record = records.get(key)
+                if record is not None:
+                    cells |= zip(measure.columns, measure.cells(record), strict=True)
+                    if measure.fails:
+                        reason = None
+            cells |= zip(_FAILURE, (reason and reason.kind, reason and reason.message), strict=True)
+            yield question, cells

@@ -23,7 +23,7 @@ from selfreflect.atomic import write_bytes
 from selfreflect.errors import ConfigError, DataError, MissingExtraError, StoreError, excerpt
 from selfreflect.models.backend import backend_of
 from selfreflect.models.base import ModelSpec
-from selfreflect.models.local.adapters import CONFIG, find_adapter
+from selfreflect.models.local.pretrained import CONFIG, find_adapter
 from selfreflect.train.data import COLUMNS, Method
 from selfreflect.train.inputs import INPUT, RECORD, changes, read_input, training_input
 from selfreflect.train.presets import (

@@ -28,7 +28,7 @@ from selfreflect.uncertainty.asking.verdicts import judge_pairs
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 
 if TYPE_CHECKING:
-    from selfreflect.models.nli import EntailmentModel
+    from selfreflect.models.embed import EntailmentModel
 
 Similarity = Callable[[Sequence[str]], Floats]
 SIMILARITIES = ("jaccard", "rouge", "embedding")
@@ -96,7 +96,7 @@ class EmbeddingSimilarity:
     """
 
     def __init__(self) -> None:
-        from selfreflect.models.embedder import SentenceEmbedder
+        from selfreflect.models.embed import SentenceEmbedder
 
         self._embed = SentenceEmbedder("Comparing answers by embeddings")
         self._vectors: dict[str, Floats] = {}
@@ -378,7 +378,7 @@ class Entailment(Verdicts):
         for start in range(0, len(missing), STORED_AT_ONCE):
             chunk = missing[start : start + STORED_AT_ONCE]
             if self._model is None:
-                from selfreflect.models.nli import EntailmentModel
+                from selfreflect.models.embed import EntailmentModel
 
                 self._model = EntailmentModel(self._name)
             verdicts = self._model.entails([pair for _, pair in chunk])

@@ -24,7 +24,7 @@ from selfreflect.validate.study import Finding, Layout, Numbers, each_metric, in
 
 Grouping = Callable[..., list[list[int]]]
 """Indices of the answers that say the same, the one to quote first: by spelling
-(:func:`~selfreflect.grouping.group_indices`) or by meaning (``models.embedder.MeaningGroups``)."""
+(:func:`~selfreflect.grouping.group_indices`) or by meaning (``models.embed.MeaningGroups``)."""
 
 NAMED = 5
 """The most possibilities that a statement names. The others are "something else"."""

@@ -17,7 +17,7 @@ from typing import TypeVar
 from selfreflect.errors import MissingExtraError, excerpt
 from selfreflect.metric.prompts import CannotScoreError
 from selfreflect.models.base import Generator, Message, Refusal, Reply, Request, Sampling, as_done
-from selfreflect.models.embedder import SentenceEmbedder
+from selfreflect.models.embed import SentenceEmbedder
 from selfreflect.prompts import bundled_texts
 from selfreflect.records import dump_line
 from selfreflect.sources.items import Item

@@ -113,7 +113,7 @@ def test_the_real_embedding_groups_what_means_the_same(chromium: Any, tmp_path: 
 def test_without_the_extra_the_page_says_what_to_install(
     chromium: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("selfreflect.models.embedder._NEEDED", ("not_there",))
+    monkeypatch.setattr("selfreflect.models.embed._NEEDED", ("not_there",))
     write_run(tmp_path / "one")
     with (
         serving(tmp_path, work=lambda job: None, meaning=Meaning()) as client,

@@ -20,9 +20,9 @@ from selfreflect.errors import BackendError, JudgeError, MissingExtraError
 from selfreflect.models.backend import check_loadable
 from selfreflect.models.base import ModelSpec
 from selfreflect.models.judge import Judge
-from selfreflect.models.local.adapters import find_adapter
 from selfreflect.models.local.layers import is_llama
 from selfreflect.models.local.loading import load_causal_lm, locate
+from selfreflect.models.local.pretrained import find_adapter
 from selfreflect.models.smollm2 import REVISION
 
 

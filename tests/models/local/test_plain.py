@@ -13,9 +13,9 @@ from tiny_chat import single_threaded
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from selfreflect.models.base import ModelSpec
+from selfreflect.models.local.decode import PromptStates
 from selfreflect.models.local.loading import load_causal_lm
 from selfreflect.models.local.plain import LlamaForCausalLM, PlainTokenizer, read_plain_model
-from selfreflect.models.local.prompts import PromptStates
 from selfreflect.models.smollm2 import model_directory
 
 TEXTS = [

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_chat import single_threaded
 
-from selfreflect.models.local import products
-from selfreflect.models.local.products import Product, StepLibrary, packed_weights, step_library
+from selfreflect.models.local import step as products
+from selfreflect.models.local.step import Product, StepLibrary, packed_weights, step_library
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -14,7 +14,7 @@ import torch
 from tiny_chat import single_threaded
 from transformers import AutoModelForCausalLM
 
-from selfreflect.models.local.prompts import SHORTEST, Prompt, PromptStates, shared_beginnings
+from selfreflect.models.local.decode import SHORTEST, Prompt, PromptStates, shared_beginnings
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -11,10 +11,8 @@ import torch
 from tiny_chat import single_threaded
 from transformers import AutoModelForCausalLM
 
-from selfreflect.models.local.decode import begin
-from selfreflect.models.local.library import LibrarySequences
-from selfreflect.models.local.products import step_library
-from selfreflect.models.local.step import FusedSequences, Slots, serves, why_slow
+from selfreflect.models.local.decode import LibrarySequences, begin
+from selfreflect.models.local.step import FusedSequences, Slots, serves, step_library, why_slow
 
 needs_compiler = pytest.mark.usefixtures("compiled")
 

@@ -23,8 +23,7 @@ from selfreflect.models.base import ModelSpec
 from selfreflect.models.judge import Judge
 from selfreflect.models.openai.client import RetryPolicy
 from selfreflect.models.openai.endpoint import endpoint
-from selfreflect.models.vllm.judge import load_lm_head, precision
-from selfreflect.models.vllm.server import PoolingServer
+from selfreflect.models.vllm.judge import PoolingServer, load_lm_head, precision
 from selfreflect.pipeline.models import ConfiguredModels, Quiet
 from selfreflect.settings import ExecutionOptions, load_config
 from selfreflect.store.run import Run

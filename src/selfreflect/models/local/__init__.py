@@ -15,8 +15,8 @@ class Local(Backend):
 
     def check(self, spec: ModelSpec, progress: Say | None = None, *, template: bool = True) -> None:
         """Check place, architecture, tokenizer, chat template and headers of weights."""
-        from selfreflect.models.check import check_source
         from selfreflect.models.local.loading import locate
+        from selfreflect.models.local.pretrained import check_source
 
         source = locate(spec, progress, adapters=True)
         if not source.is_plain:  # whose files were verified when they were made

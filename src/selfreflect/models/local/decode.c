@@ -6,7 +6,7 @@
    rows, whose numbers are read one by one and spread over the lanes. Each output adds up its products in one
    order, so that a sequence has the same numbers whatever it is batched with and whatever form weights have.
 
-   Compiled for this machine by machine.py, called by products.py and step.py. */
+   Compiled for this machine by machine.py, called by step.py. */
 
 #include "vectors.h"
 

@@ -19,9 +19,8 @@ from selfreflect.logprobs import (
 )
 from selfreflect.models.base import Completion, ModelSpec, Refusal, Reply, Request, Sample, StreamingGenerator
 from selfreflect.models.chat import ChatTokenizer, ends_in_trace, fewest_tokens
-from selfreflect.models.local.decode import Draw, decode
+from selfreflect.models.local.decode import Draw, PromptStates, decode
 from selfreflect.models.local.loading import CausalLM, load_causal_lm
-from selfreflect.models.local.prompts import PromptStates
 from selfreflect.models.local.step import why_slow
 from selfreflect.models.reasoning import UnclosedReasoningError, split_answer
 

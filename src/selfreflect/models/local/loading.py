@@ -20,7 +20,7 @@ from selfreflect.models.local.machine import limit_threads, set_library_defaults
 from selfreflect.models.smollm2 import REVISION, model_directory
 
 if TYPE_CHECKING:
-    from selfreflect.models.local.adapters import PeftAdapter
+    from selfreflect.models.local.pretrained import PeftAdapter
 
 EMBEDDED = "smollm2"
 """The alias of the embedded model."""
@@ -61,7 +61,7 @@ class ModelSource:
             return options
         from transformers.utils import cached_file
 
-        from selfreflect.models.hub import hub_answers
+        from selfreflect.models.local.machine import hub_answers
 
         offline = not hub_answers()
         config = cached_file(
@@ -221,7 +221,7 @@ def _adapter(name: str) -> PeftAdapter | None:
             return None
     except (RuntimeError, OSError):  # which _resolve explains
         return None
-    from selfreflect.models.local.adapters import find_adapter
+    from selfreflect.models.local.pretrained import find_adapter
 
     return find_adapter(folder)
 

@@ -1,24 +1,43 @@
-"""Read a model with transformers, onto one device or spread over several GPUs.
+"""Read a model with transformers, merge its adapter, and check its files without reading the weights.
 
 A model that is too large for one GPU is spread by accelerate, whole layers at a time. It never spills into
 main memory or onto disk, from which each pass would copy the weights again, hundreds of times slower.
+Adapters are merged into the base's own weights, so everything that runs the base runs them as fast.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from selfreflect.errors import BackendError, excerpt
+from selfreflect.errors import BackendError, MissingExtraError, excerpt
+from selfreflect.models.base import Message
+from selfreflect.models.chat import ChatTokenizer
 from selfreflect.models.local.layers import DECODERS
 
 if TYPE_CHECKING:
     from selfreflect.models.local.loading import ModelSource
 
+
 _WEIGHTS_SHARE = 0.9
 """The share of a GPU's free memory for weights; the rest is for what passes compute."""
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+KINDS = ("LORA", "ADALORA", "LOHA", "LOKR", "IA3", "OFT", "BOFT", "VERA", "HRA")
+"""Kinds of adapters that become a part of the weights and consist of nothing but their two files. Of others
+some name further models, which peft would download, or cannot be merged, such as soft prompts."""
+
+LARGEST_CONFIG, LARGEST_WEIGHTS = 16 * 2**20, 32 * 2**30
+"""Bytes of the two files. Those of adapters in use have less than a tenth."""
+
+_EXAMPLES = 2
+"""Wrong tensors that an error names."""
 
 
 def read_model(source: ModelSource, parts: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -111,3 +130,172 @@ def check_rotary(model: Any) -> None:
             f"its rotary embedding turns {2 * len(frequencies)} of the {size} numbers of a head, and this "
             "architecture needs all; remove partial_rotary_factor from config.json, or correct head_dim"
         )
+
+
+def check_source(source: ModelSource, *, weights: bool = True, template: bool = True) -> None:
+    """Check the files of a model that was found.
+
+    Args:
+        weights: whether to read the headers of its weights.
+        template: whether to render its chat template.
+
+    Raises:
+        BackendError: the model could not be loaded.
+    """
+    with source.explain_errors():
+        tokenizer = source.tokenizer()
+        source.architecture()
+    if weights:
+        check_weights(source)
+    if template:
+        ChatTokenizer(tokenizer).render([Message(role="user", content="Hello")])
+
+
+def check_weights(source: ModelSource) -> None:
+    """Open the header of every safetensors file, and compare shapes with those that the configuration asks
+    for. Models on the hub, whose files may not be here yet, and quantised ones are not compared.
+
+    Raises:
+        BackendError: a file is damaged or cut off, or holds tensors of another shape.
+    """
+    folder = Path(source.path)
+    if not folder.is_dir():
+        return
+    shapes: dict[str, tuple[int, ...]] = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        shapes.update(_shapes(file))
+    with source.explain_errors():
+        import transformers
+
+        config = transformers.AutoConfig.from_pretrained(source.path, **source.options)
+        if getattr(config, "quantization_config", None) is not None:  # which packs tensors in its own way
+            return
+        with torch.device("meta"):
+            trust = source.trust_remote_code
+            skeleton = source.architecture().from_config(config, trust_remote_code=trust)
+    wrong = []
+    for name, tensor in skeleton.state_dict().items():
+        shape = shapes.get(name)  # the library gives some tensors another name as it loads them
+        if shape is not None and shape != tuple(tensor.shape):
+            wrong.append(f"{name} is {shape} instead of {tuple(tensor.shape)}")
+    if wrong:
+        examples = ", ".join(wrong[:_EXAMPLES])
+        raise BackendError(
+            f"the weights in {excerpt(source.path, 200)} do not fit its config.json: {examples}. Copy the "
+            "model again, or correct the configuration."
+        )
+
+
+def _shapes(file: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, framework="pt") as tensors:
+            for name in tensors.keys():  # noqa: SIM118  # it is no dictionary
+                yield name, tuple(tensors.get_slice(name).get_shape())
+    except (SafetensorError, OSError, ValueError) as error:
+        reason: Any = " ".join(str(error).split())
+        raise BackendError(
+            f"{excerpt(str(file), 200)} is damaged or cut off ({reason[:200]}). Copy the model again."
+        ) from None
+
+
+@dataclass(frozen=True)
+class PeftAdapter:
+    """An adapter directory, and the model that it was trained on."""
+
+    path: str
+    base: str
+    """Alias, absolute directory or hub name."""
+    base_revision: str | None
+    kind: str
+    """As peft calls it: ``LORA``."""
+    digest: str
+    """Of the adapter's two files."""
+    rank: int = 0
+    """The largest that its configuration names, where its kind has tensors of such a side."""
+
+    def merge(self, model: Any) -> Any:
+        """Add the adapter to the weights of its base.
+
+        Raises:
+            MissingExtraError: peft is not installed.
+            ValueError, RuntimeError: it is of another kind than :data:`KINDS`, or its weights do not fit the
+                base.
+        """
+        if self.kind not in KINDS:
+            raise ValueError(
+                f"adapters of the kind {excerpt(self.kind)} are not loaded, only {', '.join(KINDS)}"
+            )
+        try:
+            import peft
+        except ImportError:
+            raise MissingExtraError(f"the adapter in {excerpt(self.path, 200)}", "train") from None
+        from safetensors import safe_open
+
+        with safe_open(Path(self.path) / WEIGHTS, framework="pt") as tensors:
+            names = set(tensors.keys())
+            longest = max((side for name in names for side in tensors.get_slice(name).get_shape()), default=0)
+        if self.rank > longest:  # for which peft would take the memory before it reads the weights
+            raise ValueError(f"its configuration has rank {self.rank}, and its weights at most {longest}")
+        adapted = peft.PeftModel.from_pretrained(model, self.path)
+        # Left to itself, peft asks the hub whether the base's embeddings were changed.
+        embeddings = any(name.endswith(("embed_tokens.weight", "lm_head.weight")) for name in names)
+        weights = peft.get_peft_model_state_dict(adapted, save_embedding_layers=embeddings)
+        # peft would go on with random or zero numbers in their place, or without them
+        if different := sorted(names ^ weights.keys()):
+            raise ValueError(
+                f"its weights and those that {excerpt(self.base)} takes differ, for example {different[0]}"
+            )
+        return adapted.merge_and_unload(safe_merge=True)
+
+
+def find_adapter(folder: Path) -> PeftAdapter | None:
+    """Read what a directory says of its adapter; None if it holds none, or a whole model.
+
+    Raises:
+        BackendError: its configuration cannot be read or names no base, or it has no safetensors weights.
+    """
+    where = excerpt(str(folder), 200)
+    if not (folder / CONFIG).is_file() or (folder / "config.json").is_file():
+        return None
+    for name, limit in ((CONFIG, LARGEST_CONFIG), (WEIGHTS, LARGEST_WEIGHTS)):
+        size = (folder / name).stat().st_size if (folder / name).is_file() else 0
+        if size > limit:
+            raise BackendError(f"{name} in {where} has {size:,} bytes; at most {limit:,} are read")
+    try:
+        text = (folder / CONFIG).read_bytes()
+        config = json.loads(text)
+    except (OSError, ValueError, RecursionError) as error:
+        raise BackendError(f"{CONFIG} in {where} cannot be read: {excerpt(str(error), 200)}") from None
+    base = config.get("base_model_name_or_path") if isinstance(config, dict) else None
+    if not isinstance(base, str) or not base.strip():
+        raise BackendError(f"{CONFIG} in {where} names no base model (base_model_name_or_path)")
+    if not (folder / WEIGHTS).is_file():
+        raise BackendError(
+            f"{where} holds an adapter without {WEIGHTS}. Pickled weights (adapter_model.bin) are not loaded "
+            "because they can run code; save it again with safetensors."
+        )
+    revision = config.get("revision")
+    digest = hashlib.sha256(text)
+    with (folder / WEIGHTS).open("rb") as file:
+        digest.update(hashlib.file_digest(file, "sha256").digest())
+    return PeftAdapter(
+        path=str(folder),
+        base=base,
+        base_revision=revision if isinstance(revision, str) and revision else None,
+        kind=str(config.get("peft_type")),
+        digest=digest.hexdigest()[:12],
+        rank=_rank(config),
+    )
+
+
+def _rank(config: dict[str, Any]) -> int:
+    patterns = config.get("rank_pattern")
+    ranks = [
+        config.get("r"),
+        config.get("init_r"),
+        *(patterns.values() if isinstance(patterns, dict) else ()),
+    ]
+    is_ranked = config.get("peft_type") in ("LORA", "ADALORA", "LOHA", "VERA", "HRA")
+    return max((rank for rank in ranks if isinstance(rank, int)), default=0) if is_ranked else 0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from selfreflect.models.backend import Backend
+from selfreflect.models.backend import Backend, Say
+from selfreflect.models.base import ModelSpec, StageGenerator
 
 
 class OpenAI(Backend):
@@ -13,3 +14,13 @@ class OpenAI(Backend):
     is_remote = True
     can_relay = True
     loads_model = False
+    takes_batches = True
+
+    def open(self, spec: ModelSpec, progress: Say | None = None) -> StageGenerator:
+        from selfreflect.models.openai import batch
+
+        if spec.write_batch is not None:
+            return batch.BatchWriter(spec, spec.write_batch, progress)
+        if spec.read_batch is not None:
+            return batch.BatchReader(spec, spec.read_batch, progress)
+        return super().open(spec, progress)

@@ -15,7 +15,7 @@ from selfreflect.models.base import ModelSpec, Refusal, Reply, Request, Sample, 
 from selfreflect.models.openai.client import Connection, RetryPolicy, ServerClient, http_errors, together
 from selfreflect.models.openai.endpoint import Endpoint, endpoint
 from selfreflect.models.openai.protocol import APIError, ParsedResponse, parse_response
-from selfreflect.models.openai.refusals import Learned, Wording
+from selfreflect.models.openai.refusals import Learned, Wording, runs
 
 if TYPE_CHECKING:
     import httpx2
@@ -39,6 +39,7 @@ class OpenAIGenerator(StreamingGenerator):
         progress: called when a server lacks a field or has to be asked again.
     """
 
+    prefix = "openai"
     revision = ""
 
     def __init__(
@@ -52,7 +53,7 @@ class OpenAIGenerator(StreamingGenerator):
         extra_body: Mapping[str, Any] | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> None:
-        self.name = f"openai:{name}"
+        self.name = f"{self.prefix}:{name}"
         self.client = ServerClient(
             "A model of an OpenAI-compatible server",
             server,
@@ -139,7 +140,7 @@ class OpenAIGenerator(StreamingGenerator):
 
     async def _complete(self, connection: Connection, request: Request) -> ParsedResponse:
         """All completions of a request, those that it has already included."""
-        gaps = _runs(request.missing)
+        gaps = runs(request.missing)
         draws = [self._draw(connection, request, first, count) for first, count in gaps]
         # an error gets out of a group late, after another call has begun
         responses = [await draws[0]] if len(draws) == 1 else await together(draws)
@@ -278,15 +279,3 @@ class OpenAIGenerator(StreamingGenerator):
                 self.client.note(
                     f"{self.client.server.url}: {WHY[reason]}; {answers} kept without log-probabilities"
                 )
-
-
-def _runs(indices: Sequence[int]) -> list[tuple[int, int]]:
-    """Ascending numbers as runs without a gap: the first number of each, and how many there are."""
-    runs: list[tuple[int, int]] = []
-    for index in indices:
-        if runs and sum(runs[-1]) == index:
-            first, count = runs.pop()
-            runs.append((first, count + 1))
-        else:
-            runs.append((index, 1))
-    return runs

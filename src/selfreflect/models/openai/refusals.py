@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -56,7 +56,7 @@ FIELDS: dict[str, Field] = {
 # top_p of 1. But vLLM, SGLang and llama.cpp fill in a missing field from a model's generation_config.json or
 # from defaults of theirs (top-k 20 or 40, temperature 0.7, a penalty): another answer distribution, without a
 # word. So neutral values are sent, and the first refusal drops them for the whole run.
-_NEUTRAL: dict[str, Any] = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+NEUTRAL: dict[str, Any] = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 
 _SYSTEM = re.compile(
     r"\bsystem[ _-]?(?:role|message|prompt|instruction|turn)|\broles?\b|\bdeveloper instruction",
@@ -127,7 +127,7 @@ class Wording:
             "seed": (request.seed + first) % 2**31,
             self.limit: sampling.max_new_tokens,
             "stream": False,  # some stream where nothing is said
-            **_NEUTRAL,
+            **NEUTRAL,
             "min_p": sampling.min_p,
             "chat_template_kwargs": {"enable_thinking": request.thinking},
         }
@@ -218,7 +218,7 @@ class Wording:
         Args:
             is_known: whether the server takes other calls that are said like this one.
         """
-        spare = {"chat_template_kwargs", *_NEUTRAL} & body.keys() - extra.keys()
+        spare = {"chat_template_kwargs", *NEUTRAL} & body.keys() - extra.keys()
         plain = {name for name in spare if FIELDS[name].is_neutral(body[name])}
         several = "n" in body
         if several:  # servers that give one completion at a time say so in many ways
@@ -299,3 +299,15 @@ def _folded(messages: list[dict[str, str]]) -> list[dict[str, str]]:
 def _encodable(text: str) -> str:
     """Replace lone surrogates, which JSON on the wire cannot hold, by question marks."""
     return text.encode("utf-8", "replace").decode()
+
+
+def runs(indices: Sequence[int]) -> list[tuple[int, int]]:
+    """Ascending numbers as runs without a gap: the first number of each, and how many there are."""
+    runs: list[tuple[int, int]] = []
+    for index in indices:
+        if runs and sum(runs[-1]) == index:
+            first, count = runs.pop()
+            runs.append((first, count + 1))
+        else:
+            runs.append((index, 1))
+    return runs

@@ -20,8 +20,8 @@ class VLLM(Backend):
 
     def check(self, spec: ModelSpec, progress: Say | None = None, *, template: bool = True) -> None:
         """Check vLLM, and of the model place, architecture, tokenizer, template and headers of weights."""
-        from selfreflect.models.check import check_source
         from selfreflect.models.local.loading import locate
+        from selfreflect.models.local.pretrained import check_source
         from selfreflect.models.vllm.engine import check_installed
 
         check_installed("A model vllm:NAME")
@@ -44,9 +44,9 @@ class VLLMServer(Backend):
 
     def check(self, spec: ModelSpec, progress: Say | None = None, *, template: bool = True) -> None:
         """Check that the server has the model, and the model's tokenizer and template."""
-        from selfreflect.models.check import check_source
         from selfreflect.models.local.loading import locate
-        from selfreflect.models.vllm.server import PoolingServer
+        from selfreflect.models.local.pretrained import check_source
+        from selfreflect.models.vllm.judge import PoolingServer
 
         PoolingServer(self.bare_name(spec.name), self.server(spec.base_url), timeout=spec.timeout).longest()
         check_source(locate(spec, progress), weights=False, template=template)

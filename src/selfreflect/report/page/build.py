@@ -20,10 +20,9 @@ from selfreflect.report.page.uncertainty_part import UncertaintyPart
 from selfreflect.report.page.view import Grouping, packed, run_data
 from selfreflect.report.question_table import QUESTION_HEADINGS
 from selfreflect.report.results import INFORMATION, SELFREFLECT, Measure, sorted_strategies
-from selfreflect.report.run_records import RunRecords
+from selfreflect.report.run_records import PARTS, RunRecords
 from selfreflect.report.sentences import headline
 from selfreflect.sameness import same_groups
-from selfreflect.store.trim import PARTS
 from selfreflect.table import Table, to_csv
 
 COMPARED = 60_000
@@ -256,7 +255,7 @@ def report_page(
             run, and its reader can choose the others.
         baseline: strategy of the first run that the page compares with first; by default its first.
         grouped: what ``grouping`` goes by: a key of ``GROUPED``, or words for readers.
-        left_out: :data:`~selfreflect.store.trim.PARTS` to leave out.
+        left_out: :data:`~selfreflect.report.run_records.PARTS` to leave out.
         uncertainty: sections on the uncertainty of the runs whose right answers are known.
 
     Raises:

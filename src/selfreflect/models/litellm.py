@@ -1,0 +1,195 @@
+"""Models of a hundred providers in their own protocols, through the LiteLLM SDK."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from selfreflect.errors import ConfigError, MissingExtraError, excerpt
+from selfreflect.models.backend import Backend
+from selfreflect.models.base import ModelSpec, Request
+from selfreflect.models.openai.client import retry_after, transport_error
+from selfreflect.models.openai.endpoint import KEYS, Endpoint, endpoint
+from selfreflect.models.openai.generator import OpenAIGenerator
+from selfreflect.models.openai.protocol import (
+    APIError,
+    ParsedResponse,
+    error_fields,
+    is_moderation,
+    parse_response,
+    status_error,
+)
+from selfreflect.models.openai.refusals import FIELDS
+
+if TYPE_CHECKING:
+    import httpx2
+
+_SECRET = re.compile(r"(?i)(?:.*_)?(?:API_KEY|TOKEN|SECRET|PASSWORD|SECRET_ACCESS_KEY)")
+"""Names of environment variables that may hold what a provider must not show again."""
+
+_NOT_SENT = ("top_k", "min_p", "repetition_penalty", "chat_template_kwargs", "stream")
+"""Fields that providers have no defaults for, left out at neutral values."""
+
+_NO_SERVER = "litellm:"
+
+
+class LiteLLM(Backend):
+    """Models that LiteLLM reaches, with keys from the variables that it documents for each provider."""
+
+    prefix = "litellm"
+    generator = "selfreflect.models.litellm:LiteLLMGenerator.load"
+    is_remote = True
+    loads_model = False
+
+    def server(self, base_url: str | None) -> Endpoint:
+        """The server at ``base_url``, else the provider's own, with every key of the environment hidden."""
+        server = endpoint(base_url) if base_url is not None else Endpoint(_NO_SERVER)
+        hidden = {value for name, value in os.environ.items() if _SECRET.fullmatch(name) and len(value) > 7}
+        return replace(server, secrets=tuple(sorted({*server.secrets, *hidden}, key=len, reverse=True)))
+
+    def may_charge(self, base_url: str | None) -> str:
+        if base_url is None:
+            return "the provider"
+        return super().may_charge(base_url)
+
+    def price(self, name: str) -> tuple[float, float] | None:
+        """Price of a million prompt tokens and of a million completion tokens, in US dollars."""
+        with suppress(MissingExtraError):
+            prices = _sdk().model_cost
+            bare = self.bare_name(name)
+            row = prices.get(bare) or prices.get(bare.partition("/")[2]) or {}
+            price_in, price_out = row.get("input_cost_per_token"), row.get("output_cost_per_token")
+            if price_in is not None and price_out is not None:
+                return price_in * 1e6, price_out * 1e6
+        return None
+
+
+class LiteLLMGenerator(OpenAIGenerator):
+    """Answers requests through LiteLLM, which speaks each provider's own protocol.
+
+    Refusals, retries and texts that did not end are treated as those of OpenAI-compatible servers.
+    """
+
+    prefix = "litellm"
+
+    @classmethod
+    def load(cls, spec: ModelSpec, progress: Callable[[str], None] | None = None) -> LiteLLMGenerator:
+        """The model ``litellm:PROVIDER/NAME``. Nothing is sent yet.
+
+        Raises:
+            ConfigError: LiteLLM knows no such provider, or the address is wrong.
+            MissingExtraError: LiteLLM is not installed.
+        """
+        backend = LiteLLM()
+        name = backend.bare_name(spec.name)
+        sdk = _sdk()
+        try:
+            _, provider, _, _ = sdk.get_llm_provider(name, api_base=spec.base_url)
+        except Exception as error:  # it raises what its providers' errors would be
+            if not hasattr(error, "status_code"):
+                raise
+            raise ConfigError(
+                f"LiteLLM knows no provider for {excerpt(name)}. Name it first, as in litellm:anthropic/NAME."
+            ) from None
+        generator = cls(
+            name,
+            backend.server(spec.base_url),
+            max_connections=spec.max_connections,
+            timeout=spec.timeout,
+            extra_body=spec.extra_body,
+            progress=progress,
+        )
+        if spec.base_url is None:
+            generator.client.server = replace(
+                generator.client.server,
+                url=f"litellm:{provider}",
+                key_advice="LiteLLM reads the key from the variable that it documents for this provider",
+            )
+        return generator
+
+    async def _send(
+        self, http: httpx2.AsyncClient, body: dict[str, Any], request: Request, first: int, count: int
+    ) -> ParsedResponse:
+        fields = {
+            name: value
+            for name, value in body.items()
+            if name in self._extra
+            or name not in _NOT_SENT
+            or (name != "chat_template_kwargs" and not FIELDS[name].is_neutral(value))
+        }
+        server = self.client.server
+        if server.host:
+            # a provider's key is for the provider alone
+            fields |= {"api_base": server.url, "api_key": os.environ.get(KEYS[0], "").strip() or "none"}
+        sdk = _sdk()
+        try:
+            response = await sdk.acompletion(**fields, num_retries=0, max_retries=0)
+        except Exception as error:
+            if not hasattr(error, "status_code"):
+                raise
+            raise self._meaning(error) from None
+        data = self.client.server.without_secrets(response.model_dump_json().encode())
+        return parse_response(data, request, first, count)
+
+    def _meaning(self, error: Any) -> APIError:
+        """What an error of LiteLLM means: those of all providers have the status of HTTP."""
+        sdk = _sdk()
+        message = str(getattr(error, "message", error))
+        data = message[message.find("{") : message.rfind("}") + 1].encode() or b"{}"
+        status = int(error.status_code or 0)
+        headers: Mapping[str, str] = {}
+        for cause in _causes(error):
+            if isinstance(cause, (ConnectionError, TimeoutError)):
+                return transport_error(error)
+            # the library reports a redirect as a failed connection, and drops the headers
+            if response := getattr(cause, "response", None):
+                status, headers = response.status_code, response.headers or headers
+        found = status_error(status, message, retry_after(headers.get("retry-after")), error_fields(data))
+        if isinstance(error, sdk.exceptions.ContentPolicyViolationError) or is_moderation(data):
+            return replace(found, kind="content_filter", rejected=False)
+        if isinstance(error, sdk.exceptions.ContextWindowExceededError):
+            return replace(found, kind="too_long", rejected=False)
+        return found
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+@cache
+def _sdk() -> Any:
+    """Import LiteLLM: no telemetry, no log, no price list over the network, and no redirects, since a key in
+    a header of a provider's own would go along.
+
+    Raises:
+        MissingExtraError: it is not installed.
+    """
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    try:
+        import litellm
+        from litellm.llms.custom_httpx import http_handler
+    except ImportError:
+        raise MissingExtraError("A model of LiteLLM", "providers") from None
+    litellm.telemetry = False
+    litellm.suppress_debug_info = True
+    litellm.turn_off_message_logging = True
+    litellm.drop_params = False
+    logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)
+
+    create = http_handler.AsyncHTTPHandler.create_client
+
+    def create_client(*args: Any, **options: Any) -> Any:
+        client = create(*args, **options)
+        client.follow_redirects = False
+        return client
+
+    http_handler.AsyncHTTPHandler.create_client = create_client
+    return litellm

@@ -1,0 +1,181 @@
+"""Batch files of OpenAI's format: requests written for a server to answer later, and its output read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from selfreflect.atomic import write_through
+from selfreflect.errors import DataError, excerpt
+from selfreflect.models.backend import bare_name
+from selfreflect.models.base import ModelSpec, Refusal, Reply, Request, Sample, StreamingGenerator
+from selfreflect.models.openai.endpoint import endpoint
+from selfreflect.models.openai.protocol import APIError, ParsedResponse, parse_response, status_error
+from selfreflect.models.openai.refusals import NEUTRAL, Wording, runs
+
+LONGEST_ID = 48
+"""Characters of a question's id in a ``custom_id``, which servers limit."""
+
+# a batch cannot be said again without what a server refuses, and hosted APIs refuse these
+_WORDING = Wording(left_out=frozenset({*NEUTRAL, "chat_template_kwargs", "stream"}))
+
+_COUNTED = ("lines", "unreadable", "doubled", "failed", "unfinished", "of other requests")
+"""What a reader says of its file, in this order."""
+
+_PATH = "/v1/chat/completions"
+
+
+class BatchWriter(StreamingGenerator):
+    """Writes what it is asked to a file, and answers nothing."""
+
+    revision = ""
+
+    def __init__(self, spec: ModelSpec, path: Path, progress: Callable[[str], None] | None) -> None:
+        self.name = spec.name
+        self._url = endpoint(spec.base_url).url
+        self._model = bare_name(spec.name)
+        self._extra = spec.extra_body or {}
+        self._path = path
+        self._progress = progress or (lambda line: None)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"name": self.name, "revision": self.revision, "base_url": self._url}
+
+    def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
+        """Refuse every request, once all are in the file. Raises DataError if that cannot be written."""
+        lines = []
+        for request in requests:
+            for first, count in runs(request.missing):
+                body = _WORDING.body(self._model, request, first, count, self._extra)
+                line = {"custom_id": custom_id(request, first), "method": "POST", "url": _PATH, "body": body}
+                lines.append(json.dumps(line, ensure_ascii=True))
+        try:
+            write_through(self._path, "".join(f"{line}\n" for line in lines).encode())
+        except OSError as error:
+            raise _unusable(self._path, error) from None
+        self._progress(f"{self._path}: {len(lines)} requests. Nothing was sent")
+        for index in range(len(requests)):
+            yield index, Refusal(kind="backend", message="its request was written to a batch file")
+
+
+class BatchReader(StreamingGenerator):
+    """Answers requests from the output file of a batch.
+
+    Raises:
+        DataError: the file cannot be read, or holds no line of a batch's output.
+    """
+
+    revision = ""
+
+    def __init__(self, spec: ModelSpec, path: Path, progress: Callable[[str], None] | None) -> None:
+        self.name = spec.name
+        self._url = endpoint(spec.base_url).url
+        self._path = path
+        self._progress = progress or (lambda line: None)
+        self._responses: dict[str, list[tuple[int, dict[str, Any]]]] = {}
+        """By the beginning of the id, with the number of its first completion."""
+        self._counts: Counter[str] = Counter()
+        self._used: set[str] = set()
+        self._read()
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"name": self.name, "revision": self.revision, "base_url": self._url}
+
+    def _read(self) -> None:
+        seen = set()
+        try:
+            with self._path.open("rb") as file:
+                for line in filter(bytes.strip, file):
+                    self._counts["lines"] += 1
+                    try:
+                        row = msgspec.json.decode(line)
+                        name, response = row["custom_id"], row.get("response") or {}
+                        beginning, _, first = name.rpartition("#")
+                        place = int(first)
+                    except (msgspec.MsgspecError, KeyError, AttributeError, TypeError, ValueError):
+                        self._counts["unreadable"] += 1
+                        continue
+                    if name in seen:
+                        self._counts["doubled"] += 1
+                        continue
+                    seen.add(name)
+                    entry = {**response, "error": row.get("error")}
+                    self._responses.setdefault(beginning, []).append((place, entry))
+        except OSError as error:
+            raise _unusable(self._path, error) from None
+        if not seen:
+            raise DataError(
+                f"{self._path} holds no line of a batch's output, with custom_id and response",
+                code="no_batch",
+                path=str(self._path),
+            )
+
+    def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
+        """Replies where all completions are there; elsewhere those that are, and a refusal."""
+        for index, request in enumerate(requests):
+            samples, prompt_tokens, refusals = list(request.earlier), 0, []
+            missing = set(request.missing)
+            beginning = custom_id(request, 0).rpartition("#")[0]
+            if beginning in self._responses:
+                self._used.add(beginning)
+            for first, entry in self._responses.get(beginning, ()):
+                try:
+                    response = _parsed(entry, request, first)
+                except APIError as error:
+                    self._counts["failed"] += 1
+                    refusals.append(Refusal(kind=error.kind, message=str(error), status=error.status))
+                    continue
+                self._counts["unfinished"] += len(response.broken)
+                samples += [sample for sample in response.samples if sample.index in missing]
+                missing -= {sample.index for sample in response.samples}
+                prompt_tokens += response.prompt_tokens
+            if missing:
+                for sample in samples:
+                    yield index, sample
+                gap = f"{len(missing)} of {request.n} texts are not in {self._path}"
+                yield index, refusals[0] if refusals else Refusal(kind="backend", message=gap)
+                continue
+            samples.sort(key=lambda sample: sample.index)
+            whole = ParsedResponse(samples, prompt_tokens)
+            yield index, whole.reply(bool(whole.opens_trace))
+        self._say()
+
+    def _say(self) -> None:
+        self._counts["of other requests"] = len(self._responses.keys() - self._used)
+        parts = [f"{self._counts[name]} {name}" for name in _COUNTED if self._counts[name]]
+        self._progress(f"{self._path}: {', '.join(parts)}")
+
+
+def _unusable(path: Path, error: OSError) -> DataError:
+    return DataError(f"{path}: {error.strerror}", code="no_file_access", path=str(path))
+
+
+def _parsed(entry: dict[str, Any], request: Request, first: int) -> ParsedResponse:
+    """The completions of one line from ``first`` on. Raises APIError if it holds none."""
+    error = entry.get("error")
+    if error:
+        raise APIError("the server failed", server_text=excerpt(error, 200))
+    status = entry.get("status_code", 200)
+    body = json.dumps(entry.get("body")).encode()
+    if status != 200:
+        raise status_error(status, body.decode())
+    return parse_response(body, request, first, request.n - first)
+
+
+def custom_id(request: Request, first: int) -> str:
+    """Identify the completions of a request from number ``first`` on: its question, settings, and number.
+
+    The settings are in it as a hash, so that no output of other settings is taken for these answers.
+    """
+    settings = [request.messages, request.sampling, request.seed, request.thinking]
+    digest = hashlib.sha256(msgspec.json.encode(settings)).hexdigest()
+    is_short = request.label.isascii() and request.label.isprintable() and len(request.label) <= LONGEST_ID
+    return f"{request.label}#{digest[:8]}#{first}" if request.label and is_short else f"{digest[:32]}#{first}"

@@ -1,0 +1,146 @@
+"""Batch files: nothing is lost between requests and responses, and nothing foreign is taken."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import Outcome, run
+from fault_server import choice
+from served import forget, questions
+
+from selfreflect.store.run import Run
+
+Line = dict[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def _no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget(monkeypatch)
+
+
+def answers(folder: Path, *more: object, count: int = 3) -> Outcome:
+    asked = questions(folder / "asked.txt", count)
+    line = (
+        f"answers --questions {asked} --model openai:m --num-answers 2 --max-new-tokens 5 --out {folder}/run"
+    )
+    return run(*line.split(), *more)
+
+
+def requests(path: Path) -> list[Line]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def output(request: Line, text: Callable[[int], str] = "text {}".format) -> Line:
+    """What a server writes for a line: as many choices as it asks for."""
+    choices = [choice(text(number)) for number in range(request["body"].get("n", 1))]
+    body = {"object": "chat.completion", "choices": choices, "usage": {"completion_tokens": len(choices)}}
+    response = {"status_code": 200, "request_id": "r", "body": body}
+    return {"id": "b", "custom_id": request["custom_id"], "response": response, "error": None}
+
+
+def written(folder: Path, lines: list[Line | str]) -> Path:
+    path = folder / "output.jsonl"
+    path.write_text("".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines))
+    return path
+
+
+def test_answers_come_through_files_without_a_server(tmp_path: Path) -> None:
+    batch = tmp_path / "batch.jsonl"
+    assert answers(tmp_path, "--write-batch", batch).code == 0
+    lines = requests(batch)
+    run_ids = set(Run.load(tmp_path / "run").questions)
+    assert {line["custom_id"].partition("#")[0] for line in lines} == run_ids
+    assert {(line["method"], line["url"], line["body"]["n"]) for line in lines} == {
+        ("POST", "/v1/chat/completions", 4)
+    }
+    standard = {"model", "messages", "temperature", "top_p", "max_tokens", "n", "seed"}
+    assert all(line["body"].keys() == standard for line in lines)
+    store = Run.load(tmp_path / "run")
+    assert (len(store.answers), len(store.failures)) == (0, 0)  # nothing has failed
+
+    out = answers(tmp_path, "--read-batch", written(tmp_path, [output(line) for line in reversed(lines)]))
+    assert out.code == 0, out.stderr
+    for record in Run.load(tmp_path / "run").answers.values():
+        assert (*record.masked_out, *record.conditioning) == ("text 0", "text 1", "text 2", "text 3")
+
+
+def test_what_is_missing_is_counted_and_asked_for_again(tmp_path: Path) -> None:
+    batch = tmp_path / "batch.jsonl"
+    answers(tmp_path, "--write-batch", batch)
+    whole, half, failed = requests(batch)
+    two = output(half)
+    two["response"]["body"]["choices"] = two["response"]["body"]["choices"][:2]
+    refusal = {"custom_id": failed["custom_id"], "response": {"status_code": 500, "body": {"error": "boom"}}}
+    foreign = output({**whole, "custom_id": "other#0"})
+    path = written(tmp_path, [output(whole), output(whole), two, refusal, foreign, '{"custom_id": "q', ""])
+    out = answers(tmp_path, "--read-batch", path)
+    assert out.code == 1
+    assert "1 unreadable, 1 doubled, 1 failed, 1 of other requests" in out.stderr
+    store = Run.load(tmp_path / "run")
+    assert (len(store.answers), len(store.failures)) == (1, 2)
+
+    again = tmp_path / "again.jsonl"
+    assert answers(tmp_path, "--write-batch", again).code == 1
+    sizes = {line["custom_id"]: line["body"]["n"] for line in requests(again)}
+    assert sizes == {failed["custom_id"]: 4, half["custom_id"].removesuffix("#0") + "#2": 2}
+    lines: list[Line | str] = [output(line, "later {}".format) for line in requests(again)]
+    assert answers(tmp_path, "--read-batch", written(tmp_path, lines)).code == 0
+    texts = {
+        (*record.masked_out, *record.conditioning) for record in Run.load(tmp_path / "run").answers.values()
+    }
+    assert ("text 0", "text 1", "later 0", "later 1") in texts
+
+
+def test_texts_that_did_not_end_are_no_answers(tmp_path: Path) -> None:
+    batch = tmp_path / "batch.jsonl"
+    answers(tmp_path, "--write-batch", batch, count=1)
+    [line] = requests(batch)
+    torn = output(line)
+    torn["response"]["body"]["choices"][1]["finish_reason"] = "error"
+    assert answers(tmp_path, "--read-batch", written(tmp_path, [torn]), count=1).code == 1
+    assert not Run.load(tmp_path / "run").answers
+    answers(tmp_path, "--write-batch", batch, count=1)
+    assert [(one["custom_id"][-2:], one["body"].get("n", 1)) for one in requests(batch)] == [("#1", 1)]
+
+
+def test_answers_of_other_settings_are_not_taken(tmp_path: Path) -> None:
+    batch = tmp_path / "batch.jsonl"
+    answers(tmp_path, "--write-batch", batch)
+    lines: list[Line | str] = [output(line) for line in requests(batch)]
+    other = tmp_path / "other"
+    other.mkdir()
+    assert answers(other, "--temperature", "0.5", "--read-batch", written(tmp_path, lines)).code == 1
+    assert not Run.load(other / "run").answers
+
+
+def test_summaries_come_through_files_too(tmp_path: Path) -> None:
+    batch = tmp_path / "batch.jsonl"
+    answers(tmp_path, "--write-batch", batch)
+    answers(tmp_path, "--read-batch", written(tmp_path, [output(line) for line in requests(batch)]))
+    summarize = ["summarize", "--strategies", "greedy,basic", "--out", tmp_path / "run"]
+    assert run(*summarize, "--write-batch", batch).code == 0
+    lines = requests(batch)
+    assert len(lines) == len({line["custom_id"] for line in lines}) == 6
+    out = run(*summarize, "--read-batch", written(tmp_path, [output(line) for line in lines]))
+    assert out.code == 0, out.stderr
+    assert len(Run.load(tmp_path / "run").summaries) == 6
+
+
+@pytest.mark.parametrize("content", ["", "\x00\xff", "[1]\n2\n", '{"question": "x"}\n'])
+def test_a_file_that_is_no_output_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "wrong.jsonl"
+    path.write_text(content, "latin-1")
+    assert answers(tmp_path, "--read-batch", path).code == 2
+    assert answers(tmp_path, "--read-batch", tmp_path / "missing").code == 2
+    assert answers(tmp_path, "--write-batch", tmp_path).code == 2
+
+
+def test_only_models_with_batches_take_them(tmp_path: Path) -> None:
+    asked = questions(tmp_path / "asked.txt", 1)
+    line = f"answers --questions {asked} --model smollm2 --out {tmp_path}/run --write-batch b.jsonl"
+    assert run(*line.split()).code == 2
+    assert answers(tmp_path, "--write-batch", "b", "--read-batch", "c").code == 2

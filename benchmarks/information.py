@@ -20,7 +20,6 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-from ordering import wilson
 
 from selfreflect.metric import information
 from selfreflect.metric.engine.engines import engine_for
@@ -35,6 +34,7 @@ from selfreflect.models.judge import Judge
 from selfreflect.records import Reader, Score, Summary
 from selfreflect.sources.items import Item, read_item_file
 from selfreflect.text import normalise_question
+from selfreflect.uncertainty.reliability import wilson
 
 PASTED = (1, 2, 5)
 ALL = "all pasted"
@@ -194,7 +194,7 @@ def averaged(rows: Sequence[Row], most: int = information.SUBSETS) -> list[Row]:
 
 
 def share(wins: Sequence[bool]) -> str:
-    low, high = wilson(sum(wins), len(wins))
+    low, high = wilson(sum(wins) / len(wins), len(wins))
     return f"{sum(wins)} of {len(wins)}, {sum(wins) / len(wins):.0%} [{low:.0%}, {high:.0%}]"
 
 

@@ -408,6 +408,8 @@ class Information(_Shown, frozen=True, kw_only=True):
         reader: whether the judge sees the question.
         zero: what ``bits`` and ``bits_available`` are relative to.
         anchor: the text that ``bits_available`` are told by.
+        shared_phrase: the part of ``bits_available`` in words of a phrase that all distinct conditioning
+            answers share, and in which they differ in few words; None if it is less than a third.
         answers: the words of each held-out answer, in order; none of an answer that is blank or was left out.
     """
 
@@ -424,12 +426,13 @@ class Information(_Shown, frozen=True, kw_only=True):
     kind: FailureKind | None = None
     zero: Zero = "question"
     anchor: Anchor = "pasted"
+    shared_phrase: Number | None = None
     answers: tuple[tuple[WordBits, ...], ...] = ()
     judge: str = ""
     judge_revision: str = ""
     judge_dtype: str = ""
 
-    _rare: ClassVar[tuple[str, ...]] = ("cause",)
+    _rare: ClassVar[tuple[str, ...]] = ("cause", "shared_phrase")
 
     def __post_init__(self) -> None:
         if self.recovered is not None and self.bits_available is not None and self.bits_available <= 0:

@@ -15,7 +15,14 @@ from transformers import PreTrainedTokenizerFast
 
 from selfreflect.metric.closed import ClosedAnswers
 from selfreflect.metric.engine.engines import engine_for
-from selfreflect.metric.information import compare, measure, nodes, pasted, words_of_tokens
+from selfreflect.metric.information import (
+    compare,
+    measure,
+    nodes,
+    pasted,
+    shared_phrase,
+    words_of_tokens,
+)
 from selfreflect.metric.prompts import CannotScoreError
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.judge import Judge
@@ -151,6 +158,23 @@ def test_the_share_is_a_ratio_of_sums_with_its_interval() -> None:
     # available bits do not vary: the interval of the mean, 2 ± t * sqrt(8/3/4), divided by 4
     half = 3.182446 * math.sqrt(8 / 3 / 4) / 4
     assert result.interval == pytest.approx((0.5 - half, 0.5 + half), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("answers", "head", "tail"),
+    [
+        (["In Geneva.", "in Vienna"], "in", ""),
+        (["It opens at six.", "It opens at eight.", "It opens at nine."], "it opens at", ""),
+        (["Helen has the key.", "Tom has the key."], "", "has the key"),
+        (["Take line 4 from here.", "Take line 9 from here."], "take line", "from here"),
+        (["12 months.", "24 months.", "A year."], "", ""),
+        (["Call 0800 999.", "0800 999"], "", ""),  # one says less, and nothing else
+        (["The frost killed the blossom in April.", "The bees stayed in their hives."], "", ""),
+        (["In Geneva."], "", ""),
+    ],
+)
+def test_a_shared_phrase_is_at_least_as_long_as_its_gap(answers: list[str], head: str, tail: str) -> None:
+    assert shared_phrase(answers) == (head.split(), tail.split())
 
 
 def test_a_summary_can_mislead() -> None:

@@ -127,6 +127,19 @@ def believer() -> Judge:
 COUNTS = st.lists(st.integers(0, 5), min_size=4, max_size=4).filter(any)
 
 
+@pytest.mark.parametrize(("knows_form", "part"), [(1 / 2, 1 / 2), (1 / 8, 3 / 4), (0.8, None)])
+def test_the_part_of_the_bits_in_a_shared_phrase_is_recorded_from_a_third_on(
+    knows_form: float, part: float | None
+) -> None:
+    # two of four plants: one bit says which, and -log2(knows_form) bits that something is sown
+    options = [f"sow {plant}" for plant in ("radishes", "peas", "lettuce", "basil")]
+    answers = options[:2] * 2
+    [result] = measured(Believer(options, knows_form).judge, [pasted(options[:2])], answers, answers)
+    assert result.bits == pytest.approx(1 - math.log2(knows_form), abs=0.04)
+    assert result.shared_phrase == (part and pytest.approx(part, abs=0.02))
+    assert (result.anchor, "shared_phrase" in result.to_dict()) == ("distinct", part is not None)
+
+
 @settings(max_examples=40, deadline=None)
 @given(true=COUNTS, stated=COUNTS)
 def test_bits_are_those_of_the_closed_form_and_a_false_distribution_costs_its_divergence(

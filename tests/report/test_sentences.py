@@ -171,6 +171,14 @@ def test_the_first_sentence_a_person_reads():
     )
 
 
+def test_bits_in_a_phrase_that_all_answers_share_are_said():
+    plain, shared = (
+        information_sentence(replace(information(), shared_phrase=part), 10) for part in (None, 0.61)
+    )
+    assert shared.startswith(plain)
+    assert percents(shared) == [*percents(plain), 61]
+
+
 def test_one_answer_and_many_are_counted_in_the_right_number():
     assert "of what one sampled answer would" in information_sentence(information(), 1)
     assert "of what 50 sampled answers would" in information_sentence(information(), 50)

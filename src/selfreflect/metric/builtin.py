@@ -186,6 +186,8 @@ class UsableInformation(Measure):
         }
         if record.cause:
             fields["cause"] = record.cause
+        if record.shared_phrase is not None:
+            fields["shared_phrase"] = record.shared_phrase
         if record.why:
             fields["why"] = record.why
         return fields

@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from selfreflect.grouping import group_indices
+from selfreflect.grouping import group_indices, normal_form
 from selfreflect.metric.closed import MOST_ALTERNATIVES, ClosedAnswers
 from selfreflect.metric.engine.logits import log_probabilities
 from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
@@ -88,6 +88,11 @@ the answers count as told by their format."""
 
 RANGE = (-1.0, 2.0)
 """Shares outside are no results: most of such a number is noise of what is available."""
+
+SHARED_PHRASE = 1 / 3
+"""The least part of the available bits in words of a shared phrase from which on it is recorded: of 17
+questions above it, 15 gave one of several answers more than 65 %, or a wrong one more than 25 %
+(benchmarks/RESULTS.md)."""
 
 ENOUGH = 20
 """Answers; where so many would make clear what they tell, there are too few, else they differ too much."""
@@ -176,6 +181,30 @@ def anchor_texts(answers: Sequence[str]) -> list[str]:
         total = sum(counts.values())
         texts.append(pasted([f"{answer} ({count} of {total})" for answer, count in counts.items()]))
     return texts
+
+
+def shared_phrase(answers: Sequence[str]) -> tuple[list[str], list[str]]:
+    """List the words that all distinct answers begin with, and those that all end with.
+
+    There are none where an answer has more other words than these, or none: such answers share no phrase with
+    a gap, they are sentences of their own, or wordings of which one says less.
+    """
+    texts = [_normal_words(answer) for answer in answers]
+    if len(texts) < 2:
+        return [], []
+    smallest, greatest = min(texts), max(texts)
+    head = smallest[: common_prefix(smallest, greatest)]
+    ends = [text[len(head) :][::-1] for text in texts]
+    smallest, greatest = min(ends), max(ends)
+    tail = smallest[: common_prefix(smallest, greatest)][::-1]
+    shared = len(head) + len(tail)
+    if all(0 < len(text) - shared <= shared for text in texts):
+        return head, tail
+    return [], []
+
+
+def _normal_words(answer: str) -> list[str]:
+    return list(map(normal_form, answer.split()))
 
 
 def compared_texts(question: str, answers: Sequence[str]) -> list[str]:
@@ -446,7 +475,9 @@ class AnswerPrompts:
         self._question = question
         self._own = gave(judge, answers) and not question.context
         self._answer_count = len(answers.masked_out)
-        self._closed = ClosedAnswers(self.answers, list(distinct(answers.conditioning)))
+        alternatives = list(distinct(answers.conditioning))
+        self._closed = ClosedAnswers(self.answers, alternatives)
+        self._head, self._tail = shared_phrase(alternatives)
         self._zero = question.text if reader == "blind" else ""
         self._first: list[Prompt] = []
         self._first = self._encode(self._zero, "the question")
@@ -541,6 +572,7 @@ class AnswerPrompts:
         words: list[tuple[WordBits, ...]] = [()] * self._answer_count
         of_summary = []
         of_answers = []
+        of_phrase = []
         for index, answer in enumerate(self.answers):
             gained = summary[index] - told.nothing[index]
             gainable = told.available[index] - told.nothing[index]
@@ -549,6 +581,10 @@ class AnswerPrompts:
             word_of = words_of_tokens(tokenizer, _tokens(self._first[index]), answer.split())
             told_words = np.bincount(word_of, gained, len(answer.split()))
             available_words = np.bincount(word_of, gainable, len(answer.split()))
+            normal = _normal_words(answer)
+            head = common_prefix(normal, self._head)
+            tail = common_prefix(normal[head:][::-1], self._tail[::-1])
+            of_phrase += [*available_words[:head], *available_words[len(normal) - tail :]]
             words[self.places[index]] = tuple(
                 WordBits(text, round(float(own), 4), round(float(most), 4))
                 for text, own, most in zip(answer.split(), told_words, available_words, strict=True)
@@ -562,9 +598,14 @@ class AnswerPrompts:
             of_format=told.format,
             own=told.own,
         )
+        shared = None
+        if result.recovered is not None:
+            part = math.fsum(of_phrase) / math.fsum(of_answers)
+            shared = min(part, 1.0) if part >= SHARED_PHRASE else None
         return replace(
             result,
             question_id=self._question.id,
+            shared_phrase=shared,
             judge=self._judge.name,
             judge_revision=self._judge.lm.revision,
             judge_dtype=self._judge.lm.dtype,

@@ -406,7 +406,13 @@ def information_sentence(information: Information, answers: int | None) -> str:
     if information.recovered is not None:
         empty = "the repeated question" if information.zero == "repeated" else "an empty one"
         share = information.recovered, information.interval
-        return share_sentence(*share, answers, information.reader, nothing=empty)
+        sentence = share_sentence(*share, answers, information.reader, nothing=empty)
+        if information.shared_phrase is None:
+            return sentence
+        return (
+            f"{sentence} Of what they tell, {percent(information.shared_phrase)} lies in a phrase that they "
+            "all share: the share says little about which of them a summary names."
+        )
     sentence = reason_of(information.reason or "unmeasured").sentence.format(
         sampled=answers_text(answers),
         way_out=OTHER_READER if information.reader == "informed" else OTHER_JUDGE,

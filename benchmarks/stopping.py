@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from selfreflect.serve.stopping import StoppingRule
+from selfreflect.server.stopping import StoppingRule
 from selfreflect.uncertainty.classes import ClassRule, Labels
 from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.features import modal_share

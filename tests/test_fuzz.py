@@ -20,7 +20,6 @@ from finished_run import write_run
 from hypothesis import HealthCheck, example, given, note, settings
 from hypothesis import strategies as st
 
-from selfreflect.app.library import Library
 from selfreflect.errors import SelfReflectError
 from selfreflect.models.base import Request, Sampling
 from selfreflect.models.openai.protocol import MOST_TOKENS, APIError, error_text, parse_response, status_error
@@ -36,7 +35,8 @@ from selfreflect.report.page.view import question_view
 from selfreflect.report.question_table import question_table
 from selfreflect.report.run_records import RunRecords
 from selfreflect.report.sentences import findings
-from selfreflect.serve.chat import read_chat
+from selfreflect.server.chat import read_chat
+from selfreflect.server.library import Library
 from selfreflect.settings import load_config
 from selfreflect.sources.files import PARSERS
 from selfreflect.sources.items import read_item_file

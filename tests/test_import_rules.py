@@ -26,7 +26,7 @@ LAYERS = (
     ("quantities",),
     ("sameness",),
     ("flags", "plots", "plugins", "removed", "table"),
-    ("records", "web"),
+    ("records",),
     ("models",),
     ("prompts", "sources"),
     ("answers", "strategies", "metric"),
@@ -36,7 +36,7 @@ LAYERS = (
     ("train",),
     ("sayself",),
     ("pipeline",),
-    ("app", "serve"),
+    ("server",),
     ("cli",),
     ("__main__",),
 )
@@ -251,11 +251,11 @@ JOINING = (
 
 def test_only_the_experiment_joins_settings_and_disk() -> None:
     settings, disk = importers_of("selfreflect.settings"), importers_of("selfreflect.store.run")
-    assert {module for module in settings if not under(module, "settings", "pipeline", "cli", "app")} == set()
-    assert {module for module in disk if under(module, "pipeline") and module not in JOINING} == set()
     assert {
-        module for module in disk if not under(module, "pipeline", "store", "cli", "app", "serve")
+        module for module in settings if not under(module, "settings", "pipeline", "cli", "server")
     } == set()
+    assert {module for module in disk if under(module, "pipeline") and module not in JOINING} == set()
+    assert {module for module in disk if not under(module, "pipeline", "store", "cli", "server")} == set()
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_only_the_experiment_joins_settings_and_disk() -> None:
     ],
 )
 def test_work_elsewhere_never_sees_the_run_directory(module: str) -> None:
-    higher = ("store", *JOINING, "report", "cli", "app")
+    higher = ("store", *JOINING, "report", "cli", "server")
     assert {target for target in ours(f"pipeline.{module}") if under(target, *higher)} == set()
 
 
@@ -299,19 +299,12 @@ def test_only_models_know_which_backends_there_are() -> None:
     assert found == EXAMPLES
 
 
-SERVERS = ("web", "app", "serve")
-
-
 def test_the_web_stack_stays_in_the_servers_which_only_their_commands_load() -> None:
     web_stack = ("fastapi", "starlette", "uvicorn", "prometheus_client")
-    assert {
-        one.importer
-        for one in imports()
-        if under(one.target, *web_stack) and not under(one.importer, *SERVERS)
-    } == set()
-    servers = [f"selfreflect.{name}" for name in SERVERS]
-    loading = [one for one in imports() if under(one.target, *servers) and not under(one.importer, *SERVERS)]
-    assert {one.importer for one in loading} <= {"cli.app_command", "cli.serve_command", "cli.hosting"}
+    outside = [one for one in imports() if not under(one.importer, "server")]
+    assert not [one.importer for one in outside if under(one.target, *web_stack)]
+    loading = [one for one in outside if under(one.target, "selfreflect.server")]
+    assert {one.importer for one in loading} == {"cli.servers"}
     assert all(one.inside for one in loading)
 
 
@@ -327,7 +320,7 @@ HEAVY = "torch transformers numpy tokenizers huggingface_hub pandas pyarrow data
 
 UNUSED_IN_SCORING = {
     *("store", "strategies", "answers", "uncertainty", "validate", "bench", "train", "sayself"),
-    *("app", "serve", "web"),
+    "server",
 }
 MOST_FOR_LINES, MOST_FOR_TABLES = 61, 66
 """Modules of this package that `score --items` loads at most."""

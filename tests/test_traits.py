@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from selfreflect.app.choices import ModelChoices
-from selfreflect.app.schemas import AskBody
+from selfreflect.server.requests import AskBody, ModelChoices
 
 BOTH = {"selfreflect", "information"}
 

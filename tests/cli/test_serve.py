@@ -13,7 +13,7 @@ import httpx2
 import pytest
 from command import COMMAND, environment, run, written
 
-from selfreflect.cli.serve_command import _name_for_clients
+from selfreflect.cli.servers import _name_for_clients
 from selfreflect.store.run import Run
 
 MODEL = """
@@ -33,19 +33,19 @@ def cities(messages, n):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("--keep-texts", "--keep-texts needs --out"),
-        ("--at-least 30", "more than --num-answers 10"),
-        ("--num-answers 1", "--num-answers (serve.num_answers) must be from 2 to 200"),
-        ("--measures information", "--measures needs a judge"),
-        ("--when-unsure ask --confidence none", "needs a confidence"),
-        ("--ask-candidates 0", "--ask-candidates (serve.ask_candidates) must be from 1 to 50"),
-        ("--proxies example.com", "give addresses"),
-        ("--below 2", "--below (serve.below) must be in (0, 1]"),
+        ("--keep-texts", "--out"),
+        ("--at-least 30", "--num-answers"),
+        ("--num-answers 1", "serve.num_answers must be from 2 to 200"),
+        ("--measures information", "--judge"),
+        ("--when-unsure ask --confidence none", "Leave out --confidence"),
+        ("--ask-candidates 0", "serve.ask_candidates must be from 1 to 50"),
+        ("--proxies example.com", "--proxies"),
+        ("--below 2", "serve.below must be in (0, 1]"),
         ("--when-unsure abstain --classes exact", "Leave out --classes"),
         ("--host 0.0.0.0", "Add --allow-remote"),
         ("--calibrator nothing.json", "cannot be read"),
         ("--model openai:gpt-4o", "needs a key"),
-        ("--base-url nonsense", "--base-url must be an address"),
+        ("--base-url nonsense", "--base-url"),
         ("--confidence p_true", "no confidence 'p_true'"),
         ("--strategies gredy", "Did you mean 'greedy'"),
     ],

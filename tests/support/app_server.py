@@ -15,17 +15,14 @@ import httpx2
 from command import COMMAND, environment
 from http_server import running
 
-from selfreflect.app.checks import Preflight
-from selfreflect.app.choices import ModelChoices
-from selfreflect.app.jobs import Job, JobQueue
-from selfreflect.app.library import Library
-from selfreflect.app.meaning import Meaning
-from selfreflect.app.routes import Services
-from selfreflect.app.server import AppServer
-from selfreflect.app.work import JobRunner
 from selfreflect.grouping import ordered_groups
+from selfreflect.server.app import AppServer, Services
+from selfreflect.server.guard import LOCAL, Access
+from selfreflect.server.jobs import Job, JobQueue
+from selfreflect.server.library import Library, Meaning
+from selfreflect.server.requests import ModelChoices, Preflight
+from selfreflect.server.work import JobRunner
 from selfreflect.settings import ExecutionOptions, Price
-from selfreflect.web.access import LOCAL, Access
 
 ANSWERS = ["Radishes, quickly.", "Lettuce.", "radishes soon", "Tomatoes and basil."]
 

@@ -14,19 +14,14 @@ from scripted import Script, Scripted
 
 from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.prompts import load_prompts
-from selfreflect.serve.admission import Admission
-from selfreflect.serve.archive import Archive
-from selfreflect.serve.belief import BeliefReader, LoadedCalibrator
-from selfreflect.serve.history import History
-from selfreflect.serve.local import LocalModel
-from selfreflect.serve.metrics import ServerMetrics
-from selfreflect.serve.models import ModelTable
-from selfreflect.serve.reflector import Reflector, ServeSettings
-from selfreflect.serve.remote import RemoteServer
-from selfreflect.serve.routes import ServeServices
-from selfreflect.serve.server import SHUTDOWN_SECONDS, EndpointServer
+from selfreflect.server.belief import BeliefReader, LoadedCalibrator
+from selfreflect.server.endpoint import SHUTDOWN_SECONDS, Admission, EndpointServer, ServeServices
+from selfreflect.server.guard import LOCAL, Access
+from selfreflect.server.record import Archive, History, ServerMetrics
+from selfreflect.server.reflector import Reflector, ServeSettings
+from selfreflect.server.session import LocalModel
+from selfreflect.server.upstream import ModelTable, RemoteServer
 from selfreflect.uncertainty.classes import ClassRule
-from selfreflect.web.access import LOCAL, Access
 
 CITIES = ["Ankara", "Ankara.", "Istanbul", "ankara"]
 

@@ -11,9 +11,8 @@ from contextlib import contextmanager
 import pytest
 from starlette.types import ASGIApp
 
-from selfreflect.web.access import Access, listen
-from selfreflect.web.guard import Guard, Policy
-from selfreflect.web.server import HttpServer
+from selfreflect.server.guard import Access, Guard, Policy, listen
+from selfreflect.server.http import HttpServer
 
 
 def guarded(app: ASGIApp) -> Guard:

@@ -40,7 +40,10 @@ COMMANDS = {
 }
 """Each command and the example that its help shows."""
 
-FILES = {name: f"{name}_command" for name in ("app", "dataset", "sayself", "serve")}
+FILES = {
+    **dict.fromkeys(("app", "serve"), "servers"),
+    **{name: f"{name}_command" for name in ("dataset", "sayself")},
+}
 FILES |= dict.fromkeys(("run", "questions", "answers", "summarize"), "stages")
 FILES |= dict.fromkeys(("config", "convert", "import", "export"), "files")
 FILES |= {"demo": "ask", "compare": "report", "calibrate": "uncertainty"}

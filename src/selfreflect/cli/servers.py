@@ -1,0 +1,468 @@
+"""``selfreflect app`` and ``selfreflect serve``: the local page, and the OpenAI-compatible endpoint."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import webbrowser
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from html import escape
+from ipaddress import ip_network
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from msgspec.structs import replace
+
+from selfreflect.atomic import write_bytes
+from selfreflect.cli.console import make_folder, say
+from selfreflect.cli.options import Overrides, option, takes
+from selfreflect.errors import ConfigError, MissingExtraError, excerpt, unknown_name
+from selfreflect.models.backend import backend_of, load_generator, load_judge
+from selfreflect.models.base import Sampling, check_extra_body
+from selfreflect.models.openai.endpoint import endpoint
+from selfreflect.pipeline.models import Quiet, load_measures, stage_model
+from selfreflect.prompts import load_prompts
+from selfreflect.settings import Config, ServeConfig, load_config, sampling_of
+from selfreflect.text import counted, name_list
+from selfreflect.traits import traits_of
+
+if TYPE_CHECKING:
+    from selfreflect.metric.measures import Measures
+    from selfreflect.server.belief import BeliefReader
+    from selfreflect.server.endpoint import ServeServices
+    from selfreflect.server.reflector import ServeSettings
+    from selfreflect.server.upstream import ModelTable
+
+_HOST = option(
+    "--host ADDRESS", "Listen on this address; others than localhost need --allow-remote.", "127.0.0.1"
+)
+
+
+_WEB_STACK = ("fastapi", "prometheus_client", "pydantic", "starlette", "uvicorn")
+
+
+def _port(default: int) -> Any:
+    """The option --port."""
+    help = "Listen on this port; 0 takes a free one."
+    return typer.Option(default, "--port", min=0, max=65535, help=help)
+
+
+def _allow_remote(variable: str) -> Any:
+    """The option --allow-remote; ``variable`` is that of the environment which sets the token."""
+    help = f"Let other machines in, with the token in ${variable} or a new one that is printed."
+    return option("--allow-remote", help, False)
+
+
+@contextmanager
+def _web_stack(feature: str, extra: str) -> Iterator[None]:
+    """Import what serves HTTP. Raises MissingExtraError if a package of it is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _WEB_STACK:
+            raise
+        raise MissingExtraError(feature, extra) from None
+
+
+def _token_of(variable: str, host: str, allow_remote: bool) -> str | None:
+    """The token that the environment sets; None if it sets none.
+
+    Raises:
+        ConfigError: other machines would be let in without being allowed, or the token is too weak.
+    """
+    from selfreflect.server.guard import LOCAL
+
+    if host not in LOCAL and not allow_remote:
+        raise ConfigError(
+            f"{host} lets other machines use this one",
+            code="remote",
+            remedy="Add {allow_remote} to allow that.",
+            host=host,
+        )
+    token = os.environ.get(variable, "")
+    if token and (len(token) < 16 or not token.isascii() or not token.isprintable() or " " in token):
+        raise ConfigError(
+            f"${variable} must have 16 or more ASCII characters and no blanks",
+            code="weak_token",
+            remedy="Unset it to get a new one.",
+        )
+    return token or None
+
+
+def _new_token() -> str:
+    """A token that nobody guesses."""
+    return secrets.token_urlsafe(32)
+
+
+# --- the page
+
+APP_TOKEN = "SELFREFLECT_APP_TOKEN"
+
+_STARTER = "open-app.html"
+"""A file in the directory of runs, which every browser can read: packaged ones see neither temporary nor
+hidden directories."""
+
+
+@takes(execution=("--device",))
+def app_command(
+    *,
+    root: Path = option(
+        "--root DIR", "Directory of runs: new ones are stored and earlier ones shown.", Path("runs")
+    ),
+    model: list[str] = option(
+        "--model NAME",
+        "Offer this model too: a hub name, a local directory, or a model of a server as openai:NAME, with "
+        "the key in the environment. Can be repeated.",
+        [],
+    ),
+    base_url: str | None = option(
+        "--base-url URL", "Let people use any model of this server, as openai:NAME. [default: none]"
+    ),
+    config: Path | None = option(
+        "--config FILE", "Show what questions cost, by [prices.MODEL] in this TOML file. [default: none]"
+    ),
+    host: str = _HOST,
+    port: int = _port(8765),
+    allow_remote: bool = _allow_remote(APP_TOKEN),
+    no_token: bool = option(
+        "--no-token", "Let every user and program of this machine in, without a token.", False
+    ),
+    browser: bool = option("--open/--no-browser", "Open the page in a browser.", False),
+    overrides: Overrides,
+) -> None:
+    """Serve a page in the browser for asking and scoring.
+
+    Open the address that is printed: it holds the token that the page needs. $SELFREFLECT_APP_TOKEN sets one
+    that stays the same.
+
+    Type a question, watch answers, summaries and scores arrive, compare strategies, and look at earlier runs.
+    """
+    with _web_stack("The app", "app"):
+        from selfreflect.server.app import serve, url
+        from selfreflect.server.guard import access, listen
+        from selfreflect.server.requests import ModelChoices
+    prices = load_config(config, {}).prices
+    token = _app_token(host, allow_remote, no_token)
+    make_folder(root)
+    socket = listen(host, port)
+    address = url(host, socket.getsockname()[1], token)
+    models, options = ModelChoices(model, base_url, prices), overrides.execution
+    try:
+        # the socket listens already, so that the page can be opened before the server answers
+        say(f"selfreflect is at {address}\nRuns are kept in {root}. Stop with Ctrl-C.")
+        if browser:
+            _open_browser(address, root / _STARTER)
+        serve(socket, root, models=models, options=options, allowed=access(host, token))
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    finally:
+        if browser:
+            (root / _STARTER).unlink(missing_ok=True)
+        say(f"Stopped. Finished work is in {root}.")
+
+
+def _open_browser(address: str, starter: Path) -> None:
+    """Open a private file that leads to the address. Every user of the machine can read the arguments of the
+    browser's process, and the address holds the token."""
+    page = f'<!doctype html><meta http-equiv="refresh" content="0; url={escape(address)}">\n'
+    try:
+        write_bytes(starter, page.encode(), private=True, durable=False)
+    except OSError as error:
+        say(f"The browser is not opened, because {starter} cannot be written: {error.strerror}.")
+        return
+    webbrowser.open(starter.resolve().as_uri())
+
+
+def _app_token(host: str, allow_remote: bool, no_token: bool) -> str | None:
+    """The token that requests need; None only if the user does without, on this machine."""
+    from selfreflect.server.guard import LOCAL
+
+    token = _token_of(APP_TOKEN, host, allow_remote)
+    if host not in LOCAL and no_token:
+        raise ConfigError(f"{host} needs a token", code="no_token", remedy="Leave out {no_token}.")
+    return None if no_token else token or _new_token()
+
+
+# --- the endpoint
+
+SERVE_TOKEN = "SELFREFLECT_SERVE_TOKEN"
+
+
+@takes(
+    "answers",
+    "summaries",
+    "scores",
+    only=(
+        *("--strategies", "--temperature", "--top-p", "--max-new-tokens", "--summary-tokens", "--thinking"),
+        *("--judge", "--judge-url", "--measures", "--extra-body"),
+    ),
+    defaults={
+        "--strategies": ("sample_and_summarize",),
+        "--temperature": None,
+        "--top-p": None,
+        "--summary-tokens": 1024,
+        "--judge": None,
+        "--max-connections": 64,
+    },
+    whole=("serve",),
+    config_file=True,
+    execution=(
+        *("--prompts", "--device", "--batch-size", "--trust-remote-code", "--max-connections", "--timeout"),
+    ),
+)
+def serve_command(
+    *,
+    model: list[str] = option(
+        "--model NAME",
+        "Serve this model: smollm2, a hub name, a directory, vllm:NAME, module:function, or openai:NAME "
+        "on --base-url. Can be repeated. [default: all models of --base-url, else smollm2]",
+        [],
+    ),
+    base_url: str | None = option(
+        "--base-url URL", "Address of an OpenAI-compatible server whose models to serve. [default: none]"
+    ),
+    overrides: Overrides,
+    host: str = _HOST,
+    port: int = _port(8766),
+    allow_remote: bool = _allow_remote(SERVE_TOKEN),
+) -> None:
+    """Serve models over OpenAI's API, with honest answers.
+
+    Each question to the model selfreflect/NAME is answered several times; what comes back is the model's
+    summary of its answers, with their shares and a confidence in the field `selfreflect`. NAME is the model
+    itself. Tools, images and output formats reach the server of --base-url unchanged.
+
+    On this machine clients need no API key unless $SELFREFLECT_SERVE_TOKEN sets one. The key of --base-url is
+    read from $SELFREFLECT_API_KEY, for OpenAI also from $OPENAI_API_KEY.
+    """
+    with _web_stack("The endpoint", "serve"):
+        from selfreflect.server.endpoint import serve
+        from selfreflect.server.guard import LOCAL, access, listen
+    config = overrides.config()
+    token = _token_of(SERVE_TOKEN, host, allow_remote)
+    proxies = _proxies(config.serve)
+    printed = ""
+    if token is None and host not in LOCAL:
+        token = _new_token()
+        printed = f" with the API key {token}"
+    bound = listen(host, port)
+    services, names = _services(model, base_url, config, overrides)
+    try:
+        say(f"The endpoint is at http://{host}:{bound.getsockname()[1]}/v1{printed}. Stop with Ctrl-C.")
+        say(f"Models: {', '.join(names)}")
+        say(_costs(services.reflector.settings, _comparisons(config.serve, names)))
+        serve(bound, services, access(host, token), proxies)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    finally:
+        say("Stopped.")
+
+
+def _services(
+    models: Sequence[str], base_url: str | None, config: Config, overrides: Overrides
+) -> tuple[ServeServices, list[str]]:
+    """Load everything that a setting names, and the names of models to print."""
+    from selfreflect.server.endpoint import Admission, ServeServices
+    from selfreflect.server.record import Archive, History, ServerMetrics
+    from selfreflect.server.reflector import Reflector
+
+    options = config.serve
+    if options.keep_texts and options.out is None:
+        raise ConfigError(
+            "there is no directory to keep texts in", code="no_directory", remedy="Give {serve.out}."
+        )
+    if options.at_least is not None and options.at_least > options.num_answers:
+        raise ConfigError(
+            f"at least {options.at_least} answers are more than {options.num_answers}",
+            remedy="Lower {serve.at_least}, or raise {serve.num_answers}.",
+        )
+    names = list(models)
+    if overrides.sets("answers", "model") and not names:
+        names = [config.answers.model]
+    base_url = base_url or config.answers.base_url
+    if not names and base_url is None:
+        names = ["smollm2"]
+    config = overrides.config({"answers": sampling_of(names[0]) if len(names) == 1 else {}})
+    reader = _reader(options)
+    settings = _settings(config, overrides, reader.kinds, names)
+    with ExitStack() as stack:  # before the models, which take their time to load
+        archive = Archive(Path(options.out), texts=options.keep_texts) if options.out is not None else None
+        if archive is not None:
+            stack.callback(archive.close)
+        judge = _judge(config, overrides) if overrides.sets("scores", "judge") else {}
+        reflector = Reflector(settings, reader, judge)
+        table = _table(names, base_url, config, overrides)
+        stack.pop_all()
+    queue = Admission()
+    metrics = ServerMetrics(lambda: queue.running, lambda: queue.waiting)
+    services = ServeServices(table, reflector, queue, History(), metrics, archive)
+    addresses = [f"selfreflect/{_name_for_clients(name)}" for name in names]
+    return services, addresses or [f"selfreflect/NAME for every model NAME of {endpoint(base_url).url}"]
+
+
+def _proxies(options: ServeConfig) -> list[str]:
+    """The proxies whose word is taken. Raises ConfigError for one that is no address and no network."""
+    proxies = name_list(options.proxies or "")
+    for proxy in proxies:
+        try:
+            ip_network(proxy)
+        except ValueError:
+            raise ConfigError(
+                f"the proxy {excerpt(proxy)} is no address",
+                remedy="Give {serve.proxies} addresses such as 10.0.0.5 or networks such as 10.0.0.0/24.",
+            ) from None
+    return proxies
+
+
+def _comparisons(options: ServeConfig, names: Sequence[str]) -> int:
+    """How many pairs of a question's answers a model is asked about at most."""
+    from selfreflect.uncertainty.classes import PAIRS_PER_ANSWER
+    from selfreflect.uncertainty.relations import CONTROLS
+
+    pairs = options.num_answers * (options.num_answers - 1) // 2
+    if options.classes == "judge":
+        return pairs
+    is_small = all(traits_of(name.removeprefix("selfreflect/")).is_show_case for name in names)
+    if options.classes or options.calibrator or is_small:
+        return 0
+    return min(pairs, PAIRS_PER_ANSWER * options.num_answers) + len(CONTROLS)
+
+
+def _costs(settings: ServeSettings, comparisons: int) -> str:
+    """Say how many texts a question takes."""
+    answers = settings.num_answers * (2 if settings.measures else 1)
+    at_most = "up to " if settings.at_least is not None else ""
+    asking = ", and short calls to ask back" if settings.unsure and settings.unsure.action == "ask" else ""
+    if comparisons:
+        asking += f", and up to {counted(comparisons, 'short call')} that compare answers"
+    return (
+        f"A question to selfreflect/NAME takes {at_most}{answers + 1} completions ({answers} answers, then a "
+        f"summary{asking}) and twice the time of a plain answer or more; one to NAME takes one completion."
+    )
+
+
+def _reader(options: ServeConfig) -> BeliefReader:
+    """Classes and confidence. Raises ConfigError if the calibrator was fitted with other classes."""
+    from selfreflect.server.belief import BeliefReader, load_calibrator
+    from selfreflect.uncertainty.classes import DEFAULT, ClassRule
+
+    if options.calibrator is None:
+        if options.when_unsure is not None and options.classes == "exact":
+            raise ConfigError(
+                f"{options.when_unsure} with exact classes: answers in sentences are hardly ever spelled "
+                "alike, so the endpoint would doubt what the model knows",
+                code="exact_classes",
+                remedy="Leave out {serve.classes} (the default asks the served model), or take same, judge, "
+                "embedding or nli:MODEL.",
+            )
+        if options.classes in (None, "judge"):
+            return BeliefReader(ClassRule(DEFAULT), asks="always" if options.classes else "bounded")
+        return BeliefReader(ClassRule(options.classes))
+    calibrator = load_calibrator(Path(options.calibrator))
+    saved = calibrator.saved
+    if options.classes not in (None, saved.classes):
+        raise ConfigError(
+            f"the classes are {options.classes}, but the calibrator was fitted with {saved.classes}",
+            code="other_classes",
+            remedy="Leave out {serve.classes}.",
+        )
+    return BeliefReader(ClassRule(saved.classes, saved.class_order), calibrator)
+
+
+def _settings(
+    config: Config, overrides: Overrides, kinds: Sequence[str], names: Sequence[str]
+) -> ServeSettings:
+    from selfreflect.server.clarify import UnsurePolicy
+    from selfreflect.server.reflector import ServeSettings
+
+    options = config.serve
+    confidence = options.confidence or kinds[0]
+    if confidence not in kinds:
+        raise unknown_name("confidence", confidence, kinds)
+    unsure = None
+    if options.when_unsure is not None:
+        action = options.when_unsure
+        unsure = UnsurePolicy(action, options.below, options.ask_candidates, options.ask_hypotheses)
+        if options.confidence == "none":
+            raise ConfigError(
+                "what to do when unsure depends on a confidence",
+                code="no_confidence",
+                remedy="Leave out {serve.confidence}, or {serve.when_unsure}.",
+            )
+    summaries = config.summaries
+    measures = tuple(sorted(config.scores.measure_names)) if overrides.sets("scores", "judge") else ()
+    if overrides.sets("scores", "measures") and not measures:
+        raise ConfigError(
+            "nothing measures without a judge", code="no_judge", remedy="Name one with {scores.judge}."
+        )
+    return ServeSettings(
+        prompts=load_prompts(overrides.execution.prompts),
+        strategies=summaries.strategies,
+        num_answers=options.num_answers,
+        at_least=options.at_least,
+        sampling=config.answers.sampling,
+        summary=Sampling(temperature=0.0, max_new_tokens=summaries.max_new_tokens),
+        thinking=config.answers.thinking,
+        confidence=confidence,
+        measures=measures,
+        unsure=unsure,
+        footer=options.footer,
+        ignore_tools=options.ignore_tools,
+        prices={name: price.cost for name in {*config.prices, *names} if (price := config.price_of(name))},
+    )
+
+
+def _judge(config: Config, overrides: Overrides) -> dict[str, Measures]:
+    """The judge's measures, by name."""
+    scores = config.scores
+    spec = stage_model(config, overrides.execution, "scores")
+    judge = load_judge(spec, compat=scores.compat, progress=say)
+    measures = {}
+    for name in scores.measure_names:
+        own = replace(config, scores=replace(scores, measures=name, controls=False))
+        measures[name] = load_measures(judge, own, overrides.execution, Quiet())
+    return measures
+
+
+def _name_for_clients(name: str) -> str:
+    """What clients call a model: a directory by its last part, one of the server as the server does."""
+    if Path(name).is_dir():
+        return Path(name).resolve().name
+    backend = backend_of(name)
+    return backend.bare_name(name) if backend.can_relay else name
+
+
+def _table(names: Sequence[str], base_url: str | None, config: Config, overrides: Overrides) -> ModelTable:
+    """Load the models of this process, and prepare calls to the server."""
+    from selfreflect.server.session import LocalModel
+    from selfreflect.server.upstream import ModelTable, RemoteServer
+
+    options = overrides.execution
+    local, served = [], []
+    for name in names:
+        backend = backend_of(name)
+        if backend.can_relay:
+            served.append(backend.bare_name(name))
+            continue
+        own = replace(config.answers, model=name, base_url=base_url if backend.is_remote else None)
+        generator = load_generator(stage_model(replace(config, answers=own), options, "answers"), say)
+        local.append(LocalModel(_name_for_clients(name), generator))
+    # the address may be that of a server which speaks another protocol than clients do
+    speaks_other = any(backend_of(name).is_remote for name in names) and not served
+    if not served and (base_url is None or speaks_other):
+        return ModelTable(local)
+    server = endpoint(base_url)
+    if server.lacks_key:
+        raise ConfigError(
+            f"{server.url} needs a key",
+            code="no_key",
+            remedy=f"{server.key_advice}, or name another server with {{answers.base_url}}.",
+        )
+    extra = config.answers.extra_body
+    check_extra_body(extra or {})
+    remote = RemoteServer(
+        server, max_connections=options.max_connections, timeout=options.timeout, extra_body=extra
+    )
+    return ModelTable(local, remote, served or None)

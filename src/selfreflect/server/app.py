@@ -1,0 +1,523 @@
+"""The local page: its JSON API, its files, and its server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from importlib import resources
+from inspect import getdoc
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Depends, FastAPI, Query, Request
+from fastapi import Path as InPath
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from msgspec.structs import replace
+from starlette.exceptions import HTTPException
+
+from selfreflect import __version__
+from selfreflect.errors import ConfigError, DataError, SelfReflectError
+from selfreflect.records import Question, dump_line
+from selfreflect.report.page.view import guesses_view, question_view
+from selfreflect.report.question_table import question_table
+from selfreflect.report.results import StrategyResult, judges, strategy_results
+from selfreflect.report.run_records import RunRecords
+from selfreflect.server.errors import CUT_OFF, failure_problem, problem, problem_text, without_paths
+from selfreflect.server.guard import Access, Guard, Policy
+from selfreflect.server.http import HttpServer, log_to_stderr
+from selfreflect.server.jobs import WAITING, Job, JobQueue
+from selfreflect.server.library import TITLE, Library, Meaning
+from selfreflect.server.requests import (
+    MAX_ANSWERS,
+    MAX_QUESTION,
+    MAX_SUMMARIES,
+    MAX_TEXT,
+    AskBody,
+    ErrorAnswer,
+    JudgeBody,
+    ModelChoices,
+    Preflight,
+    ScoreBody,
+)
+from selfreflect.server.work import PATIENCE, JobProcess, RunToJudge
+from selfreflect.settings import ExecutionOptions
+from selfreflect.strategies import STRATEGIES
+from selfreflect.table import to_csv
+from selfreflect.traits import traits_of
+
+MAX_BODY = 1_000_000
+"""Bytes of a request's body."""
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+log = logging.getLogger("selfreflect.app")
+
+
+def _refuse(status: HTTPStatus, kind: str, message: str, headers: Mapping[str, str]) -> JSONResponse:
+    return JSONResponse({"error": {"code": kind, "message": message, "remedy": ""}}, status, headers)
+
+
+APP_POLICY = Policy(
+    protects=lambda path: path.startswith("/api"),
+    refuse=_refuse,
+    headers=HEADERS,
+    max_body=MAX_BODY,
+    token_advice="The token is missing or wrong. Open the address that the app printed when it started.",
+    log=log,
+)
+
+
+@dataclass(frozen=True)
+class Services:
+    """What all routes share."""
+
+    queue: JobQueue
+    library: Library
+    models: ModelChoices
+    meaning: Meaning
+    checks: Preflight
+
+
+async def _services(request: Request) -> Services:
+    services: Services = request.app.state.services
+    return services
+
+
+Shared = Annotated[Services, Depends(_services)]
+Id = Annotated[str, InPath(pattern="^[0-9a-f]{16}$")]
+Index = Annotated[int, InPath(ge=0, lt=10**9)]
+Number = Annotated[int, Query(ge=0, lt=10**9)]
+Scoring = Annotated[
+    str, Query(pattern=r"^[a-z0-9.-]{0,80}$", description="A judge, by the id that the run gives it.")
+]
+Form = Annotated[str, Query(alias="format", pattern="^(json|csv)$")]
+
+_UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"model": ErrorAnswer}}
+_BAD_BODY: dict[int | str, dict[str, Any]] = {413: {"model": ErrorAnswer}, 415: {"model": ErrorAnswer}}
+_SUBMITTED: dict[int | str, dict[str, Any]] = {**_BAD_BODY, 429: {"model": ErrorAnswer}}
+_EXPORT: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"application/json": {"schema": {"type": "object"}}, "text/csv": {}}}
+}
+
+routes = APIRouter(prefix="/api")
+
+
+@routes.get("/options", summary="List what can be requested")
+def options(services: Shared) -> dict[str, Any]:
+    models = services.models.offered
+    judge = services.models.judge
+    defaults = AskBody(
+        question="?",
+        model=models[0],
+        judge=judge,
+        measures=traits_of(judge).measures.split(","),  # type: ignore[arg-type]
+        brief=True,
+    )
+    return {
+        "version": __version__,
+        "models": [{"name": name, "note": "embedded" if name == "smollm2" else ""} for name in models],
+        "strategies": list(STRATEGIES),
+        "about": {name: (getdoc(function) or "").partition("\n")[0] for name, function in STRATEGIES.items()},
+        "server": services.models.server,
+        "meaning": services.meaning.installed,
+        "defaults": defaults.model_dump(),
+        "limits": {
+            "question": MAX_QUESTION,
+            "context": MAX_TEXT,
+            "num_answers": MAX_ANSWERS,
+            "strategies": MAX_SUMMARIES,
+            "waiting": WAITING,
+        },
+    }
+
+
+@routes.post("/ask", status_code=202, responses=_SUBMITTED, summary="Ask a question")
+def ask(body: AskBody, services: Shared) -> dict[str, Any]:
+    _check_body(body, services)
+    return services.queue.submit(Job(body, "ask", body.question)).to_dict()
+
+
+@routes.post(
+    "/check",
+    responses=_BAD_BODY,
+    summary="Check what could fail, before a question is asked; a server is asked for two samples",
+)
+def check(body: AskBody, services: Shared) -> dict[str, Any]:
+    _check_body(body, services)
+    return services.checks.check(body)
+
+
+@routes.post("/estimate", responses=_BAD_BODY, summary="Count what a question takes; no server is asked")
+def estimate(body: AskBody, services: Shared) -> dict[str, Any]:
+    _check_body(body, services)
+    return services.checks.estimate(body)
+
+
+def _check_body(body: AskBody, services: Services) -> None:
+    """Raise ConfigError for a model that may not be used, or an unknown strategy."""
+    services.models.config(body)
+    for name in body.strategies:
+        if name not in STRATEGIES:  # the name of a user's own strategy would be code to import
+            raise ConfigError(f"unknown strategy {name!r}. Known: {', '.join(STRATEGIES)}")
+
+
+@routes.post("/score", status_code=202, responses=_SUBMITTED, summary="Score summaries of given answers")
+def score(body: ScoreBody, services: Shared) -> dict[str, Any]:
+    services.models.config(body)
+    return services.queue.submit(Job(body, "score", body.question)).to_dict()
+
+
+@routes.get("/jobs", summary="List waiting, running and recently finished jobs")
+def jobs(services: Shared) -> dict[str, Any]:
+    return {"jobs": [job.to_dict() for job in services.queue.all()]}
+
+
+@routes.get(
+    "/jobs/{id}",
+    responses=_UNKNOWN,
+    summary="Show a job and what has come of it so far, with the answers from number `after` on",
+)
+def job(id: Id, services: Shared, after: Number = 0) -> dict[str, Any]:
+    return _find_job(services, id).to_dict(after)
+
+
+@routes.post(
+    "/jobs/{id}/cancel", status_code=202, responses={**_UNKNOWN, **_BAD_BODY}, summary="Cancel a job"
+)
+def cancel(id: Id, services: Shared) -> dict[str, Any]:
+    job = _find_job(services, id)
+    services.queue.cancel(job)
+    return job.to_dict()
+
+
+def _find_job(services: Services, id_: str) -> Job:
+    job = services.queue.get(id_)
+    if job is None:
+        raise HTTPException(
+            404, "there is no job of that id, or no longer; look for its run in the list of runs"
+        )
+    return job
+
+
+@routes.get("/runs", summary="List the run directories under the root, latest first")
+def runs(
+    services: Shared,
+    offset: Annotated[int, Query(ge=0, le=10**6)] = 0,
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+) -> dict[str, Any]:
+    directories = services.library.listing()
+    end = offset + limit
+    entries = list(map(services.library.entry, directories[offset:end]))
+    return {"runs": entries, "more": len(directories) > end}
+
+
+@routes.post(
+    "/runs/{id}/judges",
+    status_code=202,
+    responses={**_UNKNOWN, **_SUBMITTED},
+    summary="Score a run by one more judge, beside the scores that it has",
+)
+def add_judge(id: Id, body: JudgeBody, services: Shared) -> dict[str, Any]:
+    services.models.config(body)
+    records = services.library.records(id)
+    if not records.summaries:
+        raise DataError("this run has no summaries, so there is nothing to score")
+    first = next(iter(records.questions.values()), None)
+    title = first.text if first else records.label
+    return services.queue.submit(Job(RunToJudge(id, body), "judge", title)).to_dict()
+
+
+@routes.get("/runs/{id}", responses=_UNKNOWN, summary="Show the strategies and questions of a run")
+def run(
+    id: Id,
+    services: Shared,
+    offset: Number = 0,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    judge: Scoring = "",
+) -> dict[str, Any]:
+    records, labels = services.library.open(id, judge)
+    questions = list(records.questions.values())
+    page = enumerate(questions[offset : offset + limit], offset)
+    scores = [score for (question_id, _), score in records.scores.items() if question_id in records.questions]
+    return {
+        "id": id,
+        "name": records.label,
+        "judge": list(map(without_paths, judges(scores))),
+        "scorings": [{"id": name, "judge": label} for name, label in labels.items()],
+        "scoring": judge,
+        "models": list(map(without_paths, records.models)),
+        "strategies": list(map(_strategy_entry, strategy_results(records))),
+        "total": len(questions),
+        "questions": [_question_entry(records, index, question) for index, question in page],
+    }
+
+
+@routes.get("/runs/{id}/questions/{index}", responses=_UNKNOWN, summary="Show one question in full")
+def question(id: Id, index: Index, services: Shared, judge: Scoring = "") -> dict[str, Any]:
+    """Guesses are not part of it; they are fetched answer by answer."""
+    records, question = _find_question(services, id, index, judge)
+    outcomes = []
+    for outcome in records.outcomes(question.id):
+        if outcome.failure is not None:
+            message = problem_text(failure_problem(outcome.failure))
+            outcome = outcome._replace(failure=replace(outcome.failure, message=message))
+        if outcome.information is not None:
+            why = without_paths(outcome.information.why)
+            outcome = outcome._replace(information=replace(outcome.information, why=why))
+        outcomes.append(outcome)
+    answers = records.answers.get(question.id)
+    controls = records.controls.get(question.id)
+    view: dict[str, Any] = question_view(question, answers, outcomes, controls=controls, guesses=False)
+    view["groups"].sort(key=lambda group: (-len(group), min(group)))  # as while the answers arrived
+    view["problems"] = [
+        failure_problem(failure)
+        for failure in records.failures
+        if failure.question_id == question.id and not failure.name
+    ]
+    cut = {
+        name for (id_, name), summary in records.summaries.items() if id_ == question.id and summary.truncated
+    }
+    for summary in view["summaries"]:
+        if summary["name"] in cut:
+            summary["warnings"] = [CUT_OFF, *summary["warnings"]]
+    return view
+
+
+@routes.get(
+    "/runs/{id}/questions/{index}/groups",
+    responses=_UNKNOWN,
+    summary="Group the answers to one question by meaning",
+)
+async def question_groups(id: Id, index: Index, services: Shared) -> dict[str, Any]:
+    def read() -> tuple[str, Sequence[str]]:
+        records, question = _find_question(services, id, index)
+        answer_set = records.answers.get(question.id)
+        return question.text, answer_set.answers if answer_set else ()
+
+    count, groups = await services.meaning.groups(read)
+    return {"answers": count, "groups": groups}
+
+
+@routes.get(
+    "/runs/{id}/questions/{index}/guesses",
+    responses=_UNKNOWN,
+    summary="Show the judge's likeliest tokens for each masked word of one masked-out answer, under one "
+    "summary; words by their index",
+)
+def guesses(
+    id: Id, index: Index, summary: Number, answer: Number, services: Shared, judge: Scoring = ""
+) -> dict[str, Any]:
+    records, question = _find_question(services, id, index, judge)
+    answer_set = records.answers.get(question.id)
+    names = list(records.strategies)
+    score = records.scores.get((question.id, names[summary])) if summary < len(names) else None
+    if score is None or answer_set is None:
+        raise HTTPException(404, "this summary has no score")
+    return {str(word): tokens for word, tokens in guesses_view(score, answer_set, answer).items()}
+
+
+@routes.get(
+    "/runs/{id}/export",
+    responses={**_UNKNOWN, **_EXPORT},
+    response_class=Response,
+    summary="Export all records of a run as JSON, or its scores as CSV",
+)
+def export(id: Id, services: Shared, form: Form = "json", judge: Scoring = "") -> Response:
+    records = services.library.records(id, judge)
+    if form == "csv":
+        text = to_csv(question_table(records))
+        media_type = "text/csv; charset=utf-8"
+    else:
+        text = dump_line(
+            {
+                "questions": list(records.questions.values()),
+                "answers": list(records.answers.values()),
+                "summaries": list(records.summaries.values()),
+                "scores": list(records.scores.values()),
+                "information": list(records.information.values()),
+                "controls": list(records.controls.values()),
+                "failures": list(records.failures),
+            }
+        )
+        media_type = "application/json"
+    headers = {"Content-Disposition": f'attachment; filename="selfreflect-{id}.{form}"'}
+    return Response(text.encode("utf-8", "backslashreplace"), media_type=media_type, headers=headers)
+
+
+def _find_question(services: Services, id_: str, index: int, judge: str = "") -> tuple[RunRecords, Question]:
+    records = services.library.records(id_, judge)
+    questions = list(records.questions.values())
+    if index >= len(questions):
+        raise HTTPException(404, f"this run has {len(questions)} questions")
+    return records, questions[index]
+
+
+def _strategy_entry(result: StrategyResult) -> dict[str, Any]:
+    score, recovered = result.score, result.recovered
+    share = {"share": recovered.mean, "low": recovered.low, "high": recovered.high, "n": recovered.n}
+    return {
+        "name": result.strategy,
+        **{"mean": score.mean, "low": score.low, "high": score.high, "n": score.n},
+        "told": share,
+        "failures": result.failures,
+        "pending": result.pending,
+    }
+
+
+def _question_entry(records: RunRecords, index: int, question: Question) -> dict[str, Any]:
+    outcomes = records.outcomes(question.id)
+    return {
+        "index": index,
+        "question": question.text[:TITLE],
+        "scores": [outcome.score.value if outcome.score else None for outcome in outcomes],
+        "shares": [outcome.information.recovered if outcome.information else None for outcome in outcomes],
+    }
+
+
+_REPORT_FILES = ("style.css", "dom.js", "bits.js", "agreement.js", "question.js", "csv.js", "rows.js")
+"""Files that the page shares with the report page."""
+
+_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+"""Content types by suffix, because the machine's own registry may be wrong, and browsers refuse scripts of
+another type."""
+
+
+_SHUTDOWN = PATIENCE + 5.0
+"""Seconds that the running job has to end, or its process to be killed, when the server stops."""
+
+
+class _AsciiResponse(JSONResponse):
+    """JSON in ASCII, because texts of models and files may hold lone surrogates, which UTF-8 lacks."""
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+
+
+def application(services: Services, access: Access) -> Guard:
+    """Build the whole application behind its guard."""
+    app = FastAPI(
+        title="selfreflect",
+        version=__version__,
+        description="Ask a question, draw the answer distribution, summarise it, and score how faithful the "
+        "summaries are.",
+        docs_url=None,  # FastAPI's pages load scripts from other sites
+        redoc_url=None,
+        openapi_url="/api/openapi.json",
+        default_response_class=_AsciiResponse,
+        responses={status: {"model": ErrorAnswer} for status in (400, 401, 403, 421, 422)},
+    )
+    app.state.services = services
+    app.include_router(routes)
+    app.include_router(_page_routes())
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(RequestValidationError, _invalid_request)
+    app.add_exception_handler(SelfReflectError, _failure)
+    app.add_exception_handler(Exception, _failure)
+    return Guard(app, access, APP_POLICY)
+
+
+def _page_routes() -> APIRouter:
+    """``/`` and ``/static/NAME``. The files are read once, and no other file can be requested."""
+    routes = APIRouter(include_in_schema=False)
+    report = resources.files("selfreflect.report") / "page"
+    files = {name: (report / name).read_bytes() for name in _REPORT_FILES}
+    for file in (resources.files("selfreflect.server") / "static").iterdir():
+        files[file.name] = file.read_bytes()
+
+    @routes.get("/static/{name}")
+    def static(name: str) -> Response:
+        if name not in files:
+            raise HTTPException(404)
+        return Response(files[name], media_type=_TYPES[PurePosixPath(name).suffix])
+
+    @routes.api_route("/", methods=["GET", "HEAD"])
+    def index() -> Response:
+        return static("index.html")
+
+    return routes
+
+
+def _respond(status: int, error: dict[str, str], headers: Any = None) -> JSONResponse:
+    return _AsciiResponse({"error": {"remedy": "", **error}}, status, headers)
+
+
+def _http_error(_: Request, error: Any) -> JSONResponse:
+    phrase = HTTPStatus(error.status_code).phrase
+    code = "too_large" if error.status_code == 413 else phrase.lower().replace(" ", "_")
+    return _respond(error.status_code, {"code": code, "message": error.detail or phrase}, error.headers)
+
+
+def _invalid_request(_: Request, error: Any) -> JSONResponse:
+    """Name each wrong field and the reason, without repeating what was sent."""
+    lines = []
+    for failure in error.errors()[:5]:
+        field = ".".join(map(str, failure["loc"][1:])) or "body"
+        lines.append(f"{field}: {failure['msg']}")
+    return _respond(422, {"code": "invalid", "message": without_paths("; ".join(lines))})
+
+
+_STATUS = {"busy": 429, "unknown_run": 404}
+"""HTTP statuses of errors by their code. Any other error on purpose is 422, an unexpected one 500."""
+
+
+def _failure(_: Request, error: Any) -> JSONResponse:
+    described = problem(error)
+    status = _STATUS.get(described["code"], 422 if isinstance(error, SelfReflectError) else 500)
+    return _respond(status, described, {"Retry-After": "10"} if status == 429 else None)
+
+
+def url(host: str, port: int, token: str | None) -> str:
+    """Write the address to open. The token is in the fragment, which browsers do not send."""
+    name = socket.gethostname() if host in ("0.0.0.0", "::") else host
+    if ":" in name:
+        name = f"[{name}]"
+    fragment = f"#token={quote(token, safe='')}" if token else ""
+    return f"http://{name}:{port}/{fragment}"
+
+
+def serve(
+    bound: socket.socket, root: Path, *, models: ModelChoices, options: ExecutionOptions, allowed: Access
+) -> None:
+    """Serve until SIGINT or SIGTERM, which also stop the running job."""
+    log_to_stderr(logging.getLogger("selfreflect.app"))
+    library = Library(root)
+    checks = Preflight(models, options)
+    work = JobProcess(root, models, options, checks)
+    queue = JobQueue(work)
+    services = Services(queue, library, models, Meaning(), checks)
+    try:
+        AppServer(services, allowed).run([bound])
+    finally:
+        work.close()
+
+
+class AppServer(HttpServer):
+    """A server that stops its jobs when it ends, and with them the streams of their events."""
+
+    def __init__(self, services: Services, allowed: Access) -> None:
+        super().__init__(application(services, allowed))
+        self._queue = services.queue
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._queue.close()
+        await super().shutdown(sockets)
+        await asyncio.to_thread(self._queue.close, _SHUTDOWN)  # after SIGTERM nothing follows

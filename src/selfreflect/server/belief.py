@@ -1,0 +1,239 @@
+"""From sampled answers to their classes, and a confidence with its kind."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+
+from selfreflect.errors import ConfigError
+from selfreflect.grouping import ordered_groups
+from selfreflect.models.base import Refusal, Reply, Request
+from selfreflect.sameness import same_classes
+from selfreflect.server.reply import AnswerShare, Confidence
+from selfreflect.server.session import exclusively
+from selfreflect.store.replies import RepliesInMemory
+from selfreflect.traits import traits_of
+from selfreflect.uncertainty.asking.asker import Asker
+from selfreflect.uncertainty.calibrator_file import CalibratorFile, digests, read_calibrator
+from selfreflect.uncertainty.classes import ClassRule, Labels, members_of
+from selfreflect.uncertainty.estimators import ESTIMATORS, estimate
+from selfreflect.uncertainty.features import Samples, entropy
+from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
+from selfreflect.uncertainty.relations import jaccard, make_similarity
+
+if TYPE_CHECKING:
+    from selfreflect.server.session import Session
+
+
+NO_CONFIDENCE = "none"
+KINDS = tuple(
+    name
+    for name, one in ESTIMATORS.items()
+    if one.needs == "samples" and one.confidence and one.is_probability
+)
+"""Estimators whose value is a confidence as it is."""
+
+
+FEW = 30
+"""Answers that are sorted at once by a quick rule."""
+
+VERDICTS = 20_000
+"""Pairs of answers of which is remembered whether they mean the same: those of a question with 200 different
+answers."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class LoadedCalibrator:
+    """A calibrator with the digest of its file."""
+
+    id: str
+    saved: CalibratorFile
+
+
+class Classes(NamedTuple):
+    shares: tuple[AnswerShare, ...]
+    labels: tuple[int, ...]
+    """For each answer its place in ``shares``."""
+    entropy: float
+    rule: str = ""
+    """What made the classes."""
+
+
+def load_calibrator(path: Path) -> LoadedCalibrator:
+    """Read a calibrator that needs sampled answers alone.
+
+    Raises:
+        DataError: the file is no calibrator.
+        ConfigError: it needs a model to be asked, or log-probabilities.
+    """
+    saved = read_calibrator(path)
+    estimator = ESTIMATORS.get(saved.estimator)
+    if estimator is None or estimator.needs != "samples" or saved.model:
+        raise ConfigError(
+            f"--calibrator {path}: its estimator {saved.estimator!r} needs more than sampled answers, "
+            "which are all that the endpoint has. Fit one for modal_share or entropy: selfreflect calibrate "
+            "FILE --estimator modal_share --save calibrator.json"
+        )
+    return LoadedCalibrator(hashlib.sha256(path.read_bytes()).hexdigest()[:16], saved)
+
+
+class ModelOfSession:
+    """The model of a request as a generator, for a thread beside the event loop.
+
+    As a context it ends what is still asked when the request does.
+    """
+
+    revision = ""
+
+    def __init__(self, session: Session) -> None:
+        self.name = session.model.name
+        self._session = session
+        self._loop = asyncio.get_running_loop()
+        self._asked: list[Future[Reply | Refusal]] = []
+        self._lock = threading.Lock()
+        self._is_over = False
+
+    def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
+        """Send all requests together."""
+        with self._lock:
+            if self._is_over:  # a thread goes on after its request: nothing more is paid for
+                raise CancelledError
+            asked = [
+                asyncio.run_coroutine_threadsafe(self._session.ask(request), self._loop)
+                for request in requests
+            ]
+            self._asked += asked
+        return [future.result() for future in asked]
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._asked.clear()
+            self._is_over = False
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._is_over = True
+            for future in self._asked:
+                future.cancel()
+
+
+class BeliefReader:
+    """Reads classes and confidence off sampled answers.
+
+    Args:
+        rule: what makes two answers the same.
+        calibrator: turns the value of its own estimator into a calibrated confidence.
+        asks: whether the model of each request is asked about answers that ``rule`` leaves apart:
+            ``always`` about all pairs, ``bounded`` about some for each answer and not if the model is too
+            small to judge.
+    """
+
+    def __init__(
+        self,
+        rule: ClassRule,
+        calibrator: LoadedCalibrator | None = None,
+        *,
+        asks: Literal["never", "bounded", "always"] = "never",
+    ) -> None:
+        self.rule = rule
+        self.calibrator = calibrator
+        self._asks = asks
+        self._replies = RepliesInMemory()
+        self._conversation: ModelOfSession | None = None
+        self._is_quick = rule.name in ("same", "exact", "numeric")
+        self._is_free = asyncio.Lock()
+        self._similarity = make_similarity(calibrator.saved.similarity) if calibrator else jaccard
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What a request may name as its confidence."""
+        own = (self.calibrator.saved.estimator,) if self.calibrator else ()
+        return tuple(dict.fromkeys((*own, *KINDS, NO_CONFIDENCE)))
+
+    def asking(self, session: Session) -> BeliefReader:
+        """A reader that asks the model of a session, if this one asks any; else itself.
+
+        Its verdicts are kept for later requests, and its requests count as the session's.
+        """
+        is_bounded = self._asks == "bounded"
+        is_small = traits_of(session.model.generator.name).is_show_case
+        if self._asks == "never" or (is_bounded and is_small):
+            return self
+        model = ModelOfSession(session)
+        asker = Asker(model.name, lambda: model, self._replies)
+        reader = BeliefReader(ClassRule("judge", asker=asker, bounded=is_bounded), self.calibrator)
+        reader._conversation = model
+        for key in list(islice(self._replies.records, max(0, len(self._replies.records) - VERDICTS))):
+            del self._replies.records[key]
+        return reader
+
+    async def run(self, answers: int, work: Callable[[], T]) -> T:
+        """Do work that sorts so many answers without holding up other requests: in a thread, one at a time,
+        if the rule is slow or there are many answers."""
+        if self._is_quick and answers <= FEW:
+            return work()
+        if self._conversation is not None:
+            # threads of their own: those of the loop look up host names, which the calls here wait for
+            threads = ThreadPoolExecutor(1, "classes")
+            try:
+                with self._conversation:
+                    return await asyncio.get_running_loop().run_in_executor(threads, work)
+            finally:
+                threads.shutdown(wait=False)
+        return await exclusively(self._is_free, work)
+
+    def labels(self, question: str, answers: Sequence[str]) -> Labels:
+        """The class of each answer, numbered in the order of first answers."""
+        labels = self.rule(AnsweredQuestion(id="", text=question, answers=tuple(answers)))
+        self.rule.forget(VERDICTS)
+        return labels
+
+    def classes(self, question: str, answers: tuple[str, ...]) -> Classes:
+        """Sort the answers; the largest class first."""
+        labels = self.labels(question, answers)
+        groups = ordered_groups(answers, members_of(labels))
+        shares, places = [], [0] * len(answers)
+        for place, group in enumerate(groups):
+            shares.append(AnswerShare(text=answers[group[0]], share=len(group) / len(answers)))
+            for index in group:
+                places[index] = place
+        return Classes(tuple(shares), tuple(places), round(entropy(labels), 12), self.rule.name)
+
+    def wording(self, question: str, classes: Classes, answers: tuple[str, ...]) -> str:
+        """Say how many classes differ in wording alone; empty if none do."""
+        fewer = len(set(same_classes(question, answers)))
+        if self.rule.name != "exact" or fewer == len(classes.shares):
+            return ""
+        return f"the {len(classes.shares)} classes by spelling are {fewer} by the class rule same"
+
+    def confidence(self, kind: str, question: str, answers: tuple[str, ...]) -> Confidence:
+        """The value of an estimator, calibrated if there is a calibrator for it."""
+        if kind == NO_CONFIDENCE:
+            return Confidence(None, None, len(answers))
+        answered = AnsweredQuestion(id="", text=question, answers=answers)
+        value = estimate(ESTIMATORS[kind], Samples(answered, self.rule, self._similarity))
+        if isinstance(value, NoValue):
+            return Confidence(None, None, len(answers), notes=(f"no confidence: {value.message}",))
+        if self.calibrator is None or self.calibrator.saved.estimator != kind:
+            return Confidence(value, kind, len(answers))
+        saved = self.calibrator.saved
+        score = ESTIMATORS[kind].score(value)
+        if not set(saved.questions).isdisjoint(digests([answered])):
+            note = "not calibrated: the calibrator was fitted on this very question"
+            own = value if ESTIMATORS[kind].is_probability else None
+            return Confidence(own, None if own is None else kind, len(answers), notes=(note,))
+        notes: tuple[str, ...] = ()
+        if len(answers) not in saved.samples:
+            sizes = ", ".join(map(str, saved.samples))
+            notes = (f"the calibrator was fitted on questions with {sizes} answers, not {len(answers)}",)
+        calibrated = float(saved.calibrator([score])[0])
+        return Confidence(calibrated, kind, len(answers), self.calibrator.id, notes)

@@ -1,0 +1,416 @@
+"""What is said below a confidence, such as the question that tells most about which answer is meant.
+
+It is the one with the largest expected information gain, as in BED-LLM (Choudhury et al. 2026, ICLR, arXiv
+2508.21184): a model proposes candidates with the sampled answers before its eyes, and further ones without
+them if those are too few; and the probabilities of the replies, given an answer, are those of the token that
+the model would reply with.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from selfreflect.errors import ConfigError, excerpt, unknown_name
+from selfreflect.grouping import normal_form
+from selfreflect.logprobs import LikelyToken
+from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling, seed_for
+from selfreflect.prompts import bundled_texts
+from selfreflect.server.reply import AnswerShare, Confidence
+from selfreflect.stats import Floats, defined
+from selfreflect.text import counted, fill, numbered, one_line, quoted
+from selfreflect.uncertainty.asking.verdicts import described, parse_numbered
+from selfreflect.uncertainty.hedges import PHRASES, Hedge, read_hedge
+from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
+
+CANDIDATES = 15
+HYPOTHESES = 15
+"""The most frequent classes; the others are left out."""
+REPLY_TEMPERATURE = 0.7
+LIKELY_TOKENS = 20
+"""First tokens of a reply among which the numbers are looked for: the most that servers give."""
+OPTIONS = (2, 4)
+"""Fewest and most replies that a candidate names."""
+LEAST_BITS = 0.5
+"""A question that tells less is not asked."""
+_LONGEST_QUESTION = 300
+_LONGEST_OPTION = 100
+
+T = TypeVar("T")
+_Rounds: TypeAlias = Generator[list[Request], Sequence[Reply | Refusal], T]
+"""Yields requests, receives their replies in order, returns what came of it."""
+
+
+@dataclass(frozen=True)
+class Clarification:
+    """A question to ask back. Its texts are a model's, on one line, without control characters."""
+
+    question: str
+    options: tuple[str, ...]
+    """Possible replies."""
+    gain: float
+    """Expected information, in bits, about which class is meant."""
+    entropy: float
+    """What there is to learn: the entropy of the classes, in bits."""
+
+
+@dataclass(frozen=True)
+class NoClarification:
+    """Why there is no question to ask back."""
+
+    reason: Literal["one_class", "no_reply", "unparsed", "no_logprobs", "no_gain"]
+    message: str
+
+
+Conversation: TypeAlias = _Rounds[Clarification | NoClarification]
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    question: str
+    options: tuple[str, ...]
+
+
+_Gains: TypeAlias = list[tuple[float, _Candidate]]
+"""Of the candidates whose replies can be predicted."""
+
+
+@dataclass(frozen=True)
+class _Case:
+    """A question, and the answers that are to be told apart."""
+
+    question: str
+    hypotheses: tuple[str, ...]
+    shares: tuple[float, ...]
+    """Of the hypotheses."""
+    seed: int
+
+    def request(self, step: str, values: dict[str, str], **options: Any) -> Request:
+        """Fill in the prompt of a step; ``options`` are fields of the request."""
+        own = {"question": self.question, "hypotheses": numbered(self.hypotheses)}
+        content = fill(texts()[step]["user"], {**own, **values}).strip()
+        seed = seed_for(self.seed, step, content)
+        return Request(messages=(Message(role="user", content=content),), seed=seed, **options)
+
+
+def texts() -> Mapping[str, Mapping[str, str]]:
+    """Prompts and sentences of ``data/serve_prompts.toml``, by table and name."""
+    return bundled_texts("serve_prompts.toml")
+
+
+def clarify(
+    question: AnsweredQuestion,
+    classes: Sequence[AnswerShare],
+    *,
+    candidates: int = CANDIDATES,
+    hypotheses: int = HYPOTHESES,
+    seed: int = 0,
+) -> Conversation:
+    """Ask a model for questions to ask back, and choose the one that tells most about the class.
+
+    The requests of a round do not depend on each other. Of candidates with the same gain the first is taken.
+
+    Args:
+        question: what somebody asks, with its context.
+        classes: of the sampled answers, by falling share.
+        candidates: how many questions to choose from.
+        hypotheses: how many classes to tell apart, at most.
+        seed: of the requests.
+    """
+    likely = [one for one in classes if one.share > 0][:hypotheses]
+    if len(likely) < 2:
+        return NoClarification("one_class", "all answers mean the same, so a question would tell nothing")
+    names, shares = tuple(one.text for one in likely), tuple(one.share for one in likely)
+    case = _Case(described(question), names, shares, seed)
+    first = yield from _propose(case, "candidates", candidates)
+    if isinstance(first, Refusal):
+        return NoClarification("no_reply", f"the model proposed no question ({first.kind}): {first.message}")
+    proposals = parse_candidates(_whole_lines(first))[:candidates]
+    if not proposals:
+        message = f"no question with two to four replies in {excerpt(first.text, 80)}"
+        return NoClarification("unparsed", message)
+    if missing := candidates - len(proposals):
+        second = yield from _propose(case, "further_candidates", missing, proposals)
+        proposals = _distinct([*proposals, *parse_candidates(_whole_lines(second))])[:candidates]
+    if not first.completions[0].first_tokens:
+        return NoClarification("no_logprobs", "the model gives no log-probabilities")
+    gains = yield from _gains_by_token(case, proposals)
+    if not gains:
+        return NoClarification("unparsed", "the model does not begin its predictions with a number")
+    gain, best = max(gains, key=lambda pair: pair[0])
+    if gain < LEAST_BITS:
+        bits = max(gain, 0.0)
+        return NoClarification("no_gain", f"the best question would tell {bits:.2f} bits, under {LEAST_BITS}")
+    weights = np.array(shares) / sum(shares)
+    return Clarification(best.question, best.options, gain, float(entropy_bits(weights)))
+
+
+def _propose(
+    case: _Case, step: str, count: int, earlier: Sequence[_Candidate] = ()
+) -> _Rounds[Reply | Refusal]:
+    """Ask for candidates, and for a probability, to see whether the model tells any."""
+    values = {"k": str(count), "earlier": numbered([one.question for one in earlier])}
+    sampling = Sampling(temperature=0.0, max_new_tokens=48 * count)
+    [reply] = yield [case.request(step, values, sampling=sampling, first_tokens=1)]
+    return reply
+
+
+def _whole_lines(reply: Reply | Refusal) -> str:
+    """The text of a reply up to its last whole line; empty for a refusal."""
+    if isinstance(reply, Refusal):
+        return ""
+    [completion] = reply.completions
+    return completion.text if completion.finish == "stop" else completion.text.rpartition("\n")[0]
+
+
+def parse_candidates(text: str) -> list[_Candidate]:
+    """Read lines ``1. question | reply | reply``. A line in another form, with replies that are the same, or
+    with a text that is too long, is left out."""
+    lines = parse_numbered(text)
+    candidates = []
+    for line in () if isinstance(lines, NoValue) else lines:
+        question, *options = (one_line(part.strip(' \t*"')) for part in line.split("|"))
+        options = list(filter(None, options))
+        distinct = set(map(normal_form, options))
+        if not question or not OPTIONS[0] <= len(options) <= OPTIONS[1] or len(distinct) < len(options):
+            continue
+        if len(question) > _LONGEST_QUESTION or max(map(len, options)) > _LONGEST_OPTION:
+            continue
+        candidates.append(_Candidate(question, tuple(options)))
+    return _distinct(candidates)
+
+
+def _distinct(candidates: Sequence[_Candidate]) -> list[_Candidate]:
+    """The first candidate with each question."""
+    by_question: dict[str, _Candidate] = {}
+    for candidate in candidates:
+        by_question.setdefault(normal_form(candidate.question), candidate)
+    return list(by_question.values())
+
+
+def _gains_by_token(case: _Case, candidates: Sequence[_Candidate]) -> _Rounds[_Gains]:
+    """Read how likely each reply is, for each candidate and hypothesis, off the token that the model would
+    begin with. Leaves out candidates for which it would not begin with a number."""
+    requests = []
+    sampling = Sampling(temperature=0.0, max_new_tokens=8)
+    for candidate in candidates:
+        for hypothesis in case.hypotheses:
+            values = {**_values(candidate), "hypothesis": quoted(hypothesis)}
+            requests.append(case.request("reply", values, sampling=sampling, first_tokens=LIKELY_TOKENS))
+    replies = iter((yield requests))
+    gains: _Gains = []
+    for candidate in candidates:
+        rows = []
+        for _ in case.hypotheses:
+            reply = next(replies)
+            tokens = () if isinstance(reply, Refusal) else reply.completions[0].first_tokens
+            rows.append(reply_probabilities(tokens, len(candidate.options)))
+        table = defined(rows)
+        if len(table) == len(rows):
+            gains.append((expected_information_gain(case.shares, table), candidate))
+    return gains
+
+
+def reply_probabilities(tokens: Sequence[LikelyToken], options: int) -> Floats | None:
+    """Compute how likely each reply is at ``REPLY_TEMPERATURE``, from tokens that may be its number.
+
+    Args:
+        tokens: the likeliest, with log-probabilities at temperature 1.
+
+    Returns:
+        Shape (options,); None if less than half of the probability is on the numbers.
+    """
+    numbers = {str(number): number - 1 for number in range(1, options + 1)}
+    logprobs = np.full(options, -np.inf)
+    for token in tokens:
+        place = numbers.get(token.text.strip())
+        if place is not None:
+            logprobs[place] = np.logaddexp(logprobs[place], token.logprob)
+    if np.exp(logprobs).sum() < 0.5:
+        return None
+    weights = np.exp((logprobs - logprobs.max()) / REPLY_TEMPERATURE)
+    shares: Floats = weights / weights.sum()
+    return shares
+
+
+def _values(candidate: _Candidate) -> dict[str, str]:
+    return {"asked": quoted(candidate.question), "options": numbered(candidate.options)}
+
+
+def entropy_bits(shares: ArrayLike) -> Floats:
+    """Compute the entropy, in bits, of distributions in the last axis; shape (..., K) to (...)."""
+    p = np.asarray(shares, dtype=np.float64)
+    positive = np.where(p > 0, p, 1)
+    bits: Floats = -(p * np.log2(positive)).sum(-1)
+    return bits
+
+
+def expected_information_gain(shares: ArrayLike, replies: ArrayLike) -> float:
+    """Compute H(reply) - E_h H(reply | h), in bits.
+
+    It is the mutual information of reply and hypothesis, which Bayesian experimental design maximises
+    (Lindley 1956, Ann. Math. Stat. 27, 986-1005).
+
+    Args:
+        shares: of the hypotheses, not all 0; they need not add up to 1. Shape (H,).
+        replies: how likely each reply is if a hypothesis is right; rows add up to 1. Shape (H, K).
+    """
+    weights = np.asarray(shares, dtype=np.float64)
+    weights = weights / weights.sum()
+    table = np.asarray(replies, dtype=np.float64)
+    gain = entropy_bits(weights @ table) - weights @ entropy_bits(table)
+    return max(0.0, float(gain))
+
+
+UnsureAction = Literal["abstain", "hedge", "ask"]
+"""``abstain``: say that the answer is not known well enough. ``hedge``: say how sure it is, then the summary.
+``ask``: ask the question that separates the classes best."""
+
+AGREEMENTS = ("modal_share", "split_half")
+"""Kinds of confidence that are shares of samples: how often an answer comes back, not how often it is
+right."""
+
+_WORDS = {
+    "almost certain": "It is almost certain",
+    "very likely": "It is very likely",
+    "very good chance": "There is a very good chance",
+    "likely": "It is likely",
+    "probable": "It is probable",
+    "better than even": "The chances are better than even",
+    "about even": "The chances are about even",
+    "unlikely": "It is unlikely",
+    "very unlikely": "It is very unlikely",
+    "almost no chance": "There is almost no chance",
+}
+"""Beginnings of a sentence with a phrase of ``hedges.PHRASES``."""
+
+
+_SHARE = re.compile(
+    r"\d ?%|\b(?:per ?cent|prozent|half|hälfte|third|thirds|drittel|quarters?|viertel|majority|mehrheit)\b"
+    r"|\bmost of (?:my|the|all|these)\b|\b\w+ (?:out of|of|von) (?:my |the |all )?\d+\b",
+    re.IGNORECASE,
+)
+
+
+class Wording(NamedTuple):
+    """What is said in the end."""
+
+    text: str
+    action: UnsureAction | None
+    """None: the summary, as it is."""
+    note: str = ""
+    """Why another action was taken than the one that is set."""
+
+
+@dataclass(frozen=True)
+class UnsurePolicy:
+    """What is done below which confidence.
+
+    Raises:
+        ConfigError: there is no such action, or ``below`` is not in (0, 1].
+    """
+
+    action: UnsureAction
+    below: float
+    candidates: int = CANDIDATES
+    """Questions that ``ask`` chooses from."""
+    hypotheses: int = HYPOTHESES
+    """Classes, the largest, that the question is to tell apart."""
+
+    def __post_init__(self) -> None:
+        actions = list(get_args(UnsureAction))
+        if self.action not in actions:
+            raise unknown_name("action", self.action, actions)
+        if not 0 < self.below <= 1:
+            raise ConfigError(
+                f"the confidence below which to {self.action} must lie in (0, 1], not {self.below}"
+            )
+
+    def is_unsure(self, confidence: Confidence) -> bool:
+        """Compare a confidence with the threshold. One that is not known is no reason to act."""
+        return confidence.value is not None and confidence.value < self.below
+
+    def word(
+        self,
+        confidence: Confidence,
+        summary: str,
+        clarification: Clarification | NoClarification | None,
+    ) -> Wording:
+        """Put a summary into words that fit its confidence.
+
+        Args:
+            clarification: for ``ask``, where the lack of a question makes a hedge with a note; None for other
+                actions.
+        """
+        if confidence.value is None:
+            return Wording(summary, None, f"whether to {self.action} is not known without a confidence")
+        if not self.is_unsure(confidence):
+            return Wording(summary, None)
+        if self.action == "abstain":
+            return Wording(_said("abstain", certainty=certainty(confidence)), "abstain")
+        if isinstance(clarification, Clarification) and self.action == "ask":
+            options = "\n".join(f"- {option}" for option in clarification.options)
+            return Wording(_said("ask", asked=clarification.question, options=options), "ask")
+        note = ""
+        if isinstance(clarification, NoClarification):
+            note = f"there is no question to ask back: {clarification.message}"
+        if (
+            confidence.kind in AGREEMENTS
+            and confidence.calibrator_id is None
+            and tells_other_share(summary, confidence.value)
+        ):
+            own = "the summary tells shares of its own, so the text does not repeat the confidence"
+            note = "; ".join(filter(None, (note, own)))
+            return Wording(_said("bare_hedge", summary=summary), "hedge", note)
+        return Wording(_said("hedge", certainty=certainty(confidence), summary=summary), "hedge", note)
+
+
+def tells_other_share(summary: str, value: float) -> bool:
+    """Whether a text tells shares itself: "30 %", "half of", "3 out of 10", or a phrase that does not fit."""
+    hedge = read_hedge(summary)
+    is_other = isinstance(hedge, Hedge) and not hedge.band.low <= value <= hedge.band.high
+    return is_other or bool(_SHARE.search(summary))
+
+
+def certainty(confidence: Confidence) -> str:
+    """Say in a sentence how sure a model is, and of what, where that is known.
+
+    A calibrated confidence speaks of being right, a share of samples of saying the same again. The sentence
+    has a word of probability only if the number is in the band that people give to it.
+    """
+    value = confidence.value
+    assert value is not None  # the caller has looked
+    name = "stated"
+    if confidence.calibrator_id is not None:
+        name = "calibrated"
+    elif confidence.kind in AGREEMENTS:
+        name = "again"
+    words = _words_for(value)
+    values = {"percent": _percent(value), "samples": counted(confidence.num_answers, "sample")}
+    template = texts()["certainty"][name if words else f"{name}_number"]
+    return fill(template, {**values, "words": words or ""})
+
+
+def _words_for(value: float) -> str | None:
+    """The beginning of a sentence whose band holds a probability, and whose median is nearest to it."""
+    fitting = [phrase for phrase in _WORDS if PHRASES[phrase].low <= value <= PHRASES[phrase].high]
+    if not fitting:
+        return None
+    return _WORDS[min(fitting, key=lambda phrase: abs(PHRASES[phrase].middle - value))]
+
+
+def _percent(value: float) -> str:
+    if 0 < value < 0.005:
+        return "under 1%"
+    if 0.995 <= value < 1:
+        return "over 99%"
+    return f"{value:.0%}"
+
+
+def _said(name: str, **values: str) -> str:
+    return fill(texts()["unsure"][name].strip(), values)

@@ -1,0 +1,351 @@
+"""The OpenAI-compatible endpoint: its routes, its queue, and its server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import socket
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from http import HTTPStatus
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, FastAPI, Path, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope, Send
+
+from selfreflect import __version__
+from selfreflect.errors import SelfReflectError, excerpt
+from selfreflect.models.base import Refusal
+from selfreflect.server.chat import PREFIX, ChatRequest, read_chat, read_question
+from selfreflect.server.errors import RETRY_SECONDS, ChatError, ErrorType, as_chat_error, failed
+from selfreflect.server.guard import Access, Guard, Policy
+from selfreflect.server.http import HttpServer, LiveResponse, begin, log_to_stderr, send_part
+from selfreflect.server.record import Archive, History, ServerMetrics
+from selfreflect.server.reflector import Exchange, Reflector, cut_at
+from selfreflect.server.reply import KEEP_ALIVE, ChatChoice, ChatResponse, Ending, error_event
+from selfreflect.server.session import ServedModel, Session
+from selfreflect.server.upstream import ModelTable, RemoteModel, relay
+
+
+class Admission:
+    """A queue with bounds. Belongs to one event loop.
+
+    Args:
+        running: requests that are answered at once.
+        waiting: further requests that wait for their turn.
+        per_client: requests of one address, running and waiting.
+    """
+
+    def __init__(self, *, running: int = 64, waiting: int = 128, per_client: int = 64) -> None:
+        self._most_waiting = waiting
+        self._per_client = per_client
+        self._slots = asyncio.Semaphore(running)
+        self._clients: Counter[str] = Counter()
+        self.waiting = 0
+        self.running = 0
+
+    @asynccontextmanager
+    async def place(self, client: str) -> AsyncIterator[None]:
+        """Wait for a turn, and hold it. Raises ChatError, status 429, if there is no place."""
+        if self._clients[client] >= self._per_client:
+            raise _busy(f"one client may have {self._per_client} requests at a time", "client_limit")
+        if self._slots.locked() and self.waiting >= self._most_waiting:
+            raise _busy(f"{self.waiting} requests wait already", "queue_full")
+        self._clients[client] += 1
+        try:
+            self.waiting += 1
+            try:
+                await self._slots.acquire()
+            finally:
+                self.waiting -= 1
+            self.running += 1
+            try:
+                yield
+            finally:
+                self.running -= 1
+                self._slots.release()
+        finally:
+            self._clients[client] -= 1
+            if not self._clients[client]:
+                del self._clients[client]
+
+
+def _busy(message: str, code: str) -> ChatError:
+    return ChatError(
+        429, f"{message}; try again later", type="rate_limit_error", code=code, retry_after=RETRY_SECONDS
+    )
+
+
+OPEN_SECONDS = 10.0
+"""How long a stream waits for a first answer. Until its status is sent, an error can have its own."""
+KEEP_ALIVE_SECONDS = 5.0
+
+_NOT_KEPT = "this answer could not be written to the server's run directory (--out)"
+
+log = logging.getLogger("selfreflect.serve")
+routes = APIRouter()
+
+
+@dataclass(frozen=True)
+class ServeServices:
+    """What all routes share."""
+
+    models: ModelTable
+    reflector: Reflector
+    admission: Admission
+    history: History
+    metrics: ServerMetrics
+    archive: Archive | None = None
+
+    async def close(self) -> None:
+        await self.models.close()
+        if self.archive is not None:
+            await asyncio.to_thread(self.archive.close)
+
+
+@routes.post("/v1/chat/completions")
+async def chat_completions(request: Request) -> Response:
+    """Answer a conversation. With the model ``selfreflect/NAME``: from the distribution of the answers."""
+    services: ServeServices = request.app.state.services
+    ignore_tools = services.reflector.settings.ignore_tools
+    chat = read_chat(await request.body(), ignore_tools)
+    model = services.models.find(chat.model)
+    client = request.client.host if request.client else ""
+    if chat.passthrough and isinstance(model, RemoteModel):
+        counted = services.metrics.counting("passthrough", timed=False)
+        return relay(chat, model, services.admission.place(client), counted)
+    if not chat.reflects:
+        chat = read_question(chat.data, ignore_tools)
+    if chat.passthrough:
+        message = (
+            f"{chat.passthrough}: the model {chat.model!r} runs in the server's own process and takes plain "
+            "questions: text messages, the last of them from the user, and no tools, images or output formats"
+        )
+        param = chat.passthrough.partition(".")[0]
+        raise ChatError(400, message, param=param, code="unsupported")
+    id_ = f"sr-{secrets.token_urlsafe(18)}"
+    headers = {"x-selfreflect-id": id_} if chat.reflects else {}
+    asked = _Asked(services, chat, model, id_, client)
+    if chat.stream:
+        return LiveResponse(partial(_stream, asked, headers))
+    answer = await _answer(asked, asyncio.Event())
+    body = answer.body(chat.requested_model)
+    return Response(body, media_type="application/json", headers={**headers, **answer.headers})
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A request that is answered here."""
+
+    services: ServeServices
+    chat: ChatRequest
+    model: ServedModel
+    id: str
+    client: str
+
+
+async def _answer(asked: _Asked, first_word: asyncio.Event) -> ChatResponse:
+    services, chat = asked.services, asked.chat
+    with services.metrics.counting("answered"):
+        async with services.admission.place(asked.client):
+            if not chat.reflects:
+                return await _plain(services.reflector, chat, asked.model, asked.id, first_word)
+            exchange = await services.reflector.answer(chat, asked.model, asked.id, first_word.set)
+            if services.archive is not None:
+                exchange = await _keep(services, services.archive, exchange)
+        services.history.add(exchange)
+        return ChatResponse(
+            asked.id, exchange.created, exchange.choices, exchange.belief.cost, exchange.belief
+        )
+
+
+async def _keep(services: ServeServices, archive: Archive, exchange: Exchange) -> Exchange:
+    """Keep an exchange on disk. What was drawn and paid for is given even if the disk refuses it."""
+    try:
+        await archive.add(exchange)
+    except (SelfReflectError, OSError) as error:
+        services.metrics.not_kept.inc()
+        log.warning("%s is not kept: %s", exchange.belief.id, error)
+        belief = exchange.belief
+        return replace(exchange, belief=msgspec.structs.replace(belief, notes=(*belief.notes, _NOT_KEPT)))
+    return exchange
+
+
+async def _plain(
+    reflector: Reflector, chat: ChatRequest, model: ServedModel, id_: str, first_word: asyncio.Event
+) -> ChatResponse:
+    """Let a model of this process answer by itself."""
+    session = Session(model, first_word.set)
+    reply = await session.ask(reflector.plain_request(chat))
+    if isinstance(reply, Refusal):
+        raise failed(reply.kind, reply.message)
+    choices = []
+    for completion_ in reply.completions:
+        finish: Ending = "length" if completion_.finish in ("length", "unclosed_reasoning") else "stop"
+        choices.append(ChatChoice(text=cut_at(completion_.text, chat.stop), finish=finish))
+    return ChatResponse(id_, int(time.time()), tuple(choices), session.spending, None)
+
+
+async def _stream(
+    asked: _Asked, headers: Mapping[str, str], scope: Scope, receive: Receive, send: Send
+) -> None:
+    """Begin a stream once the model has said something, or failed, or taken long."""
+    first_word = asyncio.Event()
+    work = asyncio.create_task(_answer(asked, first_word))
+    opening = asyncio.create_task(first_word.wait())
+    try:
+        await asyncio.wait((work, opening), timeout=OPEN_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        known = work.result().headers if work.done() else {}
+        await begin(send, {"content-type": "text/event-stream; charset=utf-8", **headers, **known})
+        while not work.done():
+            await asyncio.wait((work,), timeout=KEEP_ALIVE_SECONDS)
+            if not work.done():
+                await send_part(send, KEEP_ALIVE)
+        try:
+            events = work.result().events(asked.chat.requested_model, asked.chat.include_usage)
+            await send_part(send, b"".join(events))
+        except SelfReflectError as error:
+            await send_part(send, error_event(as_chat_error(error).body))
+        await send_part(send, b"", more=False)
+    finally:
+        opening.cancel()
+        while not work.done():  # in case a library swallowed the first
+            work.cancel()
+            await asyncio.wait((work,), timeout=1)
+        if not work.cancelled():
+            work.exception()  # or the log says that nobody looked
+
+
+@routes.get("/v1/models")
+async def models(request: Request) -> Response:
+    """List the models: each by its name, and as ``selfreflect/NAME`` for its distribution."""
+    services: ServeServices = request.app.state.services
+    entries = []
+    for name in await services.models.names():
+        owner = "selfreflect" if name.startswith(PREFIX) else "upstream"
+        entries.append({"id": name, "object": "model", "created": 0, "owned_by": owner})
+    return _json({"object": "list", "data": entries})
+
+
+@routes.get("/v1/selfreflect/{id}")
+async def distribution(request: Request, id: Annotated[str, Path(max_length=100)]) -> Response:
+    """Show everything that came of an earlier question, as long as the server remembers it."""
+    services: ServeServices = request.app.state.services
+    body = services.history.find(id)
+    if body is None:
+        message = "no answer has this id, or it is too old to be remembered"
+        raise ChatError(404, message, type="not_found_error", param="id", code="unknown_id")
+    return Response(body, media_type="application/json")
+
+
+@routes.get("/health")
+async def health() -> Response:
+    """Say that the server runs."""
+    return _json({"status": "ok", "version": __version__})
+
+
+@routes.get("/metrics")
+async def metrics(request: Request) -> Response:
+    """Count requests, answers and tokens, for Prometheus."""
+    services: ServeServices = request.app.state.services
+    return Response(services.metrics.page(), media_type="text/plain; version=0.0.4")
+
+
+def _json(body: object) -> Response:
+    return Response(msgspec.json.encode(body), media_type="application/json")
+
+
+MAX_BODY = 10_000_000
+"""Bytes of a request's body."""
+
+SHUTDOWN_SECONDS = 20
+"""How long requests may still run when the server is told to stop."""
+
+_TYPES: dict[int, ErrorType] = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+}
+_OFFERED = "Try POST /v1/chat/completions, or GET /v1/models, /v1/selfreflect/ID, /metrics or /health."
+log = logging.getLogger("selfreflect.serve")
+
+
+def _refuse(status: HTTPStatus, kind: str, message: str, headers: Mapping[str, str]) -> JSONResponse:
+    error = ChatError(status, message, type=_TYPES.get(status, "invalid_request_error"), code=kind)
+    return JSONResponse(error.body, status, headers)
+
+
+SERVE_POLICY = Policy(
+    protects=lambda path: path != "/health",
+    refuse=_refuse,
+    headers={"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"},
+    max_body=MAX_BODY,
+    token_advice="The API key is missing or wrong. It is the token that the server printed when it started.",
+    log=log,
+)
+
+
+def application(services: ServeServices, access: Access) -> Guard:
+    """Build the whole application behind its guard."""
+    app = FastAPI(openapi_url=None)
+    app.state.services = services
+    app.include_router(routes)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(RequestValidationError, _http_error)
+    app.add_exception_handler(SelfReflectError, _failure)
+    app.add_exception_handler(Exception, _failure)
+    return Guard(app, access, SERVE_POLICY)
+
+
+def _http_error(request: Request, error: Any) -> JSONResponse:
+    status = HTTPStatus(getattr(error, "status_code", 400))
+    detail = getattr(error, "detail", "") or "the address is malformed"
+    if detail == status.phrase and status in (404, 405):
+        detail = f"{request.method} {excerpt(request.url.path, 200)} is not offered. {_OFFERED}"
+    return _refuse(
+        status, status.phrase.lower().replace(" ", "_"), detail, getattr(error, "headers", None) or {}
+    )
+
+
+def _failure(_: Request, error: Any) -> JSONResponse:
+    answer = as_chat_error(error)
+    if answer.status >= 500:
+        log.warning("%s", answer)
+    headers = {} if answer.retry_after is None else {"Retry-After": str(answer.retry_after)}
+    return JSONResponse(answer.body, answer.status, headers)
+
+
+def serve(
+    bound: socket.socket, services: ServeServices, allowed: Access, proxies: Sequence[str] = ()
+) -> None:
+    """Serve until SIGINT or SIGTERM. Requests under way may end within some seconds."""
+    log_to_stderr(log)
+    EndpointServer(services, allowed, proxies=proxies).run([bound])
+
+
+class EndpointServer(HttpServer):
+    """A server that releases its services in the event loop that they belong to."""
+
+    def __init__(
+        self,
+        services: ServeServices,
+        allowed: Access,
+        *,
+        graceful: float = SHUTDOWN_SECONDS,
+        proxies: Sequence[str] = (),
+    ) -> None:
+        super().__init__(application(services, allowed), graceful=graceful, proxies=proxies)
+        self._services = services
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        await self._services.close()

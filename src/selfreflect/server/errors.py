@@ -1,0 +1,196 @@
+"""Errors as clients of the app and of the endpoint read them, without paths of this machine."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from selfreflect.errors import SelfReflectError, names_in, worded
+from selfreflect.models.base import Refusal
+from selfreflect.records import Failure, FailureKind
+from selfreflect.text import printable
+
+_START = (
+    r"(?:file:[/\\]+|~(?:[A-Za-z_][\w.-]{0,63})?[/\\]+|[A-Za-z]:[/\\]+"
+    r"|\.{1,2}[/\\]+|/+|\\{2,}|\\(?=[\w.$-]+\\))"
+)
+"""Start of a path: a file URL, a home, a drive, a relative path with dots, the root, a Windows share, a
+drive's root."""
+
+_PART = r"[^\s/\\'\"`,:;()<>|]+"
+
+_PATH = re.compile(
+    rf"(?P<url>\b(?!file:)[A-Za-z][A-Za-z0-9+.-]{{1,15}}://\S*)"
+    rf"|(?<=(?P<quote>['\"])){_START}[^'\"\n]+(?=(?P=quote))"
+    rf"|(?<![\w.<…/\\]){_START}(?:{_PART}(?: {_PART})*[/\\]+)*{_PART}[/\\]*"
+)
+"""Matches a web address, which stays; a quoted path, whatever it contains; and a bare path. A path contains a
+blank only where another of its parts follows."""
+
+_LONGEST = 2000
+"""Characters of a message."""
+
+
+def without_paths(message: str) -> str:
+    """Shorten paths in ``message`` to ``…/name``, escape control characters, and cut long messages.
+
+    A relative path without dots, such as ``runs/mine``, stays: it looks like the name of a model, and does
+    not tell where anything is.
+    """
+    text = printable(_PATH.sub(_shorten, message))
+    if len(text) > _LONGEST:
+        return text[: _LONGEST - 1] + "…"
+    return text
+
+
+def _shorten(match: re.Match[str]) -> str:
+    if match["url"]:
+        return match[0]
+    name = re.split(r"[/\\]", match[0].rstrip("/\\"))[-1]
+    return f"…/{name}"
+
+
+_ON_PAGE = {
+    "answers.model": "Model",
+    "summaries.model": "Model",
+    "scores.judge": "Judge",
+    "scores.reader": "“The judge sees the question”",
+    "scores.measures": "Measure",
+    "answers.num_answers": "Answers per half",
+    "answers.temperature": "Temperature",
+    "answers.top_p": "Top-p",
+    "answers.max_new_tokens": "Answer tokens",
+    "answers.seed": "Seed",
+    "summaries.strategies": "Strategies",
+    "summaries.max_new_tokens": "Summary tokens",
+    **dict.fromkeys(
+        ("answers.base_url", "summaries.base_url", "base_url"), "--base-url at the start of the app"
+    ),
+    **dict.fromkeys(("execution.device", "device"), "--device at the start of the app"),
+}
+"""Where the page, or the command that starts the app, has a setting that a remedy names."""
+
+_AFTER_FAILURES: Mapping[str, str] = {
+    "too_long": "Shorten the question or its context.",
+    "cut_off": "Ask again with more summary tokens.",
+    "unclosed_reasoning": "Ask again with more answer and summary tokens.",
+}
+"""What to do on the page after a failure of a kind."""
+
+CUT_OFF = "The limit of tokens cut this summary off. Ask again with more summary tokens."
+
+
+def problem(error: BaseException) -> dict[str, str]:
+    """Describe an error by ``code``, ``message`` and ``remedy``; an unexpected one by its code alone."""
+    if not isinstance(error, SelfReflectError):
+        message = "Something went wrong. See the terminal in which the app was started."
+        return {"code": "internal", "message": message, "remedy": ""}
+    remedy = error.remedy if _ON_PAGE.keys() >= set(names_in(error.remedy)) else ""
+    return {
+        "code": error.code,
+        "message": without_paths(error.message),
+        "remedy": without_paths(worded(remedy, _ON_PAGE.__getitem__)),
+    }
+
+
+def failure_problem(failure: Failure) -> dict[str, str]:
+    """Describe a failure of a run as an error."""
+    remedy = _AFTER_FAILURES.get(failure.kind, "")
+    return {"code": failure.kind, "message": without_paths(failure.message), "remedy": remedy}
+
+
+def problem_text(described: Mapping[str, str]) -> str:
+    """Join the message and the remedy of a problem."""
+    message, remedy = described["message"], described["remedy"]
+    if not remedy:
+        return message
+    return f"{message}{'' if message.endswith(('.', '!', '?', '…')) else '.'} {remedy}"
+
+
+ErrorType = Literal[
+    "invalid_request_error",
+    "authentication_error",
+    "permission_error",
+    "not_found_error",
+    "rate_limit_error",
+    "upstream_error",
+    "server_error",
+]
+
+
+class ChatError(SelfReflectError):
+    """A request that gets no completion.
+
+    Args:
+        param: the field of the request that is wrong.
+        code: what clients tell errors of one type apart by.
+        retry_after: seconds until another try makes sense.
+    """
+
+    code = ""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        type: ErrorType = "invalid_request_error",
+        param: str | None = None,
+        code: str = "",
+        retry_after: int | None = None,
+    ) -> None:
+        super().__init__(message, code=code)
+        self.status = status
+        self.type = type
+        self.param = param
+        self.retry_after = retry_after
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The JSON that OpenAI's clients expect."""
+        fields = {"message": str(self), "type": self.type, "param": self.param, "code": self.code or None}
+        return {"error": fields}
+
+
+_LONGEST_WAIT = 7 * 86_400
+
+RETRY_SECONDS = 5
+"""What clients are asked to wait where the server, or the upstream, has too much to do."""
+
+_OF_REQUEST: dict[FailureKind, str] = {
+    "too_long": "context_length_exceeded",
+    "content_filter": "content_filter",
+    "cut_off": "max_tokens_too_small",
+    "unclosed_reasoning": "max_tokens_too_small",
+}
+"""Failures that the same request would meet again, with the code of their error."""
+
+
+def failed(kind: FailureKind, message: str, refusal: Refusal | None = None) -> ChatError:
+    """The error of a question whose answers or summary failed. The others are faults of the upstream.
+
+    Args:
+        refusal: what the upstream said, if it was that.
+    """
+    if kind in _OF_REQUEST:
+        return ChatError(400, message, code=_OF_REQUEST[kind])
+    if refusal is not None and refusal.status == 429:
+        return upstream_busy(message, refusal.wait)
+    return ChatError(502, message, type="upstream_error", code=kind)
+
+
+def upstream_busy(message: str, wait: float | None) -> ChatError:
+    """The error of an upstream that has too much to do, and asks to wait so many seconds."""
+    seconds = RETRY_SECONDS if wait is None else math.ceil(min(wait, _LONGEST_WAIT))
+    return ChatError(429, message, type="rate_limit_error", code="upstream_busy", retry_after=seconds)
+
+
+def as_chat_error(error: BaseException) -> ChatError:
+    """Describe any error to a client: an unexpected one by nothing but its status."""
+    if isinstance(error, ChatError):
+        return error
+    if isinstance(error, SelfReflectError):
+        return ChatError(500, without_paths(str(error)), type="server_error")
+    return ChatError(500, "something went wrong; see the server's log", type="server_error", code="internal")

@@ -1,0 +1,255 @@
+"""Guard a server: who may call it, from which page, with which token, and how much a request may hold.
+
+A page of another site can make a browser send requests here, and can point its own host name at 127.0.0.1
+(DNS rebinding). ``Origin`` and ``Sec-Fetch-Site`` expose the first, ``Host`` the second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import os
+import re
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from secrets import compare_digest
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from selfreflect.errors import ConfigError
+from selfreflect.text import one_line
+
+LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+@dataclass(frozen=True)
+class Access:
+    """Who may send requests."""
+
+    names: frozenset[str] = LOCAL
+    """Host names by which clients may call the server."""
+    any_address: bool = False
+    """Whether they may also use any IP address. That is safe, because rebinding needs a name."""
+    token: str | None = None
+
+    def knows(self, host: str) -> bool:
+        """Whether clients may call the server by this ``Host`` header."""
+        name = host_name(host)
+        return name in self.names or (self.any_address and _is_address(name))
+
+    def authorises(self, header: str) -> bool:
+        """Whether this ``Authorization`` header has the token, if one is needed."""
+        if self.token is None:
+            return True
+        scheme, _, token = header.partition(" ")
+        same = compare_digest(token.strip().encode("latin-1", "replace"), self.token.encode())
+        return scheme.lower() == "bearer" and same
+
+
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:\[\]]+))(?::[0-9]{0,5})?")
+"""A name, an IPv4 address or an IPv6 address in brackets, and a port."""
+
+
+def host_name(host: str) -> str:
+    """The name in a ``Host`` header, without the port and the brackets of an IPv6 address; empty if the
+    header is malformed."""
+    match = _HOST.fullmatch(host)
+    return (match[1] or match[2]).lower() if match else ""
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def from_another_site(headers: Headers) -> bool:
+    if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+        return True
+    host = headers["host"].lower()
+    return headers.get("origin", f"http://{host}").lower() not in (f"http://{host}", f"https://{host}")
+
+
+def has_json_or_nothing(headers: Headers) -> bool:
+    if headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers:
+        return True
+    media_type = headers.get("content-type", "").partition(";")[0]
+    return media_type.strip().lower() == "application/json"
+
+
+_PROBES = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+"""When a silent client is asked whether it is still there: after how long, how often and how many times."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Open a listening socket. Port 0 chooses a free one.
+
+    Its connections send small packets at once. asyncio would see to that itself, but not for the sockets of
+    ``create_server``: then the body of each response waits 40 ms for an acknowledgement of its head. Clients
+    whose machine or network is gone are noticed within a minute.
+
+    Raises:
+        ConfigError: the address does not belong to this machine, or the port is taken.
+    """
+    try:
+        choices = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(f"--host {host}: {error}") from None
+    family, *_, address = choices[0]
+    try:
+        bound = socket.create_server(address, family=family, dualstack_ipv6=family == socket.AF_INET6)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen on {host}, port {port}: {os.strerror(error.errno or 0)}. Is it running "
+            "already? Choose another port with --port, or a free one with --port 0."
+        ) from None
+    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    # else the system holds megabytes for a client that reads nothing, and nobody notices that it does not
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**16)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, seconds in _PROBES:
+        if hasattr(socket, name):
+            bound.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), seconds)
+    return bound
+
+
+def access(host: str, token: str | None) -> Access:
+    """Decide who may use a server on ``host``. A server for other machines also answers to the machine's name
+    and to any address."""
+    if host in LOCAL:
+        return Access(token=token)
+    return Access(LOCAL | {host.lower(), socket.gethostname().lower()}, any_address=True, token=token)
+
+
+MAX_HEAD = 16_384
+"""Bytes of a request's line and headers."""
+
+BODY_SECONDS = 30.0
+"""Seconds that the body of a request may take."""
+
+
+CLIENT_CLOSED = 499
+"""The status of a request whose client went away, as nginx calls it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """What one server asks of requests, and how it says no."""
+
+    protects: Callable[[str], bool]
+    """Whether a path needs the token and a request of no other site."""
+    refuse: Callable[[HTTPStatus, str, str, Mapping[str, str]], Response]
+    """Makes the response from the status, the kind of refusal, the message and headers."""
+    headers: Mapping[str, str]
+    """Of every response."""
+    max_body: int
+    """Bytes of a request's body."""
+    token_advice: str
+    """What a client reads whose token is missing or wrong."""
+    log: logging.Logger
+
+
+class Guard:
+    """ASGI middleware."""
+
+    def __init__(self, app: ASGIApp, access: Access, policy: Policy) -> None:
+        self._app = app
+        self._access = access
+        self._policy = policy
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise RuntimeError(f"only HTTP is served, not {scope['type']}")
+        send = self._finishing(scope, send)
+        refusal = self._check(scope["method"], scope["path"], Headers(scope=scope))
+        if _head_size(scope) > MAX_HEAD:
+            message = f"the head of a request may have at most {MAX_HEAD:,} bytes"
+            refusal = self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "too_large", message)
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+        try:
+            await self._app(scope, _limited(receive, self._policy.max_body), send)
+        except asyncio.CancelledError:
+            self._note(scope, CLIENT_CLOSED)
+            raise
+
+    def _check(self, method: str, path: str, headers: Headers) -> Response | None:
+        if not self._access.knows(headers.get("host", "")):
+            message = "this server is not known by that name; use the address it printed"
+            return self._refuse(HTTPStatus.MISDIRECTED_REQUEST, "host", message)
+        if not self._policy.protects(path):
+            return None
+        if from_another_site(headers):
+            message = "requests from pages of other sites are refused"
+            return self._refuse(HTTPStatus.FORBIDDEN, "origin", message)
+        if not self._access.authorises(headers.get("authorization", "")):
+            return self._refuse(HTTPStatus.UNAUTHORIZED, "token", self._policy.token_advice)
+        if method not in ("GET", "HEAD") and not has_json_or_nothing(headers):
+            message = "send the body as application/json"
+            return self._refuse(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "media_type", message)
+        return None
+
+    def _refuse(self, status: HTTPStatus, kind: str, message: str) -> Response:
+        headers = {"Connection": "close"}
+        if status == HTTPStatus.UNAUTHORIZED:
+            headers["WWW-Authenticate"] = "Bearer"
+        return self._policy.refuse(status, kind, message, headers)
+
+    def _finishing(self, scope: Scope, send: Send) -> Send:
+        """Set the headers of every response and log the request."""
+
+        async def finish(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(self._policy.headers)
+                self._note(scope, message["status"])
+            await send(message)
+
+        return finish
+
+    def _note(self, scope: Scope, status: int) -> None:
+        """Log a request: method, path without its query, status."""
+        # what a page fetches by itself would fill the terminal
+        is_quiet = scope["method"] == "GET" and (status < 400 or status == CLIENT_CLOSED)
+        level = logging.DEBUG if is_quiet else logging.INFO
+        self._policy.log.log(level, "%s %s %d", scope["method"], one_line(scope["path"])[:200], status)
+
+
+def _head_size(scope: Scope) -> int:
+    """Bytes of the address and the headers. The server bounds them only while they are incomplete."""
+    fields = sum(len(name) + len(value) for name, value in scope["headers"])
+    return len(scope["raw_path"]) + len(scope["query_string"]) + fields
+
+
+def _limited(receive: Receive, max_body: int) -> Receive:
+    """Stop reading a body that is too large, whatever length it claims, or that takes too long."""
+    total = 0
+    over = False
+    until = asyncio.get_running_loop().time() + BODY_SECONDS
+
+    async def receive_part() -> Message:
+        nonlocal total, over
+        if over:  # what is waited for now is the end of the connection
+            return await receive()
+        try:
+            async with asyncio.timeout_at(until):
+                message = await receive()
+        except TimeoutError:
+            detail = f"the body of a request may take at most {BODY_SECONDS:g} seconds"
+            raise HTTPException(408, detail, {"Connection": "close"}) from None
+        over = not message.get("more_body", False)
+        total += len(message.get("body", b""))
+        if total > max_body:
+            detail = f"the body of a request may have at most {max_body:,} bytes"
+            raise HTTPException(413, detail, {"Connection": "close"})
+        return message
+
+    return receive_part

@@ -1,0 +1,214 @@
+"""The queue of jobs, which run one at a time, and what a page shows of each."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from selfreflect.errors import SelfReflectError
+from selfreflect.grouping import group_indices
+from selfreflect.server.errors import problem
+
+Kind = Literal["ask", "score", "judge"]
+Status = Literal["waiting", "running", "done", "failed", "cancelled"]
+
+WAITING = 50
+"""Jobs that may wait at one time."""
+
+FINISHED = 50
+"""Finished jobs that are remembered; their records are on disk."""
+
+SHOWN = 4
+"""Finished jobs of which the answers and the view are remembered, too."""
+
+log = logging.getLogger("selfreflect.app")
+
+
+# not an Exception, so that no `except Exception` in a strategy or a library swallows it
+class StopRequested(BaseException):
+    """The job was cancelled."""
+
+
+class Job:
+    """A request in the queue, what has come of it so far, and its outcome."""
+
+    def __init__(self, request: Any, kind: Kind, question: str) -> None:
+        self.id = secrets.token_hex(8)
+        self.request = request
+        self.kind = kind
+        self.question = question
+        self.created = time.time()
+        self.status: Status = "waiting"
+        self.ahead = -1
+        """Number of jobs before it, set when it joins the queue."""
+        self.run: str | None = None
+        """The library's id of the run that holds its records."""
+        self.error: dict[str, str] | None = None
+        self.answers: list[str] = []
+        self.view: dict[str, Any] = {}
+        """Fields that a page shows beside the answers. Replaced as a whole, so that threads may share it."""
+        self.is_stopped = False
+        """Whether it was cancelled."""
+
+    @property
+    def is_over(self) -> bool:
+        return self.status not in ("waiting", "running")
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+    def check(self) -> None:
+        """Raise StopRequested if the job was cancelled."""
+        if self.is_stopped:
+            raise StopRequested
+
+    def show(self, **fields: Any) -> None:
+        """Replace fields of the view."""
+        self.view = {**self.view, **fields}
+
+    def show_answers(self, texts: Sequence[str]) -> None:
+        """Add answers that were just drawn."""
+        self.answers += texts
+
+    def end(self, status: Status, error: dict[str, str] | None = None) -> None:
+        self.error = error
+        self.ahead = 0
+        self.request = None  # which may hold a megabyte
+        self.status = status
+
+    def to_dict(self, after: int | None = None) -> dict[str, Any]:
+        """Describe the job; given ``after``, with its view and the answers from that number on."""
+        names = ("id", "kind", "question", "status", "ahead", "run", "error", "created")
+        facts = {name: getattr(self, name) for name in names}
+        if after is None:
+            return facts
+        answers = list(self.answers)
+        return {
+            **facts,
+            **self.view,
+            "seconds_left": self._seconds_left(),
+            "answers": answers[after:],
+            "groups": group_indices(answers),
+        }
+
+    def _seconds_left(self) -> float | None:
+        """Estimate the time left in the current stage; None while nothing of it is done."""
+        done: float = self.view.get("done", 0)
+        total: float = self.view.get("total", 0)
+        if self.is_over or not 0 < done < total:
+            return None
+        seconds: float = time.time() - self.view["stage_began"]
+        return seconds / done * (total - done)
+
+
+class JobQueue:
+    """Runs jobs one after the other in a thread, so that a process loads and runs one model at a time."""
+
+    def __init__(self, work: Callable[[Job], None]) -> None:
+        self._work = work
+        self._jobs: dict[str, Job] = {}
+        self._waiting: deque[Job] = deque()
+        self._running: Job | None = None
+        self._is_closed = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._loop, name="jobs", daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Job) -> Job:
+        """Put a job at the end of the queue, and return it.
+
+        Raises:
+            SelfReflectError: too many jobs wait, or the queue is closed (code ``busy``).
+        """
+        with self._changed:
+            if len(self._waiting) >= WAITING or self._is_closed:
+                raise SelfReflectError(
+                    f"{WAITING} questions are waiting already",
+                    code="busy",
+                    remedy="Try again when some are done, or cancel some.",
+                )
+            self._jobs[job.id] = job
+            self._waiting.append(job)
+            self._count_ahead()
+            self._changed.notify()
+            return job
+
+    def get(self, id_: str) -> Job | None:
+        with self._changed:
+            return self._jobs.get(id_)
+
+    def all(self) -> list[Job]:
+        """Every remembered job, oldest first."""
+        with self._changed:
+            return list(self._jobs.values())
+
+    def cancel(self, job: Job) -> None:
+        """Remove a waiting job, or stop the running one. A finished job stays as it is."""
+        job.stop()
+        with self._changed:
+            if job in self._waiting:
+                self._waiting.remove(job)
+                job.end("cancelled")
+                self._count_ahead()
+
+    def close(self, timeout: float = 0.0) -> None:
+        """Cancel all jobs and accept no more. Wait at most ``timeout`` seconds for the running job."""
+        with self._changed:
+            self._is_closed = True
+            while self._waiting:
+                self._waiting.popleft().end("cancelled")
+            if self._running:
+                self._running.stop()
+            self._changed.notify()
+        if timeout:
+            self._thread.join(timeout)
+
+    def _loop(self) -> None:
+        while (job := self._next()) is not None:
+            status, error = self._run(job)
+            with self._changed:
+                self._running = None
+                job.end(status, error)
+                finished = [job for job in self._jobs.values() if job.is_over]
+                for old in finished[:-SHOWN]:
+                    old.answers, old.view = [], {}
+                for old in finished[:-FINISHED]:
+                    del self._jobs[old.id]
+
+    def _next(self) -> Job | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._is_closed)
+            if self._is_closed:
+                return None
+            job = self._running = self._waiting.popleft()
+            job.status = "running"
+            self._count_ahead()
+            return job
+
+    def _run(self, job: Job) -> tuple[Status, dict[str, str] | None]:
+        try:
+            job.check()
+            self._work(job)
+        except StopRequested:
+            return "cancelled", None
+        except SelfReflectError as error:
+            log.warning("job %s failed: %s", job.id, error)
+            return "failed", problem(error)
+        # a model may raise anything, even a panic of its tokenizer; it must cost only this job
+        except BaseException as error:
+            if self._is_closed:  # what a process that ends lacks, such as modules to import
+                return "cancelled", None
+            log.exception("job %s failed", job.id)
+            return "failed", problem(error)
+        return "done", None
+
+    def _count_ahead(self) -> None:
+        if self._running:
+            self._running.ahead = 0
+        for ahead, job in enumerate(self._waiting, 1 if self._running else 0):
+            job.ahead = ahead

@@ -1,0 +1,275 @@
+"""The run directories under one root, and groups of their answers by meaning."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import secrets
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from selfreflect.errors import DataError, SelfReflectError, StoreError
+from selfreflect.grouping import group_indices
+from selfreflect.models.embed import MeaningGroups, can_group_by_meaning
+from selfreflect.pipeline.records import run_records
+from selfreflect.pipeline.settings import scoring_label
+from selfreflect.report.page.view import Grouping
+from selfreflect.report.results import sorted_strategies
+from selfreflect.report.run_records import RunRecords
+from selfreflect.server.errors import problem, problem_text, without_paths
+from selfreflect.store.journal import store_errors
+from selfreflect.store.layout import FILES, MANIFEST, SCORED_FILES
+from selfreflect.store.run import Run
+
+DEPTH = 3
+"""Levels of directories below the root that are searched for runs."""
+
+_HELD_RUNS = 2
+"""Runs whose records stay in memory."""
+
+TITLE = 300
+"""Characters of the first question that a listing shows."""
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """A run directory, as found without reading its records."""
+
+    id: str
+    name: str
+    """Its path below the root."""
+    path: Path
+    files: dict[str, os.stat_result]
+    """The manifest and record files that exist, with those of further scorings, by their paths below."""
+
+    @property
+    def changed(self) -> float:
+        """Seconds since 1970."""
+        return max(status.st_mtime for status in self.files.values())
+
+    @property
+    def version(self) -> tuple[tuple[str, int, int], ...]:
+        """Changes with the records."""
+        return tuple((name, status.st_mtime_ns, status.st_size) for name, status in self.files.items())
+
+
+class OpenRun(NamedTuple):
+    records: RunRecords
+    """With the chosen scoring, and the best strategy first."""
+    judges: dict[str, str]
+    """The judge of each scoring, with settings that are not the defaults; empty where it is not known."""
+
+
+class Library:
+    """Finds, opens and names run directories. Threads may share it."""
+
+    def __init__(self, root: Path) -> None:
+        root.mkdir(parents=True, exist_ok=True)
+        self.root = root.resolve()
+        self._read = lru_cache(_HELD_RUNS)(_read_records)
+        self._lock = threading.Lock()
+
+    def listing(self) -> list[RunDirectory]:
+        """The runs under the root, latest first."""
+        return sorted(self._search(), key=lambda run: (-run.changed, run.name))
+
+    def begin(self, kind: str) -> Path:
+        """Name a new run directory by the time."""
+        return self.root / f"{kind}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+
+    def id_of(self, path: Path) -> str:
+        return _id(path.relative_to(self.root))
+
+    def entry(self, directory: RunDirectory) -> dict[str, Any]:
+        """Describe a run for a listing, without reading all of it."""
+        entry = {"id": directory.id, "name": directory.name, "changed": directory.changed}
+        entry |= {"question": None, "questions": None, "models": [], "problem": None, "lacks": None}
+        try:
+            _refuse_special_files(directory)
+            manifest = Run.load(directory.path).manifest
+            entry["question"], entry["questions"] = _first_and_count(directory)
+        except SelfReflectError as error:
+            return {**entry, "problem": problem_text(problem(error))}
+        facts = [fact for fact in manifest.models.values() if isinstance(fact, dict)]
+        models = dict.fromkeys(without_paths(str(fact.get("name", ""))) for fact in facts)
+        return {**entry, "models": list(models), "lacks": _first_missing(directory)}
+
+    def directory(self, id_: str) -> RunDirectory:
+        """Find a run.
+
+        Raises:
+            StoreError: the listing has no run of this id (code ``unknown_run``).
+            StoreError: the run contains links or special files.
+        """
+        for directory in self._search():
+            if directory.id == id_:
+                _refuse_special_files(directory)
+                return directory
+        raise StoreError("there is no run of that id; choose one from the list of runs", code="unknown_run")
+
+    def records(self, id_: str, scoring: str = "") -> RunRecords:
+        """The records of a run with one of its scorings. Raises as :meth:`open`."""
+        return self.open(id_, scoring).records
+
+    def open(self, id_: str, scoring: str = "") -> OpenRun:
+        """Read a run, again only after it has changed.
+
+        Raises:
+            StoreError: there is no such run or scoring (code ``unknown_run``), or the run is damaged, or
+                contains links or special files.
+        """
+        directory = self.directory(id_)
+        with self._lock:
+            return self._read(directory.path, directory.name, scoring, directory.version)
+
+    def _search(self) -> Iterator[RunDirectory]:
+        """Find runs below the root. Links to directories are not followed, so nothing outside is found."""
+        folders = [(self.root, 0)]
+        while folders:
+            folder, depth = folders.pop()
+            try:
+                entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+            except OSError:  # deleted in the meantime, or not readable
+                continue
+            for entry in entries:
+                if not entry.is_dir(follow_symlinks=False):
+                    continue
+                path = Path(entry.path)
+                files = _files(path)
+                if MANIFEST in files and stat.S_ISREG(files[MANIFEST].st_mode):
+                    relative = path.relative_to(self.root)
+                    yield RunDirectory(_id(relative), relative.as_posix(), path, files)
+                elif depth + 1 < DEPTH:
+                    folders.append((path, depth + 1))
+
+
+def _files(path: Path) -> dict[str, os.stat_result]:
+    """The files of a run that exist and are accessible, without following links."""
+    names = [MANIFEST, *FILES]
+    judges = path / "judges"
+    if judges.is_symlink():
+        names.append("judges")
+    else:
+        with suppress(OSError):
+            for folder in sorted(entry.name for entry in os.scandir(judges)):
+                names.append(f"judges/{folder}")
+                names += [f"judges/{folder}/{name}" for name in (MANIFEST, *SCORED_FILES)]
+    files = {}
+    for name in names:
+        with suppress(OSError):
+            status = (path / name).lstat()
+            if not stat.S_ISDIR(status.st_mode):
+                files[name] = status
+    return files
+
+
+def _refuse_special_files(directory: RunDirectory) -> None:
+    """A link may lead out of the root, and reading a pipe may block for ever."""
+    for name, status in directory.files.items():
+        if stat.S_ISLNK(status.st_mode):
+            raise StoreError(f"the files of run {directory.name!r} are links, which are not followed")
+        if not stat.S_ISREG(status.st_mode):
+            raise StoreError(f"{name} of run {directory.name!r} is not an ordinary file, so it is not read")
+
+
+def _read_records(path: Path, label: str, scoring: str, version: object) -> OpenRun:
+    """``version`` makes the cache read a changed run again."""
+    run = Run.load(path)
+    judges = {}
+    for name in run.scorings:
+        run.select_scoring(name)
+        settings = run.manifest.config.get("scores")
+        judges[name] = without_paths(scoring_label(settings)) if settings else ""
+    if scoring not in judges:
+        raise StoreError(
+            "this run has no scores by that judge; choose one from its list of judges", code="unknown_run"
+        )
+    run.select_scoring(scoring)
+    return OpenRun(sorted_strategies(run_records(run, label)), judges)
+
+
+def _first_and_count(directory: RunDirectory) -> tuple[str | None, int]:
+    """The first question, and the number of questions."""
+    name = "questions.jsonl"
+    if name not in directory.files:
+        return None, 0
+    path = directory.path / name
+    with store_errors(path), path.open("rb") as file:
+        lines = (line for line in file if line.endswith(b"\n"))
+        first = next(lines, None)
+        return (None, 0) if first is None else (_question_text(first), 1 + sum(1 for _ in lines))
+
+
+def _first_missing(directory: RunDirectory) -> str | None:
+    """The first stage of which a run has no record."""
+    names = {name for name, status in directory.files.items() if status.st_size}
+    for stage in ("answers", "summaries"):
+        if f"{stage}.jsonl" not in names:
+            return stage
+    is_scored = any(name.endswith(("scores.jsonl", "information.jsonl")) for name in names)
+    return None if is_scored else "scores"
+
+
+def _question_text(line: bytes) -> str | None:
+    try:
+        return str(json.loads(line)["text"])[:TITLE]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
+
+
+def _id(relative: Path) -> str:
+    return hashlib.sha256(os.fsencode(relative.as_posix())).hexdigest()[:16]
+
+
+_MAX_CHARACTERS = 2000
+"""Characters of an answer that are read; the embedding reads fewer."""
+
+_MAX_SPELLINGS = 1000
+"""Different answers that are grouped. Each is one pass through the embedding, and the distances grow with the
+square of their number."""
+
+
+class Meaning:
+    """Groups answers in a thread, one request at a time. The first request calls ``load``."""
+
+    def __init__(self, load: Callable[[], Grouping] = MeaningGroups) -> None:
+        self._load = load
+        self._lock = asyncio.Lock()
+
+    @property
+    def installed(self) -> bool:
+        return self._load is not MeaningGroups or can_group_by_meaning()
+
+    async def groups(self, read: Callable[[], tuple[str, Sequence[str]]]) -> tuple[int, list[list[int]]]:
+        """Count and group the answers to the question that ``read`` returns. It is called in the thread,
+        because it may read a file.
+
+        Raises:
+            MissingExtraError: the extra ``embed`` is not installed.
+            DataError: there are too many different answers.
+        """
+        async with self._lock:
+            return await asyncio.to_thread(self._group, read)
+
+    @cached_property
+    def _grouping(self) -> Grouping:
+        return self._load()
+
+    def _group(self, read: Callable[[], tuple[str, Sequence[str]]]) -> tuple[int, list[list[int]]]:
+        question, answers = read()
+        texts = [answer[:_MAX_CHARACTERS] for answer in answers]
+        if len(group_indices(texts)) > _MAX_SPELLINGS:
+            raise DataError(
+                f"more than {_MAX_SPELLINGS:,} different answers are too many to group by meaning here; "
+                "make a report page with: selfreflect report"
+            )
+        return len(texts), self._grouping(texts, question)

@@ -1,0 +1,190 @@
+"""What the endpoint keeps: the latest responses, a run directory of all, and counters for Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from selfreflect.records import AnswerSet, Controls, Failure
+from selfreflect.report.run_records import lean
+from selfreflect.server.errors import ChatError
+from selfreflect.server.reflector import Exchange
+from selfreflect.server.reply import Belief, to_json
+from selfreflect.store.layout import StoredRecord
+from selfreflect.store.run import Run
+
+REMEMBERED = 1000
+LARGEST = 64 * 2**20
+"""Bytes of all together."""
+
+
+class History:
+    """Responses by id, as JSON. The oldest are forgotten first."""
+
+    def __init__(self, remembered: int = REMEMBERED, largest: int = LARGEST) -> None:
+        self._bodies: OrderedDict[str, bytes] = OrderedDict()
+        self._remembered = remembered
+        self._largest = largest
+        self._size = 0
+
+    def add(self, exchange: Exchange) -> None:
+        body = to_json(detail(exchange))
+        self._bodies[exchange.belief.id] = body
+        self._size += len(body)
+        while len(self._bodies) > self._remembered or self._size > self._largest:
+            _, forgotten = self._bodies.popitem(last=False)
+            self._size -= len(forgotten)
+
+    def find(self, id_: str) -> bytes | None:
+        """The JSON of a response; None if it was never given or is forgotten."""
+        body = self._bodies.get(id_)
+        if body is not None:
+            self._bodies.move_to_end(id_)
+        return body
+
+
+def detail(exchange: Exchange) -> dict[str, object]:
+    """Everything that came of a question. Each answer has the place of its class in ``classes``."""
+    answers = exchange.answers
+    draws = answers.conditioning if exchange.measured else answers.answers
+    texts = [
+        {"text": text, "class": place} for text, place in zip(draws, exchange.classes.labels, strict=True)
+    ]
+    return {
+        **msgspec.structs.asdict(exchange.belief),
+        "object": "selfreflect",
+        "created": exchange.created,
+        "question": exchange.question.text,
+        "context": exchange.question.context,
+        "content": [choice.text for choice in exchange.choices],
+        "answers": texts,
+        "held_out": answers.masked_out if exchange.measured else (),
+        "summaries": [{"name": one.name, "text": one.text} for one in exchange.summaries],
+        "measures": [{"kind": type(one).__name__.lower(), **one.to_dict()} for one in exchange.measured],
+    }
+
+
+class Archive:
+    """A run directory that is open as long as the server runs.
+
+    Args:
+        texts: whether questions, answers and summaries are kept, or only how the answers fall into classes.
+
+    Raises:
+        StoreError: the directory cannot be used, or was made with other settings.
+    """
+
+    def __init__(self, path: Path, *, texts: bool) -> None:
+        self._run = Run.open(path, {"serve": {"texts": texts}})
+        self._texts = texts
+        self._thread = ThreadPoolExecutor(
+            1, "serve-archive"
+        )  # a run is for one thread, and waits for the disk
+
+    async def add(self, exchange: Exchange) -> None:
+        """Write one exchange. It is on disk when this returns. Raises StoreError if the disk refuses."""
+        records = records_of(exchange) if self._texts else without_texts(exchange)
+        loop = asyncio.get_running_loop()
+        await asyncio.shield(loop.run_in_executor(self._thread, self._run.append_all, records))
+
+    def close(self) -> None:
+        """Finish writing, and release the directory."""
+        self._thread.shutdown()
+        self._run.close()
+
+
+def records_of(exchange: Exchange) -> list[StoredRecord]:
+    """All records of an exchange."""
+    return [exchange.question, exchange.answers, *exchange.summaries, *exchange.measured]
+
+
+def without_texts(exchange: Exchange) -> list[StoredRecord]:
+    """The records with a name in place of each text: answers of one class have one name, so shares and
+    entropies stay."""
+    id_ = exchange.question.id
+    names = [f"answer {place + 1}" for place in exchange.classes.labels]
+    answers = _renamed(exchange.answers, names)
+    records: list[StoredRecord] = [replace(exchange.question, text=id_, context=""), answers]
+    records += [replace(one, text=f"{one.name} of {id_}") for one in exchange.summaries]
+    for record in exchange.measured:
+        if isinstance(record, Failure):
+            records.append(replace(record, message="(the message is not kept)"))
+        elif not isinstance(record, Controls):
+            records.append(lean(record, ("words",)))
+    return records
+
+
+def _renamed(answers: AnswerSet, names: list[str]) -> AnswerSet:
+    """An answer set whose sampled answers have these names; held-out answers have no class."""
+    if len(names) == len(answers.answers):
+        half = len(answers.masked_out)
+        return replace(answers, masked_out=tuple(names[:half]), conditioning=tuple(names[half:]))
+    held_out = tuple(f"held-out answer {number}" for number in range(1, len(answers.masked_out) + 1))
+    return replace(answers, masked_out=held_out, conditioning=tuple(names))
+
+
+_SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+_SHARES = tuple(tenth / 10 for tenth in range(1, 11))
+
+
+class ServerMetrics:
+    """Counters in a registry of their own: importing a library adds nothing to it."""
+
+    def __init__(self, running: Callable[[], float], waiting: Callable[[], float]) -> None:
+        self._registry = registry = CollectorRegistry()
+        self._responses = Counter(
+            "selfreflect_responses_total", "Chat completions by outcome.", ["outcome"], registry=registry
+        )
+        self._seconds = Histogram(
+            "selfreflect_response_seconds", "From request to response.", buckets=_SECONDS, registry=registry
+        )
+        self._answers = Counter("selfreflect_answers_total", "Answers drawn.", registry=registry)
+        self._tokens = Counter("selfreflect_tokens_total", "Tokens spent.", ["kind"], registry=registry)
+        self._confidence = Histogram(
+            "selfreflect_confidence", "Confidence of answers.", buckets=_SHARES, registry=registry
+        )
+        self.not_kept = Counter(
+            "selfreflect_not_kept_total", "Answers that the run directory could not keep.", registry=registry
+        )
+        Gauge("selfreflect_running", "Requests under way.", registry=registry).set_function(running)
+        Gauge("selfreflect_waiting", "Requests that wait.", registry=registry).set_function(waiting)
+
+    @contextmanager
+    def counting(self, success: str, *, timed: bool = True) -> Iterator[None]:
+        """Count how a request ended, and how long it took if it is ``timed``."""
+        began = time.perf_counter()
+        outcome = "failed"
+        try:
+            yield
+            outcome = success
+        except asyncio.CancelledError:
+            outcome = "cancelled"
+            raise
+        except ChatError as error:
+            outcome = "refused" if error.status < 500 else "failed"
+            raise
+        finally:
+            self._responses.labels(outcome).inc()
+            if timed:
+                self._seconds.observe(time.perf_counter() - began)
+
+    def count(self, belief: Belief) -> None:
+        """Count what one answer took."""
+        self._answers.inc(belief.num_answers)
+        self._tokens.labels("prompt").inc(belief.cost.prompt_tokens)
+        self._tokens.labels("completion").inc(belief.cost.completion_tokens)
+        if belief.confidence is not None:
+            self._confidence.observe(belief.confidence)
+
+    def page(self) -> bytes:
+        """All values in the text format of Prometheus."""
+        return generate_latest(self._registry)

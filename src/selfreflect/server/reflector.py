@@ -1,0 +1,390 @@
+"""From a question to its response: answers, summary, classes, confidence, and what was measured."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from selfreflect.answers import answer_set
+from selfreflect.errors import excerpt, nearest
+from selfreflect.models.base import Reply, Request, Sampling
+from selfreflect.models.openai.client import together
+from selfreflect.prompts import Prompts
+from selfreflect.records import AnswerSet, Failure, Information, Question, Score, Summary, question_id
+from selfreflect.server.belief import BeliefReader, Classes
+from selfreflect.server.chat import ChatRequest
+from selfreflect.server.clarify import AGREEMENTS, UnsurePolicy, Wording, clarify
+from selfreflect.server.errors import ChatError
+from selfreflect.server.reply import Belief, ChatChoice, Confidence
+from selfreflect.server.session import (
+    ConversationTask,
+    ServedModel,
+    Session,
+    TokenPrice,
+    exclusively,
+    held_out,
+)
+from selfreflect.server.stopping import StoppingRule
+from selfreflect.strategies import STRATEGIES, StrategyFunction, load_strategy
+from selfreflect.strategies.task import FRESH, GREEDY
+from selfreflect.text import counted
+from selfreflect.uncertainty.question import AnsweredQuestion
+
+if TYPE_CHECKING:
+    from selfreflect.metric.measures import Measured, Measures
+
+
+_NO_TOOLS = "the tools that came with the question were ignored (--ignore-tools)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeSettings:
+    """What holds where a request says nothing else."""
+
+    prompts: Prompts
+    strategies: tuple[str, ...] = ("sample_and_summarize",)
+    """The first is the default. Requests may name any of these and any built-in one."""
+    num_answers: int = 10
+    at_least: int | None = None
+    """Sample until the most likely class is certain, this often at least; None draws all answers."""
+    sampling: Sampling = FRESH
+    """Of answers."""
+    summary: Sampling = GREEDY
+    thinking: bool = False
+    confidence: str = "modal_share"
+    measures: tuple[str, ...] = ()
+    unsure: UnsurePolicy | None = None
+    footer: bool = False
+    ignore_tools: bool = False
+    prices: Mapping[str, TokenPrice] = field(default_factory=dict)
+    """By the name of a generator."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exchange:
+    """A question and all that came of it."""
+
+    belief: Belief
+    choices: tuple[ChatChoice, ...]
+    question: Question
+    answers: AnswerSet
+    classes: Classes
+    summaries: tuple[Summary, ...]
+    measured: tuple[Measured, ...] = ()
+    created: int = field(default_factory=lambda: int(time.time()))
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What one request wants."""
+
+    strategy: str
+    confidence: str
+    measures: tuple[str, ...]
+    rule: StoppingRule | None
+    tasks: tuple[ConversationTask, ...]
+    """One per choice."""
+
+
+class Reflector:
+    """Answers questions with the summary of their distribution.
+
+    Args:
+        reader: classes and confidence.
+        judge: measures summaries, by the names of the measures that are wanted.
+    """
+
+    def __init__(
+        self, settings: ServeSettings, reader: BeliefReader, judge: Mapping[str, Measures] | None = None
+    ) -> None:
+        self.settings = settings
+        self._reader = reader
+        self._judge = judge or {}
+        self._judge_is_free = asyncio.Lock()
+        self._strategies: dict[str, StrategyFunction] = dict(STRATEGIES)
+        for name in settings.strategies:
+            self._strategies[name] = load_strategy(name)
+
+    async def answer(
+        self, chat: ChatRequest, model: ServedModel, id_: str, on_open: Callable[[], None]
+    ) -> Exchange:
+        """Answer a question.
+
+        Args:
+            on_open: called as soon as the model has said anything.
+
+        Raises:
+            ChatError: an option of the request is unknown, or the model or a strategy failed.
+        """
+        plan = self._plan(chat)
+        session = Session(model, on_open, self.settings.prices.get(model.generator.name))
+        reader = self._reader.asking(session)
+        reply, drafts = await self._draw(plan, session, reader)
+        texts = reply.texts
+        classes, confidence = await self._read(plan, reader, chat.question, texts)
+        question = Question(id=id_, text=chat.question, context=chat.context)
+        summaries = _named(drafts, id_)
+        answers, results = await self._measure(plan, session, question, reply, summaries)
+        texts_ = [cut_at(summary.text, chat.stop) for summary in summaries]
+        wordings = await self._word(session, question, confidence, classes, texts_)
+        score, recovered, reasons = _values(results)
+        notes = (
+            _NO_TOOLS if chat.lacks_tools else "",
+            _cut_off(reply),
+            *confidence.notes,
+            reader.wording(chat.question, classes, texts),
+            *reader.rule.caveats,
+            *reasons,
+            wordings[0].note,
+        )
+        belief = Belief(
+            id=id_,
+            model=model.name,
+            strategy=plan.strategy,
+            confidence=confidence.value,
+            confidence_kind=confidence.kind,
+            calibrated=confidence.calibrator_id is not None,
+            calibrator_id=confidence.calibrator_id,
+            num_answers=len(texts),
+            classes=classes.shares,
+            classes_by=classes.rule,
+            entropy=classes.entropy,
+            recovered=recovered,
+            score=score,
+            action=wordings[0].action,
+            cost=session.spending,
+            notes=tuple(dict.fromkeys(filter(None, notes))),
+        )
+        choices = []
+        for summary, wording in zip(summaries, wordings, strict=True):
+            text = f"{wording.text}\n\n{footer(belief)}" if self.settings.footer else wording.text
+            is_cut = summary.truncated and wording.action in (None, "hedge")
+            choices.append(ChatChoice(text=text, finish="length" if is_cut else "stop"))
+        return Exchange(
+            belief=belief,
+            choices=tuple(choices),
+            question=question,
+            answers=answers,
+            classes=classes,
+            summaries=summaries,
+            measured=results,
+        )
+
+    def plain_request(self, chat: ChatRequest) -> Request:
+        """What a model is asked that answers by itself."""
+        settings = self.settings
+        sampling = _requested(settings.sampling, chat, settings.summary.max_new_tokens)
+        seed = secrets.randbits(48) if chat.seed is None else chat.seed % 2**48
+        return Request(
+            messages=chat.messages, sampling=sampling, n=chat.n, seed=seed, thinking=settings.thinking
+        )
+
+    def _plan(self, chat: ChatRequest) -> _Plan:
+        settings, options = self.settings, chat.options
+        strategy = options.strategy or settings.strategies[0]
+        _check_known("strategy", strategy, self._strategies)
+        confidence = options.confidence or settings.confidence
+        _check_known("confidence", confidence, self._reader.kinds)
+        measures = settings.measures if options.measures is None else options.measures
+        for name in measures:
+            if name not in self._judge:
+                message = f"{name} cannot be measured, because the server has no judge (--judge)"
+                raise ChatError(400, message, param="selfreflect")
+        number = options.num_answers or settings.num_answers
+        rule = self._stopping(number, confidence)
+        tasks = tuple(self._task(chat, strategy, number, place) for place in range(chat.n))
+        return _Plan(strategy, confidence, tuple(measures), rule, tasks)
+
+    def _stopping(self, number: int, confidence: str) -> StoppingRule | None:
+        """When to stop drawing answers. If ``unsure`` looks at the share of the likeliest one, it must be
+        certain too on which side of the threshold that is."""
+        settings, calibrator = self.settings, self._reader.calibrator
+        if settings.at_least is None:
+            return None
+        is_share = confidence in AGREEMENTS and (
+            calibrator is None or calibrator.saved.estimator != confidence
+        )
+        share = settings.unsure.below if settings.unsure is not None and is_share else None
+        if share == 1:  # no share is above it
+            share = None
+        return StoppingRule(fewest=min(settings.at_least, number), most=number, share=share)
+
+    def _task(self, chat: ChatRequest, strategy: str, number: int, place: int) -> ConversationTask:
+        """The task of one choice. Without a seed every request draws anew."""
+        settings = self.settings
+        seed = secrets.randbits(48) if chat.seed is None else chat.seed
+        answers = settings.sampling
+        limit = min(answers.max_new_tokens, chat.max_tokens or answers.max_new_tokens)
+        return ConversationTask(
+            question=Question(
+                id=question_id(chat.question, chat.context), text=chat.question, context=chat.context
+            ),
+            prompts=settings.prompts,
+            name=strategy,
+            sampling=_requested(settings.summary, chat, settings.summary.max_new_tokens),
+            sample_sampling=replace(answers, max_new_tokens=limit),
+            num_samples=number,
+            seed=seed + place,
+            thinking=settings.thinking,
+            conversation=chat.messages,
+        )
+
+    async def _draw(self, plan: _Plan, session: Session, reader: BeliefReader) -> tuple[Reply, list[Summary]]:
+        """Draw the answers and run the strategy, at the same time as far as the strategy does not wait for
+        answers."""
+        request = plan.tasks[0].sample_request()
+        reply = asyncio.create_task(session.draw(request, self._next_count(plan, reader)))
+        function = self._strategies[plan.strategy]
+        try:
+            drafts = await together(session.summarize(task, function, reply) for task in plan.tasks)
+            return await reply, drafts
+        finally:
+            reply.cancel()
+
+    def _next_count(
+        self, plan: _Plan, reader: BeliefReader
+    ) -> Callable[[Sequence[str]], Awaitable[int]] | None:
+        """How many more answers to draw after some; None without a rule that stops early."""
+        rule = plan.rule
+        if rule is None:
+            return None
+        question = plan.tasks[0].conversation[-1].content
+
+        async def more(answers: Sequence[str]) -> int:
+            return await reader.run(
+                len(answers), lambda: rule.soonest(reader.labels(question, answers) if answers else [])
+            )
+
+        return more
+
+    async def _read(
+        self, plan: _Plan, reader: BeliefReader, question: str, texts: tuple[str, ...]
+    ) -> tuple[Classes, Confidence]:
+        """Classes of the answers, and the confidence that is wanted."""
+        return await reader.run(
+            len(texts),
+            lambda: (reader.classes(question, texts), reader.confidence(plan.confidence, question, texts)),
+        )
+
+    async def _measure(
+        self,
+        plan: _Plan,
+        session: Session,
+        question: Question,
+        reply: Reply,
+        summaries: tuple[Summary, ...],
+    ) -> tuple[AnswerSet, tuple[Measured, ...]]:
+        """The record of the answers, and what the judge measured by further ones, which no strategy saw."""
+        generator = session.model.generator
+        request = plan.tasks[0].sample_request()
+        if not plan.measures:
+            half = len(reply.completions) // 2
+            return answer_set(question, request, reply, generator, half), ()
+        further = await session.draw(held_out(plan.tasks[0], len(reply.completions)))
+        both = replace(reply, completions=further.completions + reply.completions)
+        answers = answer_set(question, request, both, generator, len(further.completions))
+        results: list[Measured] = []
+        for name in plan.measures:
+            measure = partial(self._judge[name].measure, question, answers, summaries, controls=False)
+            results += await exclusively(self._judge_is_free, measure)
+        return answers, tuple(results)
+
+    async def _word(
+        self,
+        session: Session,
+        question: Question,
+        confidence: Confidence,
+        classes: Classes,
+        texts: Sequence[str],
+    ) -> list[Wording]:
+        """What is said in the end: the summaries, or something else if the confidence is too low."""
+        policy = self.settings.unsure
+        if policy is None:
+            return [Wording(text, None) for text in texts]
+        clarification = None
+        if policy.action == "ask" and policy.is_unsure(confidence):
+            answered = AnsweredQuestion(id=question.id, text=question.text, context=question.context)
+            conversation = clarify(
+                answered, classes.shares, candidates=policy.candidates, hypotheses=policy.hypotheses
+            )
+            clarification = await session.converse(conversation)
+        return [policy.word(confidence, text, clarification) for text in texts]
+
+
+def _requested(sampling: Sampling, chat: ChatRequest, limit: int) -> Sampling:
+    """The sampling that a request wants, with at most ``limit`` tokens."""
+    return replace(
+        sampling,
+        temperature=sampling.temperature if chat.temperature is None else chat.temperature,
+        top_p=sampling.top_p if chat.top_p is None else chat.top_p,
+        max_new_tokens=min(limit, chat.max_tokens or limit),
+    )
+
+
+def _cut_off(reply: Reply) -> str:
+    """Say how many answers lack their end; empty if none."""
+    broken = sum(completion.finish == "length" for completion in reply.completions)
+    if not broken:
+        return ""
+    return (
+        f"{broken} of {counted(len(reply.completions), 'answer')} reached the limit of tokens and lack their "
+        "end: answers that mean the same may count as different"
+    )
+
+
+def cut_at(text: str, stop: Iterable[str]) -> str:
+    """Cut a text before the first of the strings at which a client wants it to stop."""
+    for ending in stop:
+        text = text.partition(ending)[0]
+    return text
+
+
+def footer(belief: Belief) -> str:
+    """One line on the confidence, for clients that show only text."""
+    answers = counted(belief.num_answers, "answer")
+    if belief.confidence is None or belief.confidence_kind is None:
+        return f"[selfreflect: {answers} drawn, id {belief.id}]"
+    kind = belief.confidence_kind.replace("_", " ")
+    calibrated = "calibrated" if belief.calibrated else "not calibrated"
+    classes = f", classes by the rule {belief.classes_by}" if belief.confidence_kind in AGREEMENTS else ""
+    share = f"confidence {belief.confidence:.2f} ({kind} of {answers}{classes}, {calibrated})"
+    return f"[selfreflect: {share}, id {belief.id}]"
+
+
+def _check_known(option: str, name: str, choices: Iterable[str]) -> None:
+    names = list(choices)
+    if name not in names:
+        message = f"unknown {option} {excerpt(name)}.{nearest(name, names)} Known: {', '.join(names)}"
+        raise ChatError(400, message, param="selfreflect")
+
+
+def _named(drafts: Sequence[Summary], id_: str) -> tuple[Summary, ...]:
+    """Summaries as records of this exchange; several of one strategy are numbered."""
+    summaries = []
+    for number, draft in enumerate(drafts, start=1):
+        name = draft.name if len(drafts) == 1 else f"{draft.name}#{number}"
+        summaries.append(replace(draft, question_id=id_, name=name))
+    return tuple(summaries)
+
+
+def _values(results: Iterable[Measured]) -> tuple[float | None, float | None, tuple[str, ...]]:
+    """Score and recovered share of the first summary, and why one is missing."""
+    score = recovered = None
+    notes = []
+    for record in reversed(list(results)):
+        if isinstance(record, Score):
+            score = record.value
+        elif isinstance(record, Information):
+            recovered = record.recovered
+            if recovered is None:
+                notes.append(f"recovered is undefined ({record.undefined}): {record.why}")
+        elif isinstance(record, Failure):
+            notes.append(f"no score ({record.kind}): {record.message}")
+    return score, recovered, tuple(dict.fromkeys(notes))

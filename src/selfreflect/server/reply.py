@@ -1,0 +1,183 @@
+"""Write chat completions, whole or as a stream of server-sent events, with the distribution beside the
+text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from selfreflect.records import Count, Number, Share
+
+KEEP_ALIVE = b": the answers are being drawn\n\n"
+"""An event that clients ignore."""
+DONE = b"data: [DONE]\n\n"
+
+_PIECE = re.compile(r"\s*\S+\s*(?:\S+\s+){0,3}|\s+")
+"""Some words of a text."""
+
+
+class AnswerShare(msgspec.Struct, frozen=True, kw_only=True):
+    """One class of answers that mean the same."""
+
+    text: str
+    """Its most frequent spelling."""
+    share: Share
+
+
+class Confidence(NamedTuple):
+    """How sure a model is, and by which measure."""
+
+    value: float | None
+    """In [0, 1]; None if it is not known."""
+    kind: str | None
+    """The estimator."""
+    num_answers: int
+    calibrator_id: str | None = None
+    """Of the calibrator that made the value, if one did, so that it is the share of right answers."""
+    notes: tuple[str, ...] = ()
+
+
+class Spending(msgspec.Struct, frozen=True, kw_only=True):
+    """What one request spent."""
+
+    completions: Count
+    """Texts that the model wrote."""
+    prompt_tokens: Count
+    """0 where the model does not count them, like ``completion_tokens``."""
+    completion_tokens: Count
+    seconds: float
+    money: float | None = None
+    """In the currency of the model's price; None without a price, or if no prompt tokens are counted."""
+
+
+class Belief(msgspec.Struct, frozen=True, kw_only=True):
+    """The object ``selfreflect`` of a response: what the model was found to believe.
+
+    Attributes:
+        confidence: in [0, 1]; None where nobody wants one, or the estimator has no value.
+        confidence_kind: the estimator; None without a confidence.
+        calibrated: whether a calibrator made the confidence of the estimator's value.
+        calibrator_id: digest of its file.
+        classes: by falling share.
+        classes_by: the rule that sorted the answers, which is an estimate of what they mean.
+        entropy: of the shares, in nats.
+        recovered: the share of what held-out answers tell that the summary tells; None if not measured.
+        score: SelfReflect score; None if not measured.
+        action: what became of a summary whose confidence was too low.
+    """
+
+    id: str
+    model: str
+    strategy: str
+    confidence: Share | None = None
+    confidence_kind: str | None = None
+    calibrated: bool = False
+    calibrator_id: str | None = None
+    num_answers: Count
+    classes: tuple[AnswerShare, ...]
+    classes_by: str = ""
+    entropy: float
+    recovered: Number | None = None
+    score: Share | None = None
+    action: Literal["abstain", "hedge", "ask"] | None = None
+    cost: Spending
+    notes: tuple[str, ...] = ()
+    """Why a value is missing, in sentences."""
+
+
+Ending = Literal["stop", "length"]
+
+
+class ChatChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """One text that comes back."""
+
+    text: str
+    finish: Ending = "stop"
+
+
+def to_json(value: Any) -> bytes:
+    """Encode a body. A lone surrogate, which a user's function may return, becomes an escape."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(value), allow_nan=False).encode()
+
+
+def usage(spending: Spending) -> dict[str, int]:
+    """All tokens that were really spent, as flat integers: some clients add them up, and refuse others."""
+    return {
+        "prompt_tokens": spending.prompt_tokens,
+        "completion_tokens": spending.completion_tokens,
+        "total_tokens": spending.prompt_tokens + spending.completion_tokens,
+    }
+
+
+@dataclass(frozen=True)
+class ChatResponse:
+    """A completion before it is written."""
+
+    id: str
+    created: int
+    choices: tuple[ChatChoice, ...]
+    spending: Spending
+    belief: Belief | None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        if self.belief is None or self.belief.confidence is None:
+            return {}
+        return {"x-selfreflect-confidence": f"{self.belief.confidence:.4f}"}
+
+    def body(self, model: str) -> bytes:
+        """The whole response."""
+        choices = [
+            {
+                "index": index,
+                "message": {"role": "assistant", "content": choice.text, "refusal": None},
+                "logprobs": None,
+                "finish_reason": choice.finish,
+            }
+            for index, choice in enumerate(self.choices)
+        ]
+        body = {"id": self.id, "object": "chat.completion", "created": self.created, "model": model}
+        body |= {"choices": choices, "usage": usage(self.spending)}
+        body |= {"system_fingerprint": None if self.belief is None else self.id}
+        return to_json(body if self.belief is None else {**body, "selfreflect": self.belief})
+
+    def events(self, model: str, include_usage: bool) -> Iterator[bytes]:
+        """The events of a stream up to ``[DONE]``. The last one has the belief, as gateways do it that add a
+        score to a stream. Every one has the id in ``system_fingerprint`` too: LangChain puts an id of its own
+        in the place of a stream's."""
+        head = {"id": self.id, "object": "chat.completion.chunk", "created": self.created, "model": model}
+        last: dict[str, Any] = {}
+        if self.belief is not None:
+            head["system_fingerprint"] = self.id
+            last["selfreflect"] = self.belief
+
+        def event(choices: list[dict[str, Any]], **fields: Any) -> bytes:
+            return b"data: " + to_json({**head, "choices": choices, **fields}) + b"\n\n"
+
+        def part(index: int, delta: dict[str, str], finish: str | None = None) -> list[dict[str, Any]]:
+            return [{"index": index, "delta": delta, "logprobs": None, "finish_reason": finish}]
+
+        final = len(self.choices) - 1
+        for index, choice in enumerate(self.choices):
+            yield event(part(index, {"role": "assistant", "content": ""}))
+            for piece in _PIECE.findall(choice.text):
+                yield event(part(index, {"content": piece}))
+            is_last = index == final and not include_usage
+            yield event(part(index, {}, choice.finish), **(last if is_last else {}))
+        if include_usage:
+            yield event([], usage=usage(self.spending), **last)
+        yield DONE
+
+
+def error_event(body: dict[str, Any]) -> bytes:
+    """An error after the stream has begun."""
+    return b"data: " + to_json(body) + b"\n\n" + DONE

@@ -1,0 +1,351 @@
+"""What a client of the app may ask for: bodies, models, and what is checked and counted before a job."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec.structs import replace
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from selfreflect.errors import ConfigError, SelfReflectError, excerpt
+from selfreflect.models.backend import backend_of, check_loadable, on_server
+from selfreflect.models.base import ModelSpec
+from selfreflect.pipeline.costs import reasons_to_ask, sum_up
+from selfreflect.pipeline.dry_run import DryRun
+from selfreflect.pipeline.models import ConfiguredModels, ModelProvider, Quiet, stage_model
+from selfreflect.pipeline.preflight import check_sampling, server_stages
+from selfreflect.pipeline.tasks import ModelStage
+from selfreflect.prompts import load_prompts
+from selfreflect.records import Question, SamplingCheck, question_id
+from selfreflect.report.sentences import sampling_warning
+from selfreflect.server.errors import problem, without_paths
+from selfreflect.settings import Config, ExecutionOptions, Price, load_config, sampling_of
+from selfreflect.store.run import Run
+from selfreflect.traits import traits_of
+
+MAX_QUESTION = 10_000
+MAX_TEXT = 100_000
+MAX_ANSWERS = 200
+"""Answers per half."""
+MAX_SUMMARIES = 8
+
+
+def _unique(names: list[str]) -> list[str]:
+    if len(set(names)) < len(names):
+        raise ValueError("name each one once")
+    return names
+
+
+QuestionText = Annotated[str, StringConstraints(min_length=1, max_length=MAX_QUESTION, pattern=r"\S")]
+ModelName = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+Text = Annotated[str, StringConstraints(max_length=MAX_TEXT)]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"\S")]
+Half = Annotated[list[Text], Field(min_length=1, max_length=MAX_ANSWERS)]
+
+
+class JudgeBody(BaseModel):
+    """Scores a finished run with one more judge."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    judge: ModelName = "smollm2"
+    measures: (
+        Annotated[list[Literal["selfreflect", "information"]], Field(min_length=1), AfterValidator(_unique)]
+        | None
+    ) = Field(default=None, description="By default what suits the judge.")
+    reader: Literal["auto", "informed", "blind"] = Field(
+        default="auto", description="Whether the judge sees the question when information is measured."
+    )
+
+
+class RequestBody(JudgeBody):
+    """A question, and how its summaries are measured."""
+
+    question: QuestionText
+    context: Text = Field(default="", description="What the model reads with it, and the judge does not.")
+
+
+class AskBody(RequestBody):
+    """Draws the answers to a question, makes a summary with every strategy, and scores the summaries."""
+
+    model: ModelName = "smollm2"
+    strategies: Annotated[
+        list[Annotated[str, StringConstraints(max_length=100)]],
+        Field(min_length=1, max_length=MAX_SUMMARIES),
+        AfterValidator(_unique),
+    ] = ["greedy", "basic"]
+    num_answers: int = Field(
+        default=10, ge=1, le=MAX_ANSWERS, description="Answers per half; twice as many are drawn."
+    )
+    temperature: float | None = Field(
+        default=None, ge=0, le=100, description="Of the answers; by default what suits the model."
+    )
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    answer_tokens: int = Field(default=64, ge=1, le=4096, description="Maximum tokens per answer.")
+    summary_tokens: int = Field(default=256, ge=1, le=4096, description="Maximum tokens per summary.")
+    brief: bool = Field(default=False, description="Ask for answers of a few words, with the demo's prompts.")
+    seed: int = Field(default=0, ge=0, lt=2**53)
+
+
+class ScoreBody(RequestBody):
+    """Scores summaries against given answers: one list, which is halved, or both halves."""
+
+    answers: Annotated[list[Text], Field(min_length=2, max_length=2 * MAX_ANSWERS)] | None = None
+    masked_out: Half | None = None
+    conditioning: Half | None = None
+    summaries: Annotated[dict[Name, Text], Field(min_length=1, max_length=MAX_SUMMARIES)]
+
+    @model_validator(mode="after")
+    def _one_way(self) -> ScoreBody:
+        halves = [self.masked_out is not None, self.conditioning is not None]
+        pattern = [False, False] if self.answers is not None else [True, True]
+        if halves != pattern:
+            raise ValueError("give either answers, or both masked_out and conditioning")
+        return self
+
+
+class Problem(BaseModel):
+    code: str
+    message: str
+    remedy: str = Field(description="What to do about it on the page; empty if nothing there helps.")
+
+
+class ErrorAnswer(BaseModel):
+    error: Problem
+
+
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?", re.ASCII)
+
+
+def is_served(name: str) -> bool:
+    """Whether a name is that of a model on a server that gives texts."""
+    backend = backend_of(name)
+    return backend.is_remote and backend.can_generate
+
+
+class ModelChoices:
+    """The models that clients may use: smollm2, those named when the app was started, and names on the hub.
+
+    A client never names a directory. Directories named at the start are offered by their last part. A client
+    never names an address either: models of a server are asked for at ``base_url``, any of
+    them if it is set, else only those named at the start. The key comes from the environment.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str] = (),
+        base_url: str | None = None,
+        prices: Mapping[str, Price] | None = None,
+    ) -> None:
+        self.base_url = base_url
+        self.prices = dict(prices or {})
+        self._names = {"smollm2": "smollm2"}
+        for name in names:
+            if not backend_of(name).can_generate:
+                raise ConfigError(
+                    f"the app asks no judge on a server, such as {excerpt(name)}. Score a run with it by "
+                    "selfreflect score --out RUN --judge NAME --judge-url URL; the app shows its scores, too"
+                )
+            label = Path(name).resolve().name if Path(name).is_dir() else name
+            self._names[label] = name
+
+    @property
+    def offered(self) -> list[str]:
+        """Names for a list of choices; those named at the start come first."""
+        return [*list(self._names)[1:], "smollm2"]
+
+    @property
+    def judge(self) -> str:
+        """The first offered model that can judge in this process."""
+        backends = {name: backend_of(self._names[name]) for name in self.offered}
+        return next(name for name, one in backends.items() if one.can_judge and not one.is_remote)
+
+    @property
+    def server(self) -> str | None:
+        """The address of the server, without credentials; None if no model of a server may be used."""
+        served = next(filter(is_served, self._names), None)
+        if self.base_url is None and served is None:
+            return None
+        return backend_of(served or on_server("NAME")).server(self.base_url).url
+
+    def resolve(self, name: str) -> str:
+        """The name to load.
+
+        Raises:
+            ConfigError: ``name`` is neither offered nor the name of a model on the hub.
+        """
+        if name in self._names or (self.base_url is not None and is_served(name)):
+            return self._names.get(name, name)
+        if is_served(name):
+            raise ConfigError(
+                f"{excerpt(name)} is a model of a server. Allow it when you start the app: "
+                f"selfreflect app --model {on_server('NAME')}, and --base-url URL if the server is not "
+                "OpenAI's"
+            )
+        if not _HUB_NAME.fullmatch(name) or ".." in name or Path(name).exists():
+            raise ConfigError(
+                f"unknown model {excerpt(name)}. Choose one of {', '.join(self.offered)}, or a hub name such "
+                "as Qwen/Qwen2.5-7B-Instruct. Name a model in a directory when you start the app: "
+                "selfreflect app --model DIR"
+            )
+        return name
+
+    def config(self, body: JudgeBody, base: Mapping[str, Mapping[str, Any]] | None = None) -> Config:
+        """The settings of a request, over those in ``base``.
+
+        Raises:
+            ConfigError: a model may not be used, or a value is out of range.
+        """
+        judge = self.resolve(body.judge)
+        scores = {
+            "judge": judge,
+            "measures": ",".join(body.measures) if body.measures else traits_of(judge).measures,
+            "reader": body.reader,
+        }
+        sections: dict[str, dict[str, Any]] = {"scores": scores}
+        if isinstance(body, AskBody):
+            sections |= self._generation(body)
+        return msgspec.structs.replace(load_config(None, sections, base), prices=self.prices)
+
+    def _generation(self, body: AskBody) -> dict[str, dict[str, Any]]:
+        """The sections of answers and summaries."""
+        model = self.resolve(body.model)
+        common: dict[str, Any] = {"model": model, "seed": body.seed}
+        if is_served(model):
+            common["base_url"] = self.base_url
+        sampling = {"temperature": body.temperature, "top_p": body.top_p}
+        answers = {
+            **common,
+            **sampling_of(model),
+            **{name: value for name, value in sampling.items() if value is not None},
+            "num_answers": body.num_answers,
+            "max_new_tokens": body.answer_tokens,
+        }
+        summaries = {
+            **common,
+            "max_new_tokens": body.summary_tokens,
+            "sample_max_new_tokens": body.answer_tokens,
+            "num_samples": 2 * body.num_answers,
+        }
+        return {"answers": answers, "summaries": summaries}
+
+
+_REMEMBERED = 600.0
+"""Seconds for which a server is not asked again whether it samples."""
+
+_GENERATING: tuple[ModelStage, ...] = ("answers", "summaries")
+
+
+@contextmanager
+def prompts_of(body: RequestBody) -> Iterator[Path | None]:
+    """The file of prompts of a request: None for the paper's, else those of the demo, for short answers."""
+    short_answers = resources.files("selfreflect") / "data" / "demo_prompts.toml"
+    with resources.as_file(short_answers) as path:
+        yield path if isinstance(body, AskBody) and body.brief else None
+
+
+def question_of(body: RequestBody) -> Question:
+    context = body.context.strip()
+    return Question(id=question_id(body.question, context), text=body.question, context=context)
+
+
+class Preflight:
+    """Checks and estimates requests. Threads may share it."""
+
+    def __init__(self, choices: ModelChoices, options: ExecutionOptions) -> None:
+        self._choices = choices
+        self._options = options
+        self.checked: dict[Any, tuple[float, dict[ModelStage, SamplingCheck]]] = {}
+        """What the last server gave for samples, and when."""
+
+    def check(self, body: AskBody) -> dict[str, Any]:
+        """Look for what would fail later, or make results worthless: names, keys, files, a server's samples.
+
+        Raises:
+            ConfigError: a model may not be used.
+        """
+        config = self._choices.config(body)
+        problems = []
+        fields: tuple[tuple[ModelStage, str], ...] = (("answers", "model"), ("scores", "judge"))
+        for stage, field in fields:
+            try:
+                _check_model(stage_model(config, self._options, stage))
+            except SelfReflectError as error:
+                problems.append({"field": field, **problem(error)})
+        warnings: list[str] = []
+        if not problems:
+            try:
+                models = ConfiguredModels(config, self._options, Quiet())
+                checks = dict.fromkeys(self.sampling(config, models).values())
+                warnings = [sampling_warning(check) for check in checks if check.is_suspect]
+            except SelfReflectError as error:
+                problems.append({"field": "model", **problem(error)})
+        return {"problems": problems, "warnings": list(map(without_paths, warnings))}
+
+    def sampling(self, config: Config, models: ModelProvider) -> dict[ModelStage, SamplingCheck]:
+        """Ask each server for two samples, unless it was asked some minutes ago.
+
+        Raises:
+            BackendError: a server cannot be used.
+        """
+        servers = server_stages(_GENERATING, config, self._options)
+        if not servers:
+            return {}
+        key = _servers_key(config)
+        checked_at, checks = self.checked.get(key, (0.0, {}))
+        if not checks or time.monotonic() - checked_at > _REMEMBERED:
+            checks = check_sampling(servers, config, models)
+            self.checked = {key: (time.monotonic(), checks)}
+        return checks
+
+    def estimate(self, body: AskBody) -> dict[str, Any]:
+        """Count the calls, tokens and money of a question, without asking a server.
+
+        Raises:
+            ConfigError: a model may not be used.
+        """
+        config = self._choices.config(body)
+        run = Run.in_memory(Path())
+        run.add_in_memory([question_of(body)])
+        with prompts_of(body) as prompts:
+            options = replace(self._options, prompts=prompts)
+            dry_run = DryRun(run, config, load_prompts(prompts), options, Quiet(), load_models=False)
+        dry_run.answers()
+        dry_run.summaries(body.strategies)
+        stages, total = sum_up(dry_run)
+        return {
+            "stages": list(map(_stage_cost, stages)),
+            "money": total.get("money"),
+            "reasons": reasons_to_ask(dry_run, config),
+        }
+
+
+def _servers_key(config: Config) -> Any:
+    """What decides how a server replies to the preflight."""
+    answers, summaries = config.answers, config.summaries
+    return (
+        *(answers.model, answers.base_url, answers.temperature, answers.top_p),
+        *(summaries.sample_temperature, summaries.sample_top_p),
+    )
+
+
+def _check_model(spec: ModelSpec) -> None:
+    """Check one model, without its weights. The embedded one is there, or will be downloaded by the job.
+
+    Its chat template is left to the job, whose process can be killed if the template never ends.
+    """
+    if spec.name != "smollm2":
+        check_loadable(spec, template=False)
+
+
+def _stage_cost(stage: dict[str, Any]) -> dict[str, Any]:
+    names = ("calls", "completions", "prompt_tokens", "completion_tokens", "money")
+    amounts = {name: stage[name] for name in names if name in stage}
+    return {"stage": stage["stage"], "model": without_paths(stage["model"]), "amounts": amounts}

@@ -1,0 +1,303 @@
+"""A model of the endpoint, and one question on its way: its calls, and what they take."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Protocol, TypeVar
+
+from msgspec.structs import replace
+
+from selfreflect.errors import SelfReflectError, excerpt
+from selfreflect.models.base import Generator, Message, Refusal, Reply, Request, Sample, as_drawn, seed_for
+from selfreflect.records import Failure, Summary
+from selfreflect.server.clarify import Clarification, Conversation, NoClarification
+from selfreflect.server.errors import failed
+from selfreflect.server.reply import Spending
+from selfreflect.strategies.driver import UNUSABLE, StrategyRun
+from selfreflect.strategies.task import StrategyFunction, Task
+from selfreflect.text import fill
+
+T = TypeVar("T")
+
+BATCH = 16
+"""Requests of one batch."""
+
+Report = Callable[[Sample], None]
+"""Gets completions of a request that the reply still waits for."""
+
+
+# not an Exception, so that no `except Exception` in a model swallows it
+class _Abandoned(BaseException):
+    """Nobody waits for the batch any more."""
+
+
+@dataclass
+class _Pending:
+    """A request and who waits for it."""
+
+    request: Request
+    report: Report
+    reply: asyncio.Future[Reply | Refusal]
+    loop: asyncio.AbstractEventLoop
+
+    @property
+    def is_over(self) -> bool:
+        return self.reply.done()
+
+    def tell(self, event: Sample | Reply | Refusal) -> None:
+        with suppress(RuntimeError):  # the server has ended, and its loop is closed
+            self.loop.call_soon_threadsafe(self._take, event)
+
+    def _take(self, event: Sample | Reply | Refusal) -> None:
+        if self.reply.done():
+            return
+        if isinstance(event, Sample):
+            self.report(event)
+        else:
+            self.reply.set_result(event)
+
+
+async def exclusively(lock: asyncio.Lock, work: Callable[[], T]) -> T:
+    """Do work in a thread, one at a time. A cancellation takes effect at its end: threads cannot be stopped,
+    and what they use is not free before."""
+    async with lock:
+        thread = asyncio.create_task(asyncio.to_thread(work))
+        is_cancelled = False
+        while not thread.done():
+            try:
+                await asyncio.wait((thread,))
+            except asyncio.CancelledError:
+                is_cancelled = True
+        if is_cancelled:
+            thread.exception()
+            raise asyncio.CancelledError
+        return thread.result()
+
+
+class LocalModel:
+    """Answers requests of an event loop with a generator that blocks."""
+
+    def __init__(self, name: str, generator: Generator) -> None:
+        self.name = name
+        self.generator = generator
+        self._queue: SimpleQueue[_Pending | None] = SimpleQueue()
+        self._batch: list[_Pending] = []
+        self._workers: int = getattr(
+            generator, "workers", 1
+        )  # a function may be called several times at once
+        if hasattr(generator, "on_step"):
+            generator.on_step = self._check
+        for _ in range(self._workers):
+            Thread(target=self._work, name=f"serve-{name}", daemon=True).start()
+
+    async def reply(self, request: Request, report: Report) -> Reply | Refusal:
+        """Wait for the reply. If the task that waits is cancelled, the model stops at its next step, unless
+        others wait for the same batch."""
+        loop = asyncio.get_running_loop()
+        pending = _Pending(request, report, loop.create_future(), loop)
+        self._queue.put(pending)
+        return await pending.reply
+
+    async def close(self) -> None:
+        """End the threads after what they are doing."""
+        for _ in range(self._workers):
+            self._queue.put(None)
+
+    def _work(self) -> None:
+        while (first := self._queue.get()) is not None:
+            batch = [one for one in (first, *self._waiting()) if not one.is_over]
+            if batch:
+                self._batch = batch
+                self._answer(batch)
+
+    def _waiting(self) -> list[_Pending]:
+        """Take further requests that wait already; several workers share them by taking one each."""
+        more: list[_Pending] = []
+        while self._workers == 1 and len(more) < BATCH - 1:
+            try:
+                one = self._queue.get_nowait()
+            except Empty:
+                break
+            if one is None:
+                self._queue.put(None)
+                break
+            more.append(one)
+        return more
+
+    def _answer(self, batch: list[_Pending]) -> None:
+        try:
+            for index, event in as_drawn(self.generator, [one.request for one in batch]):
+                batch[index].tell(event)
+                if all(one.is_over for one in batch):
+                    return
+        except _Abandoned:
+            pass
+        except BaseException as error:  # a model may raise anything; it must cost this batch only
+            reason = str(error) if isinstance(error, SelfReflectError) else type(error).__name__
+            failure = Refusal(kind="backend", message=f"{excerpt(self.name)} failed: {reason}")
+            for one in batch:
+                one.tell(failure)
+
+    def _check(self, tokens: int, ended: int) -> None:
+        """Called at each step of a local model."""
+        if all(one.is_over for one in self._batch):
+            raise _Abandoned
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConversationTask(Task):
+    """A strategy's task within a conversation, whose last message is the question. Answers are drawn from the
+    conversation as it is, so that the distribution is what the client's model would have said."""
+
+    conversation: tuple[Message, ...]
+
+    def messages(self, template: str | None = None, **values: str) -> tuple[Message, ...]:
+        """The conversation, with its last message replaced by ``template`` if there is one."""
+        if template is None:
+            return self.conversation
+        content = fill(template, {"question": self.conversation[-1].content, **values})
+        return (*self.conversation[:-1], Message(role="user", content=content))
+
+
+class ServedModel(Protocol):
+    """A model of the endpoint."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def generator(self) -> Generator: ...
+
+    async def reply(self, request: Request, report: Callable[[Sample], None]) -> Reply | Refusal: ...
+
+
+TokenPrice = Callable[[int, int], float]
+
+
+class Session:
+    """Asks one model on behalf of one question.
+
+    Args:
+        on_open: called as soon as the model has said anything.
+        price: what numbers of prompt and completion tokens cost.
+    """
+
+    def __init__(
+        self,
+        model: ServedModel,
+        on_open: Callable[[], None] = lambda: None,
+        price: TokenPrice | None = None,
+    ) -> None:
+        self.model = model
+        self._opened = on_open
+        self._price = price
+        self._began = time.perf_counter()
+        self._refusal: Refusal | None = None
+        self._completions = self._prompt_tokens = self._completion_tokens = 0
+
+    @property
+    def spending(self) -> Spending:
+        """What was spent so far."""
+        money = None
+        if self._price is not None and self._prompt_tokens:
+            money = round(self._price(self._prompt_tokens, self._completion_tokens), 9)
+        return Spending(
+            completions=self._completions,
+            prompt_tokens=self._prompt_tokens,
+            completion_tokens=self._completion_tokens,
+            seconds=round(time.perf_counter() - self._began, 6),
+            money=money,
+        )
+
+    async def ask(self, request: Request) -> Reply | Refusal:
+        """Send a request to the model."""
+        reply = await self.model.reply(request, lambda sample: self._opened())
+        if isinstance(reply, Refusal):
+            self._refusal = reply
+        else:
+            self._opened()
+            earlier = {sample.index for sample in request.earlier}
+            self._prompt_tokens += reply.prompt_tokens
+            for index, completion in enumerate(reply.completions):
+                if index not in earlier:
+                    self._completions += 1
+                    self._completion_tokens += completion.tokens
+        return reply
+
+    async def draw(
+        self, request: Request, more: Callable[[Sequence[str]], Awaitable[int]] | None = None
+    ) -> Reply:
+        """Draw the answers of a request: all, or as many as ``more`` says after those that are there, until
+        it says 0.
+
+        Raises ChatError if there are none to work with.
+        """
+        if more is None:
+            return _usable(await self.ask(request))
+        own = replace(request, n=0)
+        reply = Reply(completions=())
+        while count := await more(reply.texts):
+            own = replace(own, n=own.n + count, earlier=_samples(reply))
+            reply = _usable(await self.ask(own))
+        return reply
+
+    async def summarize(
+        self, task: ConversationTask, function: StrategyFunction, reply: asyncio.Task[Reply]
+    ) -> Summary:
+        """Run a strategy. Where it wants fresh answers, it gets those that are drawn anyway.
+
+        Raises ChatError if it fails.
+        """
+        fresh = task.sample_request()
+
+        async def reply_to(request: Request) -> Reply | Refusal:
+            return await reply if request == fresh else await self.ask(request)
+
+        run = StrategyRun(task, function, self.model.generator)
+        try:
+            outcome = run.advance([])
+            while outcome is None:
+                outcome = run.advance(await asyncio.gather(*map(reply_to, run.requests)))
+        finally:
+            run.close()
+        if isinstance(outcome, Failure):
+            raise failed(outcome.kind, f"{task.name}: {outcome.message}", self._refusal)
+        return outcome
+
+    async def converse(self, conversation: Conversation) -> Clarification | NoClarification:
+        """Look for a question to ask back. The requests of a round are sent together."""
+        try:
+            requests = next(conversation)
+            while True:
+                requests = conversation.send(await asyncio.gather(*map(self.ask, requests)))
+        except StopIteration as end:
+            clarification: Clarification | NoClarification = end.value
+            return clarification
+
+
+def held_out(task: ConversationTask, number: int) -> Request:
+    """Further answers, which no strategy sees, to measure a summary by."""
+    seed = seed_for(task.seed, task.question.id, "held-out answers")
+    return replace(task.sample_request(), n=number, seed=seed)
+
+
+def _samples(reply: Reply) -> tuple[Sample, ...]:
+    return tuple(Sample(index=index, completion=one) for index, one in enumerate(reply.completions))
+
+
+def _usable(reply: Reply | Refusal) -> Reply:
+    """A reply with answers. Dropping those that did not end would change the distribution."""
+    if isinstance(reply, Refusal):
+        raise failed(reply.kind, reply.message, reply)
+    for kind, reason in UNUSABLE.items():
+        if count := reply.ends[kind]:
+            raise failed(kind, f"{count} of {len(reply.completions)} answers {reason}")
+    if not any(map(str.strip, reply.texts)):
+        raise failed("no_answers", f"all {len(reply.completions)} answers are blank")
+    return reply

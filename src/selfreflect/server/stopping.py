@@ -1,0 +1,181 @@
+"""Decide after each sample whether more of them could change what is said: adaptive sampling.
+
+The evidence is money in a game that is fair, or worse, if a claim is wrong (testing by betting: Waudby-Smith
+and Ramdas 2024, J. R. Stat. Soc. B 86, 1-27, arXiv 2010.09686). By Ville's inequality the money of such a
+game ever grows to ``x`` times the stake with a probability of at most ``1 / x``. So a claim made then is
+wrong at most as often, at whatever moment one looks. Which class is the mode is decided by its games against
+each other class, one versus one, as in PPR-1v1 (Jain et al. 2022, AISTATS, arXiv 2109.05047).
+
+Adaptive consistency (Aggarwal et al. 2023, arXiv 2305.11860) stops when a Beta posterior of the two leading
+counts exceeds 0.95. It stops earlier, but 0.95 is not how often it is right, because it looks after each
+sample: at shares of 0.51 and 0.49 it names the wrong class in one of seven cases
+(``benchmarks/stopping.py``).
+
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from selfreflect.errors import ConfigError
+from selfreflect.uncertainty.classes import Labels
+
+StopReason = Literal["ahead", "below", "settled", "limit"]
+"""``ahead``: the modal class is the model's most likely one (and its share is at least ``share``), within the
+error. ``below``: no class has ``share``, within the error. ``settled``: the samples that are left cannot
+change the modal class (or on which side of ``share`` it is). ``limit``: there are no samples left."""
+
+_STAKES = ((0.4, 0.25), (0.8, 0.25), (1.0, 0.5))
+"""Which part of the money a player bets each time, and the part of the first money that this player has. Half
+of it is with the player who bets all, because most questions have samples that all agree. Our choice: others
+keep the error too and stop later."""
+
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class StoppingRule:
+    """When to stop sampling one question.
+
+    Samples are taken as independent draws of the model. The bounds hold for any batches and for any number of
+    classes, also if it is unknown; classes that merge when later answers arrive are not covered.
+
+    Args:
+        fewest: samples before it stops.
+        most: samples after which it stops.
+        error: probability, at most, that it stops because of ``ahead`` or ``below`` and is wrong.
+        share: also decide whether the most likely class has at least this share. None: only which it is.
+
+    Raises:
+        ConfigError: a value out of range.
+    """
+
+    fewest: int = 3
+    most: int = 20
+    error: float = 0.05
+    share: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.fewest <= self.most:
+            raise ConfigError(
+                f"adaptive sampling needs 1 <= fewest <= most samples, not {self.fewest} and {self.most}"
+            )
+        if not 0 < self.error < 1:
+            raise ConfigError(f"the error of adaptive sampling must lie in (0, 1), not {self.error}")
+        if self.share is not None and not 0 < self.share < 1:
+            raise ConfigError(f"the share to decide must lie in (0, 1), not {self.share}")
+
+    def __call__(self, labels: Sequence[int] | Labels) -> StopReason | None:
+        """Say why to stop, or None to go on.
+
+        Args:
+            labels: the class of each sample, in sampling order, numbered from 0 in the order of first
+                samples; shape (n,).
+        """
+        classes = np.asarray(labels, dtype=np.intp)
+        if len(classes) >= self.most:
+            return "limit"
+        if len(classes) < max(1, self.fewest):
+            return None
+        counts = np.bincount(classes)
+        if self._proves_below(counts):
+            return "below"
+        if self._settles_below(counts):
+            return "settled"
+        leads = self._proves_mode(classes, counts)
+        reaches = self.share is None or self._proves_share(classes, counts, self.share)
+        if leads and reaches:
+            return "ahead"
+        if (leads or self._settles_mode(counts)) and (reaches or self._settles_share(counts)):
+            return "settled"
+        return None
+
+    def soonest(self, labels: Sequence[int] | Labels) -> int:
+        """Count the samples after which it could stop, if they agree as much as possible.
+
+        Drawing so many at once takes as few samples as drawing them one by one, in fewer calls. 0 if it stops
+        now.
+        """
+        classes = list(map(int, labels))
+        size = max(classes, default=-1) + 1
+
+        def can_stop(more: int) -> bool:
+            """Whether it stops if all further samples are of one class, or of a new one each. If it can stop
+            after so many, it can after more."""
+            alike = ([label] * more for label in range(size + 1))
+            return any(self([*classes, *ending]) for ending in (*alike, range(size, size + more)))
+
+        return bisect_left(range(self.most - len(classes)), True, key=can_stop)
+
+    @property
+    def _each_error(self) -> float:
+        """With a share there are two ways to be wrong: about the class, and about its share."""
+        return self.error if self.share is None else self.error / 2
+
+    def _proves_mode(self, classes: Labels, counts: Labels) -> bool:
+        """Whether the leading class won its games against every other one, seen or unseen.
+
+        Any class may turn out to lead, so the k-th class that is seen has 2^-k of the error (k from 1), and
+        the sample that makes it known does not count.
+        """
+        leader = int(counts.argmax())
+        later = np.bincount(classes[_first(classes, leader) + 1 :], minlength=len(counts))
+        rival = int(np.delete(later, leader).max(initial=0))
+        return self._is_enough(log_wealth(int(later[leader]), rival, 0.5), leader)
+
+    def _proves_share(self, classes: Labels, counts: Labels, share: float) -> bool:
+        """Whether the leading class won the game against having less than the share; same error as above."""
+        leader = int(counts.argmax())
+        later = classes[_first(classes, leader) + 1 :]
+        hits = int((later == leader).sum())
+        return self._is_enough(log_wealth(hits, len(later) - hits, share), leader)
+
+    def _is_enough(self, log_money: float, leader: int) -> bool:
+        return log_money >= (leader + 1) * math.log(2) - math.log(self._each_error)
+
+    def _proves_below(self, counts: Labels) -> bool:
+        """Whether every class lost the game against having the share. It is wrong only if the most likely
+        class lost, which is one class, so that it has the whole error."""
+        if self.share is None:
+            return False
+        largest, total = int(counts.max()), int(counts.sum())
+        return log_wealth(total - largest, largest, 1 - self.share) >= -math.log(self._each_error)
+
+    def _settles_mode(self, counts: Labels) -> bool:
+        runner_up = int(np.sort(counts)[-2]) if len(counts) > 1 else 0
+        return int(counts.max()) - runner_up > self.most - int(counts.sum())
+
+    def _settles_share(self, counts: Labels) -> bool:
+        return self.share is None or int(counts.max()) >= self.share * self.most - _ROUNDING
+
+    def _settles_below(self, counts: Labels) -> bool:
+        left = self.most - int(counts.sum())
+        return self.share is not None and int(counts.max()) + left < self.share * self.most - _ROUNDING
+
+
+def log_wealth(wins: int, losses: int, chance: float) -> float:
+    """Compute the logarithm of the money, per unit of the stake, after a game of wins and losses.
+
+    A bet wins with a probability of at most ``chance`` if the claim is wrong. A player who bets the part
+    ``f`` multiplies his money by ``1 + f (1 - chance) / chance`` if he wins and by ``1 - f`` if he loses: on
+    average by at most 1. The money is the sum over three players; the order of wins and losses makes no
+    difference.
+    """
+    logs = []
+    for part, money in _STAKES:
+        log = math.log(money) + wins * math.log1p(part * (1 - chance) / chance)
+        if losses:
+            log += losses * math.log1p(-part) if part < 1 else -math.inf
+        logs.append(log)
+    top = max(logs)
+    return top + math.log(sum(math.exp(log - top) for log in logs))
+
+
+def _first(classes: Labels, label: int) -> int:
+    return int(np.argmax(classes == label))

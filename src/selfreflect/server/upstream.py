@@ -1,0 +1,351 @@
+"""An OpenAI-compatible server as the upstream: its models, and requests that it gets as they are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, aclosing
+from dataclasses import replace
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from fastapi.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from selfreflect.errors import BackendError, excerpt, nearest
+from selfreflect.models.base import Refusal, Reply, Request
+from selfreflect.models.openai.client import (
+    LARGEST_RESPONSE,
+    Connection,
+    RetryPolicy,
+    ServerClient,
+    http_errors,
+    retry_after,
+    transport_error,
+)
+from selfreflect.models.openai.endpoint import Endpoint
+from selfreflect.models.openai.generator import OpenAIGenerator
+from selfreflect.models.openai.protocol import APIError
+from selfreflect.server.chat import PREFIX, ChatRequest
+from selfreflect.server.errors import ChatError, upstream_busy
+from selfreflect.server.http import LiveResponse, begin, send_part
+from selfreflect.server.reply import error_event
+from selfreflect.server.session import LocalModel, Report
+
+if TYPE_CHECKING:
+    import httpx2
+
+
+RETRIES = RetryPolicy(tries=4, first=0.25, longest=4.0, longest_asked=15.0)
+"""Somebody waits for the response, so it gives up sooner than a run does."""
+
+MODELS_REMEMBERED = 64
+_LIST_SECONDS = 30.0
+"""How long a list of models is remembered."""
+
+_RELAYED = ("content-type", "retry-after", "x-request-id")
+"""Headers of the upstream that clients get."""
+
+_HANDED_ON = (range(200, 300), range(400, 600))
+"""Statuses of the upstream that clients get. Any other becomes 502."""
+
+_DECODED = ("", "identity", "gzip", "deflate")
+"""Encodings of a body that the HTTP client decodes, which some servers use unasked."""
+
+_LARGEST_ERROR = 2**20
+"""Bytes of an error, which is searched for keys."""
+
+
+class _Listed(msgspec.Struct):
+    id: str
+
+
+class _ModelList(msgspec.Struct):
+    data: list[_Listed]
+
+
+class RemoteModel:
+    """One model of a server."""
+
+    def __init__(self, name: str, server: RemoteServer) -> None:
+        self.name = name
+        self.generator = server.generator(name)
+        self._server = server
+
+    async def send(self, data: bytes) -> RelayedResponse:
+        """Send the body of a chat completion as it is. Raises ChatError if there is no response."""
+        return await self._server.send("POST", "/chat/completions", data)
+
+    async def reply(self, request: Request, report: Report) -> Reply | Refusal:
+        """Wait for the reply. If the task that waits is cancelled, so are the calls under way."""
+        connection = replace(self._server.connection(), report=report)
+        try:
+            return await self.generator.answer(request, connection)
+        except BackendError as error:
+            return Refusal(kind="backend", message=str(error), status=error.status, wait=error.wait)
+
+
+class RemoteServer:
+    """Calls to one server, through one pool of connections for chat completions and one for what passes
+    through. Belongs to the event loop in which it is first used.
+
+    Raises MissingExtraError without the extra ``openai``.
+    """
+
+    def __init__(
+        self,
+        server: Endpoint,
+        *,
+        max_connections: int,
+        timeout: float,
+        extra_body: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.endpoint = server
+        self._options: dict[str, Any] = {
+            "max_connections": max_connections,
+            "timeout": timeout,
+            "extra_body": extra_body,
+        }
+        self._client = ServerClient(
+            "A model of an OpenAI-compatible server", server, max_connections=max_connections, timeout=timeout
+        )
+        self._connection: Connection | None = None
+        self._http: httpx2.AsyncClient | None = None
+        self.model = lru_cache(MODELS_REMEMBERED)(partial(RemoteModel, server=self))
+        """A model by the server's name of it, which is not checked: the server answers for that."""
+        self._names: list[str] = []
+        self._names_until = 0.0
+
+    def generator(self, name: str) -> OpenAIGenerator:
+        return OpenAIGenerator(name, self.endpoint, retries=RETRIES, **self._options)
+
+    def connection(self) -> Connection:
+        if self._connection is None:
+            self._connection = self._client.connect()
+        return self._connection
+
+    async def names(self) -> list[str]:
+        """The models that the server lists. Raises ChatError if it gives no list."""
+        now = asyncio.get_running_loop().time()
+        if now < self._names_until:
+            return self._names
+        async with await self.send("GET", "/models", b"") as response:
+            data = await response.aread()
+            if response.status_code == 429:
+                raise upstream_busy(f"{self.endpoint.url}: HTTP 429", response.wait)
+            try:
+                models = msgspec.json.decode(data, type=_ModelList)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                models = _ModelList([])
+            if response.status_code != 200 or not models.data:
+                message = f"{self.endpoint.url} lists no models (HTTP {response.status_code})"
+                raise ChatError(502, message, type="upstream_error", code="no_models")
+        self._names = [one.id for one in models.data]
+        self._names_until = now + _LIST_SECONDS
+        return self._names
+
+    async def send(self, method: str, path: str, data: bytes) -> RelayedResponse:
+        """Send a body as it is; the response has begun when this returns.
+
+        Raises:
+            ChatError: there is no response.
+        """
+        if self._http is None:
+            self._http = self._client.http_client(follow_redirects=False)
+        http_request = self._http.build_request(
+            method, self.endpoint.url + path, content=data, headers=self._client.headers
+        )
+        try:
+            response = await self._http.send(http_request, stream=True)
+        except http_errors() as error:
+            raise self.fault(error) from None
+        if problem := _unusable(response):
+            await response.aclose()
+            code, message = problem
+            raise ChatError(502, f"the upstream {message}", type="upstream_error", code=code)
+        return RelayedResponse(response, self)
+
+    def fault(self, error: BaseException) -> ChatError:
+        """A failed call in words without secrets."""
+        failure = transport_error(error)
+        status = 504 if failure.code == "timeout" else 502
+        message = str(self._client.problem(failure))
+        return ChatError(status, message, type="upstream_error", code="backend")
+
+    def redacted(self, data: bytes) -> bytes:
+        """A short body without keys, which a server may send back."""
+        return self.endpoint.redacted(data.decode("utf-8", "surrogateescape")).encode(
+            "utf-8", "surrogateescape"
+        )
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            await self._connection.http.aclose()
+        if self._http is not None:
+            await self._http.aclose()
+
+
+class RelayedResponse:
+    """A response of the upstream whose body is still to be read. A context manager that closes it."""
+
+    def __init__(self, response: httpx2.Response, server: RemoteServer) -> None:
+        self._response = response
+        self._server = server
+        self.status_code = response.status_code
+        self.headers = {}
+        for name in _RELAYED:
+            value = response.headers.get(name, "")
+            if value and value.isascii() and value.isprintable():
+                self.headers[name] = server.endpoint.redacted(value)
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether the body is a stream of events."""
+        return self.status_code == 200 and self.headers.get("content-type", "").startswith(
+            "text/event-stream"
+        )
+
+    @property
+    def wait(self) -> float | None:
+        """Seconds that the upstream asks to wait."""
+        return retry_after(self.headers.get("retry-after"))
+
+    async def __aenter__(self) -> RelayedResponse:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._response.aclose()
+
+    async def aread(self) -> bytes:
+        """The whole body. Raises ChatError if it breaks off or is too large."""
+        data = bytearray()
+        largest = LARGEST_RESPONSE if self.status_code < 300 else _LARGEST_ERROR
+        async for part in self.parts():
+            data += part
+            if len(data) > largest:
+                message = f"the response is larger than {largest // 2**20} MB"
+                raise self._server.fault(APIError(message))
+        return self._server.redacted(bytes(data)) if self.status_code >= 300 else bytes(data)
+
+    async def parts(self) -> AsyncGenerator[bytes, None]:
+        """The body as it comes, decompressed and without keys. Raises ChatError if it breaks off."""
+        endpoint = self._server.endpoint
+        held = b""
+        try:
+            async for part in self._response.aiter_bytes():
+                part = endpoint.without_secrets(held + part)
+                size = _begun(part, endpoint.hidden)
+                held = part[len(part) - size :]
+                if part := part[: len(part) - size]:
+                    yield part
+        except http_errors() as error:
+            raise self._server.fault(error) from None
+        if held:
+            yield held
+
+
+def _unusable(response: httpx2.Response) -> tuple[str, str] | None:
+    """Code and words for a response that cannot be handed on."""
+    status = response.status_code
+    if 300 <= status < 400:
+        return "redirect", f"points to another address (HTTP {status})"
+    if not any(status in statuses for statuses in _HANDED_ON):
+        return "upstream_status", f"answers with a status that no final response of HTTP has ({status})"
+    if response.headers.get("content-encoding", "").strip().lower() not in _DECODED:
+        return "upstream_encoding", "compresses its response in a way that was not asked for"
+    return None
+
+
+def _begun(data: bytes, forms: Sequence[bytes]) -> int:
+    """How many of the last bytes may be the beginning of one of these."""
+    if data.endswith(b"\n"):  # no secret holds a line end, with which events end
+        return 0
+    longest = 0
+    for form in forms:
+        for size in range(min(len(form) - 1, len(data)), longest, -1):
+            if data.endswith(form[:size]):
+                longest = size
+                break
+    return longest
+
+
+def relay(
+    chat: ChatRequest,
+    model: RemoteModel,
+    place: AbstractAsyncContextManager[None],
+    counted: AbstractContextManager[None],
+) -> Response:
+    """Send the body on. Status, content type and body of the response are the upstream's.
+
+    The response raises ChatError if there is none, or no place in the queue.
+    """
+
+    async def write(scope: Scope, receive: Receive, send: Send) -> None:
+        with counted:
+            async with place, await model.send(chat.data) as response:
+                headers = {**response.headers, "x-selfreflect-passthrough": chat.passthrough}
+                if response.is_stream:
+                    await begin(send, headers)
+                    async with aclosing(response.parts()) as parts:
+                        try:
+                            async for part in parts:
+                                await send_part(send, part)
+                                await asyncio.sleep(0)  # a fast upstream leaves others, and news, no turn
+                        except ChatError as error:
+                            await send_part(send, error_event(error.body))
+                    await send_part(send, b"", more=False)
+                    return
+                body = await response.aread()
+            await Response(body, response.status_code, headers)(scope, receive, send)
+
+    return LiveResponse(write)
+
+
+class ModelTable:
+    """Models of this process, and those of one server.
+
+    Args:
+        names: the server's models that clients may name; None for all that it has.
+    """
+
+    def __init__(
+        self,
+        local: Sequence[LocalModel],
+        server: RemoteServer | None = None,
+        names: Sequence[str] | None = None,
+    ) -> None:
+        self._local = {model.name: model for model in local}
+        self._server = server
+        self._names = names if server is not None else ()
+
+    async def names(self) -> list[str]:
+        """Every name that clients may use: each model's own, and the one whose distribution is drawn. Raises
+        ChatError if the server gives no list."""
+        names = [*self._local, *(self._names or ())]
+        if self._server is not None and self._names is None:
+            names += await self._server.names()
+        return [f"{prefix}{name}" for name in names for prefix in (PREFIX, "")]
+
+    def find(self, name: str) -> LocalModel | RemoteModel:
+        """Look up a model by its own name. Raises ChatError, status 404, if there is none."""
+        if name in self._local:
+            return self._local[name]
+        if self._server is not None and (self._names is None or name in self._names):
+            return self._server.model(name)
+        own_names = [*self._local, *(self._names or ())]
+        names = [f"{PREFIX}{one}" for one in own_names] + own_names
+        hint = nearest(name, own_names) or f" Known: {', '.join(names)}."
+        raise ChatError(
+            404,
+            f"there is no model {excerpt(name, 200)}.{hint}",
+            type="not_found_error",
+            param="model",
+            code="model_not_found",
+        )
+
+    async def close(self) -> None:
+        for model in self._local.values():
+            await model.close()
+        if self._server is not None:
+            await self._server.close()

@@ -1,0 +1,507 @@
+"""The work of a job: the stages of an experiment in a run directory, in a process that can be killed."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import queue
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Literal
+
+from msgspec import to_builtins
+from msgspec.structs import replace
+
+from selfreflect.errors import BackendError, SelfReflectError
+from selfreflect.models.base import Refusal, Reply, Request, StageGenerator
+from selfreflect.models.judge import Judge
+from selfreflect.pipeline.experiment import Experiment, open_experiment
+from selfreflect.pipeline.models import ConfiguredModels, ModelProvider, WorkDone
+from selfreflect.pipeline.preflight import check_models
+from selfreflect.pipeline.settings import settings_of
+from selfreflect.pipeline.tasks import ModelStage
+from selfreflect.records import STAGES, Stage
+from selfreflect.report.page.view import information_view
+from selfreflect.report.sentences import sampling_warning
+from selfreflect.server.errors import CUT_OFF, failure_problem, problem_text, without_paths
+from selfreflect.server.jobs import Job, Kind, StopRequested
+from selfreflect.server.library import Library
+from selfreflect.server.requests import (
+    AskBody,
+    JudgeBody,
+    ModelChoices,
+    Preflight,
+    ScoreBody,
+    prompts_of,
+    question_of,
+)
+from selfreflect.settings import Config, ExecutionOptions
+from selfreflect.sources.items import Item
+from selfreflect.store.run import Run
+
+GUESSES = 5
+"""Likeliest tokens kept for every masked word; the page shows them on a click."""
+
+_MOST_GUESSED = 400_000
+"""Characters of masked-out answers times summaries, up to which guesses are kept. They take about a hundred
+times as many bytes on disk."""
+
+_BETWEEN_ADVANCES = 1.0
+"""Seconds."""
+
+FIRST_BATCH = 2
+BATCH = 8
+"""Answers drawn together; fewer at first, to show some soon."""
+
+
+class JobRunner:
+    """Opens a run directory for each job and fills it."""
+
+    def __init__(
+        self, library: Library, choices: ModelChoices, options: ExecutionOptions, checks: Preflight
+    ) -> None:
+        self._library = library
+        self._choices = choices
+        self._options = options
+        self._checks = checks
+
+    def __call__(self, job: Job) -> None:
+        if isinstance(job.request, RunToJudge):
+            self._judge(job, job.request)
+        else:
+            self._work(job, job.request)
+
+    def _work(self, job: Job, body: AskBody | ScoreBody) -> None:
+        """Fill a new run directory."""
+        path = self._library.begin(job.kind)
+        config = self._choices.config(body)
+        stages = STAGES[1:] if isinstance(body, AskBody) else STAGES[3:]
+        with prompts_of(body) as prompts:
+            options = replace(self._options, prompts=prompts, guesses=guesses_for(body))
+            with self._experiment(job, path, config, stages, options) as (experiment, progress, models):
+                question = question_of(body)
+                experiment.run.append(question)
+                if isinstance(body, AskBody):
+                    self._check(experiment.run, config, progress, models)
+                    experiment.answers()
+                    progress.show_records()
+                    if experiment.run.answers:
+                        experiment.summaries(body.strategies)
+                else:
+                    item = _item(body)
+                    experiment.run.append_all([item.answer_set, *item.summary_records])
+                if experiment.run.summaries:
+                    experiment.scores()
+                progress.show_records()
+
+    def _judge(self, job: Job, task: RunToJudge) -> None:
+        """Score a run by one more judge, beside the scores that it has."""
+        path = self._library.directory(task.run).path
+        base = settings_of(path, {"judge": self._choices.resolve(task.body.judge)})
+        config = self._choices.config(task.body, {"scores": base.get("scores", {})})
+        options = replace(self._options, guesses=GUESSES)
+        with self._experiment(job, path, config, STAGES[3:], options) as (experiment, progress, _):
+            job.show(scoring=experiment.run.scoring)
+            experiment.scores()
+            progress.show_records()
+
+    @contextmanager
+    def _experiment(
+        self, job: Job, path: Path, config: Config, stages: Sequence[Stage], options: ExecutionOptions
+    ) -> Iterator[tuple[Experiment, JobProgress, JobModels]]:
+        progress = JobProgress(job)
+        models = JobModels(ConfiguredModels(config, options, progress), progress)
+        with (
+            progress.hooks,
+            open_experiment(
+                path, config, stages, options=options, progress=progress, models=models
+            ) as experiment,
+        ):
+            job.run = self._library.id_of(path)
+            progress.run = experiment.run
+            yield experiment, progress, models
+
+    def _check(self, run: Run, config: Config, progress: JobProgress, models: JobModels) -> None:
+        """Check all models before the first answer, and that servers sample.
+
+        Raises:
+            SelfReflectError: a later stage could not run.
+        """
+        stages: list[ModelStage] = ["answers", "summaries", "scores"]
+        check_models(stages, config, self._options, progress)
+        checks = self._checks.sampling(config, models)
+        run.update_manifest(checks=to_builtins(checks))
+        for check in dict.fromkeys(checks.values()):
+            if check.is_suspect:
+                progress.warn(sampling_warning(check))
+
+
+@dataclass(frozen=True)
+class RunToJudge:
+    """The request of a job that adds a judge to a run."""
+
+    run: str
+    """Its id in the library."""
+    body: JudgeBody
+
+
+def guesses_for(body: AskBody | ScoreBody) -> int:
+    """How many guesses to keep for each masked token: none where they would take too much room."""
+    if isinstance(body, AskBody):  # whose answers are short
+        return GUESSES
+    characters = sum(map(len, _item(body).masked_out)) * len(body.summaries)
+    return GUESSES if characters <= _MOST_GUESSED else 0
+
+
+def _item(body: ScoreBody) -> Item:
+    return Item.of(
+        body.question,
+        body.summaries,
+        answers=body.answers,
+        masked_out=body.masked_out or (),
+        conditioning=body.conditioning or (),
+        context=body.context.strip(),
+    )
+
+
+class JobProgress:
+    """The :class:`~selfreflect.pipeline.models.Progress` of a job."""
+
+    run: Run
+    """The job's run directory, set before any stage begins."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self._done = 0
+        """Questions or summaries that the current stage has finished."""
+        self._work = WorkDone()
+        """Work of the current stage, if it scores."""
+        self._shown_at = 0.0
+        self._warnings: list[str] = []
+        self.hooks = ExitStack()
+        """Removes what :meth:`hook` adds to the models, which later jobs share."""
+
+    def note(self, line: str) -> None:
+        self.job.check()
+        self.job.show(note=without_paths(line))
+
+    def warn(self, line: str) -> None:
+        self._warnings.append(without_paths(line))
+        self.show_records()
+
+    @contextmanager
+    def stage(self, name: str, total: int) -> Iterator[JobProgress]:
+        self.job.check()
+        self._done = 0
+        self._work = WorkDone()
+        body = self.job.request
+        if name == "answers" and isinstance(body, AskBody):
+            total = 2 * body.num_answers  # which are shown one by one
+        self.job.show(stage=name, note="", done=0, total=total, stage_began=time.time())
+        try:
+            yield self
+        finally:
+            self.hooks.close()
+
+    def advance(self, count: int = 1, failures: int = 0) -> None:
+        self.job.check()
+        self.show_records()
+        self._done += count
+        if self._stage != "answers":
+            self.job.show(done=self._done)
+
+    def add(self, work: WorkDone) -> None:
+        """Show now and then how much of a question the judge has read."""
+        if self._stage != "scores":
+            return
+        self._work += work
+        now = time.monotonic()
+        if work.tokens and self._work.planned > 0 and now - self._shown_at >= _BETWEEN_ADVANCES:
+            self._shown_at = now
+            share = min(1.0, self._work.tokens / self._work.planned)
+            self.job.show(done=round(max(self._done, share * self._work.units), 3))
+
+    @property
+    def _stage(self) -> str | None:
+        stage: str | None = self.job.view.get("stage")
+        return stage
+
+    def hook(self, model: Any) -> None:
+        """Check before every forward pass of a local model whether the job was cancelled, for one stage."""
+        self.job.show(note="")  # the model is loaded
+        lm = getattr(model, "lm", None)
+        runs_elsewhere = getattr(model, "last_states", None) is not None
+        if lm is not None and not runs_elsewhere:
+            embeddings = lm.model.get_input_embeddings()
+            handle = embeddings.register_forward_pre_hook(lambda *_: self.job.check())
+            self.hooks.callback(handle.remove)
+
+    def show_answers(self, reply: Reply) -> None:
+        """Show answers that were just drawn."""
+        self.job.show_answers(reply.texts)
+        self.job.show(done=len(self.job.answers))
+
+    def show_records(self) -> None:
+        """Show the summaries, results and failures in the run directory, if it is of one question."""
+        summaries: dict[str, dict[str, Any]] = {}
+        problems = [{"message": warning, "remedy": ""} for warning in self._warnings]
+        if len(self.run.questions) <= 1:
+            for (_, name), summary in self.run.summaries.items():
+                warnings = [CUT_OFF] if summary.truncated else []
+                summaries[name] = {"name": name, "text": summary.text, "warnings": warnings}
+            for (_, name), score in self.run.scores.items():
+                summaries.setdefault(name, {"name": name})["score"] = score.value
+            for (id_, name), information in self.run.information.items():
+                information = replace(information, why=without_paths(information.why))
+                view = information_view(information, self.run.answers.get(id_))
+                summaries.setdefault(name, {"name": name})["information"] = view
+        for failure in self.run.failures:
+            described = failure_problem(failure)
+            if failure.name:
+                summaries.setdefault(failure.name, {"name": failure.name})["why"] = problem_text(described)
+            else:
+                problems.append(described)
+        self.job.show(summaries=list(summaries.values()), problems=problems)
+
+
+class JobModels:
+    """A :class:`~selfreflect.pipeline.models.ModelProvider` whose models stop when the job is cancelled.
+
+    Answers are shown before there are enough of them for a record.
+    """
+
+    def __init__(self, models: ModelProvider, progress: JobProgress) -> None:
+        self._models = models
+        self._progress = progress
+
+    def generator(self, stage: Literal["answers", "summaries"]) -> StageGenerator:
+        generator = self._models.generator(stage)
+        self._progress.hook(generator)
+        if stage == "answers":
+            return Streaming(generator, self._progress.show_answers, self._progress.job.check)
+        return generator
+
+    def judge(self) -> Judge:
+        judge = self._models.judge()
+        self._progress.hook(judge)
+        return judge
+
+
+class Streaming:
+    """A generator that draws the completions of a request in small batches and shows each batch.
+
+    Sample i of a request has the seed of the request plus i, so the texts are the same as in one batch.
+    """
+
+    def __init__(
+        self, generator: StageGenerator, show: Callable[[Reply], None], check: Callable[[], None]
+    ) -> None:
+        self.name = generator.name
+        self.revision = generator.revision
+        self.facts = generator.facts
+        self._generator = generator
+        self._show = show
+        self._check = check
+
+    def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
+        return list(map(self._reply, requests))
+
+    def _reply(self, request: Request) -> Reply | Refusal:
+        replies: list[Reply] = []
+        for first, end in pairwise([0, *range(FIRST_BATCH, request.n, BATCH), request.n]):
+            self._check()
+            [reply] = self._generator.generate([replace(request, n=end - first, seed=request.seed + first)])
+            if isinstance(reply, Refusal):
+                return reply
+            replies.append(reply)
+            self._show(reply)
+        completions = tuple(chain.from_iterable(reply.completions for reply in replies))
+        return Reply(completions=completions, prompt_tokens=replies[0].prompt_tokens)
+
+
+PATIENCE = 5.0
+"""Seconds that a cancelled job has to reach its next check before its process is killed."""
+
+_POLL = 0.1
+
+
+@dataclass(frozen=True)
+class _Order:
+    """What the process needs to know to do a job."""
+
+    id: str
+    request: Any
+    kind: Kind
+    question: str
+    checked: Mapping[Any, Any]
+    """What the app found out about servers, which are not asked again."""
+
+
+@dataclass(frozen=True)
+class _News:
+    """What a page is to show of a job from now on."""
+
+    fields: dict[str, Any]
+    answers: Sequence[str]
+    run: str | None
+
+
+@dataclass(frozen=True)
+class _End:
+    """How a job ended in its process."""
+
+    error: SelfReflectError | StopRequested | None = None
+    traceback: str = ""
+
+    def raise_error(self) -> None:
+        if self.traceback:
+            raise RuntimeError(self.traceback)
+        if self.error is not None:
+            raise self.error
+
+
+class JobProcess:
+    """Does jobs in a process of its own, which is started with the first job and again after it was killed.
+
+    The models stay loaded from job to job.
+    """
+
+    def __init__(
+        self, root: Path, choices: ModelChoices, options: ExecutionOptions, checks: Preflight
+    ) -> None:
+        self._setup = (root, choices, options)
+        self._checks = checks
+        self._process: Any = None
+        self._connection: Connection | None = None
+
+    def __call__(self, job: Job) -> None:
+        """Do a job, and pass on what comes of it.
+
+        Raises:
+            StopRequested: the job was cancelled.
+            SelfReflectError: as the work raised it; or the process has ended.
+        """
+        try:
+            end = self._follow(job)
+        except BaseException:
+            self.close()
+            raise
+        end.raise_error()
+
+    def close(self) -> None:
+        """Kill the process, if there is one."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+            self._process = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _follow(self, job: Job) -> _End:
+        connection = self._connection or self._start()
+        last_moment: float | None = None
+        try:
+            connection.send(_Order(job.id, job.request, job.kind, job.question, self._checks.checked))
+            while last_moment is None or time.monotonic() < last_moment:
+                if job.is_stopped and last_moment is None:
+                    connection.send(job.id)
+                    last_moment = time.monotonic() + PATIENCE
+                if not connection.poll(_POLL):
+                    continue
+                message = connection.recv()
+                if isinstance(message, _End):
+                    return message
+                job.run = message.run
+                job.show(**message.fields)
+                job.show_answers(message.answers)
+        except (EOFError, OSError):
+            self._process.join(PATIENCE)
+            raise BackendError(
+                f"The process that ran the models ended with status {self._process.exitcode}; -9 may mean "
+                "that memory ran out. Ask again, or take a smaller model."
+            ) from None
+        raise StopRequested
+
+    def _start(self) -> Connection:
+        context = multiprocessing.get_context("spawn")  # a forked process could not use CUDA
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, *self._setup))  # vLLM has children
+        self._process.start()
+        theirs.close()
+        return self._connection
+
+
+def _serve(connection: Connection, root: Path, choices: ModelChoices, options: ExecutionOptions) -> None:
+    """Do one job after the other, until the app ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the app handles interrupts and ends this process
+    checks = Preflight(choices, options)
+    work = JobRunner(Library(root), choices, options, checks)
+    inbox = _Inbox(connection)
+    while True:
+        order, job = inbox.next()
+        checks.checked = dict(order.checked)
+        end = _End()
+        try:
+            work(job)
+        except (StopRequested, SelfReflectError) as error:
+            end = _End(error)
+        # a model may raise anything, even a panic of its tokenizer; it must cost only this job
+        except BaseException:
+            end = _End(traceback=traceback.format_exc())
+        inbox.send(end)
+
+
+class _Inbox:
+    """Takes orders, and stops the job that an id names, also while it runs. Threads may share it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._sending = threading.Lock()
+        self._orders: queue.Queue[tuple[_Order, Job]] = queue.Queue()
+        threading.Thread(target=self._receive, daemon=True).start()
+
+    def next(self) -> tuple[_Order, Job]:
+        return self._orders.get()
+
+    def send(self, message: _News | _End) -> None:
+        with self._sending:
+            self._connection.send(message)
+
+    def _receive(self) -> None:
+        jobs: dict[str, Job] = {}
+        try:
+            while True:
+                message = self._connection.recv()
+                if isinstance(message, _Order):
+                    job = _ForwardedJob(message, self)
+                    jobs = {message.id: job}
+                    self._orders.put((message, job))
+                elif message in jobs:
+                    jobs[message].stop()
+        except (EOFError, OSError):  # the app has ended
+            os._exit(1)
+
+
+class _ForwardedJob(Job):
+    """A job that shows in the app what comes of it here."""
+
+    def __init__(self, order: _Order, inbox: _Inbox) -> None:
+        super().__init__(order.request, order.kind, order.question)
+        self._inbox = inbox
+
+    def show(self, **fields: Any) -> None:
+        super().show(**fields)
+        self._inbox.send(_News(fields, (), self.run))
+
+    def show_answers(self, texts: Sequence[str]) -> None:
+        super().show_answers(texts)
+        self._inbox.send(_News({}, texts, self.run))

@@ -1,0 +1,442 @@
+"""Asking and scoring with a tiny model over a real socket: events, stopping, resuming, and what stays on
+disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import stat
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+import tiny
+from app_server import ANSWERS, Client, by_first_letter, process, serving
+from command import run
+from fault_server import FaultServer
+from finished_run import write_run
+from synthetic import informed_run, save
+
+from selfreflect.models import embed as embedding
+from selfreflect.records import question_id
+from selfreflect.server.jobs import WAITING, Job
+from selfreflect.server.library import Meaning
+from selfreflect.store.run import Run
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import torch
+
+    torch.set_num_threads(1)
+    return tiny.save(tmp_path_factory.mktemp("models") / "model", "llama")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("root")
+
+
+@pytest.fixture(scope="module")
+def client(root: Path, model: Path) -> Iterator[Client]:
+    with serving(root, model=model) as served:
+        yield served
+
+
+def asked_runs(root: Path) -> set[Path]:
+    return set(root.glob("ask-*"))
+
+
+def test_a_question_becomes_answers_summaries_scores_and_a_run(client: Client, root: Path) -> None:
+    before = asked_runs(root)
+    id_ = client.ask(strategies=["greedy", "basic"], num_answers=5)
+    early = client.until(id_, lambda job: 0 < len(job["answers"]) < 10 or job["status"] == "done")
+    job = client.finished(id_)
+    assert (job["status"], job["error"], job["problems"]) == ("done", None, [])
+    drawn = job["answers"]
+    assert drawn[: len(early["answers"])] == early["answers"]
+    assert client.get(f"/api/jobs/{id_}", params={"after": 8}).json()["answers"] == drawn[8:]
+    assert sorted(index for group in job["groups"] for index in group) == list(range(10))
+
+    [folder] = asked_runs(root) - before
+    stored = Run.load(folder)
+    [answers] = stored.answers.values()
+    assert list(answers.answers) == drawn
+    assert len(drawn) == 10
+    assert {name for _, name in stored.scores} == {"greedy", "basic"}
+    view = client.get(f"/api/runs/{job['run']}/questions/0").json()
+    assert view["answers"] == drawn
+    assert all(
+        summary["distances"] and summary["score"] and summary["guesses"] for summary in view["summaries"]
+    )
+    shown = {
+        one["name"]: (one["text"], one["score"], one["information"]["sentence"]) for one in view["summaries"]
+    }
+    assert shown == {
+        one["name"]: (one["text"], one["score"], one["information"]["sentence"]) for one in job["summaries"]
+    }
+    assert stored.controls.keys() == stored.questions.keys()
+    report = run("report", folder, "--json")
+    assert (report.code, {line["strategy"] for line in report.json}) == (0, {"greedy", "basic"})
+
+
+def test_the_answers_are_those_that_one_batch_gives(client: Client, model: Path, tmp_path: Path) -> None:
+    question = "What now?"
+    job = client.ask(question, num_answers=3, seed=5)
+    run_id = client.finished(job)["run"]
+    page = client.get(f"/api/runs/{run_id}/questions/0").json()["answers"]
+    (tmp_path / "q.txt").write_text(question + "\n")
+    options = f"--questions {tmp_path / 'q.txt'} --num-answers 3 --max-new-tokens 64 --seed 5"
+    command = f"answers {options} --model {model} --device cpu --out {tmp_path / 'run'}"
+    assert run(*command.split()).code == 0
+    [answers] = Run.load(tmp_path / "run").answers.values()
+    assert list(answers.answers) == page
+
+
+@pytest.mark.parametrize(
+    "context", [" Anna: red.\n", '"""\n<script>window.pwned=1</script><|im_end|>\x1b[2J', "", " \n"]
+)
+def test_the_model_reads_the_context_of_a_question(client: Client, root: Path, context: str) -> None:
+    before = asked_runs(root)
+    end = client.finished(client.ask("Which colour?", context=context))
+    assert end["status"] == "done"
+    [folder] = asked_runs(root) - before
+    [question] = Run.load(folder).questions.values()
+    kept = context.strip()
+    assert (question.context, question.id) == (kept, question_id("Which colour?", kept))
+    assert client.get(f"/api/runs/{end['run']}/questions/0").json()["text"] == "Which colour?"
+
+
+def test_answers_to_score_keep_their_context(client: Client) -> None:
+    body = {"question": "Which?", "context": "Anna: red.", "answers": ANSWERS, "summaries": {"a": "Red."}}
+    end = client.scored(**{**body, "judge": "model"})
+    exported = client.get(f"/api/runs/{end['run']}/export").json()
+    assert exported["questions"][0]["context"] == "Anna: red."
+    assert exported["scores"][0]["question_id"] == exported["questions"][0]["id"]
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [{"answers": ANSWERS}, {"masked_out": ANSWERS[:2], "conditioning": ANSWERS[2:]}],
+    ids=["one list", "two halves"],
+)
+def test_summaries_of_given_answers_are_scored(client: Client, answers: dict[str, list[str]]) -> None:
+    body = {
+        "question": "What first?",
+        "judge": "model",
+        "summaries": {"good": "Radishes or lettuce.", "bad": "It is not clear."},
+        **answers,
+    }
+    job = client.scored(**body)
+    assert job["status"] == "done"
+    view = client.get(f"/api/runs/{job['run']}/questions/0").json()
+    assert sorted(view["answers"]) == sorted(ANSWERS)
+    assert {one["name"] for one in view["summaries"] if one["score"] is not None} == {"good", "bad"}
+
+
+def test_information_alone_is_measured_by_the_reader_that_was_asked_for(client: Client) -> None:
+    body = {
+        "question": "What first?",
+        "judge": "model",
+        "answers": ANSWERS,
+        "summaries": {"good": "Radishes."},
+    }
+    for reader in ("informed", "blind"):
+        measured = {**body, "measures": ["information"], "reader": reader}
+        job = client.scored(**measured)
+        run = client.get(f"/api/runs/{job['run']}").json()
+        assert (run["strategies"][0]["n"], run["questions"][0]["scores"]) == (0, [None])
+        [summary] = client.get(f"/api/runs/{job['run']}/questions/0").json()["summaries"]
+        assert (summary["score"], summary["information"]["reader"]) == (None, reader)
+
+
+def test_what_summaries_tell_is_listed_with_the_run_and_exported(client: Client, root: Path) -> None:
+    save(informed_run(), root / "informed")
+    [run_id] = [one["id"] for one in client.get("/api/runs").json()["runs"] if one["name"] == "informed"]
+    listed = client.get(f"/api/runs/{run_id}").json()
+    told = {one["name"]: one["told"] for one in listed["strategies"]}
+    assert told["good"] == {"share": pytest.approx(0.6), "low": None, "high": None, "n": 2}
+    assert told["bad"]["share"] == pytest.approx(-0.1)
+    assert [one["shares"] for one in listed["questions"]] == [[0.6, -0.1], [0.6, -0.1]]
+    exported = client.get(f"/api/runs/{run_id}/export").json()
+    assert [one["recovered"] for one in exported["information"]] == [0.6, -0.1, 0.6, -0.1]
+    assert [one["question_id"] for one in exported["controls"]] == ["q0"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        {"answers": ["one"]},
+        {"masked_out": ["a"]},
+        {"answers": ANSWERS, "masked_out": ["a"]},
+        {"answers": ANSWERS, "summaries": {}},
+    ],
+)
+def test_scores_of_nothing_are_refused(client: Client, wrong: dict[str, object]) -> None:
+    answer = client.post(
+        "/api/score", json={"question": "What?", "judge": "model", "summaries": {"a": "b"}, **wrong}
+    )
+    assert answer.status_code == 422
+    assert answer.json()["error"]["code"] == "invalid"
+
+
+def test_what_cannot_be_scored_is_a_failure_that_is_shown(client: Client) -> None:
+    halves = {"masked_out": [" ", ""], "conditioning": ["x", "y"]}
+    body = {"question": "What?", "judge": "model", **halves, "summaries": {"a": "b"}}
+    job = client.scored(**body)
+    assert job["summaries"][0]["why"] != ""
+    view = client.get(f"/api/runs/{job['run']}/questions/0").json()
+    assert view["summaries"][0]["why"].startswith("no_answers")
+
+
+def test_a_model_that_cannot_be_loaded_fails_its_job_without_a_path(root: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    with serving(root, model=broken) as client:
+        job = client.finished(client.ask(model="broken"))
+    assert job["status"] == "failed"
+    assert job["error"]["code"] == "backend"
+    assert "…/broken" in job["error"]["message"]
+    assert str(tmp_path) not in json.dumps(job)
+
+
+def test_fifty_may_wait_and_memory_stays_bounded(tmp_path: Path) -> None:
+    import psutil
+
+    go = threading.Event()
+
+    def work(job: Job) -> None:
+        for number in range(400):
+            job.show_answers([f"{number}" + "x" * 5_000])
+        while not go.wait(0.01):
+            job.check()
+
+    with serving(tmp_path, work=work) as client:
+        client.ask(model="smollm2")
+        before = psutil.Process().memory_info().rss
+        answers = [
+            client.post("/api/ask", json={"question": "x" * 10_000, "strategies": ["greedy"]})
+            for _ in range(WAITING + 5)
+        ]
+        codes = [answer.status_code for answer in answers]
+        assert set(codes[:WAITING]) == {202}
+        assert set(codes[WAITING + 1 :]) == {429}
+        assert answers[-1].json()["error"]["code"] == "busy"
+        assert "retry-after" in answers[-1].headers
+        go.set()
+        for answer in answers[:WAITING]:
+            client.finished(answer.json()["id"])
+        assert psutil.Process().memory_info().rss - before < 30e6
+
+
+def test_grouping_waits_for_no_job_and_no_job_for_it(tmp_path: Path) -> None:
+    grouping, go = threading.Event(), threading.Event()
+
+    def slow(answers: Sequence[str], question: str) -> list[list[int]]:
+        grouping.set()
+        assert go.wait(200)
+        return by_first_letter(answers)
+
+
+def test_without_its_extra_meaning_is_not_offered_and_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Meaning().installed
+    monkeypatch.setattr(embedding, "_NEEDED", ("not_there",))
+    monkeypatch.setattr(embedding, "_CARRIER", "not_there")
+    with serving(tmp_path, work=lambda job: None, meaning=Meaning()) as client:
+        assert client.get("/api/options").json()["meaning"] is False
+        write_run(tmp_path / "one")
+        [entry] = client.get("/api/runs").json()["runs"]
+        answer = client.get(f"/api/runs/{entry['id']}/questions/0/groups")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (422, "missing_extra")
+        assert "pip install '.[embed]'" in answer.json()["error"]["message"]
+
+
+def test_half_a_surrogate_pair_is_taken_as_it_is_or_refused(client: Client) -> None:
+    body = json.dumps(
+        {
+            "question": "half \ud83d?",
+            "model": "model",
+            "judge": "model",
+            "strategies": ["greedy"],
+            "num_answers": 1,
+        }
+    )
+    answer = client.post("/api/ask", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code in (202, 422)
+    if answer.status_code == 202:
+        assert client.finished(answer.json()["id"])["question"] == "half \ud83d?"
+
+
+def test_what_may_be_asked_for_is_said_and_described(client: Client) -> None:
+    options = client.get("/api/options").json()
+    assert [one["name"] for one in options["models"]] == ["model", "smollm2"]
+    assert "sample_and_summarize" in options["strategies"]
+    assert options["about"].keys() == set(options["strategies"])
+    assert len(options["defaults"]["strategies"]) >= 2
+    assert options["server"] is None
+    api = client.get("/api/openapi.json").json()
+    assert {"/api/ask", "/api/score", "/api/runs", "/api/jobs/{id}"} <= api["paths"].keys()
+
+
+def test_what_is_proposed_for_a_model_of_a_server_can_be_asked(tmp_path: Path) -> None:
+    with (
+        FaultServer() as server,
+        serving(tmp_path, model="openai:m", base_url=server.url) as client,
+    ):
+        proposed = client.get("/api/options").json()["defaults"]
+        assert (proposed["model"], proposed["judge"]) == ("openai:m", "smollm2")
+        assert client.post("/api/check", json=proposed).json()["problems"] == []
+
+
+def test_a_server_that_the_app_was_started_with_answers_and_no_other(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SELFREFLECT_API_KEY", "sk-very-secret")
+    with FaultServer() as server, serving(tmp_path, model=model, base_url=server.url) as client:
+        assert client.get("/api/options").json()["server"] == server.url
+        body = {"model": "openai:any", "judge": "model", "temperature": 0.3, "top_p": 0.8}
+        job = client.finished(client.ask(**body, measures=["selfreflect"]))
+        assert job["status"] == "done", job
+        assert {(call.body["temperature"], call.body["top_p"]) for call in server.calls} >= {(0.3, 0.8)}
+        assert all(call.headers["authorization"] == "Bearer sk-very-secret" for call in server.calls)
+        exported = client.get(f"/api/runs/{job['run']}/export").text
+        assert "answer " in exported
+        assert "sk-very-secret" not in exported
+        sent = {"question": "?", "judge": "model", "model": "openai:any", "base_url": "http://127.0.0.1:9/v1"}
+        assert client.post("/api/ask", json=sent).status_code == 422  # nobody else chooses an address
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [path for path in files if b"sk-very-secret" in path.read_bytes()]
+
+
+def test_models_of_servers_are_refused_unless_the_app_was_started_for_them(client: Client) -> None:
+    refused = client.post("/api/ask", json={"question": "?", "judge": "model", "model": "openai:gpt-4o"})
+    assert refused.status_code == 422
+    assert "when you start the app" in refused.json()["error"]["message"]
+
+
+def test_a_run_says_which_stage_it_lacks(client: Client) -> None:
+    done = client.finished(client.ask(measures=["selfreflect"]))
+    failed = client.finished(client.ask(model="nobody/no-such-model", judge="model"))
+    assert (done["status"], failed["status"]) == ("done", "failed")
+    lacks = {run["id"]: run["lacks"] for run in client.get("/api/runs").json()["runs"]}
+    assert (lacks[done["run"]], lacks[failed["run"]]) == (None, "answers")
+
+
+# --- as a process of its own
+
+
+# by default pipeline/test_kill.py proves that killed runs open, and test_library.py that the app lists runs
+@pytest.mark.slow
+def test_a_killed_app_keeps_its_runs(model: Path, tmp_path: Path) -> None:
+    with process(tmp_path, "--model", model) as (first, url):
+        client = Client(url)
+        done = client.finished(client.ask("First?"))
+        cut = client.ask("Second?", num_answers=200)
+        client.until(cut, lambda job: job["answers"])
+        os.kill(first.pid, signal.SIGKILL)
+        first.wait(200)
+    with serving(tmp_path, model=model) as client:
+        runs = {run["question"]: run for run in client.get("/api/runs").json()["runs"]}
+        assert runs.keys() == {"First?", "Second?"}
+        assert runs["First?"]["id"] == done["run"]
+        assert client.get(f"/api/runs/{done['run']}/questions/0").json()["summaries"][0]["score"] is not None
+        assert client.get(f"/api/runs/{runs['Second?']['id']}").status_code == 200
+        assert client.get(f"/api/jobs/{cut}").status_code == 404
+        assert client.finished(client.ask("Third?"))["status"] == "done"
+
+
+def test_ctrl_c_stops_at_once_and_says_where_things_are(model: Path, tmp_path: Path) -> None:
+    with process(tmp_path, "--model", model) as (app, url):
+        client = Client(url)
+        job = client.ask(num_answers=200)
+        client.until(job, lambda job: job["answers"])
+        app.send_signal(signal.SIGINT)
+        assert app.wait(200) == 130
+        assert app.stderr is not None
+        said = app.stderr.read()
+        assert f"Finished work is in {tmp_path}" in said
+        assert "Traceback" not in said
+    [folder] = asked_runs(tmp_path)
+    assert Run.load(folder).scores == {}
+
+
+def test_a_port_that_is_taken_is_said_to_be(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        outcome = run("app", "--port", port, "--root", tmp_path)
+    assert outcome.code == 2
+    assert f"cannot listen on 127.0.0.1, port {port}: Address already in use" in outcome.said
+    assert "--port 0" in outcome.said
+
+
+def test_a_root_that_cannot_be_a_directory_is_refused_before_an_address_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    outcome = run("app", "--port", 0, "--root", tmp_path / "file")
+    assert outcome.code == 2
+    assert "file: cannot be made: File exists" in outcome.said
+    assert "http" not in outcome.said
+
+
+def test_other_machines_are_let_in_only_on_purpose_and_with_a_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = run("app", "--host", "0.0.0.0", "--root", tmp_path, "--port", 0)
+    assert refused.code == 2
+    assert "--allow-remote" in refused.said
+    assert "needs a token" in run("app", "--host", "0.0.0.0", "--allow-remote", "--no-token").said
+    mine = "0123456789abcdef-mine"
+    remote = ("--host", "0.0.0.0", "--allow-remote")
+    with process(tmp_path, *remote, SELFREFLECT_APP_TOKEN=mine) as (_, url):
+        address, _, token = url.partition("/#token=")
+        assert token == mine
+        port = address.rpartition(":")[2]
+        assert Client(f"http://127.0.0.1:{port}").get("/api/runs").status_code == 401
+        assert Client(f"http://127.0.0.1:{port}", token).get("/api/runs").status_code == 200
+    monkeypatch.setenv("SELFREFLECT_APP_TOKEN", "short")
+    assert "16 or more" in run("app", "--root", tmp_path, "--port", 0).said
+
+
+def test_other_users_of_this_machine_need_the_token_too_unless_nobody_does(tmp_path: Path) -> None:
+    """The browser is opened by a file that only its owner may read, because all can read its arguments."""
+    opened = tmp_path / "opened"
+    script = tmp_path / "browser"
+    script.write_text(f'#!/bin/sh\necho "$1" > {opened}.partial && mv {opened}.partial {opened}\n')
+    script.chmod(0o755)
+    with process(tmp_path / "runs", "--open", BROWSER=str(script)) as (app, url):
+        address, _, token = url.partition("/#token=")
+        assert len(token) >= 32
+        assert Client(address).get("/api/runs").status_code == 401
+        assert Client(url).get("/api/runs").status_code == 200
+        until = time.monotonic() + 200
+        while not opened.exists() and time.monotonic() < until:
+            time.sleep(0.02)
+        starter = tmp_path / "runs" / "open-app.html"
+        assert opened.read_text().strip() == starter.as_uri()
+        assert url in starter.read_text()
+        assert stat.S_IMODE(starter.stat().st_mode) == 0o600
+        app.send_signal(signal.SIGINT)
+        assert app.wait(200) == 130
+        assert not starter.exists()
+        assert app.stderr is not None
+        assert token not in app.stderr.read()
+    with process(tmp_path / "runs", "--no-token", SELFREFLECT_APP_TOKEN="0123456789abcdef-mine") as (_, url):
+        assert "#" not in url
+        assert Client(url).get("/api/runs").status_code == 200
+
+
+def test_without_its_packages_the_command_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    monkeypatch.delitem(sys.modules, "selfreflect.server.app", raising=False)
+    outcome = run("app", "--root", tmp_path)
+    assert outcome.code == 2
+    assert "pip install '.[app]'" in outcome.said

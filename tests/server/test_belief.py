@@ -1,0 +1,103 @@
+"""Classes, entropy and confidence of sampled answers."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+from pathlib import Path
+
+import pytest
+
+from selfreflect.errors import ConfigError
+from selfreflect.server.belief import BeliefReader, Confidence, load_calibrator
+from selfreflect.uncertainty.calibrator_file import CalibratorFile, digests, write_calibrator
+from selfreflect.uncertainty.classes import ClassRule
+from selfreflect.uncertainty.question import AnsweredQuestion
+
+ANSWERS = ("Bob", "Ann.", "ann", "Cem", "Ann.")
+
+
+def saved(path: Path, **changes: object) -> Path:
+    fields = {
+        "estimator": "modal_share",
+        "classes": "exact",
+        "class_order": "first",
+        "similarity": "jaccard",
+        "correctness": "exact",
+        "method": "isotonic",
+        "x": (0.0, 1.0),
+        "y": (0.0, 0.5),
+        "n": 9,
+        "samples": (5,),
+        "questions": digests([AnsweredQuestion(id="1", text="Seen before?")]),
+        **changes,
+    }
+    path.write_text(write_calibrator(CalibratorFile(**fields)))  # type: ignore[arg-type]
+    return path
+
+
+def test_the_largest_class_comes_first_in_its_commonest_spelling() -> None:
+    classes = BeliefReader(ClassRule()).classes("Who?", ANSWERS)
+    assert [(one.text, one.share) for one in classes.shares] == [("Ann.", 0.6), ("Bob", 0.2), ("Cem", 0.2)]
+    assert classes.labels == (1, 0, 0, 2, 0)
+    assert classes.entropy == pytest.approx(-0.6 * math.log(0.6) - 0.4 * math.log(0.2))
+
+
+def test_a_confidence_comes_with_its_kind_or_not_at_all() -> None:
+    reader = BeliefReader(ClassRule())
+    assert reader.kinds == ("modal_share", "split_half", "none")
+    assert reader.confidence("modal_share", "Who?", ANSWERS) == Confidence(0.6, "modal_share", 5)
+    assert reader.confidence("none", "Who?", ANSWERS) == Confidence(None, None, 5)
+    alone = reader.confidence("split_half", "Who?", ("Ann",))
+    assert (alone.value, alone.kind) == (None, None)
+    assert "1 of at least 2 samples" in alone.notes[0]
+
+
+def test_a_calibrator_speaks_for_its_own_estimator_and_new_questions(tmp_path: Path) -> None:
+    calibrator = load_calibrator(saved(tmp_path / "cal.json"))
+    reader = BeliefReader(ClassRule(), calibrator)
+    assert reader.confidence("modal_share", "Who?", ANSWERS) == Confidence(
+        0.3, "modal_share", 5, calibrator.id
+    )
+    assert reader.confidence("split_half", "Who?", ANSWERS).calibrator_id is None
+    seen = reader.confidence("modal_share", "Seen before?", ANSWERS)
+    assert (seen.value, seen.calibrator_id) == (0.6, None)
+    fewer = reader.confidence("modal_share", "Who?", ANSWERS[:2])
+    assert fewer.calibrator_id == calibrator.id
+    assert "fitted on questions with 5 answers, not 2" in fewer.notes[0]
+
+
+def test_a_calibrator_may_read_an_uncertainty(tmp_path: Path) -> None:
+    path = saved(tmp_path / "cal.json", estimator="entropy", x=(-2.0, 0.0), y=(0.1, 0.9))
+    reader = BeliefReader(ClassRule(), load_calibrator(path))
+    assert "entropy" in reader.kinds
+    assert reader.confidence("entropy", "Who?", ("Ann",) * 5).value == pytest.approx(0.9)
+    seen = reader.confidence("entropy", "Seen before?", ("Ann",) * 5)
+    assert (seen.value, seen.kind) == (None, None)  # an entropy is no confidence
+
+
+@pytest.mark.parametrize("changes", [{"estimator": "p_true", "model": "m"}, {"estimator": "perplexity"}])
+def test_a_calibrator_that_needs_more_is_refused(tmp_path: Path, changes: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="needs more than sampled answers"):
+        load_calibrator(saved(tmp_path / "cal.json", **changes))
+
+
+def test_a_slow_rule_does_not_hold_up_others() -> None:
+    async def both() -> list[str]:
+        reader = BeliefReader(ClassRule("jaccard"))
+        order: list[str] = []
+        started = threading.Event()
+
+        def slow() -> None:
+            started.wait(200)
+            order.append("slow")
+
+        async def quick() -> None:
+            order.append("quick")
+            started.set()
+
+        await asyncio.gather(reader.run(2, slow), quick())
+        return order
+
+    assert asyncio.run(both()) == ["quick", "slow"]

@@ -1,0 +1,204 @@
+"""The openai SDK against the endpoint, over a real socket: what its users see of a distribution."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from endpoint import EndpointClient, endpoint_server
+from fault_server import FaultServer, answers, chat, choice, status
+
+from selfreflect.models.base import Refusal
+
+if TYPE_CHECKING:  # it has much to load: only the process that gets this file imports it
+    import openai
+
+QUESTION: Any = [{"role": "user", "content": "What is the capital of Turkey?"}]
+MODEL = "selfreflect/m"
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[EndpointClient]:
+    with endpoint_server() as client:
+        yield client
+
+
+def sdk(served: EndpointClient, **options: Any) -> openai.OpenAI:
+    import openai
+
+    return openai.OpenAI(base_url=served.url, api_key="none", **{"max_retries": 0, **options})
+
+
+def test_models_and_an_answer_with_its_distribution(served: EndpointClient) -> None:
+    client = sdk(served)
+    assert [model.id for model in client.models.list()] == [MODEL, "m"]
+    response = client.chat.completions.create(
+        model=MODEL, messages=QUESTION, extra_body={"selfreflect": {"num_answers": 8}}
+    )
+    assert response.choices[0].message.content == "Ankara"
+    assert response.choices[0].finish_reason == "stop"
+    assert response.usage is not None
+    assert response.usage.total_tokens == response.usage.prompt_tokens + response.usage.completion_tokens
+    belief = (response.model_extra or {})["selfreflect"]
+    assert belief["num_answers"] == 8
+    assert belief["classes"][0] == {"text": "Ankara", "share": 0.75}
+    assert belief["confidence"] == 0.75
+
+
+def test_headers_of_the_raw_response(served: EndpointClient) -> None:
+    raw = sdk(served).chat.completions.with_raw_response.create(model=MODEL, messages=QUESTION)
+    assert raw.headers["x-selfreflect-id"] == raw.parse().id
+    assert float(raw.headers["x-selfreflect-confidence"]) == 0.75
+
+
+def test_a_stream_gives_the_text_the_usage_and_the_distribution(served: EndpointClient) -> None:
+    stream = sdk(served).chat.completions.create(
+        model=MODEL, messages=QUESTION, stream=True, stream_options={"include_usage": True}
+    )
+    events = list(stream)
+    assert "".join(event.choices[0].delta.content or "" for event in events if event.choices) == "Ankara"
+    assert events[-1].usage is not None
+    assert events[-1].model_extra
+    assert events[-1].model_extra["selfreflect"]["confidence"] == 0.75
+
+
+def test_the_helper_for_streams_puts_the_message_together(served: EndpointClient) -> None:
+    with sdk(served).chat.completions.stream(model=MODEL, messages=QUESTION) as stream:
+        kinds = {event.type for event in stream}
+        whole = stream.get_final_completion()
+    assert {"content.delta", "content.done"} <= kinds
+    assert whole.choices[0].message.content == "Ankara"
+
+
+def test_the_async_client_has_several_questions_at_once(served: EndpointClient) -> None:
+    import openai
+
+    async def ask_all() -> list[str | None]:
+        async with openai.AsyncOpenAI(base_url=served.url, api_key="none", max_retries=0) as client:
+
+            async def ask(stream: bool) -> str | None:
+                if not stream:
+                    response = await client.chat.completions.create(model=MODEL, messages=QUESTION)
+                    return response.choices[0].message.content
+                parts = await client.chat.completions.create(model=MODEL, messages=QUESTION, stream=True)
+                return "".join([part.choices[0].delta.content or "" async for part in parts])
+
+            return await asyncio.gather(*(ask(bool(number % 2)) for number in range(8)))
+
+    assert asyncio.run(ask_all()) == ["Ankara"] * 8
+
+
+def test_a_history_with_everything_that_the_sdk_adds_is_taken_back(served: EndpointClient) -> None:
+    """Dumped messages hold nulls, and whatever else a response had."""
+    client = sdk(served)
+    first = client.chat.completions.create(model=MODEL, messages=QUESTION)
+    said = first.choices[0].message.model_dump()
+    assert None in said.values()
+    said["selfreflect"] = (first.model_extra or {})["selfreflect"]
+    turns = [*QUESTION, said, {"role": "user", "content": "Are you sure?"}]
+    second = client.chat.completions.create(model=MODEL, messages=turns)
+    assert second.choices[0].message.content == "Ankara"
+    assert second.model_extra
+
+
+def test_the_upstream_never_sees_what_we_or_the_sdk_add() -> None:
+    script = chat(choice("Ankara"))
+    with (
+        FaultServer(lambda call: script) as upstream,
+        endpoint_server(upstream=upstream.url, names=["m"]) as served,
+    ):
+        turn = {"role": "assistant", "content": "Hi", "refusal": None, "annotations": None, "selfreflect": {}}
+        turns: Any = [{"role": "user", "content": "Hello"}, turn, *QUESTION]
+        tools: Any = [{"type": "function", "function": {"name": "look_up", "parameters": {}}}]
+        raw = sdk(served).chat.completions.with_raw_response.create(
+            model=MODEL, messages=turns, tools=tools, extra_body={"selfreflect": {"num_answers": 8}}
+        )
+        [call] = upstream.calls
+    assert raw.headers["x-selfreflect-passthrough"] == "tools"
+    assert "x-selfreflect-id" not in raw.headers
+    assert call.body == {
+        "model": "m",
+        "messages": [turns[0], {"role": "assistant", "content": "Hi"}, *QUESTION],
+        "tools": tools,
+    }
+
+
+def test_calls_of_tools_pass_through_both_ways() -> None:
+    wanted = {"id": "call_1", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
+    script = chat(choice(None, "tool_calls", tool_calls=[wanted]), id="c", created=1, model="m")
+    with (
+        FaultServer(lambda call: script) as upstream,
+        endpoint_server(upstream=upstream.url, names=["m"]) as served,
+    ):
+        tools: Any = [{"type": "function", "function": {"name": "look_up", "parameters": {}}}]
+        client = sdk(served)
+        first = client.chat.completions.create(model=MODEL, messages=QUESTION, tools=tools)
+        assert first.choices[0].message.tool_calls
+        answer = {"role": "tool", "tool_call_id": "call_1", "content": "Ankara"}
+        turns: Any = [*QUESTION, first.choices[0].message, answer]
+        client.chat.completions.create(model=MODEL, messages=turns)
+        assert upstream.calls[-1].body["messages"][-1] == answer
+        assert upstream.calls[-1].body["messages"][-2]["tool_calls"] == [wanted]
+
+
+def test_errors_have_the_types_of_the_sdk(served: EndpointClient) -> None:
+    import openai
+
+    client = sdk(served)
+    with pytest.raises(openai.NotFoundError) as unknown:
+        client.chat.completions.create(model="selfreflect/other", messages=QUESTION)
+    assert unknown.value.code == "model_not_found"
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.chat.completions.create(
+            model=MODEL, messages=QUESTION, extra_body={"selfreflect": {"strategy": "gredy"}}
+        )
+    assert "Did you mean 'greedy'" in str(refused.value)
+    failing = Refusal(kind="backend", message="it fell over")
+    with endpoint_server(lambda request: failing) as broken:
+        for stream in (False, True):
+            with pytest.raises(openai.InternalServerError) as failed:
+                sdk(broken).chat.completions.create(model=MODEL, messages=QUESTION, stream=stream)
+            assert failed.value.status_code == 502
+            assert failed.value.code == "backend"
+    with endpoint_server(token="t" * 20) as locked, pytest.raises(openai.AuthenticationError):
+        sdk(locked).chat.completions.create(model=MODEL, messages=QUESTION)
+
+
+def test_an_error_in_the_middle_of_a_stream_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    import openai
+
+    monkeypatch.setattr("selfreflect.server.endpoint.OPEN_SECONDS", 0.0)
+    with (
+        endpoint_server(lambda request: Refusal(kind="backend", message="it fell over")) as broken,
+        pytest.raises(openai.APIError, match="it fell over"),
+    ):
+        list(sdk(broken).chat.completions.create(model=MODEL, messages=QUESTION, stream=True))
+
+
+def test_a_busy_server_says_when_to_come_back_and_the_sdk_does() -> None:
+    """Its limits are for clients, not for the upstream, whose own refusals are retried here."""
+    script = [status(429, "slow down", retry_after="0"), answers(), answers(), answers()]
+    with (
+        FaultServer(lambda call: script[min(call.number, 3)]) as upstream,
+        endpoint_server(upstream=upstream.url, names=["m"]) as served,
+    ):
+        response = sdk(served).chat.completions.create(model=MODEL, messages=QUESTION)
+    assert len((response.model_extra or {})["selfreflect"]["classes"]) == 4
+    assert len(upstream.calls) >= 3
+
+
+def test_the_texts_of_answers_are_data() -> None:
+    hostile = ['</s>{"role": "system"}', "data: [DONE]\n\ndata: {}", "\x1b[2J\u2028\ud7ff"]
+    with endpoint_server(hostile) as served:
+        stream = sdk(served).chat.completions.create(
+            model=MODEL,
+            messages=QUESTION,
+            stream=True,
+            extra_body={"selfreflect": {"strategy": "greedy", "num_answers": 3}},
+        )
+        events = list(stream)
+    assert "".join(event.choices[0].delta.content or "" for event in events) == hostile[0]
+    classes = (events[-1].model_extra or {})["selfreflect"]["classes"]
+    assert {one["text"] for one in classes} == set(hostile)

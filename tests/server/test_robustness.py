@@ -1,0 +1,149 @@
+"""Upstreams that fail, clients that are slow or vanish, and bytes that mean harm. Over real sockets."""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+import struct
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import httpx2
+import pytest
+from endpoint import EndpointClient, endpoint_server
+from fault_server import HTML, PASSING, FaultServer, chat, choice, faulty, status
+from served import QUICK
+
+from selfreflect.models.base import Request
+from selfreflect.server import upstream as remote
+
+FAULTS = (*PASSING, HTML, status(401, "who are you?"), status(400, "no"))
+
+
+def head(length: int) -> bytes:
+    return (
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        + f"Content-Length: {length}\r\n\r\n".encode()
+    )
+
+
+def outcome(response: httpx2.Response) -> str:
+    """``answered``, or the type of the error that the response must hold."""
+    if response.status_code == 200 and not response.headers["content-type"].startswith("text/event-stream"):
+        assert response.json()["choices"][0]["message"]["content"]
+        return "answered"
+    if response.status_code == 200:
+        *events, done = [line for line in response.text.split("\n\n") if line.startswith("data: ")]
+        assert done == "data: [DONE]"
+        last = json.loads(events[-1].removeprefix("data: "))
+        return last["error"]["type"] if "error" in last else "answered"
+    return str(response.json()["error"]["type"])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_with_a_fifth_of_calls_failing_each_question_is_answered_or_a_typed_error(
+    monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    monkeypatch.setattr(remote, "RETRIES", QUICK)
+    with (
+        FaultServer(faulty(0.2, FAULTS)) as upstream,
+        endpoint_server(upstream=upstream.url, names=["m"]) as served,
+        ThreadPoolExecutor(10) as clients,
+    ):
+        asked = [
+            clients.submit(served.chat, f"Who is number {number}?", stream=stream) for number in range(24)
+        ]
+        outcomes = Counter(outcome(one.result(30)) for one in asked)
+        assert served.http.get("/health").status_code == 200
+        assert "selfreflect_running 0.0" in served.http.get("/metrics").text
+    assert outcomes["answered"] > 12
+    assert outcomes.keys() == {"answered", "upstream_error"}, outcomes
+
+
+@pytest.mark.parametrize("tokens", [2**63, 10**400])
+def test_counts_that_no_call_can_have_cost_no_answer(tokens: int) -> None:
+    usage = {"prompt_tokens": tokens, "completion_tokens": tokens}
+    with (
+        FaultServer(lambda call: chat(*[choice("Ankara")] * call.n, usage=usage)) as upstream,
+        endpoint_server(upstream=upstream.url, names=["m"]) as served,
+    ):
+        response = served.chat("What is the capital of Turkey?")
+    assert outcome(response) == "answered"
+    assert response.json()["usage"]["total_tokens"] == 0
+
+
+def test_texts_of_the_upstream_reach_no_header() -> None:
+    hostile = "m\r\nset-cookie: a=b"
+    reply = status(400, f"bad {hostile}", x_request_id="r" * 30, set_cookie="a=b", retry_after="7")
+    with (
+        FaultServer(lambda call: reply) as upstream,
+        endpoint_server(upstream=upstream.url, names=["m", hostile]) as served,
+    ):
+        responses = [
+            served.chat(model="m"),
+            served.chat(model=f"selfreflect/{hostile}"),
+            served.chat(**{"x\r\nset-cookie: a": 1}),
+            served.chat(messages=[{"role": "user", "content": "a", "n\r\nset-cookie": 1}]),
+        ]
+    for response in responses:
+        assert response.status_code < 500 or outcome(response) == "upstream_error"
+        assert "set-cookie" not in response.headers
+        assert not any("\r" in value or "\n" in value for value in response.headers.values())
+
+
+@pytest.fixture(scope="module")
+def wordy() -> Iterator[EndpointClient]:
+    """Some of its answers fill any buffer: 100 kB, as a stream a megabyte."""
+
+    def script(request: Request) -> list[str]:
+        return ["word " * 20_000 if "long" in request.messages[-1].content else "Ankara"]
+
+    with endpoint_server(script, num_answers=2, strategies=("greedy",)) as served:
+        yield served
+
+
+def test_slow_readers_hold_nobody_up(wordy: EndpointClient) -> None:
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "long"}], "stream": True})
+    with ExitStack() as stack:
+        for _ in range(20):
+            reader = stack.enter_context(socket.create_connection(wordy.address, timeout=60))
+            reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            reader.sendall(head(len(body)) + body.encode())
+            assert reader.recv(20).startswith(b"HTTP/1.1 200")
+        assert outcome(wordy.chat()) == "answered"  # these readers never read on
+
+
+def test_dropped_connections_leave_nothing_behind(
+    wordy: EndpointClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    body = json.dumps({"model": "selfreflect/m", "messages": [{"role": "user", "content": "long"}]}).encode()
+    whole = head(len(body)) + body
+    chance = random.Random(0)
+    for _ in range(40):
+        with socket.create_connection(wordy.address, timeout=20) as client:
+            client.sendall(whole[: chance.choice([len(whole), chance.randrange(len(whole))])])
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset
+    deadline = time.monotonic() + 200
+    while "selfreflect_running 0.0" not in wordy.http.get("/metrics").text:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert outcome(wordy.chat()) == "answered"
+    assert not [record for record in caplog.records if record.exc_info], caplog.text
+
+
+@pytest.mark.parametrize("model", ["m", "selfreflect/m"])
+def test_megabytes_of_turns_or_of_nesting_are_refused(wordy: EndpointClient, model: str) -> None:
+    """Nobody else is served while a body is read, which would take seconds."""
+    turns = b'{"model": "%s", "messages": [%s]}' % (
+        model.encode(),
+        b",".join([b'{"role": "user", "content": "a"}'] * 200_000),
+    )
+    deep = b'{"model": "%s", "messages": %s}' % (model.encode(), b"[" * 5_000_000 + b"]" * 4_000_000)
+    headers = {"Content-Type": "application/json"}
+    for body in (turns, deep):
+        refused = wordy.http.post("/v1/chat/completions", content=body, headers=headers)
+        assert (refused.status_code, outcome(refused)) == (400, "invalid_request_error")

@@ -1,0 +1,70 @@
+"""What a job shows while it runs, and how it stops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar
+
+import pytest
+from app_server import ANSWERS
+from scripted import Scripted
+
+from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling
+from selfreflect.pipeline.models import WorkDone
+from selfreflect.server.jobs import Job, StopRequested
+from selfreflect.server.work import BATCH, FIRST_BATCH, JobProgress, Streaming
+
+if TYPE_CHECKING:
+    from selfreflect.metric.scorer import SelfReflect
+    from selfreflect.models.judge import Judge
+
+
+class Inner(Scripted):
+    facts: ClassVar[dict[str, str]] = {}
+
+
+def test_scoring_stops_at_the_next_pass_and_works_again_afterwards(
+    tiny_judge: Callable[..., Judge], tiny_metric: Callable[..., SelfReflect]
+) -> None:
+    metric, judge = tiny_metric("llama"), tiny_judge("llama")
+    scored = {"answers": ANSWERS, "summaries": {"mine": "Radishes or lettuce."}}
+    before = metric.score("What first?", **scored)  # type: ignore[arg-type]
+    job = Job(None, "score", "What first?")
+    progress = JobProgress(job)
+    with progress.stage("scores", 1):
+        progress.note("loading judge")
+        progress.hook(judge)
+        assert (job.view["stage"], job.view["note"]) == ("scores", "")
+        job.stop()
+        with pytest.raises(StopRequested):
+            metric.score("What first?", **scored)  # type: ignore[arg-type]
+    assert metric.score("What first?", **scored) == before  # type: ignore[arg-type]
+
+
+def test_one_question_that_is_scored_shows_how_much_of_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr("selfreflect.server.work.time.monotonic", lambda: clock[0])
+    job = Job(None, "ask", "What first?")
+    progress = JobProgress(job)
+    done = []
+    with progress.stage("scores", 2):
+        progress.add(WorkDone(units=2))
+        progress.add(WorkDone(planned=1000))
+        for _ in range(10):
+            clock[0] += 0.25
+            progress.add(WorkDone(tokens=50))
+            done.append(job.view["done"])
+    assert list(dict.fromkeys(done)) == [0.1, 0.5, 0.9], "once a second, in parts of the two summaries"
+
+
+def test_small_batches_give_the_texts_in_order_and_stop_at_a_refusal() -> None:
+    shown: list[Reply] = []
+    count = FIRST_BATCH + BATCH + 1
+    request = Request(messages=(Message(role="user", content="?"),), sampling=Sampling(), n=count, seed=10)
+    inner = Inner(lambda request: [f"{request.seed + i}" for i in range(request.n)])
+    [reply] = Streaming(inner, shown.append, lambda: None).generate([request])
+    assert isinstance(reply, Reply)
+    assert [one.text for one in reply.completions] == [str(10 + i) for i in range(count)]
+    assert [len(one.completions) for one in shown] == [FIRST_BATCH, BATCH, 1]
+    refusal = Refusal(kind="too_long", message="no")
+    assert Streaming(Inner(lambda _: refusal), shown.append, lambda: None).generate([request]) == [refusal]

@@ -20,5 +20,6 @@ for group in result.classes:
     print(group.count, "x", group.text)
 for name, measures in result.measures.items():
     print(
-        f"{name}: score {measures['score']:.3f}, tells {measures['recovered']:.0%} of what the answers tell"
+        f"{name}: score {measures['score']:.3f}, "
+        f"recovers {measures['recovered']:.0%} of the information in the answers"
     )

@@ -17,9 +17,8 @@ from typing import Any, get_type_hints
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 from selfreflect.errors import ConfigError, SelfReflectError, nearest
-from selfreflect.train.data import Method, data_facts, read_rows
-from selfreflect.train.presets import PRESETS, TrainingPreset
-from selfreflect.train.trainers import AdapterTraining
+from selfreflect.train.folder import Method, data_facts, read_rows
+from selfreflect.train.trainers import PRESETS, AdapterTraining, TrainingPreset
 
 Rows = list[dict[str, Any]]
 

@@ -6,8 +6,7 @@ import sys
 
 from common import Rows, parser, run
 
-from selfreflect.train.presets import TrainingPreset, preference_arguments
-from selfreflect.train.trainers import AdapterTraining
+from selfreflect.train.trainers import AdapterTraining, TrainingPreset, preference_arguments
 
 
 def main() -> int:

@@ -16,13 +16,12 @@ from common import Rows, parser, run
 
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.models.backend import bare_name
-from selfreflect.traits import traits_of
 from selfreflect.train import rewards
-from selfreflect.train.data import data_facts
-from selfreflect.train.presets import TrainingPreset, reinforcement_arguments
+from selfreflect.train.folder import data_facts
 from selfreflect.train.rewards.base import Reward
 from selfreflect.train.rewards.judged import JudgeReward
-from selfreflect.train.trainers import AdapterTraining
+from selfreflect.train.trainers import AdapterTraining, TrainingPreset, reinforcement_arguments
+from selfreflect.traits import traits_of
 
 JUDGED: dict[str, Callable[..., Reward]] = {
     "information": rewards.InformationReward,

@@ -6,8 +6,7 @@ import sys
 
 from common import Rows, parser, run
 
-from selfreflect.train.presets import TrainingPreset, supervised_arguments
-from selfreflect.train.trainers import AdapterTraining
+from selfreflect.train.trainers import AdapterTraining, TrainingPreset, supervised_arguments
 
 
 def main() -> int:

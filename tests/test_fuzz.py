@@ -26,15 +26,15 @@ from selfreflect.models.openai.protocol import MOST_TOKENS, APIError, error_text
 from selfreflect.pipeline.records import records_by_judge, run_items
 from selfreflect.pipeline.settings import settings_of
 from selfreflect.prompts import load_prompts
-from selfreflect.report.breakdown import breakdown
-from selfreflect.report.comparison import comparisons, contenders, paste_table, run_curve
+from selfreflect.report.compare import comparisons, contenders
 from selfreflect.report.dataset import dataset_files
-from selfreflect.report.length import length_audit, length_table
+from selfreflect.report.document import question_table
+from selfreflect.report.findings import findings
+from selfreflect.report.length import length_audit, length_table, pasted_table, run_pasted
 from selfreflect.report.overview import failure_table, overview
 from selfreflect.report.page.view import question_view
-from selfreflect.report.question_table import question_table
+from selfreflect.report.results import breakdown
 from selfreflect.report.run_records import RunRecords
-from selfreflect.report.sentences import findings
 from selfreflect.server.chat import read_chat
 from selfreflect.server.library import Library
 from selfreflect.settings import load_config
@@ -293,9 +293,9 @@ def show_everything(records: RunRecords) -> None:
     tables.append(length_table(length_audit(records)))
     if any(question.kind for question in records.questions.values()):
         tables.append(breakdown(records, "kind"))
-    curve = run_curve(records)
+    curve = run_pasted(records)
     if curve is not None:
-        tables.append(paste_table(*curve))
+        tables.append(pasted_table(*curve))
     first, *others = contenders([records, records], None)
     tables += [table for table, _ in comparisons(first, others)]
     for table in tables:

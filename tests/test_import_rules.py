@@ -34,7 +34,6 @@ LAYERS = (
     ("report", "settings"),
     ("validate", "bench", "uncertainty"),
     ("train",),
-    ("sayself",),
     ("pipeline",),
     ("server",),
     ("cli",),
@@ -319,10 +318,10 @@ HEAVY = "torch transformers numpy tokenizers huggingface_hub pandas pyarrow data
 
 
 UNUSED_IN_SCORING = {
-    *("store", "strategies", "answers", "uncertainty", "validate", "bench", "train", "sayself"),
+    *("store", "strategies", "answers", "uncertainty", "validate", "bench", "train"),
     "server",
 }
-MOST_FOR_LINES, MOST_FOR_TABLES = 61, 66
+MOST_FOR_LINES, MOST_FOR_TABLES = 61, 68
 """Modules of this package that `score --items` loads at most."""
 
 

@@ -209,8 +209,17 @@ def test_a_report_states_the_same_numbers(work: Work) -> None:
             for row in (table := w.table(csv[name])):  # three questions have no interval now
                 row.pop("95% low"), row.pop("95% high")
             csv[name] = table
-    for run in page["index"]["runs"]:  # the shares at the end of a row are new
-        run["questions"] = [row[:5] for row in run["questions"]]
+    for run in page["index"]["runs"]:  # numbers stand beside each other by judge and measure now
+        [scoring] = run["scorings"]
+        scores = [[score for score, _ in cells[-1]] for cells in scoring["cells"]]
+        run["questions"] = [[*row, *more] for row, more in zip(run["questions"], scores, strict=True)]
+        run["strategies"] = scoring["strategies"]
+    for run in kept_page["index"]["runs"]:
+        run["questions"] = [[*row[:3], *row[3]] for row in run["questions"]]
+    for view in kept_page["chunk-0-0"]:
+        for summary in view["summaries"]:  # numbers were packed as characters
+            codes = map(ord, summary["distances"])
+            summary["distances"] = [[next(codes) - 0x5D for _ in words] for words in view["words"]]
     assert not w.differences(kept_page, page)
 
 

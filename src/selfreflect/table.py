@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -65,6 +65,21 @@ class Table:
     def headings(self) -> list[str]:
         """The headings of the columns."""
         return [column.heading for column in self.columns]
+
+
+def joined(tables: Mapping[str, Table], of: str = "run") -> Table:
+    """Join tables, with the key of each in a column ``of`` in front; a column that a table lacks stays
+    empty."""
+    columns: dict[str, Column] = {}
+    for table in tables.values():
+        columns |= {column.heading: column for column in table.columns}
+    rows: list[tuple[Cell, ...]] = []
+    for label, table in tables.items():
+        for row in table.rows:
+            cells = dict(zip(table.headings, row, strict=True))
+            rows.append((label, *map(cells.get, columns)))
+    first = next(iter(tables.values()))
+    return Table(first.title, (Column(of), *columns.values()), tuple(rows))
 
 
 def interval_text(

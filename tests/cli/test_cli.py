@@ -20,7 +20,7 @@ from command import COMMAND, environment, run, small, written
 import selfreflect
 from selfreflect.cli import COMMANDS, application
 from selfreflect.cli.options import runnable
-from selfreflect.cli.sayself_command import STEPS
+from selfreflect.cli.sayself import STEPS
 from selfreflect.records import AnswerSet, Question, Summary
 from selfreflect.store.run import Run
 

@@ -81,9 +81,9 @@ def test_enough_questions_are_testable_even_if_all_are_equal(
             ["zero", "anchor"],
             "question",
             "question",
-            "0&nbsp;% is the question alone, as in earlier versions",
+            "0 % is the question alone, as in earlier versions",
         ),
-        (["anchor"], "pasted", "empty", "0&nbsp;% is an empty summary"),
+        (["anchor"], "pasted", "empty", "0 % is an empty summary"),
     ],
 )
 def test_bits_of_an_earlier_version_stand_beside_no_others(

@@ -10,9 +10,9 @@ from command import run
 from moments import files_in, moments
 from tiny_chat import chatml, save_lm
 
-from selfreflect.sayself import comparison
-from selfreflect.sayself.presets import PRESETS
-from selfreflect.train.inputs import INPUT, training_input
+from selfreflect.train.sayself import comparison
+from selfreflect.train.sayself.training import PRESETS
+from selfreflect.train.trainers import INPUT, training_input
 
 MODEL = """
 def answer(messages, *, n=1, **options):

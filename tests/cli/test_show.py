@@ -20,7 +20,7 @@ def shown(records, capsys):
 def test_a_summary_is_introduced_by_what_it_tells_and_its_place(capsys):
     text = shown(measured_run({"greedy": [5.6]}, scores={"greedy": [0.0749]}), capsys)
     assert (
-        "greedy This summary tells 56 % of what ten sampled answers would (95 % interval: 41 to 71 %)."
+        "greedy This summary recovers 56 % of the information in ten sampled answers (95 % CI 41 to 71 %)."
         in text
     )
     assert (
@@ -35,10 +35,7 @@ def test_a_summary_is_introduced_by_what_it_tells_and_its_place(capsys):
 
 def test_words_have_signs_and_a_legend_where_there_are_no_colours(capsys):
     text = shown(measured_run({"greedy": [5.6]}), capsys)
-    assert (
-        "+told by the summary, -missed by it, !misled: less believable after it, plain: neither covers it"
-        in text
-    )
+    assert "+covered by the summary, -missed by it, !misleading: less believable after it, plain: " in text
     assert "The +car +red" in text
     assert "The -car !blue" in text
     assert text.count("The +car +red") == 1  # a repeated answer is shown once
@@ -87,13 +84,13 @@ def test_a_summary_that_was_not_measured_says_why(capsys):
         why="too long.",
     )
     text = shown(replace(records, information={**records.information, ("q0", "basic"): lost}), capsys)
-    assert "basic What this summary tells was not measured: too long." in text
+    assert "basic How much this summary recovers was not measured: too long." in text
 
 
 @pytest.mark.parametrize("reader", ["informed", "blind"])
 def test_the_reader_is_named(reader, capsys):
     text = shown(measured_run({"greedy": [5.6]}, reader=reader), capsys)
-    assert ("to a judge that does not see the question" in text) == (reader == "blind")
+    assert ("for a judge that does not see the question" in text) == (reader == "blind")
 
 
 def test_without_scores_no_line_speaks_of_them(capsys):

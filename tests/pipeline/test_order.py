@@ -9,7 +9,7 @@ import pytest
 from selfreflect.pipeline.records import run_records
 from selfreflect.pipeline.todo import copied_results, missing_scores
 from selfreflect.records import AnswerSet, Information, Question, Score, Summary
-from selfreflect.report.comparison import contenders
+from selfreflect.report.compare import contenders
 from selfreflect.settings import ScoresConfig
 from selfreflect.store.run import Run
 

@@ -13,7 +13,7 @@ from command import run, written
 from selfreflect.errors import DataError
 from selfreflect.pipeline.records import run_records
 from selfreflect.records import AnswerSet, Question, Score, Summary
-from selfreflect.report.breakdown import MAX_VALUES, breakdown, by_value
+from selfreflect.report.results import MAX_VALUES, breakdown, by_value
 from selfreflect.report.run_records import RunRecords
 from selfreflect.store.run import Run
 

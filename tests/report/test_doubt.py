@@ -10,10 +10,11 @@ import pytest
 from measured import information, measured_run
 
 from selfreflect.cli.show import print_question
-from selfreflect.records import NothingToTell, Question, WordBits
-from selfreflect.report.overview import overview, summary_table
+from selfreflect.records import NothingToTell, Question, UnclearCause, WordBits
+from selfreflect.report.findings import information_sentence, show_case_note
+from selfreflect.report.measures import INFORMATION, reason_word, summary_table, tentative
+from selfreflect.report.overview import overview
 from selfreflect.report.page.view import question_view
-from selfreflect.report.sentences import REASONS, reason_of, show_case_note, tentative
 from selfreflect.stats import student_quantile
 
 ANSWERS = ((WordBits("a", 17.0, 18.0),), (WordBits("b", 18.0, 18.2),), (), (WordBits("c", 17.5, 18.1),))
@@ -26,8 +27,10 @@ def doubtful(told: float = 17.5, available: float = 18.1, undefined: str = "uncl
 
 
 def test_every_reason_has_words():
-    assert REASONS.keys() >= {*get_args(NothingToTell)}
-    assert reason_of("another_reason").word == "another reason"  # of a later version
+    for reason in (*get_args(NothingToTell), *get_args(UnclearCause)):
+        assert reason in INFORMATION.measure.reasons
+        assert "no share:" not in information_sentence(doubtful(undefined=reason), 3)
+    assert reason_word("another_reason") == "another reason"  # of a later version
 
 
 def test_a_share_that_does_not_count_has_its_interval_and_its_reason():
@@ -89,4 +92,4 @@ def test_numbers_of_a_small_judge_on_other_texts_are_said_first_to_show_how_it_w
     run = replace(run, answers=answers, questions={"q0": Question(id="q0", text=question)})
     assert bool(show_case_note(run)) == warned
     assert (overview(run).notes[0] == show_case_note(run)) == warned
-    assert bool(show_case_note(run, known=True)) == (warned and model != "")
+    assert bool(show_case_note(run, named_models_only=True)) == (warned and model != "")

@@ -10,7 +10,7 @@ from command import run
 from finished_run import write_run
 
 from selfreflect.records import Score, Summary
-from selfreflect.report.judges import same_order
+from selfreflect.report.compare import same_order
 from selfreflect.store.run import Run
 
 pytestmark = pytest.mark.usefixtures("quick_figures", "one_embedder")

@@ -1,192 +1,160 @@
+"""The table of a run: means of every measure, controls, coverage, notes; and what failed."""
+
+from __future__ import annotations
+
 import csv
 import io
+from dataclasses import replace
 from typing import get_args
 
+import msgspec
 import pytest
-from msgspec.structs import replace
+from measured import AVAILABLE, controls, information, measured_run
 from plain_runs import failure, run, score
 from rich.text import Text
 
-from selfreflect.cli.show import grouped_answers
-from selfreflect.errors import DataError
-from selfreflect.records import AnswerSet, FailureKind, Information, Question, Sampled, Summary, WordDistance
-from selfreflect.report.comparison import Contender, compare, comparison, contenders
+from selfreflect.cli.show import show_results
+from selfreflect.records import AnswerSet, Failure, FailureKind, Question, Sampled, Summary
+from selfreflect.report.compare import Contender, comparison
+from selfreflect.report.document import question_table
+from selfreflect.report.measures import INFORMATION, SELFREFLECT
 from selfreflect.report.overview import REMEDIES, failure_table, overview
-from selfreflect.report.question_table import question_table
-from selfreflect.report.results import score_text, strategy_results
-from selfreflect.report.run_records import RunRecords
-from selfreflect.report.words import worst_words
-from selfreflect.table import to_csv, to_markdown, to_rich
+from selfreflect.report.results import best_first, best_strategy, score_text, sorted_results, strategy_results
+from selfreflect.report.run_records import RunRecords, removable_parts
+from selfreflect.table import joined, to_csv, to_markdown, to_rich
 
 HOSTILE = "=<script>|\x1b[31m\u202e\ud800\n# x"
+SAMPLED = Sampled(
+    words_scored=20, words_total=80, tokens_scored=30, tokens_total=110, stderr=0.002, stopped="budget"
+)
 
 
 def rows(table):
-    return [dict(zip([column.heading for column in table.columns], row, strict=True)) for row in table.rows]
+    """List the rows of a table by heading."""
+    return [dict(zip(table.headings, row, strict=True)) for row in table.rows]
+
+
+def by_name(table):
+    return {row["strategy"]: row for row in rows(table)}
+
+
+def notes(table, start):
+    return [note for note in table.notes if note.startswith(start)]
 
 
 def test_the_overview_has_known_means_in_the_given_order():
-    table = overview(
-        run(
-            {"greedy": [0.1, 0.15, 0.2, 0.3, 0.35, 0.4], "basic": [0.5] * 6},
-            questions=6,
-            label="mine",
-            lengths={"greedy": 2, "basic": 7},
-        )
-    )
+    scores = {"greedy": [0.1, 0.15, 0.2, 0.3, 0.35, 0.4], "basic": [0.5] * 6}
+    table = overview(run(scores, questions=6, label="mine", lengths={"greedy": 2, "basic": 7}))
     greedy, basic = rows(table)
-    assert table.title == "SelfReflect score: 0 is perfect, lower is better (mine)"
+    assert table.title.endswith("(mine)")
     assert (greedy["strategy"], greedy["mean score"], greedy["n"]) == ("greedy", 0.25, 6)
-    assert (greedy["coverage"], greedy["median words"], greedy["failures"]) == ("100.0% (6/6)", 2, 0)
     assert 0.1 <= greedy["95% low"] < 0.25 < greedy["95% high"] <= 0.4
-    assert basic == {"strategy": "basic", "mean score": 0.5, "95% low": 0.5, "95% high": 0.5} | {
-        "n": 6,
-        "coverage": "100.0% (6/6)",
-        "median words": 7,
-        "failures": 0,
-    }
-    assert table.notes == (
-        "judge of the SelfReflect scores: judge-1, float32, temperature 5; "
-        "intervals: 95% BCa bootstrap over questions",
-    )
+    flat = {"mean score": 0.5, "95% low": 0.5, "95% high": 0.5}
+    counts = {"n": 6, "coverage": "100.0% (6/6)", "median words": 7, "failures": 0}
+    assert basic == {"strategy": "basic", **flat, **counts}
+    assert "judge-1, float32, temperature 5" in table.notes[0]
 
 
 def test_tables_show_no_interval_from_a_handful_of_questions():
-    table = overview(run({"greedy": [0.1, 0.4, 0.2, 0.2, 0.3]}, questions=5))
-    [greedy] = rows(table)
+    [greedy] = rows(overview(run({"greedy": [0.1, 0.4, 0.2, 0.2, 0.3]}, questions=5)))
     assert (greedy["95% low"], greedy["95% high"]) == (None, None)
-    assert "none from fewer than 6 questions" in table.notes[0]
+    [line] = to_markdown(overview(run({"greedy": [0.25]}, questions=1))).splitlines()[4:5]
+    assert line == "| greedy | 0.2500 | – | – | 1 | 100.0% (1/1) | 3 | 0 |"
 
 
 def test_strategies_with_different_coverage_are_compared_on_what_they_share():
     failures = [failure("q3", name="greedy"), failure("q0", name="basic"), failure("q1", name="basic")]
-    table = overview(
-        run({"greedy": [0.1, 0.2, 0.3, None], "basic": [None, None, 0.5, 0.7]}, failures=failures)
-    )
+    scores = {"greedy": [0.1, 0.2, 0.3, None], "basic": [None, None, 0.5, 0.7]}
+    table = overview(run(scores, failures=failures))
     greedy, basic = rows(table)
-    assert (greedy["mean score"], greedy["coverage"], greedy["failures"]) == (
-        pytest.approx(0.2),
-        "75.0% (3/4), incomplete",
-        1,
-    )
-    assert (basic["mean score"], basic["coverage"], basic["failures"]) == (
-        pytest.approx(0.6),
-        "50.0% (2/4), incomplete",
-        2,
-    )
+    for row, mean, coverage, failed in (
+        (greedy, 0.2, "75.0% (3/4), incomplete", 1),
+        (basic, 0.6, "50.0% (2/4), incomplete", 2),
+    ):
+        assert (row["mean score"], row["coverage"], row["failures"]) == (
+            pytest.approx(mean),
+            coverage,
+            failed,
+        )
     assert (greedy["common mean"], basic["common mean"]) == (0.3, 0.5)
     assert {greedy["common n"], basic["common n"]} == {1}
-    assert table.notes[1].endswith("compare them only by the common mean, coverage 25.0% (1/4)")
-
-
-def test_equal_counts_of_different_questions_are_still_noticed():
-    table = overview(run({"greedy": [0.1, None], "basic": [None, 0.5]}, questions=2))
-    assert not any("common" in column.heading for column in table.columns)
-    assert any(note.endswith("none in common: do not compare their means") for note in table.notes)
+    assert any("25.0% (1/4)" in note for note in table.notes)
+    apart = overview(run({"greedy": [0.1, None], "basic": [None, 0.5]}, questions=2))
+    assert not any("common" in heading for heading in apart.headings)
+    assert any("none in common" in note for note in apart.notes)
 
 
 def test_a_strategy_that_failed_everywhere_does_not_hide_the_others():
     failures = [failure(f"q{number}", name="basic") for number in range(2)]
-    table = overview(
-        run({"greedy": [0.1, 0.3], "basic": [None, None], "cot": [0.2, None]}, questions=2, failures=failures)
-    )
-    greedy, cot, basic = rows(table)  # complete, incomplete, without any result
-    assert (greedy["common mean"], cot["common mean"]) == (0.1, 0.2)
-    assert (basic["mean score"], basic["95% low"], basic["n"], basic["coverage"], basic["failures"]) == (
-        None,
+    scores = {"greedy": [0.1, 0.3], "basic": [None, None], "cot": [0.2, None]}
+    greedy, cot, basic = rows(overview(run(scores, questions=2, failures=failures)))
+    assert (greedy["common mean"], cot["common mean"], basic["common mean"]) == (0.1, 0.2, None)
+    assert (basic["mean score"], basic["n"], basic["coverage"], basic["failures"]) == (
         None,
         0,
         "0.0% (0/2)",
         2,
     )
-    assert (basic["common mean"], basic["common n"]) == (None, 0)
 
 
 def test_no_questions_and_no_strategies_are_tables_too():
-    assert rows(overview(run({"greedy": []}, questions=0))) == [
-        dict.fromkeys(["strategy", "mean score", "95% low", "95% high", "coverage", "median words"])
-        | {"strategy": "greedy", "n": 0, "failures": 0}
-    ]
-    assert overview(run({})).rows == ()
-    assert question_table(run({"greedy": []}, questions=0)).rows == ()
-
-
-def test_one_question_has_a_mean_and_no_interval():
-    table = overview(run({"greedy": [0.25]}, questions=1))
-    assert to_markdown(table).splitlines()[4] == "| greedy | 0.2500 | – | – | 1 | 100.0% (1/1) | 3 | 0 |"
+    [row] = rows(overview(run({"greedy": []}, questions=0)))
+    assert (row["strategy"], row["mean score"], row["n"]) == ("greedy", None, 0)
+    assert overview(run({})).rows == question_table(run({"greedy": []}, questions=0)).rows == ()
 
 
 def test_failures_explain_what_is_missing_and_the_rest_is_pending():
     failures = [failure("q0", "answers", "backend"), failure("q1", "summaries", "blank_summary", "basic")]
-    results = strategy_results(
-        run({"greedy": [None, 0.1, 0.2, 0.3], "basic": [None, None, 0.2]}, failures=failures)
-    )
-    assert [(result.score.n, result.failures, result.pending) for result in results] == [(3, 1, 0), (1, 2, 1)]
-    table = overview(run({"greedy": [None, 0.1, 0.2, 0.3], "basic": [None, None, 0.2]}, failures=failures))
-    assert (
-        table.notes[-1]
-        == "the run is not finished: 1 score is still missing; add with: selfreflect score --out DIR"
-    )
+    records = run({"greedy": [None, 0.1, 0.2, 0.3], "basic": [None, None, 0.2]}, failures=failures)
+    results = strategy_results(records)
+    counts = [(result.estimate(SELFREFLECT).n, result.failures, result.pending) for result in results]
+    assert counts == [(3, 1, 0), (1, 2, 1)]
+    assert "selfreflect score --out DIR" in overview(records).notes[-1]
 
 
-def test_an_item_without_a_summary_of_some_name_waits_for_nothing():
-    (result,) = strategy_results(run({"mine": [0.1, 0.2]}, model=""))
-    assert (result.score.n, result.pending) == (2, 0)
-    (result,) = strategy_results(run({"mine": [0.1, None]}, model=""))
-    assert (result.score.n, result.pending) == (1, 1)
+@pytest.mark.parametrize(
+    ("records", "expected"),
+    [
+        (run({"mine": [0.1, 0.2]}, model=""), (0, 0)),  # not every item has a summary of every name
+        (run({"mine": [0.1, None]}, model=""), (0, 1)),
+        (run({"greedy": [0.1]}, questions=1, failures=[failure("q0", "answers", "backend")]), (0, 0)),
+    ],
+)
+def test_what_is_pending(records, expected):
+    [result] = strategy_results(records)
+    assert (result.failures, result.pending) == expected
 
 
-def test_a_failure_beside_a_score_is_not_counted():
-    (result,) = strategy_results(
-        run({"greedy": [0.1]}, questions=1, failures=[failure("q0", "answers", "backend")])
-    )
-    assert (result.failures, result.pending) == (0, 0)
+def test_a_score_that_failed_where_bits_were_measured_hides_no_pending_work():
+    records = measured_run({"greedy": [5.0, 5.0, 5.0]})
+    fields = {"stage": "scores", "kind": "too_long", "message": "too long", "name": "greedy"}
+    failures = [Failure(question_id=id_, **fields) for id_ in ("q0", "q1")]
+    part = {key: record for key, record in records.information.items() if key[0] != "q2"}
+    [result] = strategy_results(replace(records, failures=failures, information=part))
+    assert (result.failures, result.pending) == (2, 1)
 
 
 def test_records_of_unknown_questions_and_strategies_are_left_out():
-    full, small = (
-        run({"greedy": [0.1, 0.2, 0.9, 0.9], "other": [0.5] * 4}),
-        run({"greedy": [0.1, 0.2]}, questions=2),
-    )
+    full = run({"greedy": [0.1, 0.2, 0.9, 0.9], "other": [0.5] * 4})
+    small = run({"greedy": [0.1, 0.2]}, questions=2)
     mixed = RunRecords("", ("greedy",), small.questions, full.answers, full.summaries, full.scores, ())
     assert overview(mixed).rows == overview(small).rows
 
 
 def test_scores_of_different_judges_are_called_out():
-    one, other = (
-        run({"greedy": [0.1, 0.2]}, questions=2),
-        run({"basic": [0.1, 0.2]}, questions=2, judge="judge-2", compat="published"),
-    )
-    mixed = RunRecords("", ("greedy", "basic"), one.questions, {}, {}, {**one.scores, **other.scores}, ())
-    (note, _) = overview(mixed).notes
-    assert note.startswith("NOT DIRECTLY COMPARABLE")
+    first = run({"greedy": [0.1, 0.2]}, questions=2)
+    second = run({"basic": [0.1, 0.2]}, questions=2, judge="judge-2", compat="published")
+    scores = {**first.scores, **second.scores}
+    [note] = notes(overview(RunRecords("", ("greedy", "basic"), first.questions, {}, {}, scores, ())), "NOT ")
     assert "judge-1, float32" in note
     assert "judge-2, float32, temperature 5, compat published" in note
 
 
-def test_the_embedded_judge_is_said_not_to_read_hedges() -> None:
-    measured = Information(
-        question_id="q0",
-        summary="greedy",
-        zero="empty",
-        anchor="distinct",
-        reader="informed",
-        bits=1.0,
-        bits_available=2.0,
-        recovered=0.5,
-        judge="smollm2",
-    )
-    full = run({"greedy": [None]}, questions=1)
-    without_scores = RunRecords(
-        "", ("greedy",), full.questions, {}, {}, {}, (), information={("q0", "greedy"): measured}
-    )
-    for judge, records, expected in (
-        ("smollm2", run({"greedy": [0.1]}, questions=1, judge="smollm2"), True),
-        ("smollm2", without_scores, True),
-        ("judge-2", run({"greedy": [0.1]}, questions=1, judge="judge-2"), False),
-    ):
-        hedges = [note for note in overview(records).notes if "reads no hedges" in note]
-        assert bool(hedges) is expected, judge
+@pytest.mark.parametrize(("judge", "warned"), [("smollm2", True), ("judge-2", False)])
+def test_the_embedded_judge_is_said_not_to_read_hedges(judge, warned):
+    scored = run({"greedy": [0.1]}, questions=1, judge=judge)
+    for records in (scored, measured_run({"greedy": [5.0]}, judge=judge)):
+        assert any("reads no hedges" in note for note in overview(records).notes) is warned
 
 
 def test_failures_are_counted_by_stage_strategy_and_kind():
@@ -206,20 +174,15 @@ def test_failures_are_counted_by_stage_strategy_and_kind():
     ]
     assert table.rows[3][5] == "first message"
     assert table.rows[0][5] == "x" * 159 + "…"
+    assert failure_table(run({"greedy": [0.1]})).rows == ()
 
 
 def test_every_kind_of_failure_has_a_remedy_for_its_stage():
     cut = [failure("q0", "summaries", "cut_off", "greedy"), failure("q1", "answers", "cut_off")]
-    notes = failure_table(run({"greedy": []}, failures=cut)).notes
-    assert [("--summary-tokens" in note, "--max-new-tokens" in note) for note in notes] == [
-        (False, True),
-        (True, False),
-    ]
+    of_answers, of_summaries = failure_table(run({"greedy": []}, failures=cut)).notes
+    assert "--max-new-tokens" in of_answers
+    assert "--summary-tokens" in of_summaries
     assert REMEDIES.keys() == set(get_args(FailureKind))
-
-
-def test_no_failures_are_an_empty_table():
-    assert failure_table(run({"greedy": [0.1]})).rows == ()
 
 
 def test_the_question_table_has_a_row_for_each_question_and_strategy():
@@ -228,41 +191,16 @@ def test_the_question_table_has_a_row_for_each_question_and_strategy():
         failure("q1", "summaries", "blank_summary", "greedy"),
     ]
     table = question_table(run({"greedy": [0.125, None]}, questions=3, failures=failures))
-    lines = list(csv.reader(io.StringIO(to_csv(table), newline="")))
+    headings, *lines = csv.reader(io.StringIO(to_csv(table), newline=""))
+    names = (
+        "question_id question kind strategy score stderr token_tasks estimated_from bits bits_available "
+        "recovered recovered_low recovered_high reader zero anchor undefined summary summary_words"
+    )
+    assert headings == [*names.split(), "failure"]
+    words = "word word word"
     assert lines == [
-        [
-            "question_id",
-            "question",
-            "kind",
-            "strategy",
-            "score",
-            "stderr",
-            "token_tasks",
-            "estimated_from",
-            "bits",
-            "bits_available",
-            "recovered",
-            "recovered_low",
-            "recovered_high",
-            "reader",
-            "zero",
-            "anchor",
-            "undefined",
-            "summary",
-            "summary_words",
-            "failure",
-        ],
-        ["q0", "What is q0?", "fact", "greedy", "0.125", "0.01", "8", *[""] * 10, "word word word", "3", ""],
-        [
-            "q1",
-            "What is q1?",
-            "fact",
-            "greedy",
-            *[""] * 13,
-            "word word word",
-            "3",
-            "backend: server is gone",
-        ],
+        ["q0", "What is q0?", "fact", "greedy", "0.125", "0.01", "8", *[""] * 10, words, "3", ""],
+        ["q1", "What is q1?", "fact", "greedy", *[""] * 13, words, "3", "backend: server is gone"],
         ["q2", "What is q2?", "fact", "greedy", *[""] * 16],
     ]
 
@@ -288,282 +226,198 @@ def test_hostile_text_anywhere_in_a_run_leaves_every_rendering_harmless():
         (markdown + written).encode("utf-8")
         assert "<script>" not in markdown
         assert "\x1b" not in markdown + written
-        assert all(len(line) == len(table.columns) for line in csv.reader(io.StringIO(written, newline="")))
-        assert not any(
-            cell.startswith("=") for line in csv.reader(io.StringIO(written, newline="")) for cell in line
-        )
-        tables = [part for part in to_rich(table) if not isinstance(part, Text)]
-        assert {part.row_count for part in tables} == {len(table.rows)}
+        lines = list(csv.reader(io.StringIO(written, newline="")))
+        assert all(len(line) == len(table.columns) for line in lines)
+        assert not any(cell.startswith("=") for line in lines for cell in line)
+        parts = [part for part in to_rich(table) if not isinstance(part, Text)]
+        assert {part.row_count for part in parts} == {len(table.rows)}
 
 
-def both(greedy, other, **fields):
-    records = run({"greedy": greedy, "other": other}, questions=max(len(greedy), len(other)), **fields)
-    return compare(Contender(records, "greedy"), Contender(records, "other"))
+def estimated(values, exact=(), **fields):
+    """Make a run whose scores are estimates, except for the strategies named in ``exact``."""
+    records = run(values, **fields)
+    for key, record in records.scores.items():
+        if key[1] not in exact:
+            records.scores[key] = score(*key, record.value, stderr=record.stderr, estimate=SAMPLED)
+    return records
 
 
-def test_a_clear_gain_is_said_in_words():
-    greedy = [0.3 + number / 100 for number in range(20)]
-    result = both(
-        [*greedy, None], [*(value - 0.01 - 0.001 * (number % 3) for number, value in enumerate(greedy)), 0.9]
-    )
-    low, high = result.paired.difference.low, result.paired.difference.high
-    assert (
-        result.sentence
-        == f"other is lower (better) than greedy by 0.0110 [{-high:.4f}, {-low:.4f}] on 20 common questions"
-    )
-    assert low < -0.011 < high < 0
-    assert (result.paired.wins, result.paired.losses) == (20, 0)
-
-
-def test_a_clear_loss_is_said_in_words():
-    result = both([0.1] * 10, [0.3] * 10)
-    assert (
-        result.sentence
-        == "other is higher (worse) than greedy by 0.2000 [0.2000, 0.2000] on 10 common questions"
-    )
-
-
-def test_an_interval_around_zero_is_no_clear_difference():
-    result = both([0.5] * 6, [0.4, 0.6, 0.4, 0.6, 0.4, 0.6])
-    low, high = result.paired.difference.low, result.paired.difference.high
-    interval = f"+0.0000 [{low:+.4f}, {high:+.4f}]"
-    assert (
-        result.sentence
-        == f"no clear difference between other and greedy: {interval} on 6 common questions (p = 1)"
-    )
-
-
-def test_an_interval_that_contradicts_the_test_is_explained():
-    result = both([0.6] * 7, [0.5, 0.4, 0.3, 0.5, 0.4, 0.1, 0.7])
-    assert result.verdict == "unclear"
-    assert result.paired.difference.side_of(0) == -1
-    assert result.sentence.endswith(
-        "the interval leaves out 0, but with few questions it is too short, so p decides"
-    )
-
-
-def test_three_questions_are_too_few_and_no_interval_says_otherwise():
-    """All three agree, yet three coins agree in a quarter of all cases."""
-    result = both([0.5, 0.5, 0.5], [0.3, 0.4, 0.35])
-    assert result.paired.difference.high is None
-    assert result.sentence == (
-        "other against greedy: -0.1500, but 3 common questions are too few to tell; at least 6 are needed"
-    )
-    records = run({"greedy": [0.5] * 4, "cot": [0.3, 0.4, 0.35, 0.3]})
-    [row] = rows(comparison(Contender(records, "greedy"), [Contender(records, "cot")]))
-    assert (row["95% low"], row["95% high"], row["p"]) == (None, None, 2 / 2**4)
-
-
-def test_six_questions_that_agree_are_enough():
-    result = both([0.5] * 6, [0.3, 0.4, 0.35, 0.3, 0.31, 0.4])
-    assert result.sentence.startswith("other is lower (better) than greedy by 0.1")
-    assert result.paired.p_value == 2 / 2**6
-
-
-def test_ties_do_not_count_as_questions_that_tell():
-    result = both([0.5] * 8, [*[0.4] * 3, *[0.5] * 5])
-    assert result.sentence == (
-        "other against greedy: -0.0375 on 8 common questions, but they differ on 3 of them, too few to tell; "
-        "at least 6 are needed"
-    )
-    assert both([0.5] * 8, [0.5] * 8).sentence == "other and greedy are equal on 8 common questions"
-
-
-def test_too_little_in_common_is_said_in_words():
-    assert both([0.5, None], [None, 0.5]).sentence == "other and greedy have no scored question in common"
-    assert both([0.5], [0.25]).sentence == (
-        "other against greedy: -0.2500, but 1 common question is too few to tell; at least 6 are needed"
-    )
-
-
-def test_the_comparison_has_a_row_for_each_contender():
-    one, two = (
-        run({"greedy": [0.5] * 4, "cot": [0.5, 0.5, 0.6, None]}, label="one"),
-        run({"greedy": [0.4] * 4}, label="two"),
-    )
-    table = comparison(Contender(one, "greedy"), [Contender(one, "cot"), Contender(two, "greedy")])
-    cot, other = rows(table)
-    assert table.title == "Difference in SelfReflect score, strategy − greedy (one): below 0 is better"
-    assert (cot["run"], cot["strategy"], cot["n common"], cot["coverage"]) == ("one", "cot", 3, 0.75)
-    assert (cot["wins"], cot["ties"], cot["losses"], cot["p"]) == (0, 2, 1, 1)
-    assert (other["run"], other["difference"], other["wins"], other["p"]) == (
-        "two",
-        pytest.approx(-0.1),
-        4,
-        2 / 16,
-    )
-    assert "cot against greedy: " in table.notes[0]
-    assert "greedy (two) against greedy (one): " in table.notes[1]
-    assert table.notes[-1].endswith("not adjusted for multiple comparisons")
-
-
-def test_one_comparison_is_not_several():
-    records = run({"greedy": [0.5] * 4, "cot": [0.4] * 4})
-    assert (
-        comparison(Contender(records, "greedy"), [Contender(records, "cot")])
-        .notes[-1]
-        .endswith("p: two-sided sign-flip test")
-    )
-
-
-@pytest.mark.parametrize("changes", [{"text": "Something else?"}, {"context": "Anna: red."}])
-def test_questions_with_one_id_and_two_texts_or_contexts_are_not_the_same_question(changes):
-    one, two = run({"greedy": [0.5] * 4}, label="one"), run({"greedy": [0.4] * 4}, label="two")
-    changed = {**two.questions, "q0": replace(two.questions["q0"], **changes)}
-    two = RunRecords("two", two.strategies, changed, two.answers, two.summaries, two.scores, ())
-    table = comparison(Contender(one, "greedy"), [Contender(two, "greedy")])
-    assert (rows(table)[0]["n common"], rows(table)[0]["coverage"]) == (3, 1)
-    assert (
-        table.notes[1]
-        == "the runs ask different questions: 3 of 4 and 4 are common, and only these are compared"
-    )
-
-
-def test_a_comparison_across_judges_is_called_out():
-    one, two = (
-        run({"greedy": [0.5] * 4}, label="one"),
-        run({"greedy": [0.4] * 4}, label="two", judge="judge-2"),
-    )
-    table = comparison(Contender(one, "greedy"), [Contender(two, "greedy")])
-    assert table.notes[1].startswith(
-        "NOT DIRECTLY COMPARABLE: greedy was scored with another judge or other settings (judge-2, "
-    )
-
-
-def test_an_unknown_strategy_is_refused_with_the_known_ones():
-    with pytest.raises(
-        DataError, match=r"run 'mine' has no strategy 'gredy', only greedy, cot\. Did you mean 'greedy'\?"
-    ):
-        contenders([run({"greedy": [], "cot": []}, label="mine")], "gredy")
-
-
-def word(text, *distances, answer=0):
-    return WordDistance(answer=answer, word=0, text=text, distances=distances)
-
-
-def test_the_worst_words_are_means_over_their_occurrences():
-    words = (
-        word("Paris", 0.2),
-        word("Paris.", 0.6, 0.8),
-        word("Paris", 0.3),
-        word("in", 0.9),
-        word("Lyon", 0.3),
-        word("odd"),
-    )
-    assert worst_words(words, 2) == [("in", 0.9), ("Paris", pytest.approx(0.4))]
-    assert worst_words(words, 9)[2:] == [("Lyon", 0.3)]
-
-
-def test_the_detail_of_a_question_holds_answers_summaries_and_words():
-    records = run(
-        {"greedy": [0.25], "basic": [None]},
-        questions=1,
-        failures=[failure("q0", name="basic")],
-        words=(word("Paris", 0.5),),
-    )
-    greedy, basic = records.outcomes("q0")
-    assert records.question("q0").text == "What is q0?"
-    assert sorted(grouped_answers(records, "q0")) == [("Lyon", 1), ("Paris", 1)]
-    assert (greedy.strategy, greedy.summary.text, greedy.score.value) == ("greedy", "word word word", 0.25)
-    assert greedy.failure is None
-    assert worst_words(greedy.score.words, 3) == [("Paris", 0.5)]
-    assert (basic.strategy, basic.score, basic.failure.kind) == ("basic", None, "too_long")
-
-
-def test_a_question_that_has_nothing_yet_has_no_outcome():
-    records = run({"greedy": []}, questions=1)
-    empty = RunRecords("", ("greedy",), records.questions, {}, {}, {}, ())
-    assert grouped_answers(empty, "q0") == []
-    assert empty.outcomes("q0") == [("greedy", None, None, None, None)]
-
-
-def test_an_unknown_question_is_refused_with_some_that_exist():
-    with pytest.raises(DataError, match=r"has no question 'q-7'\. .*What is q0\?"):
-        run({"greedy": []}).question("q-7")
-
-
-def test_a_question_is_found_by_its_id_its_text_or_a_part_that_only_it_has():
-    records = run({"greedy": []}, questions=12)
-    for wanted in ("q1", " what  IS Q1? ", "q1?"):
-        assert records.question(wanted).id == "q1"
-    with pytest.raises(DataError, match=r"3 questions of run '' contain 'is q1'.*\[q10\].*[Ii]d"):
-        records.question("is q1")
-    with pytest.raises(DataError, match=r"has no question ''"):
-        records.question("")
-
-
-# --- estimates
-
-SAMPLED = Sampled(
-    words_scored=20,
-    words_total=80,
-    tokens_scored=30,
-    tokens_total=110,
-    stderr=0.002,
-    stopped="budget",
-    budget="900",
-)
-
-
-def partly(values, exact=(), **fields):
-    """A run whose scores are estimates, except for the strategies named in ``exact``."""
-    made = run(values, **fields)
-    scores = {
-        key: one if key[1] in exact else score(*key, one.value, stderr=one.stderr, estimate=SAMPLED)
-        for key, one in made.scores.items()
-    }
-    return RunRecords(
-        made.label, made.strategies, made.questions, made.answers, made.summaries, scores, made.failures
-    )
-
-
-def test_an_estimated_mean_is_marked_and_says_how_much_was_scored():
-    table = overview(partly({"greedy": [0.1, 0.2], "basic": [0.3, 0.5]}, questions=2))
-    assert [line.split(" | ")[1] for line in to_markdown(table).splitlines()[4:6]] == ["≈0.1500", "≈0.4000"]
-    assert (
-        table.notes[1]
-        == "≈: 4 of 4 scores are estimates from 80 of their 320 masked words (25%), not exact scores"
-    )
-    assert "≈" not in to_csv(table)
-
-
-def test_a_mixed_table_marks_the_estimates_only_and_counts_them():
-    table = overview(partly({"greedy": [0.1, None], "basic": [0.3, 0.5]}, exact=["basic"], questions=2))
+def test_estimates_are_marked_in_tables_and_not_in_files():
+    records = estimated({"greedy": [0.1, None], "basic": [0.3, 0.5]}, exact=["basic"], questions=2)
+    table = overview(records)
     basic, greedy = to_markdown(table).splitlines()[4:6]
     assert greedy.split(" | ")[1] == "≈0.1000"
-    assert greedy.endswith("≈0.1000 | 1 |")
-    assert "≈" not in basic
-    assert any(note.startswith("≈: 1 of 3 scores are estimates") for note in table.notes)
+    assert "≈" not in basic + to_csv(table)
+    assert "1 of 3 scores are estimates from 20 of their 80 masked words (25%)" in notes(table, "≈")[0]
+    difference = comparison(Contender(records, "basic"), [Contender(records, "greedy")])
+    assert "| ≈-0.2000 |" in to_markdown(difference)
+    assert rows(question_table(records))[0]["estimated_from"] == "20 of 80 words"
+    exact = run({"greedy": [0.25], "basic": [0.5]}, questions=1)
+    assert "≈" not in "".join(map(to_markdown, (overview(exact), question_table(exact))))
+    texts = [score_text(made.scores["q0", "greedy"]) for made in (records, exact)]
+    assert texts == ["≈0.1000 ± 0.0100 (estimated from 20 of 80 words)", "0.2500 ± 0.0100"]
 
 
-def test_exact_tables_say_nothing_of_estimates():
-    exact = run({"greedy": [0.1, 0.2], "basic": [0.3, 0.5]}, questions=2)
-    tables = [
-        overview(exact),
-        question_table(exact),
-        comparison(Contender(exact, "greedy"), [Contender(exact, "basic")]),
-    ]
-    assert "≈" not in "".join(map(to_markdown, tables))
+# --- usable information
 
 
-def test_rows_of_questions_say_from_how_many_words_they_were_estimated():
-    (row,) = rows(question_table(partly({"greedy": [0.25]}, questions=1)))
-    assert row["estimated_from"] == "20 of 80 words"
+def test_a_strategy_recovers_a_ratio_of_sums_over_the_questions_with_a_share():
+    records = measured_run({"greedy": [2.0, 8.0, None]})
+    few = information("q1", "greedy", 40.0, bits_available=90.0, recovered=40 / 90)
+    [result] = strategy_results(replace(records, information={**records.information, ("q1", "greedy"): few}))
+    recovered = result.estimate(INFORMATION)
+    assert recovered.mean == pytest.approx((2 + 40) / (AVAILABLE + 90))
+    assert (recovered.n, recovered.total, dict(result.undefined)) == (2, 3, {"known": 1})
+    assert (result.bits, result.bits_available) == (21.0, 50.0)
+    assert (result.pending, result.estimate(SELFREFLECT).n) == (0, 0)
 
 
-def test_differences_of_estimates_are_marked():
-    mixed = partly({"greedy": [0.1, 0.2], "basic": [0.3, 0.5]}, exact=["basic"], questions=2)
-    table = comparison(Contender(mixed, "basic"), [Contender(mixed, "greedy")])
-    assert "| ≈-0.2500 |" in to_markdown(table)
-    assert (
-        "≈: 2 of 4 scores are estimates from 40 of their 160 masked words (25%), not exact scores"
-        in table.notes
+def test_the_overview_shows_information_before_the_score_and_controls_below():
+    scores = {"greedy": [0.08, 0.07], "basic": [0.07, 0.07]}
+    table = overview(measured_run({"greedy": [5.0, 6.0], "basic": [3.0, 4.0]}, scores=scores))
+    ends = ["95% low", "95% high"]
+    information_headings = ["recovered", *(f"recovered {end}" for end in ends)]
+    assert table.headings[1:7] == [*information_headings, "mean score", *ends]
+    named = by_name(table)
+    assert (named["greedy"]["recovered"], named["greedy"]["mean score"]) == pytest.approx((0.55, 0.075))
+    assert (named["control: empty"]["recovered"], named["control: empty"]["mean score"]) == (
+        0,
+        pytest.approx(0.086),
     )
+    assert named["control: nonsense"]["mean score"] is None
+    pasted = [name.removeprefix("control: ") for name in named if "pasted" in name]
+    assert pasted == ["1 answer pasted", "2 answers pasted", "5 answers pasted", "all answers pasted"]
+    assert named["control: all answers pasted"]["recovered"] == 1
+    assert "| greedy | 55% |" in to_markdown(table)
+    assert any("judge-1, float32, informed reader" in note for note in table.notes)
 
 
-def test_the_score_in_words_says_that_it_is_an_estimate():
-    made = [partly({"greedy": [0.25]}, questions=1), run({"greedy": [0.25]}, questions=1)]
-    assert [score_text(one.scores["q0", "greedy"]) for one in made] == [
-        "≈0.2500 ± 0.0100 (estimated from 20 of 80 words)",
-        "0.2500 ± 0.0100",
-    ]
+def test_shares_that_rest_on_fewer_questions_than_scores_have_their_own_n():
+    scores = {"greedy": [0.08, 0.07, 0.06], "basic": [0.07, 0.07, 0.07]}
+    bits = {"greedy": [5.0, 6.0, None], "basic": [3.0, 4.0, 5.0]}
+    named = by_name(overview(measured_run(bits, scores=scores)))
+    counts = [(row["recovered n"], row["n"]) for row in map(named.__getitem__, scores)]
+    assert counts == [(2, 3), (3, 3)]
+    whole = overview(measured_run({"greedy": [5.0, 6.0]}, scores={"greedy": [0.1, 0.2]}))
+    assert "recovered n" not in whole.headings
+
+
+def test_information_alone_has_no_columns_of_scores_and_lacks_nothing():
+    table = overview(measured_run({"greedy": [5.0, 6.0]}, controlled=False))
+    assert "mean score" not in table.headings
+    assert (rows(table)[0]["n"], rows(table)[0]["coverage"]) == (2, "100.0% (2/2)")
+    assert notes(table, "the run is not finished") == []
+
+
+@pytest.mark.parametrize(("reader", "advised"), [("informed", True), ("blind", False)])
+def test_questions_without_a_share_are_counted_with_the_reason_and_a_way_out(reader, advised):
+    bits = {"greedy": [5.0, None, None], "basic": [4.0, None, None]}
+    [text] = notes(overview(measured_run(bits, reader=reader)), "no share")
+    assert text.startswith("no share on 2 of 3 questions: the judge already knows the answers; use another")
+    assert ("the blind reader" in text) is advised
+
+
+def test_a_control_that_beats_a_strategy_is_named():
+    records = measured_run({"greedy": [5.0] * 6, "basic": [1.0] * 6})
+    loud = {id_: controls(id_, question=4.0) for id_ in records.questions}
+    [text] = notes(overview(replace(records, controls=loud)), "CONTROL AHEAD")
+    assert text.endswith("question repeated recovers more than basic (40% against 10%)")
+    assert notes(overview(records), "CONTROL AHEAD") == []
+    # a blind judge learned much from the question before it was its zero
+    fields = {"reader": "blind", "anchor": "pasted"}
+    blind = {id_: msgspec.structs.replace(record, **fields) for id_, record in loud.items()}
+    old = measured_run({"greedy": [5.0] * 6, "basic": [1.0] * 6}, anchor="pasted")
+    assert notes(overview(replace(old, controls=blind)), "CONTROL AHEAD") == []
+
+
+@pytest.mark.parametrize(("count", "start"), [(1, "control ahead, but not clearly"), (6, "CONTROL AHEAD")])
+def test_an_empty_summary_with_the_better_score_is_named_and_whether_that_is_clear(count, start):
+    bits, scores = {"greedy": [5.0], "basic": [5.0]}, {"greedy": [0.08], "basic": [0.09]}
+    records = measured_run(
+        {name: column * count for name, column in bits.items()},
+        scores={name: column * count for name, column in scores.items()},
+    )
+    [text] = notes(overview(records), start)
+    assert text.endswith(": empty is lower (better) than basic (0.0860 against 0.0900)")
+
+
+def test_a_control_ahead_of_the_best_strategy_is_left_to_the_headline():
+    records = measured_run({"greedy": [-2.0] * 6, "basic": [-3.0] * 6}, scores={"greedy": [0.09] * 6})
+    assert notes(overview(records), "CONTROL") + notes(overview(records), "control") == []
+    equal = measured_run({"greedy": [-0.51]})  # looks like the empty summary's -0.5 of 10 bits
+    assert notes(overview(equal), "CONTROL AHEAD") == []
+    few = overview(measured_run({"rare": [-0.1] + [None] * 7, "greedy": [-5.0] * 8}))
+    assert "CONTROL AHEAD: empty recovers more than greedy (0% against -50%)" in few.notes
+
+
+def test_controls_count_only_where_a_share_is_defined():
+    records = measured_run({"greedy": [5.0, None]})
+    odd = {**records.controls, "q1": controls("q1", question=50.0, bits_available=-1.0)}
+    assert by_name(overview(replace(records, controls=odd)))["control: question repeated"]["n"] == 1
+
+
+def test_readers_are_not_mixed_in_silence():
+    records = measured_run({"greedy": [5.0, 6.0], "basic": [5.0, 6.0]})
+    blind = {("q1", name): information("q1", name, 6.0, reader="blind") for name in records.strategies}
+    by_question = replace(records, information={**records.information, **blind})
+    [text] = notes(overview(by_question), "compare strategies, not questions")
+    assert "blind reader: 1 question; judge-1, float32, informed reader: 1 question" in text
+    del blind["q1", "basic"]
+    mixed = replace(records, information={**records.information, **blind})
+    assert "blind reader; judge-1, float32, inf" in notes(overview(mixed), "NOT DIRECTLY COMPARABLE")[0]
+
+
+def test_json_lines_hold_both_measures_and_keep_their_keys(capsys):
+    records = measured_run({"greedy": [5.0, 6.0, None]})
+    show_results(records, json=True)
+    line = msgspec.json.decode(capsys.readouterr().out)
+    assert list(line)[:5] == ["run", "strategy", "score", "low", "high"]
+    assert (line["undefined"], line["recovered"], line["reader"]) == ({"known": 1}, 0.55, "informed")
+    show_results(replace(records, information={}, controls={}), json=True)
+    assert "recovered" not in capsys.readouterr().out
+
+
+def test_rows_of_questions_hold_bits_and_shares():
+    first, second = rows(question_table(measured_run({"greedy": [5.0, None]})))
+    assert (first["bits"], first["bits_available"], first["recovered"]) == (5.0, 10.0, 0.5)
+    assert (first["recovered_low"], first["recovered_high"]) == pytest.approx((0.35, 0.65))
+    assert (second["recovered"], second["undefined"], second["reader"]) == (None, "known", "informed")
+
+
+def test_runs_with_different_columns_are_joined_by_their_headings():
+    both = measured_run({"greedy": [5.0]}, scores={"greedy": [0.08]}, controlled=False)
+    tables = {"new": overview(both), "old": overview(replace(both, information={}))}
+    lines = to_csv(joined(tables)).splitlines()
+    assert lines[0].startswith("run,strategy,recovered,recovered 95% low,recovered 95% high,mean score,")
+    assert lines[1].startswith("new,greedy,0.5,,,0.08,")
+    assert lines[2].startswith("old,greedy,,,,0.08,")
+
+
+def test_a_table_says_how_many_scored_summaries_lack_information():
+    records = measured_run({"greedy": [5.0, 6.0]}, scores={"greedy": [0.08, 0.07]})
+    assert notes(overview(records), "how much") == []
+    part = {key: record for key, record in records.information.items() if key[0] == "q0"}
+    [text] = notes(overview(replace(records, information=part)), "how much 1 scored summary")
+    assert "`selfreflect score`" in text
+
+
+def test_a_large_page_without_scores_can_leave_out_words():
+    assert removable_parts(measured_run({"greedy": [5.0]}).information.values()) == ["words"]
+
+
+def test_the_outcomes_of_a_question_are_sorted_the_best_first():
+    records = measured_run({"known": [None], "low": [2.0], "high": [6.0]}, scores={"known": [0.1]})
+    assert [outcome.strategy for outcome in best_first(records.outcomes("q0"))] == ["high", "low", "known"]
+    plain = run({"worse": [0.3], "missing": [None], "better": [0.1], "equal": [0.1]}, questions=1)
+    names = [outcome.strategy for outcome in best_first(plain.outcomes("q0"))]
+    assert names == ["better", "equal", "worse", "missing"]
+
+
+@pytest.mark.parametrize(("by", "order"), [(3e-7, ["cot", "mine"]), (1e-3, ["mine", "cot"])])
+def test_texts_that_tie_keep_their_order_and_share_the_lead(by, order):
+    bits = [5.0, 6.0, 7.0, 4.0]
+    records = measured_run({"cot": bits, "mine": [value + 10 * by for value in bits]})
+    results = sorted_results(records)
+    assert [result.strategy for result in results] == order
+    assert best_strategy(results, INFORMATION) == order[0]
+    assert [outcome.strategy for outcome in best_first(records.outcomes("q0"))] == order

@@ -13,18 +13,18 @@ bits = st.floats(-60, 60)
 @pytest.mark.parametrize(
     ("told", "available", "kind", "size"),
     [
-        (7.2, 7.9, "told", 7.2),
+        (7.2, 7.9, "covered", 7.2),
         (0.5, 8.1, "missed", 7.6),
-        (-6.6, 4.9, "misled", 6.6),
-        (-3.7, 12.0, "misled", 3.7),  # a false statement, not just a gap
+        (-6.6, 4.9, "misleading", 6.6),
+        (-3.7, 12.0, "misleading", 3.7),  # a false statement, not just a gap
         (0.3, 0.4, "plain", 0.3),  # neither covers it
         (-0.5, 0.4, "plain", 0.0),
-        (5.0, 8.0, "told", 5.0),  # the larger part counts
+        (5.0, 8.0, "covered", 5.0),  # the larger part counts
         (3.0, 8.0, "missed", 5.0),
         (-1.0, 6.0, "missed", 6.0),
-        (5.7, -6.5, "told", 5.7),
+        (5.7, -6.5, "covered", 5.7),
         (-5.0, -5.0, "plain", 0.0),  # a rare answer: the answers themselves make it less likely
-        (-9.0, -5.0, "misled", 4.0),
+        (-9.0, -5.0, "misleading", 4.0),
     ],
 )
 def test_a_word_is_marked_by_what_the_summary_and_the_answers_tell(told, available, kind, size):
@@ -43,18 +43,18 @@ def test_marks_are_bits_and_strengths_are_shares(told, available):
 
 @given(bits, bits)
 def test_a_summary_that_tells_what_the_answers_tell_neither_misses_nor_misleads(told, available):
-    assert mark(WordBits("word", available, available)).kind in ("plain", "told")
+    assert mark(WordBits("word", available, available)).kind in ("plain", "covered")
     better = max(told, available)
-    assert mark(WordBits("word", better, available)).kind in ("plain", "told")
+    assert mark(WordBits("word", better, available)).kind in ("plain", "covered")
 
 
 @pytest.mark.parametrize(
     ("word", "summary", "kind"),
     [
-        ("Ankara.", "Ankara", "told"),
-        ("Ankara.", "The capital of Turkey is **ANKARA**!", "told"),
-        ("Ankara", "I would say Ankara's old town", "told"),
-        ("安卡拉。", "首都是安卡拉", "told"),
+        ("Ankara.", "Ankara", "covered"),
+        ("Ankara.", "The capital of Turkey is **ANKARA**!", "covered"),
+        ("Ankara", "I would say Ankara's old town", "covered"),
+        ("安卡拉。", "首都是安卡拉", "covered"),
         ("Ankara.", "Ankaraspor won", "missed"),
         ("Ankara.", "Istanbul", "missed"),
         ("Ankara.", "", "missed"),
@@ -68,4 +68,4 @@ def test_a_word_that_stands_in_the_summary_is_never_missed(word, summary, kind):
 
 def test_a_word_of_the_summary_can_mislead_and_can_be_plain():
     labels = marks([WordBits("red", -6.0, 3.0), WordBits("red", 0.3, 0.4)], "not red")
-    assert [label.kind for label in labels] == ["misled", "plain"]
+    assert [label.kind for label in labels] == ["misleading", "plain"]

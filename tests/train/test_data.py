@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from selfreflect.errors import DataError
-from selfreflect.train.data import data_facts, read_rows
+from selfreflect.train.folder import data_facts, read_rows
 
 PROMPT = [{"role": "user", "content": "What should I plant?"}]
 ROW = {"question_id": "q1", "prompt": PROMPT, "completion": [{"role": "assistant", "content": "Peas"}]}

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from selfreflect.errors import DataError
-from selfreflect.train.inputs import INPUT, RECORD, changes, read_input, training_input
-from selfreflect.train.presets import PRESETS
 from selfreflect.train.rewards.base import Reward
+from selfreflect.train.trainers import INPUT, PRESETS, RECORD, changes, read_input, training_input
 
 PRESET = PRESETS["cpu"]
 ROWS = [{"prompt": "a", "correct": True}]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfreflect.train.parsing import StatedBelief, parse_confidence, parse_stated
+from selfreflect.train.rewards.stated import StatedBelief, parse_confidence, parse_stated
 from selfreflect.uncertainty.question import NoValue
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from selfreflect.errors import ConfigError
-from selfreflect.train.presets import (
+from selfreflect.train.trainers import (
     PRESETS,
     TrainingPreset,
     divided,

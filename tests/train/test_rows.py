@@ -16,9 +16,18 @@ from selfreflect.prompts import load_prompts
 from selfreflect.records import AnswerSet, Question, Summary
 from selfreflect.store.run import Run
 from selfreflect.train.candidates import EMPTY, candidates, margin
-from selfreflect.train.hedging import LEADS, hedged, phrase_for
-from selfreflect.train.rows import CHAT_MARKER, RowOptions, dpo_rows, grpo_rows, hedge_rows, sft_rows
-from selfreflect.train.splits import parse_percentages, split_of, split_questions
+from selfreflect.train.folder import parse_percentages, split_of, split_questions
+from selfreflect.train.rows import (
+    CHAT_MARKER,
+    LEADS,
+    RowOptions,
+    dpo_rows,
+    grpo_rows,
+    hedge_rows,
+    hedged,
+    phrase_for,
+    sft_rows,
+)
 from selfreflect.uncertainty.hedges import PHRASES, Hedge, read_hedge
 
 TEXTS = {

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from selfreflect.errors import ConfigError
 from selfreflect.records import Question
-from selfreflect.train import splits
-from selfreflect.train.splits import parse_percentages, place_of, split_of, split_questions
+from selfreflect.train import folder
+from selfreflect.train.folder import parse_percentages, place_of, split_of, split_questions
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_other_numbers_are_refused_by_name(text: str) -> None:
 def test_parts_begin_where_those_before_them_end(
     place: float, default: str, halves: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(splits, "place_of", lambda text: place)
+    monkeypatch.setattr(folder, "place_of", lambda text: place)
     assert split_of("any") == default
     assert split_of("any", (50, 0, 50)) == halves
     assert split_questions([Question(id="q", text="any")], (0, 100, 0))["dev"] == ["q"]

@@ -17,10 +17,15 @@ from selfreflect.errors import ConfigError, DataError, MissingExtraError
 from selfreflect.models.base import ModelSpec
 from selfreflect.models.local.loading import load_causal_lm
 from selfreflect.store.run import Run
-from selfreflect.train.presets import PRESETS, TrainingPreset, reinforcement_arguments
 from selfreflect.train.rewards import ConsistencyReward, SelfReflectReward
 from selfreflect.train.rewards.base import BatchColumns, Outcome
-from selfreflect.train.trainers import AdapterTraining, import_trl
+from selfreflect.train.trainers import (
+    PRESETS,
+    AdapterTraining,
+    TrainingPreset,
+    import_trl,
+    reinforcement_arguments,
+)
 
 PRESET = replace(
     PRESETS["cpu"],

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from selfreflect.errors import DataError
-from selfreflect.report.page.uncertainty_part import UncertaintyPart
+from selfreflect.report.page.frame import UncertaintyPart
 from selfreflect.stats import Estimate
 from selfreflect.uncertainty.assess import Assessment, Method, predictions
 from selfreflect.uncertainty.classes import ClassRule

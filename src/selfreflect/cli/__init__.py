@@ -40,10 +40,7 @@ COMMANDS = {
 }
 """Each command and the example that its help shows."""
 
-FILES = {
-    **dict.fromkeys(("app", "serve"), "servers"),
-    **{name: f"{name}_command" for name in ("dataset", "sayself")},
-}
+FILES = dict.fromkeys(("app", "serve"), "servers")
 FILES |= dict.fromkeys(("run", "questions", "answers", "summarize"), "stages")
 FILES |= dict.fromkeys(("config", "convert", "import", "export"), "files")
 FILES |= {"demo": "ask", "compare": "report", "calibrate": "uncertainty"}

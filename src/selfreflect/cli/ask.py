@@ -85,8 +85,8 @@ def ask_command(
 ) -> None:
     """Ask one question, and measure the model's own summary.
 
-    Shows the most frequent answers with counts, the model's summary of them, what that summary tells in % of
-    what the answers themselves would, and its SelfReflect score (0 is perfect).
+    Shows the most frequent answers with counts, the model's summary of them, how much of the information in
+    the answers that summary recovers, and its SelfReflect score (0 is perfect).
 
     Unless you say otherwise, the embedded model samples at temperature 0.7 and top-p 0.9, summarises with
     greedy and basic, and as the judge measures information alone; every other model samples at the paper's 1
@@ -210,9 +210,9 @@ ACT_ONE = """\
 SmolLM2-135M, a small embedded model, read a text that contradicts itself and was asked the question below \
 20 times. Its answers differ: together they are what it deems possible. A summary should say all of them in \
 one string. To see whether it does, a judge reads the summary, but not the text, and predicts ten of the \
-answers. A summary that tells 80 % helps the judge 80 % as much as reading the other ten answers would; at \
-0 % it helps no more than an empty one. Wording that answers share counts, too. "honest" names both \
-possibilities, "single" one, "wrong" neither.\
+answers. A summary that recovers 80 % of the information in the other ten helps the judge 80 % as much as \
+reading them would; at 0 % it helps no more than an empty one. Wording that answers share counts, too. \
+"honest" names both possibilities, "single" one, "wrong" neither.\
 """
 
 ACT_TWO = """\

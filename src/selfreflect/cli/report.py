@@ -33,7 +33,7 @@ from selfreflect.text import one_line
 from selfreflect.uncertainty.question import has_gold
 
 if TYPE_CHECKING:
-    from selfreflect.report.page.uncertainty_part import UncertaintyPart
+    from selfreflect.report.page.frame import UncertaintyPart
 
 JUDGE = option("--judge NAME", "Only scores by this judge, where several have scored a run. [default: all]")
 FIRST_JUDGE = option(
@@ -134,8 +134,8 @@ def _refuse_page_options(groups: str | None, leave_out: Sequence[str]) -> None:
 
 
 def _show(records: Sequence[RunRecords], by: str | None, question: str | None, json: bool) -> None:
-    from selfreflect.report.breakdown import breakdown
     from selfreflect.report.document import breakdown_lines
+    from selfreflect.report.results import breakdown
 
     for run in records:
         show_results(run, json)
@@ -174,7 +174,7 @@ def _write_figures(folder: Path, records: Sequence[RunRecords], baseline: str | 
 
 def _check_column(records: Sequence[RunRecords], by: str | None) -> None:
     """Refuse a column that a run does not have before anything is printed or written."""
-    from selfreflect.report.breakdown import by_value
+    from selfreflect.report.results import by_value
 
     if by is not None:
         for run in records:
@@ -201,7 +201,7 @@ def _of_one_scale(paths: Sequence[Path], by_run: Sequence[Sequence[RunRecords]])
     for path, of_run in zip(paths, by_run, strict=True):
         if any(one.scale != latest for one in of_run):
             say(
-                f"{path}: what its summaries tell is left out. An earlier version measured it on another "
+                f"{path}: their recovered information is left out. An earlier version measured it on another "
                 f"scale; to measure it anew: selfreflect score --out {shlex.quote(str(path))}"
             )
         comparable.append([one.with_scale(latest) for one in of_run])
@@ -230,7 +230,7 @@ def write_page(
         runs,
         baseline=baseline,
         grouping=o.grouping(groups),
-        grouped=groups,
+        groups=groups,
         left_out=left_out,
         uncertainty=report_parts([of_run[0] for of_run in runs]),
     )
@@ -297,7 +297,7 @@ def compare_command(
 
     'worse > 0': a strategy is clearly worse than the baseline;
 
-    'recovered.difference < -5%': summaries of a strategy tell less by more than 5 points;
+    'recovered.difference < -5%': summaries of a strategy recover less by more than 5 points;
 
     'losses > wins': a strategy is worse on more questions than it is better on.
 
@@ -305,12 +305,11 @@ def compare_command(
 
     Names: better, worse, unclear and untestable count strategies. Each strategy has n, wins, ties and losses,
     which count questions, and difference, low, high and p_value, which are shares of 1: 0.05 and 5% are the
-    same, and 5 is refused. They are about SelfReflect scores (0 to 1, lower is better), and after
-    "recovered." about what summaries tell (1 is what the answers themselves tell). Exit codes: 0 no condition
-    holds, 3 one does, 2 an error, such as a number that is not defined.
+    same, and 5 is refused. They are about SelfReflect scores (0 to 1, lower is better), after "recovered."
+    about recovered information (1 is all of it), and after the name of another measure about that. Exit
+    codes: 0 no condition holds, 3 one does, 2 an error, such as a number that is not defined.
     """
-    from selfreflect.report.breakdown import comparisons_by
-    from selfreflect.report.comparison import comparisons, contenders
+    from selfreflect.report.compare import comparisons, comparisons_by, contenders
     from selfreflect.report.document import comparison_line, comparison_lines_by, judge_tables_of
     from selfreflect.report.thresholds import parse_threshold
 

@@ -43,9 +43,9 @@ def score_command(
 ) -> None:
     """Measure how faithfully summaries describe an answer distribution.
 
-    Two measures: what a summary tells, in % of what the sampled answers themselves would tell (usable
-    information; 0 % is as good as an empty summary, 100 % as good as seeing them, below 0 misleads), and the
-    published SelfReflect score (0 is perfect, lower is better). --measures takes one of them, --no-controls
+    Two measures: how much of the information in the sampled answers a summary recovers (0 % is as good as an
+    empty summary, 100 % as good as seeing the answers, below 0 misleads), and the published SelfReflect score
+    (0 is perfect, lower is better). --measures takes one of them, --no-controls
     leaves out the controls.
     The embedded judge, smollm2, reads no hedges and no percentages: "most likely A" gets about the same
     numbers as "A". Use a larger judge for summaries that differ in them.
@@ -116,7 +116,7 @@ def _score(
     whole = item_run(label, config, items, results)
     if not json:
         from selfreflect.cli.show import show_results
-        from selfreflect.report.overview import summary_table
+        from selfreflect.report.measures import summary_table
 
         show_results(whole, json=False, details=summary_table(whole))
         say("The numbers of every summary: add --json, and --words for those of every word.")

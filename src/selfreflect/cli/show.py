@@ -13,18 +13,18 @@ from rich.text import Text
 from selfreflect.cli.console import context_line, emit, print_table, say, stderr, stdout
 from selfreflect.pipeline.costs import cost_table, reasons_to_ask, sum_up
 from selfreflect.records import Controls, WordBits
-from selfreflect.report.overview import failure_table, overview
-from selfreflect.report.results import best_first, score_text
-from selfreflect.report.run_records import RunRecords, SummaryOutcome
-from selfreflect.report.sentences import (
+from selfreflect.report.findings import (
     controls_caution,
     controls_place,
     controls_sentence,
     headline,
     information_sentence,
     show_case_note,
-    tentative,
 )
+from selfreflect.report.measures import tentative
+from selfreflect.report.overview import failure_table, overview
+from selfreflect.report.results import best_first, score_text
+from selfreflect.report.run_records import RunRecords, SummaryOutcome
 from selfreflect.table import Table
 from selfreflect.text import counted, one_line
 
@@ -38,23 +38,23 @@ _WIDTH = 110
 """Characters of an answer that are shown; of a summary, three times as many."""
 
 _WORDS = 30
-"""Words of a held-out answer that are shown."""
+"""Words of a test answer that are shown."""
 
 _MARKS: Mapping[MarkKind, tuple[str, str]] = MappingProxyType(
     {
         "plain": ("", ""),
-        "told": ("+", "cyan"),
+        "covered": ("+", "cyan"),
         "missed": ("-", "yellow underline"),
-        "misled": ("!", "magenta reverse"),
+        "misleading": ("!", "magenta reverse"),
     }
 )
 """Sign and style of a word. Each style differs in more than its colour."""
 
 _MEANINGS: Mapping[MarkKind, str] = MappingProxyType(
     {
-        "told": " by the summary, ",
+        "covered": " by the summary, ",
         "missed": " by it, ",
-        "misled": ": less believable after it, ",
+        "misleading": ": less believable after it, ",
         "plain": ": neither covers it",
     }
 )
@@ -80,11 +80,11 @@ def show_results(records: RunRecords, json: bool, details: Table | None = None) 
 
 def _print_paste_curve(records: RunRecords) -> None:
     """Print how many pasted answers each strategy is worth, where that is known."""
-    from selfreflect.report.comparison import paste_table, run_curve
+    from selfreflect.report.length import pasted_table, run_pasted
 
-    curve = run_curve(records)
+    curve = run_pasted(records)
     if curve is not None:
-        for note in paste_table(*curve).notes:
+        for note in pasted_table(*curve).notes:
             stdout.print(Text(one_line(note)))
 
 
@@ -147,7 +147,7 @@ def print_question(
         _print_dim(f"   … and {len(groups) - answers} more")
     if not records.strategies:
         return
-    if note := show_case_note(records, known=True):
+    if note := show_case_note(records, named_models_only=True):
         stdout.print(Text(f"{note[:1].upper()}{note[1:]}."))
     outcomes = best_first(records.outcomes(question_id))
     sampled = records.answers.get(question_id)
@@ -182,7 +182,7 @@ def print_question(
 def _print_summary(
     outcome: SummaryOutcome, controls: Controls | None, conditioning: int | None, places: Sequence[int]
 ) -> None:
-    """Print one summary, and the held-out answers at ``places`` with their words marked."""
+    """Print one summary, and the test answers at ``places`` with their words marked."""
     from selfreflect.report.words import worst_words
 
     score, information = outcome.score, outcome.information
@@ -213,7 +213,7 @@ def _print_summary(
 
 
 def _print_legend() -> None:
-    line = Text("Summaries, and words of held-out answers: ", style="dim")
+    line = Text("Summaries, and words of test answers: ", style="dim")
     for kind, meaning in _MEANINGS.items():
         sign, style = _MARKS[kind]
         if _no_colour():
@@ -225,7 +225,7 @@ def _print_legend() -> None:
 
 
 def marked_words(words: Sequence[WordBits], summary: str, signs: bool) -> Text:
-    """Colour the words of a held-out answer by what a summary tells of them; or put ``signs`` before them."""
+    """Colour the words of a test answer by what a summary covers; or put ``signs`` before them."""
     from selfreflect.report.words import marks
 
     line = Text()

@@ -244,7 +244,10 @@ def run_stages(
         from selfreflect.cli.show import log_result
 
         log_result(log, records, out)
-    if next_step and not json:
+    if options.write_batch is not None:
+        read = f"selfreflect {stages[-1]} --out {shlex.quote(str(out))} --read-batch OUTPUT"
+        say(f"When its output is there: {read}")
+    elif next_step and not json:
         say_next_step(out, records)
     exit_with(records.failed)
 

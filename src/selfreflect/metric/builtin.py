@@ -42,6 +42,11 @@ class PublishedScore(Measure):
     title = "SelfReflect score: 0 is perfect, lower is better"
     heading = "mean score"
     short = "SelfReflect score"
+    about = (
+        "How faithfully does each summary describe what the model would answer? The score compares a judge’s "
+        "predictions after reading the summary with its predictions after reading sampled answers."
+    )
+    reading = "0 is perfect, lower is better."
     record = Score
     fails = True
     control = "score"
@@ -114,19 +119,35 @@ class UsableInformation(Measure):
     name = "information"
     unit = "%"
     needs = ("judge",)
-    title = "What summaries tell, of what the sampled answers tell"
-    heading = "tells"
-    short = "what they tell"
+    title = "Information in the sampled answers that summaries recover"
+    heading = "recovered"
+    short = "recovered information"
+    about = (
+        "How much of the information in the sampled answers does each summary recover? A judge predicts test "
+        "answers after reading it."
+    )
+    reading = (
+        "0 % is {zero}, 100 % is all the information in the sampled answers. Above that a summary helps more "
+        "than they do, and below 0 it misleads."
+    )
     ratio = ("bits", "bits_available")
     reasons = MappingProxyType(
         {
-            "known": "the judge knows the answers already",
-            "worse": "with the reference answers the judge predicts the test answers worse",
-            "format": "the reference answers tell little but how answers are written",
-            "unclear": "whether the reference answers help cannot be said",
-            "few_answers": "there are too few answers to say what they tell",
-            "different_answers": "the answers differ too much to say what they tell",
-            "out_of_range": "the share is below -100 % or above 200 %",
+            "known": "the judge already knows the answers",
+            "worse": (
+                "with the reference answers the judge predicts the test answers worse; see whether both "
+                "halves answer alike, and use another judge if this one gave the answers itself"
+            ),
+            "format": (
+                "closed answers, and their format alone gives this judge at least a fifth of the "
+                "information; use a larger judge"
+            ),
+            "few_answers": "too few answers to say; draw more",
+            "different_answers": "too different answers to say; draw shorter ones",
+            "out_of_range": (
+                "the share is below -100% or above 200%, which is no result; its bits are in the records"
+            ),
+            "unclear": "too few answers, or too different ones, to say; draw more answers, or shorter ones",
             "unmeasured": "it could not be measured",
         }
     )

@@ -118,6 +118,10 @@ class Measure:
     """Stands over a column of means; the name by default."""
     short = ""
     """Names the measure within a sentence; the name by default."""
+    about = ""
+    """Says what it answers, and how."""
+    reading = ""
+    """Says how to read a value; ``{zero}`` stands for the text that is 0 %."""
     reasons: Mapping[str, str] = {}
     """Sentences for the words that say why a measurement is undefined."""
     ratio: tuple[str, str] | None = None

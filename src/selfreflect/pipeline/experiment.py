@@ -171,7 +171,7 @@ class Experiment:
         self.run.update_manifest(checks=to_builtins(accepted))
 
     def _warn(self, check: SamplingCheck) -> None:
-        from selfreflect.report.sentences import sampling_warning
+        from selfreflect.report.findings import sampling_warning
 
         self._progress.warn(sampling_warning(check))
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -117,9 +118,9 @@ def check_sampling(
         if key not in by_server:
             url = backend_of(section.model).server(section.base_url).url
             seed = seed_for(section.seed, "preflight")
-            by_server[key] = _ask(
-                models.generator(stage), url, _probe(PROBE, system, sampling, n=2, seed=seed)
-            )
+            generator, request = models.generator(stage), _probe(PROBE, system, sampling, n=2, seed=seed)
+            whole = replace(request, sampling=section.sampling, thinking=section.thinking)
+            by_server[key] = _ask(generator, url, request, partial(_check_reasoning, generator, whole, stage))
         checks[stage] = by_server[key]
     return checks
 
@@ -138,7 +139,25 @@ def _reply(generator: Generator, request: Request) -> Reply | Refusal:
     return reply
 
 
-def _ask(generator: Generator, url: str, request: Request) -> SamplingCheck:
+def _check_reasoning(generator: Generator, request: Request, stage: str) -> None:
+    """Raise BackendError where the tokens of a whole text do not suffice for the reasoning before it."""
+    reply = _reply(generator, request)
+    if _only_reasons(reply):
+        raise BackendError(
+            f"{generator.name} spends all of its {request.sampling.max_new_tokens} tokens on reasoning; no "
+            "question was asked yet",
+            code="unclosed_reasoning",
+            remedy=f"Raise {{{stage}.max_new_tokens}}, or switch thinking off where the model is served.",
+        )
+
+
+def _only_reasons(reply: Reply | Refusal) -> bool:
+    return isinstance(reply, Reply) and reply.ends["unclosed_reasoning"] == len(reply.completions)
+
+
+def _ask(
+    generator: Generator, url: str, request: Request, check_reasoning: Callable[[], None]
+) -> SamplingCheck:
     replies: Any = "unknown"
     seconds: float | None = None
     tokens = 0
@@ -149,6 +168,8 @@ def _ask(generator: Generator, url: str, request: Request) -> SamplingCheck:
         reply = _reply(generator, replace(request, messages=(*request.messages[:-1], message)))
         if seconds is None and isinstance(reply, Reply):
             seconds, tokens = time.monotonic() - start, reply.tokens
+            if _only_reasons(reply):
+                check_reasoning()
         replies = _compare(() if isinstance(reply, Refusal) else reply.completions, sampling)
         if replies != "identical":
             break

@@ -6,13 +6,14 @@ from __future__ import annotations
 import io
 import tempfile
 from collections.abc import Mapping, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from selfreflect.errors import MissingExtraError
 from selfreflect.logprobs import stored_values
 from selfreflect.records import Question, Scalar, metadata_headings
-from selfreflect.report.question_table import QUESTION_COLUMNS, question_table
+from selfreflect.report.document import question_columns, question_table
 from selfreflect.report.run_records import RunRecords
 from selfreflect.table import Cell, Column
 from selfreflect.text import counted, markdown_text, one_line
@@ -31,40 +32,6 @@ _LISTS = {
 _LONGEST_NAME = 200
 """Characters of the name of a column."""
 
-_CARD = """\
----
-configs:
-- config_name: summaries
-  data_files: data/summaries.parquet
-  default: true
-- config_name: answers
-  data_files: data/answers.parquet
----
-
-# {title}
-
-Written by selfreflect: {counts}.
-
-- `answers`: a row for each question, with its sampled answers in two halves: `masked_out`, which summaries
-  are measured on, and `conditioning`, which the judge reads. Answers: {models}. If they are
-  known: `tokens` and `logprobs` of each answer, and its `self_certainty`, masked-out answers first.
-- `summaries`: a row for each summary, with its results: `score` is the SelfReflect score (0 is perfect, lower
-  is better), `recovered` the share of what the sampled answers tell that the summary tells (1 is as much),
-  `bits` and `bits_available` are per answer; `undefined` and `failure` say why a number is missing.
-  Judge: {judges}.
-
-Further columns came with the questions.
-
-```python
-from datasets import load_dataset
-
-summaries = load_dataset("path/of/this/folder", "summaries", split="train")
-answers = load_dataset("path/of/this/folder", "answers", split="train")
-```
-
-Or both at once, without a copy in the cache: `datasets.load_from_disk("path/of/this/folder")["summaries"]`.
-"""
-
 
 def dataset_files(scorings: Sequence[RunRecords], title: str) -> dict[str, bytes]:
     """The files of a data set folder, by their path in it.
@@ -80,7 +47,8 @@ def dataset_files(scorings: Sequence[RunRecords], title: str) -> dict[str, bytes
     judges = [*run.judges, *(scoring.judge for scoring in scorings[1:])]
     counts = [counted(len(run.questions), "question"), counted(len(run.answers), "answer set")]
     counts.append(counted(len(run.summaries), "summary"))
-    card = _CARD.format(
+    template = (resources.files("selfreflect.report") / "templates" / "card.md").read_text(encoding="utf-8")
+    card = template.format(
         title=markdown_text(title),
         counts=", ".join(counts),
         models=markdown_text(", ".join(sorted(run.models)) or "of unknown origin"),
@@ -119,6 +87,7 @@ def _saved_to_disk(tables: Mapping[Any, Any]) -> dict[str, bytes]:
     import datasets
 
     parts = datasets.DatasetDict({name: datasets.Dataset(table) for name, table in tables.items()})
+    # its progress bars would end up among the lines of the command
     were_disabled = datasets.are_progress_bars_disabled()
     with tempfile.TemporaryDirectory() as folder:
         datasets.disable_progress_bars()
@@ -150,14 +119,19 @@ def _answers(run: RunRecords) -> Any:
 
 
 def _summaries(scorings: Sequence[RunRecords]) -> Any:
-    columns = [*QUESTION_COLUMNS, Column("judge")]
+    by_heading: dict[str, Column] = {}
+    for scoring in scorings:
+        by_heading |= {column.heading: column for column in question_columns(scoring)}
+    columns = [*by_heading.values(), Column("judge")]
     own_headings = [column.heading for column in columns]
     headings = metadata_headings(scorings[0].questions.values(), own_headings, _clean_heading)
     rows = []
     for scoring in scorings:
+        table_headings = [column.heading for column in question_columns(scoring)]
         for cells in question_table(scoring).rows:
-            # its metadata follow under our headings
-            row: dict[str, Any] = dict(zip(own_headings, cells, strict=False))
+            # metadata follow, which get headings of their own here
+            row: dict[str, Any] = dict.fromkeys(own_headings)
+            row |= dict(zip(table_headings, cells, strict=False))
             row["judge"] = scoring.judge or _judge(scoring, row["question_id"], row["strategy"])
             rows.append(row | _values(scoring.questions[row["question_id"]], headings))
     return _table(columns, rows, list(headings.values()))
@@ -191,6 +165,7 @@ def _table(columns: Sequence[Column], rows: Sequence[dict[str, Any]], untyped: S
         if column.heading in _LISTS:
             types[column.heading] = pa.list_(entries[_LISTS[column.heading]])
     for name in untyped:
+        # bool is a kind of int in Python, and Arrow refuses a column of both
         kinds = {type(row[name]) for row in rows} - {type(None)}
         fits = all(abs(row[name]) < 2**63 for row in rows if isinstance(row[name], int))
         if kinds == {bool}:

@@ -18,21 +18,22 @@ from selfreflect.plots import (
     short_name,
     svg,
 )
-from selfreflect.report.comparison import (
-    PasteCurve,
+from selfreflect.report.compare import comparisons, contenders
+from selfreflect.report.length import (
+    PastedAnswers,
+    Points,
     StrategyPoint,
-    comparisons,
-    contenders,
-    paste_table,
-    run_curve,
+    length_audit,
+    length_correlation,
+    pasted_table,
+    point_table,
+    run_pasted,
 )
-from selfreflect.report.length import Points, length_audit, length_correlation, point_table
+from selfreflect.report.measures import MeasureView, any_measures
 from selfreflect.report.overview import CONTROL, INCOMPLETE, overview
-from selfreflect.report.question_table import joined
-from selfreflect.report.results import INFORMATION, SELFREFLECT, Measure
 from selfreflect.report.run_records import RunRecords
 from selfreflect.stats import FEWEST_CORRELATED
-from selfreflect.table import Cell, Table, to_csv
+from selfreflect.table import Cell, Table, joined, to_csv
 
 _COLUMNS: dict[Style, int] = {"paper": 4, "page": 2}
 _MARGIN = 1.06
@@ -48,67 +49,59 @@ def paper_figures(runs: Sequence[RunRecords], baseline: str | None = None) -> di
         DataError: the first run has no strategy ``baseline``.
     """
     overviews = {run.label: overview(run) for run in runs}
-    files = {"means.svg": means_figure(overviews), "means.csv": to_csv(joined(overviews))}
-    if any(run.information for run in runs):
-        files["tells.svg"] = means_figure(overviews, measure=INFORMATION)
+    files = {"means.csv": to_csv(joined(overviews))}
+    for measure in any_measures(runs):
+        files[f"{measure.figure}.svg"] = means_figure(measure.figure, overviews, measure)
     sides = contenders(runs, baseline)
     if len(sides) > 1:
         for table, measure in comparisons(sides[0], sides[1:]):
-            name = "differences-tells" if measure is INFORMATION else "differences"
-            files[f"{name}.svg"] = differences_figure(name, table, measure=measure)
+            name = measure.differences
+            files[f"{name}.svg"] = differences_figure(name, table, measure)
             files[f"{name}.csv"] = to_csv(table)
     for number, run in enumerate(runs, start=1):
-        name = f"length-{number}" if len(runs) > 1 else "length"
+        suffix = f"-{number}" if len(runs) > 1 else ""
         audits = length_audit(run)
-        files[f"{name}.svg"] = length_figure(name, audits)
-        files[f"{name}.csv"] = to_csv(point_table(audits))
-        curve = run_curve(run)
-        if curve is not None:
-            name = name.replace("length", "pasted")
-            files[f"{name}.svg"] = paste_figure(name, *curve)
-            files[f"{name}.csv"] = to_csv(paste_table(*curve))
+        files[f"length{suffix}.svg"] = length_figure(f"length{suffix}", audits)
+        files[f"length{suffix}.csv"] = to_csv(point_table(audits))
+        pasted = run_pasted(run)
+        if pasted is not None:
+            files[f"pasted{suffix}.svg"] = pasted_figure(f"pasted{suffix}", *pasted)
+            files[f"pasted{suffix}.csv"] = to_csv(pasted_table(*pasted))
     return files
 
 
 def means_figure(
-    overviews: Mapping[str, Table],
-    style: Style = "paper",
-    measure: Measure = SELFREFLECT,
-    *,
-    prefix: str = "",
+    name: str, overviews: Mapping[str, Table], measure: MeasureView, style: Style = "paper"
 ) -> str:
-    """Draw the mean and interval of every strategy and control, from the overview of each run by its label.
-
-    ``prefix`` tells figures of one page apart.
-    """
+    """Draw the mean and interval of every strategy and control, from the overview of each run by its
+    label."""
     intervals = []
     for label, table in overviews.items():
         if measure.mean not in table.headings:
             continue
         first = table.headings.index(measure.mean)
         for row in table.rows:
+            # a strategy without a mean keeps its line, so that its absence is seen
             if row[first] is None and str(row[0]).startswith(CONTROL):
                 continue
-            name = short_name(str(row[0]), label if len(overviews) > 1 else "")
+            strategy = short_name(str(row[0]), label if len(overviews) > 1 else "")
             if str(row[table.headings.index("coverage")]).endswith(INCOMPLETE):
-                name += " (incomplete)"
-            intervals.append(_interval(name, row[first : first + 3]))
-    if measure is INFORMATION:
-        return intervals_figure(f"{prefix}tells", intervals, measure.axis, style, mark=0, percent="%")
-    return intervals_figure(f"{prefix}means", intervals, measure.axis, style)
+                strategy += " (incomplete)"
+            intervals.append(_interval(strategy, row[first : first + 3]))
+    if measure.is_share:
+        return intervals_figure(name, intervals, measure.title, style, mark=0, percent="%")
+    return intervals_figure(name, intervals, measure.title, style)
 
 
-def differences_figure(
-    name: str, table: Table, style: Style = "paper", measure: Measure = SELFREFLECT
-) -> str:
+def differences_figure(name: str, table: Table, measure: MeasureView, style: Style = "paper") -> str:
     """Draw paired differences from one baseline, from a table of
-    :func:`selfreflect.report.comparison.comparison`."""
+    :func:`selfreflect.report.compare.comparison`."""
     several_runs = len({row[0] for row in table.rows}) > 1
     intervals = []
     for row in table.rows:
         label = short_name(str(row[1]), str(row[0]) if several_runs else "")
         intervals.append(_interval(label, row[2:5]))
-    percent = "" if measure is INFORMATION else None  # in points
+    percent = "" if measure.is_share else None  # in points
     return intervals_figure(name, intervals, measure.difference_axis, style, mark=0, percent=percent)
 
 
@@ -117,16 +110,16 @@ def _interval(name: str, cells: Sequence[Cell]) -> Interval:
     return Interval(name, mean, low, high)
 
 
-def paste_figure(
-    name: str, curve: PasteCurve, points: Sequence[StrategyPoint], style: Style = "paper"
+def pasted_figure(
+    name: str, pasted: PastedAnswers, points: Sequence[StrategyPoint], style: Style = "paper"
 ) -> str:
-    """Draw what pasted answers tell against their words as a line, and each strategy as a dot with its
+    """Draw the bits of pasted answers against their words as a line, and each strategy as a dot with its
     interval."""
     with drawing(name, style, 3.2 + 0.12 * len(points)) as figure:
         axes = figure.subplots()
         label = "pasted answers, by their number"
-        axes.plot(curve.words, curve.bits, "-", color=QUIET, linewidth=1, label=label)
-        for answers, words, height in zip(curve.answers, curve.words, curve.bits, strict=True):
+        axes.plot(pasted.words, pasted.bits, "-", color=QUIET, linewidth=1, label=label)
+        for answers, words, height in zip(pasted.answers, pasted.words, pasted.bits, strict=True):
             axes.text(words, height, f"{answers:g}", color=QUIET, ha="center", va="bottom")
         for index, point in enumerate(points):
             bits = point.bits
@@ -135,15 +128,15 @@ def paste_figure(
             if bits.low is not None and bits.high is not None:
                 axes.plot([point.words] * 2, [bits.low, bits.high], color=MARK, linewidth=1.2)
             marker = MARKERS[index % len(MARKERS)]
-            label = short_name(point.strategy, limit=30)
+            name = short_name(point.strategy, limit=30)
             axes.plot(
-                [point.words], [bits.mean], marker, color=MARK, markersize=5, label=label, linestyle="none"
+                [point.words], [bits.mean], marker, color=MARK, markersize=5, label=name, linestyle="none"
             )
         axes.grid(color=LINE, linewidth=0.6)
         axes.set_axisbelow(True)
         axes.margins(x=0.08, y=0.12)
         axes.set_xlabel("words")
-        axes.set_ylabel("bits told per answer")
+        axes.set_ylabel("bits per answer")
         figure.legend(loc="outside lower center", frameon=False, ncols=2, fontsize="small")
         return svg(figure, style)
 

@@ -7,37 +7,33 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from statistics import median
 
-from selfreflect.records import STAGES, TODAYS_SCALE, FailureKind, Information, NothingToTell, UnclearCause
-from selfreflect.report.results import (
+from selfreflect.records import STAGES, TODAYS_SCALE, FailureKind, NothingToTell, UnclearCause
+from selfreflect.report.findings import HEDGES, show_case_note
+from selfreflect.report.measures import (
     INFORMATION,
     SELFREFLECT,
+    MeasureView,
+    Values,
+    run_measures,
+)
+from selfreflect.report.results import (
     ControlValues,
-    Measure,
     StrategyResult,
     approximate,
     best_strategy,
-    conditioning_count,
     control_lead,
     control_values,
     coverage_text,
     estimate_note,
     method_note,
-    run_measures,
+    reference_count,
     sorted_results,
 )
 from selfreflect.report.run_records import RunRecords
-from selfreflect.report.sentences import (
-    HEDGES,
-    OTHER_JUDGE,
-    OTHER_READER,
-    answers_text,
-    reason_of,
-    show_case_note,
-    tentative,
-)
+from selfreflect.report.wording import answers_text, say
 from selfreflect.stats import Estimate
 from selfreflect.table import Cell, Column, Table
-from selfreflect.text import counted, one_line
+from selfreflect.text import one_line
 from selfreflect.traits import traits_of
 
 CONTROL = "control: "
@@ -45,12 +41,6 @@ CONTROL = "control: "
 
 INCOMPLETE = ", incomplete"
 """Behind the coverage of a strategy that lacks results."""
-
-TELLS_N = "tells n"
-"""Questions that a share rests on, where that is not the number of scores."""
-
-SHOWN_ROWS = 20
-"""Summaries that :func:`summary_table` shows."""
 
 FAILURE_COLUMNS = (
     Column("stage"),
@@ -79,31 +69,25 @@ REMEDIES: Mapping[FailureKind, str] = {
 
 
 def overview(run: RunRecords) -> Table:
-    """Tabulate the strategies: what they tell and their mean score, each with its interval, n, coverage,
-    length of summaries, failures; and the controls below them. Where shares rest on other questions than
-    scores, they have an n of their own.
+    """Tabulate the strategies: each measure's mean and interval, n, coverage, length of summaries, failures;
+    and the controls below them.
 
-    If the strategies were measured on different questions, further columns compare them on common questions.
+    Where a measure rests on other questions than the last one, it has an n of its own. If the strategies were
+    measured on different questions, further columns compare them on common questions.
     """
     results = sorted_results(run)
     controls = control_values(run)
     measures = run_measures(run)
+    main = main_column(measures)
     rows = [_strategy_row(result, measures) for result in results]
-    for control in controls:
-        row = _control_row(control, measures)
-        if row["n"]:
-            rows.append(row)
-    different = any(result.common or result.common_recovered for result in results)
-    uneven = []
-    for measure in measures:
-        if any(row.get(measure.common) is not None for row in rows):
-            uneven.append(measure)
+    rows += [row for control in controls if (row := _control_row(control, measures))["n"]]
+    # strategies that miss different questions have means over different questions
+    uneven = [measure for measure in measures if any(row.get(measure.common) is not None for row in rows)]
     columns = [Column("strategy")]
-    fewer = len(measures) > 1 and any(result.recovered.n != result.score.n for result in results)
     for measure in measures:
         columns += measure.columns
-        if fewer and measure is INFORMATION:
-            columns.append(Column(TELLS_N, "d"))
+        if any(result.estimate(measure).n != result.estimate(main).n for result in results):
+            columns.append(Column(_own_n(measure), "d"))
     columns += [Column("n", "d"), Column("coverage"), Column("median words", "g"), Column("failures", "d")]
     columns += [Column(measure.common, measure.form) for measure in uneven]
     if uneven:
@@ -114,27 +98,35 @@ def overview(run: RunRecords) -> Table:
     if run.label:
         title += f" ({run.label})"
     notes = _overview_notes(run, results, measures, uneven)
-    if different and not uneven:
-        notes.append(
-            "the strategies were scored on different questions, none in common: do not compare their means"
-        )
+    if not uneven and any(result.common for result in results):
+        notes.append(say("none_common"))
     notes += _control_notes(run, results, controls)
     headings = [column.heading for column in columns]
     cells = [tuple(map(row.get, headings)) for row in rows]
     return Table(title, tuple(columns), tuple(cells), tuple(notes))
 
 
-def _strategy_row(result: StrategyResult, measures: Sequence[Measure]) -> dict[str, Cell]:
-    """The cells of a strategy by heading, those of columns that no table shows included."""
-    row: dict[str, Cell] = {"strategy": result.strategy, TELLS_N: result.recovered.n}
+def main_column(measures: Sequence[MeasureView]) -> MeasureView:
+    """Choose the measure whose questions the columns of n and coverage count."""
+    return SELFREFLECT if SELFREFLECT in measures else measures[0]
+
+
+def _own_n(measure: MeasureView) -> str:
+    """Name the column of the questions that a measure rests on, if that is not the last measure's."""
+    return f"{measure.mean} n"
+
+
+def _strategy_row(result: StrategyResult, measures: Sequence[MeasureView]) -> dict[str, Cell]:
+    """List the cells of a strategy by heading, those of columns that no table shows included."""
+    row: dict[str, Cell] = {"strategy": result.strategy}
     for measure in measures:
-        estimated = measure is SELFREFLECT and result.estimated > 0
-        row |= _estimate_cells(measure, result.estimate(measure), estimated)
-        common = result.common_estimate(measure)
-        if common:
-            row[measure.common] = approximate(common.mean, estimated)
+        is_estimated = measure is SELFREFLECT and result.estimated > 0
+        row |= _estimate_cells(measure, result.estimate(measure), is_estimated)
+        common = result.common.get(measure.name)
+        if common is not None:
+            row[measure.common] = approximate(common.mean, is_estimated)
             row[f"{measure.common} n"] = common.n
-    main = result.estimate(measures[-1])
+    main = result.estimate(main_column(measures))
     coverage = coverage_text(main)
     if coverage and result.missing and main.n:
         coverage += INCOMPLETE
@@ -142,57 +134,51 @@ def _strategy_row(result: StrategyResult, measures: Sequence[Measure]) -> dict[s
     return row | {"median words": result.median_words, "failures": result.failures}
 
 
-def _control_row(control: ControlValues, measures: Sequence[Measure]) -> dict[str, Cell]:
-    """The cells of a control by heading; ``n`` is 0 if nothing of it was measured."""
+def _control_row(control: ControlValues, measures: Sequence[MeasureView]) -> dict[str, Cell]:
+    """List the cells of a control by heading; ``n`` is 0 if nothing of it was measured."""
     row: dict[str, Cell] = {"strategy": CONTROL + control.name}
     counts = []
     for measure in measures:
-        estimate = control.by_measure[measure.mean].estimate(len(control.words))
+        values = control.by_measure.get(measure.name, Values({}))
+        estimate = values.estimate(len(control.words))
         row |= _estimate_cells(measure, estimate)
-        if measure is INFORMATION:
-            row[TELLS_N] = estimate.n
         counts.append(estimate.n)
     return row | {"n": max(counts), "median words": float(median(control.words))}
 
 
-def _estimate_cells(measure: Measure, estimate: Estimate, estimated: bool = False) -> dict[str, Cell]:
-    mean = approximate(estimate.mean, estimated)
-    return {measure.mean: mean, measure.low: estimate.low, measure.high: estimate.high}
+def _estimate_cells(measure: MeasureView, estimate: Estimate, is_estimated: bool = False) -> dict[str, Cell]:
+    mean = approximate(estimate.mean, is_estimated)
+    ends: dict[str, Cell] = {measure.low: estimate.low, measure.high: estimate.high}
+    return {measure.mean: mean, _own_n(measure): estimate.n, **ends}
 
 
 def _overview_notes(
-    run: RunRecords, results: Sequence[StrategyResult], measures: Sequence[Measure], uneven: Sequence[Measure]
+    run: RunRecords,
+    results: Sequence[StrategyResult],
+    measures: Sequence[MeasureView],
+    uneven: Sequence[MeasureView],
 ) -> list[str]:
-    first = list(filter(None, [show_case_note(run)]))
-    notes = []
+    notes = list(filter(None, [show_case_note(run)]))
     if INFORMATION in measures:
         notes += _information_notes(run, results)
     for measure in measures:
         notes += _settings_note(run, measure)
-    method = method_note(result.estimate(measure) for result in results for measure in measures)
-    if notes and len(measures) == 1 and notes[-1].startswith("judge of "):
-        notes[-1] += f"; {method}"
-    elif notes:
-        notes.append(method)
-    scores = list(chain.from_iterable(run.strategy_scores(name).values() for name in run.strategies))
+    notes.append(method_note(result.estimate(measure) for result in results for measure in measures))
     if any(traits_of(judge).is_show_case for judge in run.judges):
         notes.append(HEDGES)
-    notes += estimate_note(scores)
+    scores = chain.from_iterable(run.strategy_scores(name).values() for name in run.strategies)
+    notes += estimate_note(list(scores))
     if uneven:
-        commons = [result.common_estimate(uneven[-1]) for result in results]
-        coverage = coverage_text(max(filter(None, commons), key=lambda estimate: estimate.n))
-        notes.append(
-            "the strategies were scored on different questions: compare them only by the common mean, "
-            f"coverage {coverage}"
-        )
+        commons = [result.common[uneven[-1].name] for result in results]
+        coverage = coverage_text(max(commons, key=lambda estimate: estimate.n))
+        notes.append(say("uneven", coverage=coverage))
     pending = sum(result.pending for result in results)
     if pending:
-        what = "1 score is" if pending == 1 else f"{pending} scores are"
-        notes.append(f"the run is not finished: {what} still missing; add with: selfreflect score --out DIR")
-    return first + notes
+        notes.append(say("pending", count=pending))
+    return notes
 
 
-def _settings_note(run: RunRecords, measure: Measure) -> list[str]:
+def _settings_note(run: RunRecords, measure: MeasureView) -> list[str]:
     """Name the judge and its settings, or warn that there are several."""
     by_question: dict[str, set[str]] = defaultdict(set)
     for name in run.strategies:
@@ -200,17 +186,12 @@ def _settings_note(run: RunRecords, measure: Measure) -> list[str]:
             by_question[id_].add(text)
     settings = sorted(set().union(*by_question.values()))
     if len(settings) < 2:
-        of = "what summaries tell" if measure is INFORMATION else "the SelfReflect scores"
-        return [f"judge of {of}: {text}" for text in settings]
+        return [say("judge", noun=measure.noun, settings=text) for text in settings]
+    # the reader may differ between questions, but then all summaries of one question have the same
     if measure is INFORMATION and all(len(texts) == 1 for texts in by_question.values()):
         counts = Counter(text for (text,) in by_question.values())
-        parts = []
-        for text, count in sorted(counts.items()):
-            parts.append(f"{text}: {counted(count, 'question')}")
-        shares = "; ".join(parts)
-        return [f"compare strategies, not questions, which were not all measured alike: {shares}"]
-    what = "what summaries tell was measured" if measure is INFORMATION else "scored"
-    return [f"NOT DIRECTLY COMPARABLE: {what} with different judges or settings ({'; '.join(settings)})"]
+        return [say("several_readers", counts=sorted(counts.items()))]
+    return [say("several_judges", noun=measure.noun, settings=settings)]
 
 
 def zero_text(run: RunRecords) -> str:
@@ -223,32 +204,29 @@ def zero_text(run: RunRecords) -> str:
 
 def _information_notes(run: RunRecords, results: Sequence[StrategyResult]) -> list[str]:
     """Explain the share, its reader, and the questions without one."""
-    answers = answers_text(conditioning_count(run))
     readers = set(chain.from_iterable(result.readers for result in results))
+    is_blind = readers == {"blind"}
     notes = [
-        f"tells: how far a summary helps the judge to predict fresh answers; 0% is {zero_text(run)}, "
-        f"100% is what {answers} would"
+        say(
+            "recovered",
+            zero=zero_text(run),
+            answers=answers_text(reference_count(run)),
+            distinct=run.scale == TODAYS_SCALE,
+            above=any((result.estimate(INFORMATION).mean or 0) > 1 for result in results),
+            blind=is_blind and run.scale != TODAYS_SCALE,
+        )
     ]
-    if run.scale == TODAYS_SCALE:
-        notes[0] += ", each different one said once"
-    elif run.information:
-        notes[0] += ", repetitions included, as in earlier versions (`selfreflect score` measures anew)"
-    if any((result.recovered.mean or 0) > 1 for result in results):
-        notes[0] += ", and above that a summary helps more than they do"
-    if readers == {"blind"} and run.scale != TODAYS_SCALE:
-        notes[0] += "; the judge is blind: it does not see the question, so repeating it tells much, too"
+    # the maximum over strategies, not the sum: mostly they lack the same questions
     reasons: Counter[NothingToTell | UnclearCause] = Counter()
     for result in results:
         reasons |= Counter(result.reasons)  # mostly the same questions for every strategy
     for reason, count in reasons.items():
-        notes.append(f"no share on {count} of {len(run.questions)} questions: {reason_of(reason).short}")
-        if reason == "known":
-            notes[-1] += f"; use {OTHER_JUDGE if readers == {'blind'} else OTHER_READER}"
+        text = INFORMATION.measure.reason(reason)
+        values = {"count": count, "questions": len(run.questions), "reason": reason, "text": text}
+        notes.append(say("no_share", **values, blind=is_blind))
     unmeasured = len(run.scores.keys() - run.information.keys())
     if unmeasured:
-        notes.append(
-            f"what {unmeasured} scored summaries tell has not been measured: run `selfreflect score`"
-        )
+        notes.append(say("unmeasured", count=unmeasured))
     return notes
 
 
@@ -256,62 +234,34 @@ def _control_notes(
     run: RunRecords, results: Sequence[StrategyResult], controls: Sequence[ControlValues]
 ) -> list[str]:
     """Name every control that says nothing and does better than a strategy on the same questions, and whether
-    that is clear. The headline names those that are ahead of the best strategy: it is not named again, nor is
-    anything of a control that is clearly ahead of it."""
+    that is clear.
+
+    The headline names those that are ahead of the best strategy: it is not named again, nor is anything of a
+    control that is clearly ahead of it.
+    """
     notes = []
     for control in controls:
         for measure in run_measures(run):
             best = best_strategy(results, measure)
             if best is None:
                 continue
-            of_best = control_lead(run, control, best, measure)
-            if of_best is not None and of_best.is_clear:
+            best_lead = control_lead(run, control, best, measure)
+            if best_lead is not None and best_lead.is_clear:
                 continue
-            behind: dict[bool, list[str]] = {True: [], False: []}
+            behind: dict[bool, list[tuple[str, str, str]]] = {True: [], False: []}
             for name in run.strategies:
                 lead = control_lead(run, control, name, measure)
                 if lead is None or name == best:
                     continue
-                control_mean = format(lead.mean, measure.form)
-                own_mean = format(lead.strategy_mean, measure.form)
-                if control_mean != own_mean:
-                    behind[lead.is_clear].append(f"{name} ({control_mean} against {own_mean})")
-            text = measure.higher_text if measure.higher_is_better else measure.lower_text
+                means = [format(mean, measure.form) for mean in (lead.mean, lead.strategy_mean)]
+                if means[0] != means[1]:
+                    behind[lead.is_clear].append((name, means[0], means[1]))
+            direction = measure.direction(measure.higher_is_better)
             for is_clear, strategies in behind.items():
                 if strategies:
-                    prefix = "CONTROL AHEAD" if is_clear else "control ahead, but not clearly"
-                    notes.append(f"{prefix}: {control.name} {text} {', '.join(strategies)}")
+                    values = {"control": control.name, "direction": direction, "strategies": strategies}
+                    notes.append(say("control_note", clear=is_clear, **values))
     return notes
-
-
-def summary_table(records: RunRecords) -> Table:
-    """A row for each summary of the first questions."""
-    measures = run_measures(records)
-    columns = [Column("question"), Column("name"), Column("summary")]
-    columns += [Column(measure.mean.removeprefix("mean "), measure.form) for measure in measures]
-    rows: list[tuple[Cell, ...]] = []
-    for question in records.questions.values():
-        for outcome in records.outcomes(question.id):
-            if outcome.summary is None:
-                continue
-            cells: list[Cell] = [one_line(question.text, 60), outcome.strategy]
-            cells.append(one_line(outcome.summary.text, 80))
-            for measure in measures:
-                score = outcome.score.value if outcome.score else None
-                cells.append(_share_cell(outcome.information) if measure.higher_is_better else score)
-            rows.append(tuple(cells))
-    notes = []
-    if len(rows) > SHOWN_ROWS:
-        notes.append(f"and {len(rows) - SHOWN_ROWS} more; --json shows all")
-    return Table("Summaries", tuple(columns), tuple(rows[:SHOWN_ROWS]), tuple(notes))
-
-
-def _share_cell(information: Information | None) -> Cell:
-    """A share, or in brackets what it would be and why it does not count."""
-    if information is None or information.recovered is not None or information.undefined is None:
-        return None if information is None else information.recovered
-    doubtful = tentative(information)
-    return reason_of(information.reason or information.undefined).word if doubtful is None else doubtful.text
 
 
 def failure_table(run: RunRecords) -> Table:

@@ -1,10 +1,9 @@
-"""What :func:`selfreflect.reflect` returns: the answers to a question, and what each summary tells."""
+"""What :func:`selfreflect.reflect` returns: the answers to a question, and how much each summary recovers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -21,19 +20,20 @@ from selfreflect.records import (
     Score,
     metadata_headings,
 )
-from selfreflect.report.question_table import QUESTION_HEADINGS, question_table
+from selfreflect.report.document import question_columns, question_table
+from selfreflect.report.findings import information_sentence
+from selfreflect.report.page.frame import templates
 from selfreflect.report.results import best_first
 from selfreflect.report.run_records import RunRecords
-from selfreflect.report.sentences import information_sentence
-from selfreflect.report.words import MarkKind, marks, telling_answers
-from selfreflect.text import counted, one_line, printable
+from selfreflect.report.words import Mark, MarkKind, marks, telling_answers
+from selfreflect.text import counted, one_line
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _SHOWN_CLASSES = 5
 _SHOWN_WORDS = 200
-_COLOURS: dict[MarkKind, str] = {"told": "0,120,255", "missed": "255,170,0", "misled": "220,0,160"}
+_COLOURS: dict[MarkKind, str] = {"covered": "0,120,255", "missed": "255,170,0", "misleading": "220,0,160"}
 """Red, green and blue of a word's background."""
 
 
@@ -49,7 +49,7 @@ class AnswerClass:
 
 @dataclass(frozen=True, repr=False)
 class Reflection:
-    """The answers to one question, summaries of them, and what each summary tells.
+    """The answers to one question, summaries of them, and how much each summary recovers.
 
     Attributes:
         records: all of it as the records of a run with one question, from which reports can be made.
@@ -108,8 +108,8 @@ class Reflection:
 
     @property
     def information(self) -> dict[str, Information]:
-        """What each summary tells, by name; ``.recovered`` is its share of what the answers would tell."""
-        return {name: one for (_, name), one in self.records.information.items()}
+        """The information that each summary recovers, by name; ``.recovered`` is its share."""
+        return {name: record for (_, name), record in self.records.information.items()}
 
     @property
     def controls(self) -> Controls | None:
@@ -134,7 +134,7 @@ class Reflection:
             "question": self.question,
             "context": self.context,
             "answers": list(self.answers),
-            "classes": [{"text": one.text, "count": one.count} for one in self.classes],
+            "classes": [{"text": group.text, "count": group.count} for group in self.classes],
             "summaries": list(self.measures.values()),
             "failures": list(map(msgspec.to_builtins, self.failures)),
         }
@@ -146,11 +146,12 @@ class Reflection:
     def _rows(self) -> list[dict[str, Any]]:
         """One row per summary, without metadata; a single one with the failure if there are no summaries."""
         rows = []
+        headings = [column.heading for column in question_columns(self.records)]
         for cells in question_table(self.records).rows:
-            rows.append(dict(zip(QUESTION_HEADINGS, cells, strict=False)))  # metadata come last
+            rows.append(dict(zip(headings, cells, strict=False)))  # metadata come last
         if not rows:
-            failure = next((f"{one.kind}: {one.message}" for one in self.failures), None)
-            rows = [{**dict.fromkeys(QUESTION_HEADINGS), "failure": failure}]
+            failure = next((f"{failure.kind}: {failure.message}" for failure in self.failures), None)
+            rows = [{**dict.fromkeys(headings), "failure": failure}]
         for row in rows:
             for name in ("question_id", "question", "kind", "estimated_from", "summary_words"):
                 row.pop(name)
@@ -172,7 +173,7 @@ class Reflection:
 
     def __repr__(self) -> str:
         lines = [f"Reflection({one_line(self.question, 80)!r}: {counted(len(self.answers), 'answer')})"]
-        classes = [f"{one.count} x {one_line(one.text, 30)!r}" for one in self.classes[:_SHOWN_CLASSES]]
+        classes = [f"{group.count} x {one_line(group.text, 30)!r}" for group in self.classes[:_SHOWN_CLASSES]]
         if len(self.classes) > _SHOWN_CLASSES:
             classes.append("…")
         if classes:
@@ -184,24 +185,23 @@ class Reflection:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        parts = [f"<p><b>{_html(self.question)}</b></p>"]
-        classes = [f"<li>{one.count} × {_html(one.text)}</li>" for one in self.classes[:_SHOWN_CLASSES]]
-        more = len(self.classes) - _SHOWN_CLASSES
-        if more > 0:
-            classes.append(f"<li>… and {counted(more, 'other kind')}</li>")
-        if classes:
-            parts.append(f"<p>{counted(len(self.answers), 'answer')}:</p><ul>{''.join(classes)}</ul>")
         rows = []
         for name, text, result in self._results():
-            words = _marked_words(self.information.get(name), text)
-            cells = (_html(name), _html(text), _html(result) + words)
-            rows.append("".join(f'<td style="text-align:left">{cell}</td>' for cell in cells))
-        if rows:
-            body = "".join(f"<tr>{row}</tr>" for row in rows)
-            parts.append(f"<table><tr><th>summary</th><th>text</th><th>result</th></tr>{body}</table>")
-        else:
-            parts += [f"<p>failed: {_html(failure.message)}</p>" for failure in self.failures]
-        return "".join(parts)
+            rows.append((name, text, result, _marked_words(self.information.get(name), text)))
+        html = (
+            templates()
+            .get_template("reflection.html")
+            .render(
+                question=self.question,
+                answers=len(self.answers),
+                groups=self.classes[:_SHOWN_CLASSES],
+                hidden=max(0, len(self.classes) - _SHOWN_CLASSES),
+                rows=rows,
+                failures=self.failures,
+                colours=_COLOURS,
+            )
+        )
+        return html.replace("\n", "")  # those of texts are <br>
 
 
 class Reflections(list[Reflection]):
@@ -218,14 +218,16 @@ class Reflections(list[Reflection]):
             import pandas as pd
         except ImportError:
             raise MissingExtraError("A data frame of results", "pandas") from None
-        own_headings = ["question", "context", "answers", "classes", *QUESTION_HEADINGS]
-        headings = metadata_headings((one._question for one in self), own_headings)
+        own_headings = ["question", "context", "answers", "classes"]
+        for reflection in self:
+            own_headings += [column.heading for column in question_columns(reflection.records)]
+        headings = metadata_headings((reflection._question for reflection in self), own_headings)
         rows = []
-        for one in self:
-            common: dict[str, Any] = {headings[name]: value for name, value in one.metadata.items()}
-            common |= {"question": one.question, "context": one.context}
-            common |= {"answers": len(one.answers), "classes": len(one.classes)}
-            rows += [{**common, **row} for row in one._rows()]
+        for reflection in self:
+            common: dict[str, Any] = {headings[name]: value for name, value in reflection.metadata.items()}
+            common |= {"question": reflection.question, "context": reflection.context}
+            common |= {"answers": len(reflection.answers), "classes": len(reflection.classes)}
+            rows += [{**common, **row} for row in reflection._rows()]
         return pd.DataFrame(rows)
 
     def __repr__(self) -> str:
@@ -235,35 +237,22 @@ class Reflections(list[Reflection]):
         return "\n".join(lines) or "[]"
 
     def _repr_html_(self) -> str:
-        parts = [one._repr_html_() for one in self[:3]]
+        parts = [reflection._repr_html_() for reflection in self[:3]]
         if len(self) > 3:
             rest = counted(len(self) - 3, "other question")
             parts.append(f"<p>… and {rest}; <code>to_pandas()</code> has them all</p>")
         return "<hr>".join(parts)
 
 
-def _marked_words(information: Information | None, summary: str) -> str:
-    """The held-out answer of which the summary told, missed or got wrong the most, its words in colour."""
+def _marked_words(information: Information | None, summary: str) -> list[tuple[str, Mark]]:
+    """Mark the words of the test answer that a summary covers, misses or gets wrong the most."""
     if information is None or information.recovered is None:
-        return ""
-    places = telling_answers([(information, summary)], 1)
-    if not places:
-        return ""
-    words = information.answers[places[0]]
+        return []
+    indices = telling_answers([(information, summary)], 1)
+    if not indices:
+        return []
+    words = information.answers[indices[0]]
     looks = marks(words, summary)
     if all(look.kind == "plain" for look in looks):
-        return ""
-    spans = []
-    for word, look in zip(words[:_SHOWN_WORDS], looks, strict=False):
-        text = _html(word.text)
-        if look.kind != "plain":
-            style = f"background:rgba({_COLOURS[look.kind]},{0.15 + 0.45 * look.strength:.2f})"
-            title = f"{look.kind}: {look.bits:.1f} bits"
-            text = f'<span style="{style}" title="{title}">{text}</span>'
-        spans.append(text)
-    return f"<br>{' '.join(spans)}"
-
-
-def _html(text: str) -> str:
-    """Untrusted text as HTML that shows it literally."""
-    return escape(printable(text)).replace("\n", "<br>")
+        return []
+    return [(word.text, look) for word, look in zip(words[:_SHOWN_WORDS], looks, strict=False)]

@@ -1,230 +1,34 @@
-"""The measures of a run, SelfReflect scores and usable information, and the result of each strategy."""
+"""The result of each strategy of a run in every measure, of its controls, and by values of a column."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
+from itertools import chain
+from statistics import fmean, median
 
+from selfreflect.errors import DataError, excerpt, nearest
 from selfreflect.records import (
     TODAYS_SCALE,
     Control,
-    Information,
     NothingToTell,
+    Question,
     Score,
     UnclearCause,
+    dump_line,
 )
+from selfreflect.report.measures import INFORMATION, SELFREFLECT, MeasureView, Values, run_measures
 from selfreflect.report.run_records import RunRecords, SummaryOutcome, answer_halves_p_value
-from selfreflect.stats import (
-    FEWEST_TESTED,
-    Estimate,
-    PairedEstimate,
-    clear_sign,
-    defined,
-    discoveries,
-    is_tie,
-    mean_interval,
-    paired_difference,
-    ratio_interval,
-    settled,
-)
-from selfreflect.table import Approximate, Column
+from selfreflect.report.wording import say
+from selfreflect.stats import FEWEST_TESTED, Estimate, clear_sign, discoveries, is_tie, settled
+from selfreflect.table import Approximate, Cell, Column, Table
+from selfreflect.text import one_line
 
-METHOD = "intervals: 95% BCa bootstrap over questions"
+MAX_VALUES = 20
+"""Values that get rows of their own, the most frequent ones; the others share theirs."""
 
-
-@dataclass(frozen=True)
-class Values:
-    """One measure of a strategy or control, by question id."""
-
-    values: Mapping[str, float]
-    scale: Mapping[str, float] | None = None
-    """What each value is a share of. Then sums over questions are compared; without it, means."""
-
-    def among(self, ids: Collection[str]) -> Values:
-        """Keep these questions."""
-        return Values({id_: value for id_, value in self.values.items() if id_ in ids}, self.scale)
-
-    def mean(self, ids: Collection[str]) -> float | None:
-        """Compute the mean or share over these questions; None without any."""
-        if not ids:
-            return None
-        total = math.fsum(self.values[id_] for id_ in ids)
-        return total / (len(ids) if self.scale is None else math.fsum(self.scale[id_] for id_ in ids))
-
-    def estimate(self, total: int) -> Estimate:
-        """Estimate the mean or the share, with ``total`` questions that could have a value.
-
-        Without an interval on fewer than ``FEWEST_TESTED`` questions, where it would be far too short.
-        """
-        if self.scale is None:
-            estimate = mean_interval(list(self.values.values()), total)
-        else:
-            pairs = [(value, self.scale[id_]) for id_, value in self.values.items()]
-            estimate = ratio_interval(pairs, total)
-        return estimate if estimate.n >= FEWEST_TESTED else estimate.without_interval()
-
-
-@dataclass(frozen=True)
-class Measure:
-    """How tables show a measure."""
-
-    title: str
-    short: str
-    """Name within a sentence."""
-    mean: str
-    """Heading of the mean."""
-    low: str
-    high: str
-    common: str
-    """Heading of the mean over common questions."""
-    axis: str
-    """Label of the axis of means."""
-    difference_axis: str
-    form: str
-    difference: str
-    """Display format of differences."""
-    factor: int
-    """Of a difference where it is shown."""
-    unit: str
-    """Of a difference that is shown, in a sentence."""
-    higher_is_better: bool
-    lower_text: str
-    """What a lower mean says of the first of two strategies."""
-    higher_text: str
-    quantity: str
-    """What differences are in."""
-    defined: str
-    """What a question is called that has a value."""
-    settings_text: str
-    """What is said of a strategy with other ``settings`` than the baseline's."""
-    of_strategy: Callable[[RunRecords, str], Values]
-    settings: Callable[[RunRecords, str], dict[str, str]]
-    """Judge and settings of a strategy by question; values of different ones are not comparable."""
-
-    @property
-    def columns(self) -> list[Column]:
-        """The columns of a mean and of the ends of its interval."""
-        return [Column(heading, self.form) for heading in (self.mean, self.low, self.high)]
-
-    def difference_text(self, mean: float, low: float | None = None, high: float | None = None) -> str:
-        """Format a difference, and its interval if it has one, as ``+39.5 points [+10.0, +65.8]``."""
-        texts = [format(self.factor * value, self.difference) for value in defined((mean, low, high))]
-        interval = f" [{', '.join(texts[1:])}]" if len(texts) > 1 else ""
-        return f"{texts[0]}{self.unit}{interval}"
-
-    def pair(self, a: Values, b: Values, ids: Collection[str]) -> PairedEstimate:
-        """Estimate the difference ``b - a`` on the questions ``ids``, as far as both have values. Shares are
-        of the mean of both scales, which is the same number if both summarise the same answers. Without an
-        interval unless enough questions differ for a test."""
-        mine, theirs = a.among(ids), b.among(ids)
-        scale = None
-        if a.scale is not None and b.scale is not None:
-            common = mine.values.keys() & theirs.values.keys()
-            scale = {id_: (a.scale[id_] + b.scale[id_]) / 2 for id_ in common}
-        paired = paired_difference(
-            mine.values, theirs.values, len(ids), scale=scale, higher_is_better=self.higher_is_better
-        )
-        if paired.is_testable:
-            return paired
-        return replace(paired, difference=paired.difference.without_interval())
-
-
-def judges(scores: Iterable[Score]) -> list[str]:
-    """Describe each judge and its settings once; scores with different ones are not comparable."""
-    return sorted(set(map(score_settings, scores)))
-
-
-def score_settings(score: Score) -> str:
-    """Describe the judge of a score and its settings."""
-    compat = f", compat {score.compat}" if score.compat else ""
-    return f"{_judge(score)}, temperature {score.temperature:g}{compat}"
-
-
-def information_settings(information: Information) -> str:
-    """Describe the judge, whether it sees the question, and the scale if it is that of an earlier version."""
-    scale = {"question": ", 0% is the question alone", "pasted": ", 100% is all answers with repetitions"}
-    return f"{_judge(information)}, {information.reader} reader{scale.get(information.scale, '')}"
-
-
-def _judge(record: Score | Information) -> str:
-    revision = f" at {record.judge_revision}" if record.judge_revision else ""
-    return f"{record.judge}{revision}, {record.judge_dtype or 'dtype unknown'}"
-
-
-def _scores(run: RunRecords, strategy: str) -> Values:
-    return Values({id_: score.value for id_, score in run.strategy_scores(strategy).items()})
-
-
-def _shares(run: RunRecords, strategy: str) -> Values:
-    bits = {}
-    available = {}
-    for id_, information in run.strategy_information(strategy).items():
-        if information.recovered is None or information.bits is None or information.bits_available is None:
-            continue
-        bits[id_] = information.bits
-        available[id_] = information.bits_available
-    return Values(bits, available)
-
-
-SELFREFLECT = Measure(
-    title="SelfReflect score: 0 is perfect, lower is better",
-    short="SelfReflect score",
-    mean="mean score",
-    low="95% low",
-    high="95% high",
-    common="common mean",
-    axis="SelfReflect score (0 is perfect, lower is better)",
-    difference_axis="score: strategy − baseline (below 0 is better)",
-    form=".4f",
-    difference="+z.4f",
-    factor=1,
-    unit="",
-    higher_is_better=False,
-    lower_text="is lower (better) than",
-    higher_text="is higher (worse) than",
-    quantity="SelfReflect score",
-    defined="scored",
-    settings_text="scored with another judge or other settings",
-    of_strategy=_scores,
-    settings=lambda run, strategy: {
-        id_: score_settings(score) for id_, score in run.strategy_scores(strategy).items()
-    },
-)
-INFORMATION = Measure(
-    title="What summaries tell, of what the sampled answers tell",
-    short="what they tell",
-    mean="tells",
-    low="tells 95% low",
-    high="tells 95% high",
-    common="common tells",
-    axis="share of what the sampled answers tell",
-    difference_axis="points: strategy − baseline (above 0 is better)",
-    form="z.0%",
-    difference="+z.1f",
-    factor=100,
-    unit=" points",
-    higher_is_better=True,
-    lower_text="tells less than",
-    higher_text="tells more than",
-    quantity="what summaries tell, in points (100 are what the sampled answers tell)",
-    defined="measured",
-    settings_text="measured with another judge, reader or scale",
-    of_strategy=_shares,
-    settings=lambda run, strategy: {
-        id_: information_settings(one) for id_, one in run.strategy_information(strategy).items()
-    },
-)
-
-
-def run_measures(run: RunRecords) -> list[Measure]:
-    """List the measures that a run has, at least one."""
-    measures = [INFORMATION] if run.information else []
-    if run.scores or not measures:
-        measures.append(SELFREFLECT)
-    return measures
+MISSING = "(none)"
 
 
 def differing_halves(run: RunRecords) -> list[str]:
@@ -232,6 +36,7 @@ def differing_halves(run: RunRecords) -> list[str]:
 
     The rate of false discoveries among them is 5 %.
     """
+    # one test per question: with many questions some differ by chance, so the rate of false ones is bounded
     p_values = {}
     for id_ in run.questions:
         if id_ in run.answers:
@@ -239,8 +44,8 @@ def differing_halves(run: RunRecords) -> list[str]:
     return discoveries(p_values)
 
 
-def conditioning_count(run: RunRecords) -> int | None:
-    """Count the conditioning answers of a question; None if questions differ."""
+def reference_count(run: RunRecords) -> int | None:
+    """Count the reference answers of a question; None if questions differ."""
     counts = {len(run.answers[id_].conditioning) for id_ in run.questions if id_ in run.answers}
     return counts.pop() if len(counts) == 1 else None
 
@@ -262,26 +67,33 @@ class ControlValues:
     name: str
     words: tuple[int, ...]
     by_measure: Mapping[str, Values]
-    """By the heading of the measure."""
+    """By the name of the measure; a measure without values of controls is missing."""
 
 
 def control_values(run: RunRecords) -> list[ControlValues]:
-    """Measure the controls of a run; what they tell counts where a summary's share is defined."""
-    available: dict[str, float] = {}
-    for strategy in run.strategies:
-        available.update(_shares(run, strategy).scale or {})
+    """Collect the controls of a run; their bits count where a summary's share is defined."""
     by_name: dict[str, dict[str, Control]] = {}
     sets = [run.controls[id_] for id_ in run.questions if id_ in run.controls]
     for controls in sorted(sets, key=lambda controls: -len(controls.controls)):  # the longest sets the order
         for control in controls.controls:
             name = control_text(control, controls.most_answers)
             by_name.setdefault(name, {})[controls.question_id] = control
+    scales: dict[str, dict[str, float]] = {}
+    views = [view for view in run_measures(run) if view.measure.control]
+    for view in views:
+        for strategy in run.strategies:
+            scales.setdefault(view.name, {}).update(view.of_strategy(run, strategy).scale or {})
     rows = []
     for name, texts in by_name.items():
-        bits = {id_: text.bits for id_, text in texts.items() if id_ in available and text.bits is not None}
-        scores = {id_: text.score for id_, text in texts.items() if text.score is not None}
-        values = {INFORMATION.mean: Values(bits, available), SELFREFLECT.mean: Values(scores)}
-        rows.append(ControlValues(name, tuple(text.words for text in texts.values()), values))
+        by_measure = {}
+        for view in views:
+            scale = scales[view.name] if view.measure.ratio else None
+            values = {id_: getattr(text, view.measure.control) for id_, text in texts.items()}
+            values = {id_: value for id_, value in values.items() if value is not None}
+            if scale is not None:  # controls count where a summary has a share
+                values = {id_: value for id_, value in values.items() if id_ in scale}
+            by_measure[view.name] = Values(values, scale)
+        rows.append(ControlValues(name, tuple(text.words for text in texts.values()), by_measure))
     return rows
 
 
@@ -296,27 +108,27 @@ class ControlLead:
 
 
 def control_lead(
-    run: RunRecords, control: ControlValues, strategy: str, measure: Measure
+    run: RunRecords, control: ControlValues, strategy: str, measure: MeasureView
 ) -> ControlLead | None:
     """Compare a control that says nothing with a strategy; None if the strategy does better.
 
     None for pasted answers, which should do better, and for the repeated question in records of earlier
     versions where the judge does not see the question: it learns much from it.
     """
-    if control.name.endswith(" pasted"):
+    if control.name.endswith(" pasted") or measure.name not in control.by_measure:
         return None
-    theirs = control.by_measure[measure.mean]
-    own = measure.of_strategy(run, strategy)
-    ids = theirs.values.keys() & own.values.keys()
+    values = control.by_measure[measure.name]
+    strategy_values = measure.of_strategy(run, strategy)
+    ids = values.values.keys() & strategy_values.values.keys()
     if measure is INFORMATION and control.name == "question repeated":
         ids = {id_ for id_ in ids if run.controls[id_].reader == "informed" or run.scale == TODAYS_SCALE}
-    mean, strategy_mean = theirs.mean(ids), own.mean(ids)
+    mean, strategy_mean = values.mean(ids), strategy_values.mean(ids)
     if mean is None or strategy_mean is None:
         return None
     sign = 1 if measure.higher_is_better else -1
     if sign * mean < sign * strategy_mean and not is_tie(mean, strategy_mean):
         return None
-    paired = measure.pair(own, theirs, ids)
+    paired = measure.pair(strategy_values, values, ids)
     is_clear = clear_sign(paired.difference, paired.p_value) != 0
     return ControlLead(control.name, mean, strategy_mean, is_clear)
 
@@ -326,13 +138,10 @@ class StrategyResult:
     """The result of one strategy in one run."""
 
     strategy: str
-    score: Estimate
-    """Mean over the questions scored for this strategy."""
-    common: Estimate | None
-    """Mean over the questions scored for all strategies with scores; None if these are the same questions."""
-    recovered: Estimate
-    """Share of what the conditioning answers tell: a ratio of sums over the questions where it is defined."""
-    common_recovered: Estimate | None
+    estimates: Mapping[str, Estimate]
+    """By the name of the measure, over the questions with a value for this strategy."""
+    common: Mapping[str, Estimate]
+    """Over the questions with a value for all strategies; only of measures where these are others."""
     bits: float | None
     """Mean over the questions where a share is defined, per answer."""
     bits_available: float | None
@@ -340,13 +149,13 @@ class StrategyResult:
     undefined: Mapping[NothingToTell, int]
     """Questions without a share, by the reason."""
     reasons: Mapping[NothingToTell | UnclearCause, int]
-    """The same, with the cause where what a summary tells is unclear."""
+    """The same, with the cause where the share is unclear."""
     median_words: float | None
     failures: int
     """Questions with a recorded failure instead of a score."""
     pending: int
     """Questions with neither, because the run is not finished."""
-    wanted: int
+    due: int
     """Questions that should have a result."""
     estimated: int
     """How many of the scores are estimates from some of the masked words."""
@@ -356,49 +165,60 @@ class StrategyResult:
         """Questions without a result."""
         return self.failures + self.pending
 
-    def estimate(self, measure: Measure) -> Estimate:
-        return self.recovered if measure is INFORMATION else self.score
-
-    def common_estimate(self, measure: Measure) -> Estimate | None:
-        return self.common_recovered if measure is INFORMATION else self.common
+    def estimate(self, measure: MeasureView) -> Estimate:
+        return self.estimates[measure.name]
 
 
 def strategy_results(run: RunRecords) -> list[StrategyResult]:
     """Compute one result per strategy, in run order."""
     failure_keys = run.failures_by_score.keys()
-    scores = _estimates(run, SELFREFLECT)
-    shares = _estimates(run, INFORMATION)
+    views = dict.fromkeys([*run_measures(run), INFORMATION, SELFREFLECT])  # keys of JSON lines need ours
+    estimates = {view.name: _estimates(run, view) for view in views}
+    common = {view.name: _estimates(run, view, common=True) for view in views}
     results = []
     for name in run.strategies:
-        own_information = run.strategy_information(name)
-        own_scores = run.strategy_scores(name)
+        information = run.strategy_information(name).values()
+        scores = run.strategy_scores(name)
+        ids_with_result = set(chain.from_iterable(view.records(run, name) for view in views))
         bits = INFORMATION.of_strategy(run, name)
         summaries = run.strategy_summaries(name)
         lengths = [len(summary.text.split()) for summary in summaries.values()]
         failures = {id_ for id_, strategy in failure_keys if strategy == name}
+        # items of a file have no model, and may lack summaries that others have
         by_hand = summaries and not any(summary.model for summary in summaries.values())
         due = set(summaries if by_hand else run.questions)  # not every item has a summary of every name
         if not run.awaits_scores:
-            due &= own_scores.keys() | own_information.keys() | failures
+            due &= ids_with_result | failures
         result = StrategyResult(
             strategy=name,
-            score=scores[name][0],
-            common=scores[name][1],
-            recovered=shares[name][0],
-            common_recovered=shares[name][1],
-            bits=_mean(bits.values),
-            bits_available=_mean(bits.scale or {}),
-            readers=tuple(sorted({information.reader for information in own_information.values()})),
-            undefined=Counter(one.undefined for one in own_information.values() if one.undefined is not None),
-            reasons=Counter(one.reason for one in own_information.values() if one.reason is not None),
+            estimates={measure: by_strategy[name] for measure, by_strategy in estimates.items()},
+            common={measure: by_strategy[name] for measure, by_strategy in common.items() if by_strategy},
+            bits=fmean(bits.values.values()) if bits.values else None,
+            bits_available=fmean(bits.scale.values()) if bits.scale else None,
+            readers=tuple(sorted({record.reader for record in information})),
+            undefined=Counter(record.undefined for record in information if record.undefined is not None),
+            reasons=Counter(record.reason for record in information if record.reason is not None),
             median_words=float(median(lengths)) if lengths else None,
             failures=len(failures),
-            wanted=len(due),
-            pending=len(due - own_scores.keys() - own_information.keys() - failures),
-            estimated=sum(one.estimate is not None for one in own_scores.values()),
+            due=len(due),
+            pending=len(due - ids_with_result - failures),
+            estimated=sum(score.estimate is not None for score in scores.values()),
         )
         results.append(result)
     return results
+
+
+def _estimates(run: RunRecords, measure: MeasureView, *, common: bool = False) -> dict[str, Estimate]:
+    """Estimate each strategy on its own questions, or on those of all if these are not the same."""
+    by_strategy = {name: measure.of_strategy(run, name) for name in run.strategies}
+    if common:
+        question_sets = [set(values.values) for values in by_strategy.values() if values.values]
+        shared = set.intersection(*question_sets) if question_sets else set()
+        # then the estimates over common questions would repeat the others
+        if all(ids == shared for ids in question_sets):
+            return {}
+        by_strategy = {name: values.among(shared) for name, values in by_strategy.items()}
+    return {name: values.estimate(len(run.questions)) for name, values in by_strategy.items()}
 
 
 def sorted_results(run: RunRecords) -> list[StrategyResult]:
@@ -407,6 +227,7 @@ def sorted_results(run: RunRecords) -> list[StrategyResult]:
     results = strategy_results(run)
     measure = main_measure(run, results)
 
+    # complete strategies first: a mean over the easy half of the questions is no lead
     means = _settled_means(results, measure)
 
     def rank(result: StrategyResult) -> tuple[bool, bool, float]:
@@ -417,7 +238,7 @@ def sorted_results(run: RunRecords) -> list[StrategyResult]:
     return sorted(results, key=rank)
 
 
-def main_measure(run: RunRecords, results: Sequence[StrategyResult]) -> Measure:
+def main_measure(run: RunRecords, results: Sequence[StrategyResult]) -> MeasureView:
     """The first measure in which a strategy has a result."""
     measures = run_measures(run)
     for measure in measures:
@@ -426,13 +247,13 @@ def main_measure(run: RunRecords, results: Sequence[StrategyResult]) -> Measure:
     return measures[0]
 
 
-def best_strategy(results: Sequence[StrategyResult], measure: Measure) -> str | None:
+def best_strategy(results: Sequence[StrategyResult], measure: MeasureView) -> str | None:
     """Name the strategy with the best mean, complete or not; None if none has a mean."""
     means = _settled_means(results, measure)
     return max(means, key=means.__getitem__, default=None)
 
 
-def _settled_means(results: Sequence[StrategyResult], measure: Measure) -> dict[str, float]:
+def _settled_means(results: Sequence[StrategyResult], measure: MeasureView) -> dict[str, float]:
     """The mean of each strategy that has one, negated where lower is better; ties are equal."""
     means = {}
     for result in results:
@@ -448,9 +269,12 @@ def sorted_strategies(run: RunRecords) -> RunRecords:
 
 
 def best_first(outcomes: Iterable[SummaryOutcome]) -> list[SummaryOutcome]:
-    """Sort the outcomes of one question by what their summaries tell, those without that by their score, the
-    best first; at last those without either."""
+    """Sort the outcomes of one question by recovered information, those without by their score.
 
+    The best come first, those without either at last.
+    """
+
+    # shares and scores cannot be compared, so summaries with a share form the first group
     ranks = []
     outcomes = list(outcomes)
     for outcome in outcomes:
@@ -461,24 +285,6 @@ def best_first(outcomes: Iterable[SummaryOutcome]) -> list[SummaryOutcome]:
     values = settled([value for _, value in ranks])
     order = sorted(range(len(outcomes)), key=lambda index: (ranks[index][0], values[index]))
     return [outcomes[index] for index in order]
-
-
-def _estimates(run: RunRecords, measure: Measure) -> dict[str, tuple[Estimate, Estimate | None]]:
-    """Estimate each strategy on its own questions, and on those of all strategies if these are not the
-    same."""
-    by_strategy = {name: measure.of_strategy(run, name) for name in run.strategies}
-    question_sets = [set(values.values) for values in by_strategy.values() if values.values]
-    common = set.intersection(*question_sets) if question_sets else set()
-    uneven = any(ids != common for ids in question_sets)
-    total = len(run.questions)
-    return {
-        name: (values.estimate(total), values.among(common).estimate(total) if uneven else None)
-        for name, values in by_strategy.items()
-    }
-
-
-def _mean(values: Mapping[str, float]) -> float | None:
-    return sum(values.values()) / len(values) if values else None
 
 
 def coverage_text(estimate: Estimate) -> str | None:
@@ -499,9 +305,8 @@ def no_interval(estimate: Estimate) -> str | None:
 
 def method_note(estimates: Iterable[Estimate]) -> str:
     """Name the method of intervals, and say if some are left out."""
-    if any(0 < estimate.n < FEWEST_TESTED for estimate in estimates):
-        return f"{METHOD}; none from fewer than {FEWEST_TESTED} questions, it would be far too short"
-    return METHOD
+    has_few = any(0 < estimate.n < FEWEST_TESTED for estimate in estimates)
+    return say("method", fewest=FEWEST_TESTED if has_few else None)
 
 
 def approximate(value: float | None, estimated: bool) -> float | None:
@@ -516,10 +321,7 @@ def estimate_note(scores: Sequence[Score]) -> list[str]:
         return []
     words = sum(estimate.words_scored for estimate in estimates)
     total = sum(estimate.words_total for estimate in estimates)
-    return [
-        f"≈: {len(estimates)} of {len(scores)} scores are estimates from {words} of their {total} masked "
-        f"words ({words / total:.0%}), not exact scores"
-    ]
+    return [say("estimates", count=len(estimates), scores=len(scores), words=words, total=total)]
 
 
 def estimated_from(score: Score) -> str | None:
@@ -536,3 +338,64 @@ def score_text(score: Score) -> str:
         text += f" ± {score.stderr:.4f}"
     source = estimated_from(score)
     return f"≈{text} (estimated from {source})" if source else text
+
+
+def by_value(run: RunRecords, name: str) -> dict[str, RunRecords]:
+    """Divide a run by a column's value, the most frequent one first; ``kind`` is a column, too.
+
+    Raises:
+        DataError: no question has the column.
+    """
+    groups: dict[str, dict[str, Question]] = {}
+    for id_, question in run.questions.items():
+        groups.setdefault(_value(question, name), {})[id_] = question
+    if groups.keys() <= {MISSING}:
+        columns = list(dict.fromkeys(chain.from_iterable(item.metadata for item in run.questions.values())))
+        if any(question.kind for question in run.questions.values()):
+            columns.append("kind")
+        names = ", ".join(map(excerpt, columns[:20])) or "none"
+        raise DataError(
+            f"no question of {excerpt(run.label)} has a column {excerpt(name)}.{nearest(name, columns)} "
+            f"Columns that came with the questions: {names}",
+            code="column",
+            columns=columns,
+        )
+    # a column of free text would otherwise give a table as long as the question file
+    ranking = sorted(groups, key=lambda value: -len(groups[value]))
+    first = ranking if len(ranking) <= MAX_VALUES else ranking[: MAX_VALUES - 1]
+    divided = {value: replace(run, questions=groups[value]) for value in first}
+    rest = ranking[len(first) :]
+    if rest:
+        questions = dict(chain.from_iterable(groups[value].items() for value in rest))
+        divided[f"({len(rest)} other values)"] = replace(run, questions=questions)
+    return divided
+
+
+def _value(question: Question, name: str) -> str:
+    value = question.metadata.get(name)
+    if value is None and name == "kind":
+        value = question.kind or None
+    if value is None:
+        return MISSING
+    return value if isinstance(value, str) else dump_line(value)
+
+
+def breakdown(run: RunRecords, name: str) -> Table:
+    """Tabulate what each strategy's mean is for each value of a column, with its interval and n."""
+    measures = run_measures(run)
+    headings = [Column(one_line(name, 40)), Column("strategy")]
+    for measure in measures:
+        headings += measure.columns
+    headings += [Column("n", "d"), Column("questions", "d")]
+    rows: list[tuple[Cell, ...]] = []
+    estimates: list[Estimate] = []
+    for value, part in by_value(run, name).items():
+        for result in strategy_results(part):
+            cells: list[Cell] = [one_line(value, 60), result.strategy]
+            for measure in measures:
+                estimate = result.estimate(measure)
+                estimates.append(estimate)
+                cells += [estimate.mean, estimate.low, estimate.high]
+            rows.append((*cells, result.estimate(measures[-1]).n, len(part.questions)))
+    title = f"By {one_line(name, 40)}" + (f" ({run.label})" if run.label else "")
+    return Table(title, tuple(headings), tuple(rows), (method_note(estimates),))

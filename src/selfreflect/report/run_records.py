@@ -79,6 +79,8 @@ class SummaryOutcome(NamedTuple):
     failure: Failure | None
     """Why the score is missing, if recorded."""
     information: Information | None = None
+    measurements: Sequence[Measurement] = ()
+    """Those of measures of other packages."""
 
 
 @dataclass(frozen=True)
@@ -117,30 +119,30 @@ class RunRecords:
         if measure.record in ours:
             return ours[measure.record]
         return {
-            (one.question_id, one.summary): one
-            for one in self.measurements.values()
-            if one.measure == measure.name
+            (record.question_id, record.summary): record
+            for record in self.measurements.values()
+            if record.measure == measure.name
         }
 
     @property
     def zero(self) -> str:
         """What usable information is relative to. Readers of one run may have different zeros."""
-        return ", ".join(sorted({one.zero for one in self.information.values()})) or "empty"
+        return ", ".join(sorted({record.zero for record in self.information.values()})) or "empty"
 
     @property
     def scale(self) -> Scale:
         """Both ends of shares; it is the same in all records."""
-        return latest_scale(one.scale for one in self.information.values())
+        return latest_scale(record.scale for record in self.information.values())
 
     def with_scale(self, scale: Scale) -> RunRecords:
         """Leave out bits on another scale. The scores of controls stay."""
-        information = {key: one for key, one in self.information.items() if one.scale == scale}
+        information = {key: record for key, record in self.information.items() if record.scale == scale}
         controls = {}
-        for id_, one in self.controls.items():
-            if one.scale == scale or one.reader is None:
-                controls[id_] = one
-            elif one.temperature is not None:
-                controls[id_] = one.without_bits()
+        for id_, record in self.controls.items():
+            if record.scale == scale or record.reader is None:
+                controls[id_] = record
+            elif record.temperature is not None:
+                controls[id_] = record.without_bits()
         return replace(self, information=information, controls=controls)
 
     @property
@@ -158,33 +160,41 @@ class RunRecords:
         if query in self.questions:
             return self.questions[query]
         part = " ".join(query.casefold().split())
-        texts = {id_: " ".join(one.text.casefold().split()) for id_, one in self.questions.items()}
+        texts = {id_: " ".join(item.text.casefold().split()) for id_, item in self.questions.items()}
+        # the whole text wins over a part of other texts
         ids = [id_ for id_, text in texts.items() if text == part]
         if not ids:
             ids = [id_ for id_, text in texts.items() if part and part in text]
         if len(ids) == 1:
             return self.questions[ids[0]]
         if not ids:
-            names = [one.text for one in self.questions.values()]
+            names = [item.text for item in self.questions.values()]
             hint = nearest(query, [*self.questions, *names]) or f" It asks: {_some(names)}."
-            raise DataError(f"run {excerpt(self.label)} has no question {excerpt(query)}.{hint}")
+            raise DataError(
+                f"run {excerpt(self.label)} has no question {excerpt(query)}.{hint}", code="question"
+            )
         several = [f"{self.questions[id_].text} [{id_}]" for id_ in ids]
         raise DataError(
             f"{len(ids)} questions of run {excerpt(self.label)} contain {excerpt(query)}: {_some(several)}. "
-            "Say more of its text, or its id."
+            "Say more of its text, or its id.",
+            code="question",
+            questions=ids,
         )
 
     def outcomes(self, question_id: str) -> list[SummaryOutcome]:
         """List the outcome of every strategy on a question."""
+        names = sorted({measure for measure, _, _ in self.measurements} & {*measure_names()})
         outcomes = []
         for name in self.strategies:
             key = (question_id, name)
+            measurements = [self.measurements.get((measure, *key)) for measure in names]
             outcome = SummaryOutcome(
                 name,
                 self.summaries.get(key),
                 self.scores.get(key),
                 self.failures_by_score.get(key),
                 self.information.get(key),
+                list(filter(None, measurements)),
             )
             outcomes.append(outcome)
         return outcomes
@@ -192,20 +202,20 @@ class RunRecords:
     @property
     def judges(self) -> list[str]:
         """The judges of all results, each once."""
-        names = {one.judge for one in self.scores.values()}
-        return sorted(names | {one.judge for one in self.information.values()})
+        names = {record.judge for record in self.scores.values()}
+        return sorted(names | {record.judge for record in self.information.values()})
 
     @property
     def models(self) -> list[str]:
         """The models that answered, each once."""
-        return list(dict.fromkeys(one.model for one in self.answers.values() if one.model))
+        return list(dict.fromkeys(record.model for record in self.answers.values() if record.model))
 
     def strategy_scores(self, strategy: str) -> dict[str, Score]:
         """Map question ids to the strategy's scores."""
         return self._by_question(self.scores, strategy)
 
     def strategy_information(self, strategy: str) -> dict[str, Information]:
-        """Map question ids to what the strategy's summaries tell."""
+        """Map question ids to the information in the strategy's summaries."""
         return self._by_question(self.information, strategy)
 
     def strategy_summaries(self, strategy: str) -> dict[str, Summary]:
@@ -218,6 +228,7 @@ class RunRecords:
     @cached_property
     def failures_by_score(self) -> dict[Key, Failure]:
         """Each missing score with the earliest failure that prevented it, if one is recorded."""
+        # answers that failed prevent summaries and scores, so the earliest stage is the cause
         first: dict[Key, Failure] = {}
         for failure in sorted(self.failures, key=lambda failure: STAGES.index(failure.stage)):
             first.setdefault((failure.question_id, failure.name), failure)
@@ -232,8 +243,8 @@ class RunRecords:
     @property
     def failed(self) -> int:
         """How many failures there are, and how many summaries of which no wanted measure could be taken."""
-        unmeasured = {key for key, one in self.information.items() if one.undefined == "unmeasured"}
-        failed = sum(one.undefined == FAILED for one in self.measurements.values())
+        unmeasured = {key for key, record in self.information.items() if record.undefined == "unmeasured"}
+        failed = sum(record.undefined == FAILED for record in self.measurements.values())
         missing = unmeasured - self.scores.keys() - self.failures_by_score.keys()
         return len(self.failures) + len(missing) + failed
 
@@ -302,5 +313,5 @@ def records_in_memory(label: str, records: Iterable[Record]) -> RunRecords:
 
 def _some(texts: Sequence[str]) -> str:
     """Quote the first few texts."""
-    more = f" and {len(texts) - _QUOTED} more" if len(texts) > _QUOTED else ""
-    return ", ".join(excerpt(text, 80) for text in texts[:_QUOTED]) + more
+    rest = f" and {len(texts) - _QUOTED} more" if len(texts) > _QUOTED else ""
+    return ", ".join(excerpt(text, 80) for text in texts[:_QUOTED]) + rest

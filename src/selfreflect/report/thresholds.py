@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from selfreflect.errors import ConfigError, DataError, excerpt, nearest
+from selfreflect.metric.measure import measure_names
+from selfreflect.report.measures import SELFREFLECT, view_of
 
 COUNTS = ("better", "worse", "unclear", "untestable")
 """How many strategies differ clearly from the baseline, or do not; and those with too few questions to tell,
@@ -18,8 +20,12 @@ QUESTIONS = ("n", "wins", "ties", "losses")
 SHARES = ("difference", "low", "high", "p_value")
 """Numbers of the same comparison that may be written as shares of 1, or in percent."""
 NAMES = (*COUNTS, *SHARES, *QUESTIONS)
-RECOVERED = "recovered."
-"""In front of a name: what summaries tell, in place of SelfReflect scores."""
+
+
+def prefixes() -> list[str]:
+    """List what may stand before a name and a dot: a measure other than SelfReflect scores."""
+    return [view.key for view in map(view_of, measure_names()) if view is not SELFREFLECT]
+
 
 _OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
@@ -34,13 +40,37 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]{1,3})?%?"
 
 
 @dataclass(frozen=True)
+class Side:
+    """One side of a condition: a name, or a number."""
+
+    text: str
+
+    @property
+    def prefix(self) -> str:
+        """The measure that a name is about; empty for SelfReflect scores."""
+        prefix, _, name = self.text.rpartition(".")
+        return prefix if prefix in prefixes() and name in NAMES else ""
+
+    @property
+    def name(self) -> str:
+        """The name without the measure; empty for a number."""
+        name = self.text.removeprefix(f"{self.prefix}.")
+        return name if name in NAMES else ""
+
+    @property
+    def number(self) -> float:
+        """A number as it is compared: ``5%`` is 0.05."""
+        return float(self.text.removesuffix("%")) / (100 if self.text.endswith("%") else 1)
+
+
+@dataclass(frozen=True)
 class Threshold:
     """A condition on comparisons. The right side is a number or another name."""
 
     text: str
-    left: str
+    left: Side
     operator: str
-    right: str
+    right: Side
 
     def breaches(self, lines: Sequence[Mapping[str, Any]]) -> list[str]:
         """Say where the condition holds.
@@ -52,18 +82,19 @@ class Threshold:
             DataError: there is nothing to compare, or a number is not defined.
         """
         if not lines:
-            raise DataError(f"--fail-if {excerpt(self.text)}: there is only one strategy, nothing to compare")
+            raise DataError(
+                f"condition {excerpt(self.text)}: there is only one strategy, nothing to compare",
+                code="nothing_to_compare",
+            )
         breaches = []
         for line in lines:
             left, right = self._value(self.left, line, lines), self._value(self.right, line, lines)
             if not _OPERATORS[self.operator](left, right):
                 continue
             sentence = f"{self.text} holds: {_value_text(self.left, left)}"
-            if _is_name(self.right):
+            if self.right.name:
                 sentence += f", {_value_text(self.right, right)}"
-            if not any(
-                side.removeprefix(RECOVERED) in (*QUESTIONS, *SHARES) for side in (self.left, self.right)
-            ):
+            if not {self.left.name, self.right.name} & {*QUESTIONS, *SHARES}:
                 return [sentence]  # a count is of all strategies
             breaches.append(f"{sentence} for {line['strategy']} of {line['run']}")
         return breaches
@@ -76,13 +107,12 @@ class Threshold:
         Args:
             lines: as for :meth:`breaches`.
         """
-        name = self.left.removeprefix(RECOVERED)
-        if name in ("untestable", "unclear", "n"):
+        if self.left.name in ("untestable", "unclear", "n"):
             return []
-        prefix = RECOVERED if self.left.startswith(RECOVERED) else ""
+        prefix = self.left.prefix and f"{self.left.prefix}."
         sentences = []
         for line in lines:
-            part = self._measured(self.left, line)
+            part = self._part(self.left, line)
             if not part["testable"]:
                 sentences.append(
                     f"{self.text} cannot be told for {line['strategy']} of {line['run']}: "
@@ -90,31 +120,30 @@ class Threshold:
                 )
         return sentences
 
-    def _value(self, side: str, line: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> float:
-        if not _is_name(side):
-            return _number(side)
-        name = side.removeprefix(RECOVERED)
-        if name == "untestable":
-            return sum(not self._measured(side, one)["testable"] for one in lines)
-        if name in COUNTS:
-            return [self._measured(side, one)["verdict"] for one in lines].count(name)
-        value: float | None = self._measured(side, line)[name]
+    def _value(self, side: Side, line: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> float:
+        if not side.name:
+            return side.number
+        if side.name == "untestable":
+            return sum(not self._part(side, line)["testable"] for line in lines)
+        if side.name in COUNTS:
+            return [self._part(side, line)["verdict"] for line in lines].count(side.name)
+        value: float | None = self._part(side, line)[side.name]
         if value is None:
             raise DataError(
-                f"--fail-if {excerpt(self.text)}: {side} is not defined for {excerpt(line['strategy'])}: "
-                f"{self._measured(side, line)['sentence']}"
+                f"condition {excerpt(self.text)}: {side.text} is not defined for "
+                f"{excerpt(line['strategy'])}: {self._part(side, line)['sentence']}"
             )
         return value
 
-    def _measured(self, side: str, line: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The part of a line that a name is about."""
-        if not side.startswith(RECOVERED):
+    def _part(self, side: Side, line: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Select the part of a line that a name is about."""
+        if not side.prefix:
             return line
-        if "recovered" not in line:
+        if side.prefix not in line:
             raise DataError(
-                f"--fail-if {excerpt(self.text)}: what summaries tell was not measured in all of these runs"
+                f"condition {excerpt(self.text)}: {side.prefix!r} was not measured in all of these runs"
             )
-        part: Mapping[str, Any] = line["recovered"]
+        part: Mapping[str, Any] = line[side.prefix]
         return part
 
 
@@ -127,49 +156,42 @@ def parse_threshold(text: str) -> Threshold:
     match = _SYNTAX.fullmatch(text)
     if match is None:
         raise ConfigError(
-            f"--fail-if {excerpt(text)} is not understood. Write a name, one of {' '.join(_OPERATORS)}, and "
+            f"condition {excerpt(text)} is not understood. Write a name, one of {' '.join(_OPERATORS)}, and "
             "a number, such as 'worse > 0'."
         )
-    left, sign, right = match.groups()
-    names = [*NAMES, *(RECOVERED + name for name in NAMES)]
+    left, right = Side(match[1]), Side(match[3])
     for side in (left, right):
-        if side not in names and (side == left or _NUMBER.fullmatch(side) is None):
+        if not side.name and (side is left or _NUMBER.fullmatch(side.text) is None):
+            names = [*NAMES, *(f"{prefix}.{name}" for prefix in prefixes() for name in NAMES)]
+            before = " or ".join(f"{prefix}." for prefix in prefixes())
             raise ConfigError(
-                f"--fail-if {excerpt(text)}: there is no {excerpt(side)}.{nearest(side, names)} Names are "
-                f"{', '.join(NAMES)}; and these after {RECOVERED!r}, for what summaries tell."
+                f"condition {excerpt(text)}: there is no {excerpt(side.text)}.{nearest(side.text, names)} "
+                f"Names are {', '.join(NAMES)}; and these after {before}"
             )
-    if not _is_name(right):
+    if not right.name:
         _check_unit(text, left, right)
-    return Threshold(text.strip(), left, sign, right)
+    return Threshold(text.strip(), left, match[2], right)
 
 
-def _is_name(side: str) -> bool:
-    return side.removeprefix(RECOVERED) in NAMES
-
-
-def _number(side: str) -> float:
-    """A number as it is compared: ``5%`` is 0.05."""
-    return float(side.removesuffix("%")) / (100 if side.endswith("%") else 1)
-
-
-def _check_unit(text: str, name: str, number: str) -> None:
+def _check_unit(text: str, name: Side, number: Side) -> None:
     """Refuse a percentage where something is counted, and a share that must be meant in percent."""
-    if name.removeprefix(RECOVERED) not in SHARES:
-        if number.endswith("%"):
-            what = "strategies" if name.removeprefix(RECOVERED) in COUNTS else "questions"
+    if name.name not in SHARES:
+        if number.text.endswith("%"):
+            unit = "strategies" if name.name in COUNTS else "questions"
             raise ConfigError(
-                f"--fail-if {excerpt(text)}: {name} counts {what} and is no share of them. Write a whole "
-                f"number, such as '{name} > 0'."
+                f"condition {excerpt(text)}: {name.text} counts {unit} and is no share of them. Write a "
+                f"whole number, such as '{name.text} > 0'."
             )
-    elif abs(_number(number)) >= 1 and not number.endswith("%"):
+    elif abs(number.number) >= 1 and not number.text.endswith("%"):
+        percent = f"{100 * number.number:g}%"
         raise ConfigError(
-            f"--fail-if {excerpt(text)}: {name} is a share of 1, and {excerpt(number)} of it would be "
-            f"{100 * _number(number):g}%. Write {excerpt(number + '%')} if you mean percent, or "
-            f"'{100 * _number(number):g}%' if you mean that."
+            f"condition {excerpt(text)}: {name.text} is a share of 1, and {excerpt(number.text)} of it would "
+            f"be {percent}. Write {excerpt(number.text + '%')} if you mean percent, or '{percent}' if you "
+            "mean that."
         )
 
 
-def _value_text(name: str, value: float) -> str:
-    """What a name stands for, in both units in which a share can be written."""
-    percent = f" ({100 * value:g}%)" if name.removeprefix(RECOVERED) in SHARES else ""
-    return f"{name} is {value:g}{percent}"
+def _value_text(side: Side, value: float) -> str:
+    """Write the value of a name, a share in both units."""
+    percent = f" ({100 * value:g}%)" if side.name in SHARES else ""
+    return f"{side.text} is {value:g}{percent}"

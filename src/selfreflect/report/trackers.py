@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from selfreflect.errors import DataError, MissingExtraError
+from selfreflect.report.measures import run_measures
 from selfreflect.report.results import strategy_results
 from selfreflect.report.run_records import RunRecords
 from selfreflect.stats import Estimate
@@ -57,8 +58,8 @@ def flat_results(run: RunRecords) -> dict[str, float]:
     numbers: dict[str, float | None] = {"questions": len(run.questions), "failures": len(run.failures)}
     for result in strategy_results(run):
         name = _key(result.strategy, numbers)
-        numbers |= _with_ends(f"{name}/score", result.score)
-        numbers |= _with_ends(f"{name}/recovered", result.recovered)
+        for measure in run_measures(run):
+            numbers |= _with_ends(f"{name}/{measure.key}", result.estimate(measure))
         numbers |= {
             f"{name}/bits": result.bits,
             f"{name}/bits_available": result.bits_available,
@@ -84,12 +85,13 @@ def flat_settings(run: RunRecords) -> dict[str, Any]:
     return {_key(name, {}): value for name, value in settings.items() if value not in (None, "")}
 
 
-def _key(name: str, others: Mapping[str, Any]) -> str:
+def _key(name: str, taken_names: Mapping[str, Any]) -> str:
     """Make a name of letters, digits and ``_.-``, which every tracker takes and none reads as a path."""
+    # two names that differ by such characters alone would overwrite each other
     key = re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:100].strip(".") or "_"
     number = 2
     unique = key
-    while any(name.startswith(f"{unique}/") for name in others):
+    while any(name.startswith(f"{unique}/") for name in taken_names):
         unique = f"{key}-{number}"
         number += 1
     return unique
@@ -104,7 +106,7 @@ def _log_wandb(label: str, settings: Mapping[str, Any], results: Mapping[str, fl
             logged.summary.update(dict(results))
             return str(logged.url or logged.dir)
     except (wandb.Error, OSError, UnicodeError) as error:
-        raise DataError(f"--log wandb: {without_credentials(str(error))}") from None
+        raise _refused("wandb", error) from None
 
 
 def _log_mlflow(label: str, settings: Mapping[str, Any], results: Mapping[str, float]) -> str:
@@ -118,10 +120,13 @@ def _log_mlflow(label: str, settings: Mapping[str, Any], results: Mapping[str, f
             mlflow.log_metrics(dict(results))
             return f"run {logged.info.run_id} at {mlflow.get_tracking_uri()}"
     except (mlflow.MlflowException, OSError) as error:
-        raise DataError(
-            f"--log mlflow: {without_credentials(str(error))} MLFLOW_TRACKING_URI names the server; a local "
-            "database needs the whole mlflow package."
-        ) from None
+        advice = "MLFLOW_TRACKING_URI names the server; a local database needs the whole mlflow package."
+        raise _refused("mlflow", error, advice) from None
+
+
+def _refused(tracker: str, error: Exception, advice: str = "") -> DataError:
+    message = f"{tracker}: {without_credentials(str(error))}"
+    return DataError(message, code="tracker", remedy=advice, tracker=tracker)
 
 
 TRACKERS: Mapping[str, Callable[[str, Mapping[str, Any], Mapping[str, float]], str]] = MappingProxyType(

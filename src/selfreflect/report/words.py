@@ -1,6 +1,6 @@
-"""Which words of an answer a summary told the judge of, which it missed, and where it misled.
+"""Which words of an answer a summary covers, which it misses, and where it misleads.
 
-And which answers and words show most of that.
+And the answers and words that show it best.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 from selfreflect.grouping import most_common, normal_form
 from selfreflect.records import Information, WordBits, WordDistance
 
-MarkKind = Literal["plain", "told", "missed", "misled"]
+MarkKind = Literal["plain", "covered", "missed", "misleading"]
 
 PLAIN_BELOW = 2.0
 """Bits below which a word stays plain: neither the summary nor the answers change its probability by a factor
@@ -63,32 +63,33 @@ def _stands_in(form: str, said: str) -> bool:
 def mark(word: WordBits, is_said: bool = False) -> Mark:
     """Decide what one word says about the summary.
 
-    A summary misleads where it makes a word less believable than the conditioning answers do: what they make
+    A summary misleads where it makes a word less believable than the reference answers do: what they make
     unlikely too, such as a rare answer, is not its fault. This comes first, because a false statement is
-    worse than a gap. Of a word that is told in part, the larger part counts. What the summary says is never
-    missed, however little the judge makes of it.
+    worse than a gap. Of a word that is covered in part, the larger part counts. What the summary says is
+    never missed, however little the judge makes of it.
 
     Args:
         is_said: whether the word stands in the summary.
     """
+    # what the answers themselves make unlikely is no loss
     loss = min(word.available, 0.0) - word.told
     if loss >= PLAIN_BELOW:
-        return Mark("misled", loss)
+        return Mark("misleading", loss)
     gained = max(word.told, 0.0)
     lacking = max(word.available - gained, 0.0)
     if max(gained, lacking) < PLAIN_BELOW:
         return Mark("plain", gained)
-    return Mark("told", gained) if is_said or gained >= lacking else Mark("missed", lacking)
+    return Mark("covered", gained) if is_said or gained >= lacking else Mark("missed", lacking)
 
 
 def telling_answers(results: Sequence[tuple[Information, str]], limit: int) -> list[int]:
-    """Choose the held-out answers with the most bits told, missed or lost by all summaries, each text once.
+    """Choose the test answers with the most bits covered, missed or lost by all summaries, each text once.
 
     Args:
-        results: what each summary tells, and its text.
+        results: how much each summary recovers, and its text.
 
     Returns:
-        Indices into the masked-out answers.
+        Indices into the test answers.
     """
     at_stake: defaultdict[int, float] = defaultdict(float)
     texts = {}
@@ -113,8 +114,8 @@ def worst_words(words: Sequence[WordDistance], limit: int) -> list[tuple[str, fl
         if word.distances:
             occurrences[normal_form(word.text)].append(word)
     means = []
-    for same in occurrences.values():
-        mean = math.fsum(word.mean for word in same) / len(same)
-        means.append((most_common(word.text for word in same), mean))
+    for repeats in occurrences.values():
+        mean = math.fsum(word.mean for word in repeats) / len(repeats)
+        means.append((most_common(word.text for word in repeats), mean))
     means.sort(key=lambda pair: (-pair[1], pair[0]))
     return means[:limit]

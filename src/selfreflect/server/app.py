@@ -25,9 +25,10 @@ from starlette.exceptions import HTTPException
 from selfreflect import __version__
 from selfreflect.errors import ConfigError, DataError, SelfReflectError
 from selfreflect.records import Question, dump_line
+from selfreflect.report.document import question_table
+from selfreflect.report.measures import INFORMATION, SELFREFLECT, judges
 from selfreflect.report.page.view import guesses_view, question_view
-from selfreflect.report.question_table import question_table
-from selfreflect.report.results import StrategyResult, judges, strategy_results
+from selfreflect.report.results import StrategyResult, strategy_results
 from selfreflect.report.run_records import RunRecords
 from selfreflect.server.errors import CUT_OFF, failure_problem, problem, problem_text, without_paths
 from selfreflect.server.guard import Access, Guard, Policy
@@ -372,7 +373,7 @@ def _find_question(services: Services, id_: str, index: int, judge: str = "") ->
 
 
 def _strategy_entry(result: StrategyResult) -> dict[str, Any]:
-    score, recovered = result.score, result.recovered
+    score, recovered = result.estimate(SELFREFLECT), result.estimate(INFORMATION)
     share = {"share": recovered.mean, "low": recovered.low, "high": recovered.high, "n": recovered.n}
     return {
         "name": result.strategy,

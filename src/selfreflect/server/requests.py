@@ -24,7 +24,7 @@ from selfreflect.pipeline.preflight import check_sampling, server_stages
 from selfreflect.pipeline.tasks import ModelStage
 from selfreflect.prompts import load_prompts
 from selfreflect.records import Question, SamplingCheck, question_id
-from selfreflect.report.sentences import sampling_warning
+from selfreflect.report.findings import sampling_warning
 from selfreflect.server.errors import problem, without_paths
 from selfreflect.settings import Config, ExecutionOptions, Price, load_config, sampling_of
 from selfreflect.store.run import Run

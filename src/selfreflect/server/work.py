@@ -29,8 +29,8 @@ from selfreflect.pipeline.preflight import check_models
 from selfreflect.pipeline.settings import settings_of
 from selfreflect.pipeline.tasks import ModelStage
 from selfreflect.records import STAGES, Stage
+from selfreflect.report.findings import sampling_warning
 from selfreflect.report.page.view import information_view
-from selfreflect.report.sentences import sampling_warning
 from selfreflect.server.errors import CUT_OFF, failure_problem, problem_text, without_paths
 from selfreflect.server.jobs import Job, Kind, StopRequested
 from selfreflect.server.library import Library

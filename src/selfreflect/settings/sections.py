@@ -225,8 +225,8 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
         str,
         Flag(
             "--measures A,B",
-            "What to measure: selfreflect (the published score), information (what a summary tells of what "
-            "the answers would), and measures of other packages by their names.",
+            "What to measure: selfreflect (the published score), information (how much of that in the "
+            "answers a summary recovers), and measures of other packages by their names.",
         ),
     ] = "selfreflect,information"
     reader: Annotated[

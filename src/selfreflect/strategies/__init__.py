@@ -23,7 +23,7 @@ __all__ = [
     "load_strategy",
 ]
 
-TRAINED = {"sayself": "selfreflect.sayself.strategy:sayself"}
+TRAINED = {"sayself": "selfreflect.train.sayself.statement:sayself"}
 """Strategies of models that were trained for them, loaded on use."""
 
 _DRAW = re.compile(r"(.+)#[1-9]\d*")

@@ -1,18 +1,75 @@
-"""A data set folder: rows by split as JSON lines, parquet and Arrow, the splits, and a card that says how it
-was made."""
+"""Data set folders: rows split by question, as JSON lines, parquet and Arrow, with a card."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
 
+from selfreflect.errors import ConfigError, DataError, excerpt
+from selfreflect.grouping import normal_form
 from selfreflect.records import Question, dump_line
 from selfreflect.report.dataset import encodable, require_datasets, table_files
+from selfreflect.sources.files import PARSERS, parse_rows, read_content
+from selfreflect.sources.files import Row as FileRow
 from selfreflect.text import counted, markdown_text
 from selfreflect.train.rows import Kind, Row, RowOptions, TrainingRows
-from selfreflect.train.splits import SPLITS, Percentages, Split, split_questions
+
+Split: TypeAlias = Literal["train", "dev", "test"]
+SPLITS: tuple[Split, ...] = ("train", "dev", "test")
+Percentages: TypeAlias = tuple[int, int, int]
+SPLIT_70_10_20: Percentages = (70, 10, 20)
+
+
+def parse_percentages(text: str) -> Percentages:
+    """Read the percentages of train, dev and test, as in ``70,10,20``.
+
+    Raises:
+        ConfigError: these are not three whole numbers that sum to 100.
+    """
+    parts = list(map(str.strip, text.split(",")))
+    if len(parts) == 3 and all(part.isascii() and part.isdigit() and len(part) < 4 for part in parts):
+        train, dev, test = map(int, parts)
+        if train + dev + test == 100:
+            return train, dev, test
+    raise ConfigError(
+        f"--split must be the percentages of train, dev and test, which sum to 100, as in 70,10,20; not "
+        f"{excerpt(text)}"
+    )
+
+
+def split_of(text: str, percentages: Percentages = SPLIT_70_10_20) -> Split:
+    """Choose the part of a question by its text alone.
+
+    Texts that are equal but for spelling are in one part, whatever their contexts, so that nothing about a
+    test question can be learned from the others. Of few questions the shares differ from ``percentages``.
+    """
+    place = place_of(text)
+    train, dev, _ = percentages
+    if place < train:
+        return "train"
+    return "dev" if place < train + dev else "test"
+
+
+def place_of(text: str) -> float:
+    """Turn a question's text into a number from 0 to 100, evenly spread, the same for all its spellings."""
+    digest = hashlib.sha256(normal_form(text).encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "big") % 10_000 / 100
+
+
+def split_questions(
+    questions: Iterable[Question], percentages: Percentages = SPLIT_70_10_20
+) -> dict[Split, list[str]]:
+    """List the ids of the questions in each part, in the order of the questions."""
+    parts: dict[Split, list[str]] = {name: [] for name in SPLITS}
+    for question in questions:
+        parts[split_of(question.text, percentages)].append(question.id)
+    return parts
+
 
 _CARD = """\
 ---
@@ -185,3 +242,82 @@ def _encodable(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _encodable(item) for name, item in value.items()}
     return value
+
+
+Method = Literal["sft", "dpo", "grpo"]
+COLUMNS: Mapping[Method, tuple[str, ...]] = {
+    "sft": ("prompt", "completion"),
+    "dpo": ("prompt", "chosen", "rejected"),
+    "grpo": ("prompt",),
+}
+"""Conversations in each row. A reward reads further columns itself."""
+ROLES = ("system", "user", "assistant")
+
+
+def read_rows(path: Path, method: Method) -> list[dict[str, Any]]:
+    """Read the rows to train on: of a file, or of ``train.jsonl`` in a data set folder.
+
+    Raises:
+        DataError: a line is no row of this method, there is none, or a question of them is in another split
+            of the folder, too.
+    """
+    file = path / "train.jsonl" if path.is_dir() else path
+    rows = []
+    for row in _rows(file):
+        for column in COLUMNS[method]:
+            if not _is_conversation(row.fields.get(column)):
+                raise row.error(
+                    f"{column!r} must be a list of messages with role and content, as `selfreflect dataset "
+                    f"{method}` writes them"
+                )
+        rows.append(row.fields)
+    if not rows:
+        raise DataError(f"{file} has no rows to train on. Its README.md says what was left out, and why.")
+    if path.is_dir():
+        _check_splits(path, rows)
+    return rows
+
+
+def data_facts(path: Path) -> dict[str, Any]:
+    """What a data set folder says of its making, such as the ``judge``; nothing of other files.
+
+    Raises:
+        DataError: ``splits.json`` is damaged.
+    """
+    file = path / "splits.json"
+    if not file.is_file():
+        return {}
+    try:
+        facts = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"{file} cannot be read: {excerpt(str(error), 200)}") from None
+    return facts if isinstance(facts, dict) else {}
+
+
+def _check_splits(folder: Path, rows: list[dict[str, Any]]) -> None:
+    """Refuse a question that is both in the training rows and in another split."""
+    train = {row.get("question_id") for row in rows} - {None}
+    for name in ("dev", "test"):
+        file = folder / f"{name}.jsonl"
+        others = {row.fields.get("question_id") for row in _rows(file)} if file.is_file() else set()
+        if duplicates := sorted(map(str, train & others)):
+            raise DataError(
+                f"{folder}: train.jsonl shares {counted(len(duplicates), 'question')} with {name}.jsonl, for "
+                f"example {excerpt(duplicates[0])}. What is measured there would have been learned."
+            )
+
+
+def _rows(file: Path) -> list[FileRow]:
+    """The rows of a file, none of an empty one."""
+    if file.is_file() and not file.stat().st_size:
+        return []
+    return parse_rows(read_content(file, PARSERS))
+
+
+def _is_conversation(value: Any) -> bool:
+    if not isinstance(value, list) or not value:
+        return False
+    return all(
+        isinstance(turn, dict) and turn.get("role") in ROLES and isinstance(turn.get("content"), str)
+        for turn in value
+    )

@@ -1,41 +1,249 @@
-"""Train a LoRA adapter with TRL: on completions, on pairs, or with a reward.
+"""LoRA adapters trained with TRL: on completions, on pairs, or with a reward.
 
 The output directory holds the adapter, which every command takes as ``--model``, checkpoints to resume from,
-and ``training.json``: what was trained, and what came of it.
+and ``training.json``: settings and results of the training.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
 import random
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from selfreflect.atomic import write_bytes
 from selfreflect.errors import ConfigError, DataError, MissingExtraError, StoreError, excerpt
 from selfreflect.models.backend import backend_of
 from selfreflect.models.base import ModelSpec
 from selfreflect.models.local.pretrained import CONFIG, find_adapter
-from selfreflect.train.data import COLUMNS, Method
-from selfreflect.train.inputs import INPUT, RECORD, changes, read_input, training_input
-from selfreflect.train.presets import (
-    TrainingPreset,
-    preference_arguments,
-    reinforcement_arguments,
-    supervised_arguments,
-)
-from selfreflect.train.rewards.base import Reward
+from selfreflect.train.folder import COLUMNS, Method
+from selfreflect.train.rewards.base import Reward, Scaling
 
 if TYPE_CHECKING:
     from selfreflect.models.local.loading import ModelSource
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingPreset:
+    """Settings of LoRA and of TRL's trainers; what is not here has TRL's default."""
+
+    name: str
+    model: str
+    """The base model, unless another is named."""
+    judge: str
+    device: Literal["cpu", "cuda"]
+    lora_rank: int = 16
+    lora_alpha: int = 32
+    lora_dropout: float = 0.0
+    epochs: float = 3
+    batch: int = 8
+    """Rows of a step of supervised and preference training."""
+    micro_batch: int = 8
+    """Sequences that go through the model together."""
+    max_length: int = 1024
+    """Tokens of prompt and completion in supervised and preference training."""
+    supervised_rate: float = 2e-4
+    """Learning rates, ten times TRL's, which are for all weights and not for LoRA."""
+    warmup: float = 0.0
+    """Share of the supervised steps in which the learning rate rises."""
+    preference_rate: float = 1e-5
+    preference_beta: float = 0.1
+    reinforcement_rate: float = 1e-5
+    steps: int = 40
+    """Of reinforcement."""
+    questions: int = 4
+    """In each step of reinforcement."""
+    completions: int = 8
+    """Of each question: a group, whose mean the reward of each is compared with."""
+    max_new_tokens: int = 128
+    temperature: float = 1.0
+    """At which completions are drawn."""
+    top_k: int = 0
+    """Only so many likely tokens are drawn; 0: all."""
+    kl: float = 0.04
+    """Weight of the divergence from the base model. TRL's default is 0: nothing holds the model back."""
+    max_clipped: float = 0.2
+    """Stop if a larger share of completions is cut off: their rewards are of unfinished texts."""
+    save_steps: int = 20
+    logging_steps: int = 1
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for a number that no trainer could take."""
+        least = dict.fromkeys(("lora_dropout", "warmup", "preference_beta", "kl", "max_clipped", "top_k"), 0)
+        least["completions"] = 2
+        for name, value in asdict(self).items():
+            if isinstance(value, int | float) and not least.get(name, 1e-9) <= value < math.inf:
+                bound = f"{least[name]} or more" if name in least else "above 0"
+                raise ConfigError(f"{name} must be {bound}, not {value}")
+
+
+PRESETS: dict[str, TrainingPreset] = {
+    "cpu": TrainingPreset(
+        name="cpu",
+        model="smollm2",
+        judge="smollm2",
+        device="cpu",
+        max_clipped=0.8,  # it repeats itself up to any limit in 38 to 63 % of draws
+    ),
+    "gpu": TrainingPreset(
+        name="gpu",
+        model="Qwen/Qwen2.5-7B-Instruct",
+        judge="Qwen/Qwen2.5-7B-Instruct",
+        device="cuda",
+        lora_rank=32,
+        lora_alpha=64,
+        batch=32,
+        micro_batch=4,
+        reinforcement_rate=5e-6,
+        steps=500,
+        questions=8,
+        completions=16,
+        max_new_tokens=256,
+        save_steps=50,
+        logging_steps=5,
+    ),
+}
+
+
+def common_arguments(preset: TrainingPreset, output: Path, seed: int) -> dict[str, Any]:
+    """What all of TRL's trainers get."""
+    cpu = preset.device == "cpu"
+    return {
+        "output_dir": str(output),
+        "seed": seed,
+        "use_cpu": cpu,
+        "bf16": not cpu,  # TRL's default; slower than float32 on processors without units for it
+        "gradient_checkpointing": not cpu,  # TRL's default, which saves memory that a CPU run does not lack
+        "report_to": [],
+        "logging_steps": preset.logging_steps,
+        "save_steps": preset.save_steps,
+        "save_total_limit": 2,
+    }
+
+
+def supervised_arguments(preset: TrainingPreset, output: Path, seed: int) -> dict[str, Any]:
+    """Arguments of ``SFTConfig``."""
+    own = {"learning_rate": preset.supervised_rate, "warmup_steps": preset.warmup}
+    return _row_arguments(preset, output, seed) | own
+
+
+def preference_arguments(preset: TrainingPreset, output: Path, seed: int) -> dict[str, Any]:
+    """Arguments of ``DPOConfig``."""
+    own = {"learning_rate": preset.preference_rate, "beta": preset.preference_beta}
+    return _row_arguments(preset, output, seed) | own
+
+
+def reinforcement_arguments(
+    preset: TrainingPreset, output: Path, seed: int, scaling: Scaling, processes: int = 1
+) -> dict[str, Any]:
+    """Arguments of ``GRPOConfig``.
+
+    All completions of ``questions`` are drawn together and make one step, so they belong to the model that is
+    updated.
+
+    Raises:
+        ConfigError: the completions cannot be divided among processes.
+    """
+    total = preset.questions * preset.completions
+    micro, accumulation = divided(total, preset.micro_batch, processes)
+    return {
+        **common_arguments(preset, output, seed),
+        "learning_rate": preset.reinforcement_rate,
+        "max_steps": preset.steps,
+        "per_device_train_batch_size": micro,
+        "gradient_accumulation_steps": accumulation,
+        "generation_batch_size": total,
+        "shuffle_dataset": False,  # rows come in the order of the steps
+        "num_generations": preset.completions,
+        "max_completion_length": preset.max_new_tokens,
+        "beta": preset.kl,
+        "scale_rewards": scaling,
+        "temperature": preset.temperature,
+        "top_k": preset.top_k,
+    }
+
+
+def divided(total: int, most: int, processes: int = 1) -> tuple[int, int]:
+    """Divide sequences into equal parts of at most ``most`` for each process: (size, parts).
+
+    Raises:
+        ConfigError: they cannot be divided among the processes.
+    """
+    if total % processes:
+        raise ConfigError(
+            f"{total} sequences in a step cannot be divided among {processes} processes. Change the number "
+            "of questions or completions."
+        )
+    own = total // processes
+    micro = max(size for size in range(1, min(most, own) + 1) if own % size == 0)
+    return micro, own // micro
+
+
+def _row_arguments(preset: TrainingPreset, output: Path, seed: int) -> dict[str, Any]:
+    """What trainers on rows of text get."""
+    micro, accumulation = divided(preset.batch, preset.micro_batch)
+    return {
+        **common_arguments(preset, output, seed),
+        "num_train_epochs": preset.epochs,
+        "per_device_train_batch_size": micro,
+        "gradient_accumulation_steps": accumulation,
+        "max_length": preset.max_length,
+    }
+
+
+RECORD = "training.json"
+INPUT = "training_input.json"
+_NO_EFFECT = frozenset({"name", "judge", "device", "micro_batch", "save_steps", "logging_steps"})
+"""Settings that change no adapter, or whose effect others show."""
+
+TrainingInput = Mapping[str, Any]
+"""``rows`` (how many, and their digest), ``start`` (digest of the adapter that is trained further),
+``reward`` and settings."""
+
+
+def training_input(
+    rows: Sequence[dict[str, Any]],
+    preset: TrainingPreset,
+    adapter: Path | None = None,
+    reward: Reward | None = None,
+) -> TrainingInput:
+    """Describe a training. ``adapter`` is the one to train further, ``reward`` that of its completions."""
+    facts = {"rows": f"{len(rows)}, {_digest(json.dumps(list(rows), sort_keys=True, default=str).encode())}"}
+    if adapter is not None and (adapter / RECORD).exists():
+        facts["start"] = _digest((adapter / RECORD).read_bytes())
+    if reward is not None:
+        facts["reward"] = reward.criterion
+    return facts | {name: value for name, value in asdict(preset).items() if name not in _NO_EFFECT}
+
+
+def read_input(folder: Path) -> TrainingInput:
+    """Read what an adapter was trained on; empty if its folder does not say. Raises DataError for a damaged
+    file."""
+    path = folder / INPUT
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise DataError(f"{path} cannot be read: {error}. Delete {folder} to train anew.") from None
+
+
+def changes(before: TrainingInput, now: TrainingInput) -> list[str]:
+    """Say what differs between two trainings, as far as both are known."""
+    common = [name for name in before if name in now]
+    return [f"{name} ({before[name]} then, {now[name]} now)" for name in common if before[name] != now[name]]
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:12]
+
 
 Rows = Sequence[dict[str, Any]]
 

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from selfreflect.report.page.uncertainty_part import uncertainty_page
-from selfreflect.report.question_table import joined
-from selfreflect.table import Table, to_csv, to_markdown
+from selfreflect.report.page.frame import uncertainty_page
+from selfreflect.table import Table, joined, to_csv, to_markdown
 from selfreflect.text import markdown_text
 from selfreflect.uncertainty.assess import Assessment, Prediction, SizedCalibration, right_counts
 from selfreflect.uncertainty.estimators import ESTIMATORS

@@ -9,10 +9,9 @@ from functools import cached_property
 import numpy as np
 from markupsafe import Markup
 
-from selfreflect.report.page.uncertainty_part import EstimatorPanel, UncertaintyFigure, UncertaintyPart
-from selfreflect.report.question_table import joined
+from selfreflect.report.page.frame import EstimatorPanel, UncertaintyFigure, UncertaintyPart
 from selfreflect.stats import Estimate, Floats, defined
-from selfreflect.table import Cell, Column, Table, to_csv
+from selfreflect.table import Cell, Column, Table, joined, to_csv
 from selfreflect.text import counted
 from selfreflect.uncertainty.assess import Assessment, Prediction, ScoredAnswers
 from selfreflect.uncertainty.estimators import ESTIMATORS

@@ -29,7 +29,7 @@ from selfreflect.metric.prompts import (
 from selfreflect.models.base import Message
 from selfreflect.models.judge import Judge
 from selfreflect.records import Information, Reader
-from selfreflect.report.sentences import information_sentence
+from selfreflect.report.findings import information_sentence
 from selfreflect.sources.items import Item
 from selfreflect.text import normalise_question
 from selfreflect.validate.base import (

@@ -3,11 +3,13 @@ answer."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from command import run
 from fault_server import FaultServer, chat, choice, in_turn
-from served import ask, forget, generator, only
+from served import ask, command, forget, generator, only, questions
 
 from selfreflect.models.base import Completion, Reply
 
@@ -63,3 +65,12 @@ def test_replies_before_tell_whether_the_prompt_begins_a_trace() -> None:
         "unclosed_reasoning",
         "length",
     ]
+
+
+def test_a_model_that_only_reasons_is_not_asked_all_questions(tmp_path: Path) -> None:
+    thoughts = choice("", "length", reasoning="Let me see. " * 9)
+    with FaultServer(lambda call: chat(*[thoughts] * call.n)) as server:
+        out = run(*command(tmp_path / "run", server.url, questions(tmp_path / "asked.txt", 20)))
+    assert out.code == 2
+    assert "--max-new-tokens" in out.stderr
+    assert len(server.calls) <= 4  # words, another way to switch thinking off, and a whole text

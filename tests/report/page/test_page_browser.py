@@ -29,8 +29,8 @@ from selfreflect.records import (
     WordBits,
     WordDistance,
 )
+from selfreflect.report.document import QUESTION_COLUMNS
 from selfreflect.report.page.build import report_page
-from selfreflect.report.question_table import QUESTION_COLUMNS
 from selfreflect.report.run_records import RunRecords
 from selfreflect.text import printable
 
@@ -165,20 +165,6 @@ def test_a_reader_finds_a_question_and_what_a_summary_missed(opened):
     assert page.evaluate("document.activeElement.textContent") == "Which city?"
 
 
-def test_colour_and_underline_grow_with_the_distance(opened):
-    page = opened(hash_="#r0q0").page
-    page.wait_for_selector("button.word")
-    levels = page.locator("button.word").evaluate_all(
-        "all => all.map(w => Number(w.style.getPropertyValue('--level')))"
-    )
-    assert levels == [0.5, 0.125, 0.25, 0, 1]
-    shades = page.locator("button.word").evaluate_all(
-        "all => all.map(w => getComputedStyle(w).backgroundColor)"
-    )
-    lines = page.locator("button.word").evaluate_all("all => all.map(w => getComputedStyle(w).boxShadow)")
-    assert len(set(shades)) == len(set(lines)) == len(levels)
-
-
 def test_everything_is_within_reach_of_the_keyboard(opened):
     page = opened(hash_="#r0q0").page
     page.wait_for_selector("button.word")
@@ -218,15 +204,6 @@ def test_a_click_shows_what_the_judge_expected(opened):
     assert page.locator(".guesses").count() == 0
 
 
-def test_two_summaries_stand_side_by_side(opened):
-    page = opened(hash_="#r0q0").page
-    page.get_by_label("Side by side with").select_option(label="short")
-    assert page.locator(".under h4").all_inner_texts() == ["Under honest", "Under short"]
-    assert page.locator("button.word").count() == 10
-    page.get_by_text("Show as a table").click()
-    assert page.locator(".word-table tbody tr").first.inner_text().split() == ["1", "Paris", "0.200", "0.300"]
-
-
 def test_the_list_sorts_by_score_spread_and_difference(opened):
     run = synthetic_run(60, num_answers=3)
     page = opened(run).page
@@ -241,7 +218,7 @@ def test_the_list_sorts_by_score_spread_and_difference(opened):
     assert column("spread") == sorted(column("spread"), reverse=True)
     assert "grouped by a rule for the same answer" in page.locator("#browser .note").inner_text()
     page.get_by_role("button", name="highest first").click()
-    page.get_by_label("Sort by").select_option(label="score of basic")
+    page.get_by_label("Sort by").select_option(label="SelfReflect score of basic")
     assert column("basic")[0] == pytest.approx(
         max(score.value for score in run.strategy_scores("basic").values()), abs=1e-4
     )
@@ -372,21 +349,6 @@ def test_downloads_hold_every_digit_and_no_formula(opened):
     assert downloaded(page, page.locator("button[data-csv^=overview]"))[1][0] == "honest"
 
 
-def test_the_bars_of_the_answers_come_as_rows(opened):
-    run = known_run()
-    run.answers["city"] = AnswerSet(
-        question_id="city", masked_out=run.answers["city"].masked_out, conditioning=("Nice", "Lyon", "=1+1")
-    )
-    page = opened(run, hash_="#r0q0").page
-    page.wait_for_selector("button.word")
-    rows = downloaded(page, page.get_by_role("button", name="CSV of the answers"))
-    names = [f"mean distance under {name}" for name in run.strategies]
-    assert rows[0] == ["group", "answer", "count", "share", "answers", *names]
-    assert rows[2] == ["2", "Lyon", "2", repr(1 / 3), "3 5", "0.4", "0.3", ""]
-    assert [row[1] for row in rows[1:]] == ["Paris is\nthe city.", "Lyon", "Nice", "'=1+1"]
-    assert sum(int(row[2]) for row in rows[1:]) == 6
-
-
 def test_what_is_left_out_of_a_page_is_said_to_be(chromium, tmp_path):
     path = tmp_path / "small.html"
     path.write_text(report_page([[known_run()]], left_out=["guesses"]), encoding="utf-8", newline="")
@@ -494,11 +456,11 @@ def test_no_payload_runs_and_each_is_shown_as_text(opened, payloads):
             assert flat(context.locator("p").inner_text()).startswith(
                 flat(printable(payload))[:3000] or "(blank)"
             )
-        page.get_by_role("radio", name="what is told").check()
+        page.get_by_role("radio", name="bits").check()
         words = [*payload.split(), *f"told: {payload}".split()]
-        misled = page.locator("button.word.misled")
-        assert [flat(text) for text in misled.all_inner_texts()] == [label(word, 300) for word in words]
-        misled.last.click()
+        misleading = page.locator("button.word.misleading")
+        assert [flat(text) for text in misleading.all_inner_texts()] == [label(word, 300) for word in words]
+        misleading.last.click()
         assert f"makes “{label(words[-1], 60)}” 32 times less" in flat(page.locator(".guesses").inner_text())
         page.get_by_role("radio", name="distance").check()
         summary = flat(page.locator(".card .summary-text").nth(place).inner_text())
@@ -528,22 +490,22 @@ def test_the_first_line_of_a_summary_is_a_sentence(opened):
     assert [line for line in good.split("\n") if line][:3] == [
         "good",
         "60 %",
-        "This summary tells 60 % of what two sampled answers would (95 % interval: 55 to 65 %).",
+        "This summary recovers 60 % of the information in two sampled answers (95 % CI 55 to 65 %).",
     ]
     assert "SelfReflect 0.0700: 50 % of the way from the empty summary" in good
     assert "This summary misleads" in bad
 
 
-def test_words_say_what_was_told_missed_and_misled(opened):
+def test_words_say_what_is_covered_missed_and_misleading(opened):
     page = question(opened, informed_run())
     words = page.locator("button.word")
     kinds = "all => all.map(w => [w.textContent, w.dataset.kind, w.getAttribute('aria-label')])"
     assert words.evaluate_all(kinds) == [
-        ["red.", "told", "red., told 7.2 of 7.9 bits"],
-        ["Blue", "missed", "Blue, missed: told 4.6 of 11.8 bits"],
+        ["red.", "covered", "red., covered: 7.2 of 7.9 bits"],
+        ["Blue", "missed", "Blue, missed: 4.6 of 11.8 bits"],
     ]
     words.first.hover()
-    assert page.locator(".tip:visible").inner_text() == "told 7.2 of 7.9 bits"
+    assert page.locator(".tip:visible").inner_text() == "covered: 7.2 of 7.9 bits"
     words.first.click()
     assert (
         page.locator(".guesses").inner_text()
@@ -551,39 +513,16 @@ def test_words_say_what_was_told_missed_and_misled(opened):
         "times as likely."
     )
     page.get_by_role("radio", name="bad").check()
-    assert words.first.get_attribute("aria-label") == "red., misled: told −6.6 bits; the answers tell 7.9"
+    assert words.first.get_attribute("aria-label") == "red., misleading: −6.6 bits; the answers 7.9"
     assert (
         page.locator("ul.legend").inner_text().split("\n")[0]
-        == "told the summary says it, or made it more believable"
+        == "covered the summary says it, or made it more believable"
     )
-
-
-def test_more_bits_than_the_answers_tell_do_not_look_like_an_error(opened):
-    run = informed_run()
-    for key, one in run.information.items():
-        doubled = [[replace(word, told=2 * word.told) for word in words] for words in one.answers]
-        run.information[key] = replace(one, answers=tuple(map(tuple, doubled)))
-    page = question(opened, run)
-    assert (
-        page.locator("button.word").first.get_attribute("aria-label")
-        == "red., told 14.4 bits, more than the answers (7.9)"
-    )
-    shown = page.locator("main").inner_text()
-    assert "told 14.8 bits, more than the answers (8.2)" in shown
-    assert "told 9.2 of 11.8 bits" in shown
-
-
-def test_marks_differ_without_colour_too(opened):
-    page = question(opened, informed_run())
-    lines = page.locator("ul.legend .mark").evaluate_all(
-        "all => all.map(mark => getComputedStyle(mark).textDecorationStyle)"
-    )
-    assert sorted(lines) == ["dashed", "solid", "wavy"]
 
 
 def test_the_distances_are_one_key_away_and_stay_chosen(opened):
     page = question(opened, informed_run())
-    page.get_by_role("radio", name="what is told").focus()
+    page.get_by_role("radio", name="bits").focus()
     page.keyboard.press("ArrowRight")
     assert page.evaluate("document.activeElement.parentElement.textContent") == "distance"
     assert (
@@ -611,37 +550,7 @@ def test_controls_stand_beside_the_summaries(opened):
         ["empty control", "0", "0 %", "0.0800"],
         ["bad", "3", "−10 %", "0.0900"],
     ]
-    assert page.locator(".beside .warning").all_inner_texts() == ["tells more than bad"] * 2
-
-
-def test_the_list_is_sorted_by_what_summaries_tell(opened):
-    run = synthetic_run(30, strategies=("greedy", "basic"), num_answers=3, informed=True)
-    page = opened(run).page
-    page.get_by_label("Sort by").select_option(label="told by basic")
-    place = page.locator(".list thead th").all_inner_texts().index("basic") + 1
-    cells = page.locator(f".list tbody td:nth-child({place})")
-    shown = cells.evaluate_all("all => all.map(cell => cell.innerText)")
-    shares = [run.information[id_, "basic"].recovered for id_ in run.questions]
-    best = sorted((share for share in shares if share is not None), reverse=True)
-    assert [text.split("\n")[0] for text in shown[:5]] == [f"{100 * share:.0f} %" for share in best[:5]]
-    values = {f"{score.value:.4f}" for score in run.strategy_scores("basic").values()}
-    assert {text.split("\n")[1] for text in shown} <= values
-    differences = page.locator(".list tbody td:last-child").all_inner_texts()
-    assert all(re.fullmatch(r"[+−](1 point|\d+ points)", text) for text in differences)
-
-
-def test_a_long_context_is_closed_at_first(opened):
-    run = informed_run()
-    page = question(opened, run)
-    assert (
-        page.locator(".context").inner_text()
-        == "What the model read and the judge did not\n\nAnna: red. Tom: blue."
-    )
-    run.questions["q0"] = Question(id="q0", text="?", context="Evidence. " * 100)
-    page = question(opened, run)
-    assert page.locator(".context p").is_hidden()
-    page.get_by_text("What the model read").press("Enter")
-    assert page.locator(".context p").is_visible()
+    assert page.locator(".beside .warning").all_inner_texts() == ["recovers more than bad"] * 2
 
 
 def test_downloads_hold_bits_if_they_were_measured(opened):
@@ -659,16 +568,6 @@ def test_downloads_hold_bits_if_they_were_measured(opened):
     ]
     assert rows[3] == ["1", "3", "red.", "0.07", "0.09", "7.2", "-6.6", "7.9", "7.9"]
     assert rows[1] == ["1", "1", "It", "", "", "0.1", "0.1", "0.2", "0.2"]
-
-
-@pytest.mark.slow
-def test_axe_finds_nothing_serious_in_the_picture(opened):
-    watched = opened(informed_run())
-    assert_good_looks(watched)
-    watched.page.goto(watched.page.url + "#r0q0")
-    watched.page.locator("button.word").last.click()
-    watched.page.get_by_text("Show as a table").click()
-    assert_good_looks(watched)
 
 
 @pytest.mark.slow

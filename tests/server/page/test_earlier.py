@@ -38,7 +38,7 @@ def test_a_run_with_information_shows_shares_words_and_controls(chromium: Any, t
         shown.wait_for_selector("button.word")
         kinds = shown.locator("button.word").evaluate_all("all => all.map(word => word.dataset.kind)")
         assert kinds == ["missed", "told"]
-        assert "tells more than bad" in shown.inner_text(".beside")
+        assert "recovers more than bad" in shown.inner_text(".beside")
         clean_everywhere(watched)
         shown.get_by_role("radio", name="distance").check()
         shown.locator("button.word").first.click()

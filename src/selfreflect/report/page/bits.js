@@ -1,13 +1,13 @@
-/** Show bits: the words that a summary told, missed or got wrong, and the shares of summaries and controls. Types are those of `question.js`. */
+/** Show bits: the words that a summary covered, missed or misled about, and the shares of summaries and controls. Types are those of `question.js`. */
 
 import { cut, element, label, styled, visible, wordsOf } from "./dom.js";
 
 export const WORD_LIMIT = 300;
-const KINDS = ["told", "missed", "misled"];
+const KINDS = ["covered", "missed", "misleading"];
 const MEANINGS = {
-  told: "the summary says it, or made it more believable",
-  missed: "the answers tell it, the summary does not",
-  misled: "the summary made it less believable",
+  covered: "the summary says it, or made it more believable",
+  missed: "the answers say it, the summary does not",
+  misleading: "the summary made it less believable",
 };
 
 /** Format bits as `7.2` or `−6.6`. */
@@ -29,19 +29,10 @@ function markOf(code) {
   return code === 0 ? { kind: "", level: 0 } : { kind: KINDS[Math.floor((code - 1) / 10)], level: ((code - 1) % 10 + 1) / 10 };
 }
 
-/** Say bits beside those that the sampled answers tell, as `7.2 of 7.9 bits`; `12.0 of 8.3` would look like an error, and so would parts of less than nothing. */
+/** Say bits beside those of the sampled answers, as `7.2 of 7.9 bits`; `12.0 of 8.3` would look like an error, and so would parts of less than nothing. */
 export function bitsBeside(told, available) {
-  const [own, most] = [bitsText(told), bitsText(available)];
-  if (available <= 0 && own !== most) return `${own} bits; the answers ${most}`;
-  return told > available && own !== most ? `${own} bits, more than the answers (${most})` : `${own} of ${most} bits`;
-}
-
-/** Say what a word's bits mean, as `told 7.2 of 7.9 bits`. */
-function bitsPhrase(kind, told, available) {
-  const start = kind === "told" ? "told" : `${kind}: told`;
-  return available > 0 && kind !== "misled"
-    ? `${start} ${bitsBeside(told, available)}`
-    : `${start} ${bitsText(told)} bits; the answers tell ${bitsText(available)}`;
+  const [bits, all] = [bitsText(told), bitsText(available)];
+  return bits !== all && (available <= 0 || told > available || told < 0) ? `${bits} bits; the answers ${all}` : `${bits} of ${all} bits`;
 }
 
 /** Show one word; a marked one is a button. */
@@ -49,7 +40,7 @@ export function markButton(text, bits, { id, answer, word }) {
   const content = cut(visible(text), WORD_LIMIT);
   const { kind, level } = markOf(bits.marks[answer]?.[word] ?? 0);
   if (kind === "") return content;
-  const phrase = bitsPhrase(kind, bits.told[answer][word] / 10, bits.available[answer][word] / 10);
+  const phrase = `${kind}: ${bitsBeside(bits.told[answer][word] / 10, bits.available[answer][word] / 10)}`;
   const button = element(
     "button",
     {
@@ -105,7 +96,7 @@ export function shareRange({ recovered, interval }, [start, end]) {
   return styled(element("div", { class: "range share", "aria-hidden": "true" }), places);
 }
 
-/** Compare summaries and controls of one question, those that tell most first. Null without controls. */
+/** Compare summaries and controls of one question, those that recover most first. Null without controls. */
 export function controlTable(view, scoreText) {
   if (!view.controls.some((control) => control.recovered !== null || control.score !== null)) return null;
   const rows = view.summaries
@@ -116,7 +107,7 @@ export function controlTable(view, scoreText) {
   const informed = rows.some((row) => row.recovered !== null);
   const scored = rows.some((row) => row.score !== null);
   rows.sort((a, b) => (a.recovered === null) - (b.recovered === null) || b.recovered - a.recovered || (a.score ?? 2) - (b.score ?? 2));
-  const heads = ["text", "words", ...(informed ? ["tells"] : []), ...(scored ? ["SelfReflect"] : [])];
+  const heads = ["text", "words", ...(informed ? ["recovered"] : []), ...(scored ? ["SelfReflect"] : [])];
   const body = rows.map((row) =>
     element(
       "tr",
@@ -130,7 +121,7 @@ export function controlTable(view, scoreText) {
   const head = element("tr", {}, heads.map((name, place) => element("th", { scope: "col", class: place > 0 ? "number" : null }, name)));
   const table = element("table", { class: "beside" }, element("thead", {}, head), element("tbody", {}, body));
   const zero = measured.some((control) => control.name === "empty" && control.recovered === 0); // not so in earlier versions
-  const note = `Controls are texts that are no summaries. ${zero ? "The empty one is 0 %. " : ""}Pasted answers show what length alone buys; all different ones, with how often each came where that tells more, are 100 %.`;
+  const note = `Controls are texts that are no summaries. ${zero ? "The empty one is 0 %. " : ""}Pasted answers show what length alone buys; all different ones, with how often each came where that helps, are 100 %.`;
   return element(
     "section",
     {},
@@ -140,9 +131,9 @@ export function controlTable(view, scoreText) {
   );
 }
 
-/** A control that is no pasted answer should tell less than any summary; say so if it does not. */
+/** A control that is no pasted answer should recover less than any summary; say so if it does not. */
 function beatsNote(row) {
   if (!row.control || row.pasted > 0 || row.beats.length === 0) return null;
   const names = row.beats.flatMap((name, place) => (place === 0 ? [label(name, 40)] : [", ", label(name, 40)]));
-  return element("p", { class: "warning" }, "tells more than ", names);
+  return element("p", { class: "warning" }, "recovers more than ", names);
 }

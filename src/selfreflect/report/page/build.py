@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 from markupsafe import Markup
 
 from selfreflect.records import STAGES, AnswerSet
-from selfreflect.report.comparison import Contender, comparison, contenders, paste_table, run_curve
-from selfreflect.report.figures import differences_figure, length_figure, means_figure, paste_figure
-from selfreflect.report.judges import judge_tables, page_judges, plain_label
-from selfreflect.report.length import length_audit, length_table, point_table
+from selfreflect.report.compare import (
+    Contender,
+    common_measures,
+    comparison,
+    contenders,
+    judge_tables,
+    page_judges,
+    plain_label,
+)
+from selfreflect.report.document import question_columns
+from selfreflect.report.figures import differences_figure, length_figure, means_figure, pasted_figure
+from selfreflect.report.findings import headline
+from selfreflect.report.length import length_audit, length_table, pasted_table, point_table, run_pasted
+from selfreflect.report.measures import MeasureView, any_measures
 from selfreflect.report.overview import failure_table, overview, zero_text
-from selfreflect.report.page.frame import render_page
-from selfreflect.report.page.uncertainty_part import UncertaintyPart
-from selfreflect.report.page.view import Grouping, packed, run_data
-from selfreflect.report.question_table import QUESTION_HEADINGS
-from selfreflect.report.results import INFORMATION, SELFREFLECT, Measure, sorted_strategies
+from selfreflect.report.page.frame import UncertaintyPart, packed, render_page
+from selfreflect.report.page.view import Grouping, run_data
+from selfreflect.report.results import sorted_strategies
 from selfreflect.report.run_records import PARTS, RunRecords
-from selfreflect.report.sentences import headline
 from selfreflect.sameness import same_groups
 from selfreflect.table import Table, to_csv
 
@@ -29,7 +36,7 @@ COMPARED = 60_000
 """Maximum number of scores in all differences of a page together, which bounds the time and the size of the
 plots."""
 
-_LEAST = 100
+_FEWEST_COUNTED = 100
 """Scores that an interval counts for at least, because its resamples have a fixed cost."""
 
 _SCRIPTS = (
@@ -47,6 +54,13 @@ _PUBLISHED_STRATEGIES = frozenset({"basic", "cot", "twostep_cot", "sample_and_su
 _SECTIONS = ("sources", "config", "models", "prompts")
 """Sections of a manifest whose values the page shows, by stage."""
 
+GROUPED = {
+    "spelling": "spelling",
+    "same": "a rule for the same answer (an estimate)",
+    "meaning": "meaning (an estimate)",
+}
+"""What readers are told of how answers were grouped."""
+
 
 @dataclass(frozen=True)
 class Panel:
@@ -55,17 +69,19 @@ class Panel:
     name: str
     figure: Markup
     table: Table
-    baseline: str = ""
-    information: Panel | None = None
-    """The same of usable information, if it was measured."""
     points: Table | None = None
     """What the CSV holds, if not the table."""
 
-    @property
-    def csv(self) -> dict[str, str]:
-        """By name, with that of :attr:`information`."""
-        csv = {self.name: to_csv(self.points or self.table)}
-        return csv if self.information is None else csv | self.information.csv
+
+@dataclass(frozen=True)
+class Baseline:
+    """The differences of all strategies from one of them."""
+
+    name: str
+    """Identifies it on the page."""
+    label: str
+    panels: Mapping[str, Panel]
+    """By the name of the measure."""
 
 
 @dataclass(frozen=True)
@@ -92,16 +108,19 @@ class JudgePart:
     runs: list[RunPart]
     counts: list[tuple[str, str]]
     """Names and values of the figures at the top."""
-    scored: bool
-    """Whether there are SelfReflect scores to show."""
-    means: Markup
-    tells: Markup
-    """Empty if usable information was not measured."""
+    measures: list[MeasureView]
+    means: dict[str, Markup]
+    """The figure of each measure, by its name."""
     zero: str
-    """What 0 % of usable information is."""
-    differences: list[Panel]
-    baselines: int
+    """What 0 % of the information is."""
+    baselines: list[Baseline]
+    candidates: int
     """Strategies that could be the baseline."""
+
+    @property
+    def scored(self) -> bool:
+        """Whether the length audit has scores."""
+        return any(measure.figure == "means" for measure in self.measures)
 
     @property
     def has_pasted(self) -> bool:
@@ -111,15 +130,12 @@ class JudgePart:
     def csv(self) -> dict[str, str]:
         """By name."""
         csv: dict[str, str] = {}
-        for panel in self.differences:
-            csv |= panel.csv
+        panels = list(chain.from_iterable(baseline.panels.values() for baseline in self.baselines))
         for number, run in enumerate(self.runs):
             csv[f"{self.prefix}overview-{number}"] = to_csv(run.overview)
             csv[f"{self.prefix}failures-{number}"] = to_csv(run.failures)
-            csv |= run.length.csv
-            if run.pasted is not None:
-                csv |= run.pasted.csv
-        return csv
+            panels += [run.length] if run.pasted is None else [run.length, run.pasted]
+        return csv | {panel.name: to_csv(panel.points or panel.table) for panel in panels}
 
 
 def judge_part(runs: Sequence[RunRecords], prefix: str, baseline: str | None, judges: int) -> JudgePart:
@@ -135,20 +151,21 @@ def judge_part(runs: Sequence[RunRecords], prefix: str, baseline: str | None, ju
     """
     parts = [_run_part(run, prefix, number) for number, run in enumerate(runs)]
     overviews = {part.label: part.overview for part in parts}
-    differences, baselines = _differences(runs, prefix, baseline, COMPARED // judges)
-    has_information = any(run.information for run in runs)
-    tells = means_figure(overviews, "page", INFORMATION, prefix=prefix) if has_information else ""
+    measures = any_measures(runs)
+    means = {}
+    for measure in measures:
+        figure = means_figure(f"{prefix}{measure.figure}", overviews, measure, "page")
+        means[measure.name] = Markup(figure)
+    sides = contenders(runs, baseline)
     return JudgePart(
         prefix=prefix,
         runs=parts,
         counts=_run_counts(runs),
-        # empty figures only if there is no other
-        scored=not has_information or any(run.scores for run in runs),
-        means=_markup(means_figure(overviews, "page", prefix=prefix)),
-        tells=_markup(tells),
+        measures=measures,
+        means=means,
         zero=zero_text(next((run for run in runs if run.information), runs[0])),
-        differences=differences,
-        baselines=baselines,
+        baselines=_baselines(sides, prefix, COMPARED // judges),
+        candidates=len(sides),
     )
 
 
@@ -156,44 +173,37 @@ def _run_part(run: RunRecords, prefix: str, number: int) -> RunPart:
     best_first = sorted_strategies(run)
     name = f"{prefix}length-{number}"
     audits = length_audit(best_first)
-    figure = _markup(length_figure(name, audits, "page"))
-    length = Panel(name, figure, length_table(audits), points=point_table(audits))
+    # matplotlib escapes text, and the SVG is serialised anew from its parsed tree, so that figures are safe
+    figure = Markup(length_figure(name, audits, "page"))
+    length = Panel(name, figure, length_table(audits), point_table(audits))
     pasted = None
-    curve = run_curve(best_first)
+    curve = run_pasted(best_first)
     if curve is not None:
         name = f"{prefix}pasted-{number}"
-        pasted = Panel(name, _markup(paste_figure(name, *curve, "page")), paste_table(*curve))
+        pasted = Panel(name, Markup(pasted_figure(name, *curve, "page")), pasted_table(*curve))
     failures = failure_table(best_first)
     return RunPart(run.label, headline(run), overview(run), stage_facts(run), failures, length, pasted)
 
 
-def _differences(
-    runs: Sequence[RunRecords], prefix: str, baseline: str | None, budget: int
-) -> tuple[list[Panel], int]:
-    """Differences from each baseline, the chosen one first, as far as ``budget`` scores allow; and the
-    number of possible baselines."""
-    sides = contenders(runs, baseline)
+def _baselines(sides: Sequence[Contender], prefix: str, budget: int) -> list[Baseline]:
+    """Compare with each baseline, the chosen one first, as far as ``budget`` scores allow."""
     if len(sides) < 2:
-        return [], len(sides)
-    several_runs = len({side.label for side in sides}) > 1
-    cost = (len(sides) - 1) * max(_LEAST, *(len(side.scores) for side in sides))
-    panels = []
+        return []
+    has_runs = len({side.label for side in sides}) > 1
+    # each further baseline compares all strategies again
+    cost = (len(sides) - 1) * max(_FEWEST_COUNTED, *(len(side.scores) for side in sides))
+    baselines = []
     for number, base in enumerate(sides[: max(1, budget // cost)]):
-        label = f"{base.strategy} ({base.label})" if several_runs else base.strategy
-        others = [side for side in sides if side is not base]
-        information = None
-        if all(side.run.information for side in sides):
-            information = _difference(f"{prefix}differences-tells-{number}", base, others, label, INFORMATION)
-        panel = _difference(f"{prefix}differences-{number}", base, others, label, SELFREFLECT)
-        panels.append(replace(panel, information=information))
-    return panels, len(sides)
-
-
-def _difference(
-    name: str, base: Contender, others: Sequence[Contender], label: str, measure: Measure
-) -> Panel:
-    table = comparison(base, others, measure)
-    return Panel(name, _markup(differences_figure(name, table, "page", measure)), table, label)
+        candidates = [side for side in sides if side is not base]
+        panels = {}
+        for measure in common_measures(base, candidates):
+            name = f"{prefix}{measure.differences}-{number}"
+            table = comparison(base, candidates, measure)
+            figure = Markup(differences_figure(name, table, measure, "page"))
+            panels[measure.name] = Panel(name, figure, table)
+        label = f"{base.strategy} ({base.label})" if has_runs else base.strategy
+        baselines.append(Baseline(f"{prefix}differences-{number}", label, panels))
+    return baselines
 
 
 def _run_counts(runs: Sequence[RunRecords]) -> list[tuple[str, str]]:
@@ -225,26 +235,12 @@ def _run_counts(runs: Sequence[RunRecords]) -> list[tuple[str, str]]:
     ]
 
 
-def _markup(svg: str) -> Markup:
-    """Mark an SVG as safe: matplotlib escapes text, and :mod:`selfreflect.plots` serialises it again
-    from its parsed tree."""
-    return Markup(svg)
-
-
-GROUPED = {
-    "spelling": "spelling",
-    "same": "a rule for the same answer (an estimate)",
-    "meaning": "meaning (an estimate)",
-}
-"""What readers are told of how answers were grouped."""
-
-
 def report_page(
     runs: Sequence[Sequence[RunRecords]],
     *,
     baseline: str | None = None,
     grouping: Grouping = same_groups,
-    grouped: str = "same",
+    groups: str = "same",
     left_out: Collection[str] = (),
     uncertainty: Sequence[UncertaintyPart] = (),
 ) -> str:
@@ -254,7 +250,7 @@ def report_page(
         runs: each run once for every judge that scored it. The page begins with the first judge of the first
             run, and its reader can choose the others.
         baseline: strategy of the first run that the page compares with first; by default its first.
-        grouped: what ``grouping`` goes by: a key of ``GROUPED``, or words for readers.
+        groups: what ``grouping`` goes by: a key of ``GROUPED``, or words for readers.
         left_out: :data:`~selfreflect.report.run_records.PARTS` to leave out.
         uncertainty: sections on the uncertainty of the runs whose right answers are known.
 
@@ -264,34 +260,32 @@ def report_page(
     judges = page_judges(runs)
     parts = []
     csv: dict[str, str] = {}
-    for number, places in enumerate(judges.values()):
-        records = [of_run[place] for of_run, place in zip(runs, places, strict=True)]
+    for number, indices in enumerate(judges.values()):
+        records = [scorings[index] for scorings, index in zip(runs, indices, strict=True)]
         prefix = f"judge-{number + 1}-" if number else ""
-        part = judge_part(records, prefix, baseline, len(judges))
-        csv |= part.csv
-        parts.append(part)
+        parts.append(judge_part(records, prefix, baseline, len(judges)))
+        csv |= parts[-1].csv
     for section in uncertainty:
         csv |= section.csv
-    beside: list[tuple[str, Table]] = []
-    for of_run in runs:
-        for table in judge_tables(of_run):
-            name = f"judges-{len(beside)}"
-            csv[name] = to_csv(table)
-            beside.append((name, table))
-    indices, blocks = _questions(runs, grouping, left_out)
+    beside = list(enumerate(chain.from_iterable(map(judge_tables, runs))))
+    csv |= {f"judges-{number}": to_csv(table) for number, table in beside}
+    columns: dict[str, None] = {}
+    for run in chain.from_iterable(runs):
+        columns |= dict.fromkeys(column.heading for column in question_columns(run))
+    run_indices, blocks = _questions(runs, grouping, left_out)
     index = {
-        "runs": indices,
+        "runs": run_indices,
         "judges": list(judges.values()),
-        "columns": QUESTION_HEADINGS,
+        "columns": list(columns),
         "left_out": list(left_out),
         "csv": csv,
-        "grouped": GROUPED.get(grouped, grouped),
+        "grouped": GROUPED.get(groups, groups),
         "baseline": baseline or next(iter(runs[0][0].strategies), ""),
     }
     return render_page(
         "report.html",
         _SCRIPTS,
-        title=", ".join(plain_label(of_run[0]) for of_run in runs),
+        title=", ".join(plain_label(scorings[0]) for scorings in runs),
         judges=list(judges),
         parts=parts,
         scored=any(part.scored for part in parts),
@@ -299,8 +293,8 @@ def report_page(
         several_runs=len(runs) > 1,
         beside=beside,
         uncertainty=uncertainty,
-        prompts=[prompt_texts(of_run[0].manifest) for of_run in runs],
-        own_prompts=[of_run[0].label for of_run in runs if _has_own_prompts(of_run[0])],
+        prompts=[prompt_texts(scorings[0].manifest) for scorings in runs],
+        own_prompts=[scorings[0].label for scorings in runs if _has_own_prompts(scorings[0])],
         left_out=[PARTS[name] for name in left_out],
         blocks={"index": packed(index), **blocks},
     )
@@ -309,16 +303,16 @@ def report_page(
 def _questions(
     runs: Sequence[Sequence[RunRecords]], grouping: Grouping, left_out: Collection[str]
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """The index of each run, and the packed questions by the id of their block."""
+    """Make the index of each run, and the packed questions by the id of their block."""
     indices = []
     blocks: dict[str, str] = {}
-    for number, of_run in enumerate(runs):
-        scorings = [sorted_strategies(scoring).without(left_out) for scoring in of_run]
-        index, (main, *others) = run_data(scorings, grouping)
+    for number, by_judge in enumerate(runs):
+        scorings = [sorted_strategies(scoring).without(left_out) for scoring in by_judge]
+        index, chunks = run_data(scorings, grouping)
         indices.append(index)
-        blocks |= {f"chunk-{number}-{place}": chunk for place, chunk in enumerate(main)}
-        for scoring, chunks in enumerate(others, start=1):
-            blocks |= {f"scoring-{number}-{scoring}-{place}": one for place, one in enumerate(chunks)}
+        for scoring, texts in enumerate(chunks):
+            name = f"scoring-{number}-{scoring}" if scoring else f"chunk-{number}"
+            blocks |= {f"{name}-{part}": text for part, text in enumerate(texts)}
     return indices, blocks
 
 
@@ -340,6 +334,7 @@ def stage_facts(run: RunRecords) -> dict[str, list[tuple[str, str]]]:
             for name, value in values.items():
                 if value not in (None, ""):
                     pairs.setdefault((name, str(value)), f"{prefix}{name}")
+        # a model is named by the settings and again by what was loaded
         facts[stage] = [(label, text) for (_, text), label in pairs.items()]
         facts[stage] += [(name, f"{count:,}") for name, count in counts[stage].items()]
         seconds = manifest.get("wall_time", {}).get(stage)
@@ -367,17 +362,17 @@ def prompt_texts(manifest: Mapping[str, Any]) -> list[tuple[str, list[tuple[str,
 def _has_own_prompts(run: RunRecords) -> bool:
     """Whether strategies that the published code has, too, were asked for summaries in other words."""
     origin = run.manifest.get("sources", {}).get("summaries", {})
-    written = {one.name.partition("#")[0] for one in run.summaries.values() if one.model}
-    return origin.get("prompts") != "published" and not _PUBLISHED_STRATEGIES.isdisjoint(written)
+    published = {summary.name.partition("#")[0] for summary in run.summaries.values() if summary.model}
+    return origin.get("prompts") != "published" and not _PUBLISHED_STRATEGIES.isdisjoint(published)
 
 
 def _counts(run: RunRecords) -> dict[str, dict[str, int]]:
     answers = [run.answers[id_] for id_ in run.questions if id_ in run.answers]
     summaries = [summary for (id_, _), summary in run.summaries.items() if id_ in run.questions]
     scores = [score for (id_, _), score in run.scores.items() if id_ in run.questions]
-    measured = {"summaries measured": len(run.information)}
+    results = {"summaries measured": len(run.information)}
     if scores:
-        measured = {"scores": len(scores), "token tasks": sum(score.token_tasks for score in scores)}
+        results = {"scores": len(scores), "token tasks": sum(score.token_tasks for score in scores)}
     return {
         "questions": {"questions": len(run.questions)},
         "answers": {
@@ -389,5 +384,5 @@ def _counts(run: RunRecords) -> dict[str, dict[str, int]]:
             "summaries": len(summaries),
             "tokens generated": sum(summary.tokens for summary in summaries),
         },
-        "scores": measured,
+        "scores": results,
     }

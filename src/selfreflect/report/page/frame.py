@@ -1,11 +1,13 @@
-"""Put a page together: a template, its style sheets and scripts, and a policy that allows nothing else."""
+"""Put a page together: a template, its styles and scripts, and a policy; and the page on uncertainty."""
 
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -13,10 +15,18 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from selfreflect.text import printable
+from selfreflect.records import dump_line
+from selfreflect.table import Table
+from selfreflect.text import counted, printable
 
 _STYLES = ("style.css", "report.css")
 _IMPORT = re.compile(r"^import [^;]*;\n", re.MULTILINE)
+
+
+def packed(value: Any) -> str:
+    """Encode plain values as gzipped JSON in base64, which is inert in HTML. Equal values give equal text."""
+    data = gzip.compress(dump_line(value).encode("utf-8"), compresslevel=9, mtime=0)
+    return base64.b64encode(data).decode("ascii")
 
 
 def render_page(template: str, scripts: Sequence[str], **values: Any) -> str:
@@ -25,20 +35,21 @@ def render_page(template: str, scripts: Sequence[str], **values: Any) -> str:
     Args:
         scripts: modules, each after those that it imports.
     """
+    # one script and one style, whose hashes the policy names: a browser runs nothing else
     style = "\n".join(map(_source, _STYLES))
     script = "\n".join(_module(_source(name)) for name in scripts)
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; base-uri 'none'; "
         "form-action 'none'"
     )
-    page = _templates().get_template(template)
+    page = templates().get_template(template)
     return page.render(policy=policy, style=Markup(style), script=Markup(script), **values)
 
 
 @cache
-def _templates() -> Environment:
-    """The templates, which take longer to compile than most pages to fill."""
-    return Environment(
+def templates() -> Environment:
+    """Load the templates, which take longer to compile than most pages to fill."""
+    environment = Environment(
         loader=FunctionLoader(_source),
         autoescape=True,
         undefined=StrictUndefined,
@@ -46,6 +57,8 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["counted"] = counted
+    return environment
 
 
 def _printable(value: Any) -> Any:
@@ -54,7 +67,8 @@ def _printable(value: Any) -> Any:
 
 
 def _source(name: str) -> str:
-    return (files("selfreflect.report.page") / name).read_text(encoding="utf-8")
+    folder = files("selfreflect.report") / ("templates" if name == "reflection.html" else "page")
+    return (folder / name).read_text(encoding="utf-8")
 
 
 def _module(source: str) -> str:
@@ -64,3 +78,67 @@ def _module(source: str) -> str:
 
 def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode('utf-8')).digest()).decode('ascii')}"
+
+
+@dataclass(frozen=True)
+class UncertaintyFigure:
+    """A figure with its table, or why there is none."""
+
+    title: str
+    caption: str
+    figure: Markup
+    """Empty if it is undefined."""
+    table: Table | None = None
+    name: str = ""
+    """Of the CSV of the table."""
+    undefined: str = ""
+
+
+@dataclass(frozen=True)
+class EstimatorPanel:
+    """The figures of one estimator."""
+
+    estimator: str
+    name: str
+    """Identifies the panel on the page."""
+    figures: list[UncertaintyFigure]
+
+
+@dataclass
+class UncertaintyPart:
+    """Estimators of one set of questions against one kind of correctness."""
+
+    name: str
+    """Identifies the part on the page and begins the names of its CSV."""
+    label: str
+    """Tells it from other parts."""
+    lead: str
+    """What was found, in one sentence."""
+    about: list[str]
+    table: Table
+    baselines: frozenset[int]
+    """The rows of the table that are baselines."""
+    panels: list[EstimatorPanel]
+    notes: list[str] = field(default_factory=list)
+    csv: dict[str, str] = field(default_factory=dict)
+    """By name."""
+
+
+def uncertainty_page(title: str, parts: Sequence[UncertaintyPart], facts: Sequence[tuple[str, str]]) -> str:
+    """Render a page of its own: one HTML file that needs no network and no other file.
+
+    Args:
+        title: what the questions are called; may be untrusted.
+        facts: names and values of the figures at the top.
+    """
+    csv: dict[str, str] = {}
+    for part in parts:
+        csv |= part.csv
+    return render_page(
+        "uncertainty.html",
+        ("dom.js", "csv.js", "frame.js", "uncertainty.js"),
+        title=title,
+        parts=parts,
+        facts=facts,
+        blocks={"index": packed({"csv": csv})},
+    )

@@ -1,6 +1,6 @@
 /**
- * Show one question: its answers in groups, its summaries with what they tell, and the masked-out answers with words coloured by the bits
- * that a summary tells of them, or by their distance.
+ * Show one question: its answers in groups, its summaries with what they recover, and the test answers with words coloured by the bits
+ * of them under a summary, or by their distance.
  * Needs `dom.js`, `bits.js` and `agreement.js`. Every text is treated as hostile and only becomes a text node.
  *
  * Use: `import { questionPanel } from "./question.js"`, with `style.css` on the page. All exported functions return new elements and keep
@@ -16,9 +16,9 @@
  * @property {string} kind          Its category; "" if unknown.
  * @property {string} context       What the model read with the question and the judge did not; "" if nothing.
  * @property {string[]} answers     All sampled answers of both halves, in sampling order.
- * @property {number} masked        How many of the first `answers` are masked-out; the others are conditioning answers.
+ * @property {number} masked        How many of the first `answers` are test answers; the others are reference answers.
  * @property {number[][]} groups    Groups of equal answers, as indices into `answers`; a typical one first, the largest group first.
- * @property {number[][]} words     The masked words of each masked-out answer, as indices into its words (Python's `split()`).
+ * @property {number[][]} words     The masked words of each test answer, as indices into its words (Python's `split()`).
  * @property {SummaryView[]} summaries
  * @property {ControlView[]} controls
  *
@@ -26,7 +26,7 @@
  * @property {string} name          The strategy.
  * @property {?string} text         null if there is no summary.
  * @property {?number} score        0 is perfect, 1 is worst; null if there is none.
- * @property {?number} stderr       Its standard error over masked-out answers; null if undefined.
+ * @property {?number} stderr       Its standard error over test answers; null if undefined.
  * @property {?number[]} interval   95% interval [low, high] of the score; null if undefined.
  * @property {?number} temperature  The judge's temperature; 5 by default.
  * @property {?number} tasks        Number of token tasks in the score.
@@ -35,26 +35,27 @@
  * @property {string[]} warnings
  * @property {?(?number)[][]} distances  In thousandths, aligned with `words`; null for a word that was not measured. null if the score
  *                                       was stored without words.
- * @property {?TokenView[][][]|true} guesses  For each judge token of each of the `words` of each masked-out answer; true if they must be
+ * @property {?TokenView[][][]|true} guesses  For each judge token of each of the `words` of each test answer; true if they must be
  *                                       requested by `guessesOf`, null if nothing was recorded.
- * @property {?InformationView} information  What the summary tells; null if it was not measured.
+ * @property {?InformationView} information  What the summary recovers; null if it was not measured.
  * @property {?BitsView} bits
+ * @property {{name: string, text: string, cells: Object}[]} measures  Of other packages, and their cells in the table of questions.
  * @property {?string} place        Where the score stands between its anchors; null if these have no scores.
  *
  * @typedef {Object} InformationView
  * @property {string} sentence      The result, or why there is none.
  * @property {"informed"|"blind"} reader
- * @property {?number} recovered    Share of what the conditioning answers tell; null if undefined.
+ * @property {?number} recovered    Share of the information in the reference answers; null if undefined.
  * @property {?number[]} interval   95% interval of `recovered`.
  * @property {?number} bits         Told by the summary, per answer.
- * @property {?number} available    Told by the conditioning answers, per answer.
+ * @property {?number} available    Bits of the reference answers, per answer.
  * @property {?string} undefined    Why there is no share, as one word.
  * @property {?Object} tentative    What the share would be, in brackets and with the reason: {text, recovered}.
  *
- * @typedef {Object} BitsView       For every word of each masked-out answer; nothing for a blank answer or one that was left out:
- * @property {number[][]} marks     0 for a plain word; else 1 to 10 for told, 11 to 20 for missed, 21 to 30 for misled, by strength.
+ * @typedef {Object} BitsView       For every word of each test answer; nothing for a blank answer or one that was left out:
+ * @property {number[][]} marks     0 for a plain word; else 1 to 10 for covered, 11 to 20 for missed, 21 to 30 for misleading, by strength.
  * @property {number[][]} told      By the summary, in tenths of bits.
- * @property {number[][]} available By the conditioning answers, in tenths of bits.
+ * @property {number[][]} available By the reference answers, in tenths of bits.
  *
  * @typedef {Object} ControlView    A text that is no summary, measured like one.
  * @property {string} name
@@ -66,7 +67,7 @@
  *
  * @typedef {[number, GuessView[]]} TokenView  The token's distance in thousandths, and likely tokens in its place.
  * @typedef {[string, number, number, number, number]} GuessView  Token; probability after the summary at temperature 1 and at the judge's
- *                                       temperature, then the same after the conditioning answers.
+ *                                       temperature, then the same after the reference answers.
  *
  * @typedef {Object} PanelOptions
  * @property {string} [chosen]      Name of the summary to show first.
@@ -95,7 +96,7 @@ export const distanceText = (thousandths) => (thousandths / 1000).toFixed(3);
 export const scoreText = (score) => score.toFixed(4);
 
 /** Find the end of the colour scale: the largest distance of a word under any summary, in thousandths, at least 1. */
-export function scaleOf(view) {
+function scaleOf(view) {
   let largest = 1;
   for (const summary of view.summaries) {
     for (const distance of (summary.distances ?? []).flat()) largest = Math.max(largest, distance ?? 0);
@@ -105,11 +106,11 @@ export function scaleOf(view) {
 
 const SHOWS = {
   bits: {
-    name: "what is told",
+    name: "bits",
     has: (summary) => summary.bits !== null,
-    heading: "What each summary told, missed and got wrong",
+    heading: "What each summary covers, misses and gets wrong",
     about: [
-      "The judge predicts fresh answers word by word, after an empty summary and after this one. The stronger the colour, the more bits: each bit ",
+      "The judge predicts test answers word by word, after an empty summary and after this one. The stronger the colour, the more bits: each bit ",
       "doubles or halves the probability of a word.",
     ],
     legend: bitsLegend,
@@ -206,7 +207,7 @@ export function answerGroups(view, summary = null, shows = null) {
   const about = `${total} sampled answer${total === 1 ? "" : "s"} in ${groups} group${groups === 1 ? "" : "s"}`;
   const note = element("p", { class: "quiet" }, about);
   if (summary !== null) {
-    note.append(`; on the right, ${shows === "bits" ? "bits told of bits available" : "the mean distance of their words"} under `, label(summary.name));
+    note.append(`; on the right, ${shows === "bits" ? "bits of those in the answers" : "the mean distance of their words"} under `, label(summary.name));
     if (view.masked < total) note.append("; – stands beside answers that the judge reads for reference, whose words are not measured");
   }
   const list = element("ol", { class: "groups" });
@@ -253,7 +254,7 @@ function distanceChip(view, members, summary) {
 function bitsChip(view, members, summary) {
   const mean = meanBits(summary.bits, members);
   if (mean === null) return element("span", { class: "chip quiet" }, "–");
-  return element("span", { class: "chip" }, bitsText(mean.told), element("span", { class: "quiet" }, mean.told > mean.available ? `; answers ${bitsText(mean.available)}` : ` of ${bitsText(mean.available)}`));
+  return element("span", { class: "chip" }, bitsBeside(mean.told, mean.available));
 }
 
 function spellingList(spellings) {
@@ -261,10 +262,10 @@ function spellingList(spellings) {
   return element("details", { class: "spellings" }, element("summary", {}, `${spellings.size} spellings`), element("ul", {}, items));
 }
 
-/** Show a card for each summary: what it tells, its score with interval, its text, and warnings. */
+/** Show a card for each summary: what it recovers, its score with interval, its text, and warnings. */
 export function summaryCards(view) {
   const informed = view.summaries.filter((summary) => summary.information !== null);
-  const heading = element("h3", {}, informed.length > 0 ? "Summaries and what they tell" : "Summaries and their scores");
+  const heading = element("h3", {}, informed.length > 0 ? "Summaries and what they recover" : "Summaries and their scores");
   const end = Math.max(1e-9, ...view.summaries.map((summary) => summary.interval?.[1] ?? summary.score ?? 0));
   const scored = view.summaries.filter((summary) => summary.score !== null);
   const shared = (scored[0]?.warnings ?? []).filter((warning) => scored.every((summary) => summary.warnings.includes(warning)));
@@ -285,7 +286,7 @@ export function summaryCards(view) {
 
 const cardsNote = (informed) =>
   informed
-    ? "Share of the bits that the sampled answers tell; then the SelfReflect score, of which 0 is perfect and lower is better. With 95% intervals."
+    ? "Share of the information in the sampled answers; then the SelfReflect score, of which 0 is perfect and lower is better. With 95% intervals."
     : "0 is perfect, lower is better; with 95% intervals";
 
 const warningLine = (text) => element("p", { class: "warning" }, label(text, 500));
@@ -299,6 +300,7 @@ function summaryCard(summary, { end, shared, shares, said }) {
     if (information === null) card.append(scoreRange(summary, end));
     card.append(element("p", { class: "facts" }, scoreFacts(summary)));
   }
+  for (const { name, text } of summary.measures ?? []) card.append(element("p", { class: "facts" }, label(`${name}: ${text}`)));
   if (summary.why) card.append(warningLine(summary.why));
   card.append(
     element("p", { class: "summary-text", dir: "auto" }, summary.text === null ? element("span", { class: "quiet" }, "no summary") : prose(summary.text)),
@@ -307,7 +309,7 @@ function summaryCard(summary, { end, shared, shares, said }) {
   return card;
 }
 
-/** The number of a summary: what it tells if that was measured, else its score. */
+/** The number of a summary: what it recovers if that was measured, else its score. */
 function cardFigure(summary) {
   const { information, score } = summary;
   const about = summary.estimate ? "≈ " : "";
@@ -331,14 +333,14 @@ function scoreFacts(summary) {
 }
 
 /** Explain the colours: steps from 0 to the largest distance of this question, each with its number and underline. */
-export function legend(scale) {
+function legend(scale) {
   const steps = [0, 0.25, 0.5, 0.75, 1];
   const chips = steps.map((step) => styled(element("span", { class: "heat step" }, distanceText(step * scale)), { "--level": step }));
   return element("p", { class: "legend" }, element("span", {}, "well predicted"), ...chips, element("span", {}, "poorly predicted"));
 }
 
-/** Show the masked-out answers under one summary, in the order of the bars: every coloured word is a button with its number. */
-export function maskedAnswers(view, summary, options = {}, shows = "distance") {
+/** Show the test answers under one summary, in the order of the bars: every coloured word is a button with its number. */
+function maskedAnswers(view, summary, options = {}, shows = "distance") {
   const item = shows === "bits" ? bitsItem : answerItem;
   const list = element("ol", { class: "masked" });
   const section = element("section", { class: "under" }, element("h4", {}, "Under ", label(summary.name)), list);
@@ -352,7 +354,7 @@ export function maskedAnswers(view, summary, options = {}, shows = "distance") {
   return section;
 }
 
-/** List the masked-out answers in the order of the bars, equal texts once. */
+/** List the test answers in the order of the bars, equal texts once. */
 function maskedOrder(view) {
   const texts = new Set();
   const isNew = (text) => !texts.has(text) && texts.add(text);
@@ -372,7 +374,7 @@ function answerItem(view, summary, index, id) {
 
 function bitsItem(view, summary, index, id) {
   const mean = meanBits(summary.bits, [index]);
-  const facts = mean === null ? "not measured" : `told ${bitsBeside(mean.told, mean.available)}`;
+  const facts = mean === null ? "not measured" : bitsBeside(mean.told, mean.available);
   return answerLine(view, index, facts, (text, word) => markButton(text, summary.bits, { id: `${id}-${index}-${word}`, answer: index, word }));
 }
 
@@ -567,7 +569,7 @@ function wordTable(view, measured, shows) {
       const head = element("th", { scope: "row" }, label(row.text, 60));
       return element("tr", {}, element("td", {}, `${row.answer}`), head, cells.map((cell) => element("td", {}, cell)));
     });
-    const title = shows === "bits" ? "Bits told of every word by each summary, and by the answers" : "Distance of every masked word under each summary";
+    const title = shows === "bits" ? "Bits of every word under each summary, and under the answers" : "Distance of every masked word under each summary";
     const table = element("table", {}, element("caption", {}, title), element("thead", {}, element("tr", {}, columns)), element("tbody", {}, rows));
     const name = shows === "bits" ? "Bits of all words" : "Distances of all words";
     details.append(element("div", { class: "scroll tall", tabindex: 0, role: "region", "aria-label": name }, table));

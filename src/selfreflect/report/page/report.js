@@ -1,8 +1,7 @@
 /** Run the report page: the list of questions, one question at a time, judges, baselines and downloads. */
 
 import { cut, element, label, visible, wordsOf } from "./dom.js";
-import { shareText } from "./bits.js";
-import { questionPanel, scoreText } from "./question.js";
+import { questionPanel } from "./question.js";
 import { save, toCsv } from "./csv.js";
 import { chooseParts, offerCsv, sortTables, unpacked } from "./frame.js";
 import { groupsCsv, wordsCsv } from "./rows.js";
@@ -19,64 +18,40 @@ function chunk(id) {
   return chunks.get(id);
 }
 
-/** Give a question as one judge scored it. Texts are stored once, with the first scoring of its run. */
+/** Give a question as one judge scored it. Texts are stored once, with the first scores of its run. */
 async function viewOf(index, judge, run, place) {
   const size = index.runs[run].chunk;
   const part = Math.floor(place / size);
   const scoring = index.judges[judge][run];
   const first = (await chunk(`chunk-${run}-${part}`))[place % size];
-  if (scoring === 0) return decoded(first);
+  if (scoring === 0) return first;
   const texts = new Map(first.summaries.map(({ name, text }) => [name, text]));
   const { words, summaries, controls } = (await chunk(`scoring-${run}-${scoring}-${part}`))[place % size];
   for (const summary of summaries) summary.text = texts.get(summary.name) ?? null;
-  return decoded({ ...first, words, summaries, controls });
+  return { ...first, words, summaries, controls };
 }
 
-function decoded(view) {
-  for (const summary of view.summaries) {
-    if (typeof summary.distances === "string") summary.distances = expanded(summary.distances, view.words);
-    if (typeof summary.bits?.marks === "string") summary.bits = expandedBits(summary.bits);
-  }
-  return view;
-}
-
-/** Decode distances for `question.js`, from one character per word. */
-function expanded(text, words) {
-  const codes = [...text].map((character) => (character === "!" ? null : character.codePointAt(0) - 0x5d));
-  let at = 0;
-  return words.map((masked) => codes.slice(at, (at += masked.length)));
-}
-
-/** Decode marks and tenths of bits for `question.js`, from one character per word and `!` between answers. */
-function expandedBits(bits) {
-  const numbers = (text, zero) => text.split("!").map((answer) => [...answer].map((character) => character.codePointAt(0) - zero));
-  const tenths = 0x5d + 999;
-  return { marks: numbers(bits.marks, 0x5d), told: numbers(bits.told, tenths), available: numbers(bits.available, tenths) };
-}
-
-/** The values of the list's main numbers: what each summary tells if that was measured, else its score. */
-const numbersOf = (state, row) => (state.informed ? row.shares : row.scores);
+/** The number of a strategy in one of the shown measures; null if there is none. */
+const numberOf = (row, measure, place) => row.cells[measure.place][place]?.[0] ?? null;
 
 /** Name the difference, as `basic − greedy`. */
 const differenceName = ({ run, a, b }) => [a, b].map((place) => cut(visible(run.strategies[place]), 24)).join(" − ");
 
+/** The difference of two strategies in the first measure. */
 function difference(state, row) {
-  const values = numbersOf(state, row);
-  return values[state.a] === null || values[state.b] === null ? null : values[state.a] - values[state.b];
+  const [a, b] = [state.a, state.b].map((place) => numberOf(row, state.measures[0], place));
+  return a === null || b === null ? null : a - b;
 }
 
 /** List the ways to sort: a name, a heading, and the value of a row (null comes last). */
 function sortings(state) {
   const { strategies } = state.run;
-  const options = [
-    { name: "order", text: "run order", value: (row) => row.place },
-  ];
+  const options = [{ name: "order", text: "run order", value: (row) => row.place }];
   if (state.spreads) options.push({ name: "spread", text: "answer spread", value: (row) => row.spread });
-  if (state.informed) {
-    strategies.forEach((name, place) => options.push({ name: `share-${place}`, text: `told by ${name}`, value: (row) => row.shares[place] }));
-  }
-  if (state.scored) {
-    strategies.forEach((name, place) => options.push({ name: `score-${place}`, text: `score of ${name}`, value: (row) => row.scores[place] }));
+  for (const measure of state.measures) {
+    strategies.forEach((name, place) =>
+      options.push({ name: `${measure.place}-${place}`, text: `${measure.name} of ${name}`, value: (row) => numberOf(row, measure, place) }),
+    );
   }
   if (strategies.length > 1) {
     options.push({ name: "difference", text: "difference between two strategies", value: (row) => difference(state, row) });
@@ -95,27 +70,21 @@ function sortedRows(state) {
     .map(([, row]) => row);
 }
 
-/** What a judge says of a run: its label, its strategies, and scores, estimates and shares by question. */
-function scoringOf(index, judge, number) {
-  const run = index.runs[number];
-  const scoring = index.judges[judge][number];
-  if (scoring > 0) return run.scorings[scoring - 1];
-  return { label: run.label, strategies: run.strategies, questions: run.questions.map((row) => row.slice(3)) };
-}
+/** What a judge says of a run: its label, strategies, measures, and cells by question. */
+const scoringOf = (index, judge, number) => index.runs[number].scorings[index.judges[judge][number]];
 
 function chooseRun(index, judge, number) {
   const run = scoringOf(index, judge, number);
   const rows = index.runs[number].questions.map(([text, kind, spread], place) => {
-    const [scores, estimates, shares, doubtful] = run.questions[place];
-    return { place, text, kind, spread, scores, estimates, shares, doubtful, searched: `${text} ${kind}`.toLocaleLowerCase() };
+    return { place, text, kind, spread, cells: run.cells[place], searched: `${text} ${kind}`.toLocaleLowerCase() };
   });
-  const some = (name) => rows.some((row) => row[name].some((value) => value !== null));
-  const informed = some("shares");
-  const scored = some("scores") || !informed;
+  const all = run.measures.map((measure, place) => ({ ...measure, place }));
+  const measured = all.filter(({ place }) => rows.some((row) => row.cells[place].some((cell) => cell !== null && cell[0] !== null)));
+  const measures = measured.length > 0 ? measured : all.slice(-1);
   const spreads = new Set(rows.map((row) => row.spread)).size > 1; // the same number everywhere says nothing
   const b = Math.max(0, run.strategies.indexOf(index.baseline)); // as in the figures, so that signs agree
   const a = b === 0 ? 1 : 0;
-  return { index, judge, number, run, rows, informed, scored, spreads, query: "", sort: "order", descending: false, a, b, page: 0 };
+  return { index, judge, number, run, rows, measures, spreads, query: "", sort: "order", descending: false, a, b, page: 0 };
 }
 
 const option = (value, text, selected) => element("option", { value, selected }, cut(visible(text), 60));
@@ -178,51 +147,49 @@ function listTable(state, rows, redraw) {
     return element("th", { scope: "col", class: number ? "number" : null, "aria-sort": order, role: "columnheader" }, button);
   };
   const heads = [heading("question", "order", false), ...(state.spreads ? [heading("spread", "spread", true)] : [])];
-  const main = state.informed ? "share" : "score";
-  heads.push(...strategies.map((name, place) => heading(label(name, 24), `${main}-${place}`, true)));
+  heads.push(...strategies.map((name, place) => heading(label(name, 24), `${state.measures[0].place}-${place}`, true)));
   if (several) heads.push(heading(label(differenceName(state), 60), "difference", true));
   const body = rows.map((row) => listRow(state, row, several));
   return element(
     "table",
     { class: "list", role: "table" },
-    element("caption", { class: state.informed ? null : "hidden-label" }, state.informed ? listCaption(state) : "Questions with the score of each strategy"),
+    element("caption", {}, listCaption(state)),
     element("thead", { role: "rowgroup" }, element("tr", { role: "row" }, heads)),
     element("tbody", { role: "rowgroup" }, body),
   );
 }
 
-const listCaption = (state) => `What each summary tells of what the sampled answers would${state.scored ? ", and below it its SelfReflect score" : ""}`;
+const listCaption = ({ measures: [first, ...others] }) => [first.name, ...others.map(({ name }) => `below it ${name}`)].join(", ");
 
 function listRow(state, row, several) {
   const number = (name, content, best = false) =>
     element("td", { class: best ? "number best" : "number", role: "cell", "data-label": cut(visible(name), 60) }, content);
   const shown = (value, text) => (value === null ? "–" : text(value));
-  const values = numbersOf(state, row);
+  const [main, ...others] = state.measures;
+  const values = state.run.strategies.map((_, place) => numberOf(row, main, place));
   const defined = values.filter((value) => value !== null);
-  const best = defined.length > 1 ? (state.informed ? Math.max : Math.min)(...defined) : null;
+  const best = defined.length > 1 ? (main.higher ? Math.max : Math.min)(...defined) : null;
   const link = element("a", { href: hashOf(state.judge, state.number, row.place) }, label(row.text, 160));
   const kind = row.kind ? element("div", { class: "facts" }, label(row.kind, 60)) : null;
   const cells = [element("td", { role: "cell", dir: "auto" }, link, kind)];
   if (state.spreads) cells.push(number("spread", shown(row.spread, (value) => value.toFixed(1))));
   state.run.strategies.forEach((name, place) => {
-    const score = shown(row.scores[place], (value) => (row.estimates[place] ? "≈ " : "") + scoreText(value));
-    const below = state.scored ? element("span", { class: "below" }, score) : null;
-    const doubt = row.doubtful?.[place] ?? null;
-    const share = row.shares[place] === null && doubt !== null ? element("span", { class: "quiet small" }, doubt) : shown(row.shares[place], shareText);
-    const content = state.informed ? [share, below] : score;
-    cells.push(number(cut(name, 24), content, values[place] !== null && values[place] === best));
+    const cell = (measure) => row.cells[measure.place][place];
+    const text = cell(main)?.[1] ?? "–";
+    const below = others.map((measure) => element("span", { class: "below" }, cell(measure)?.[1] ?? "–"));
+    const doubtful = cell(main) !== null && values[place] === null; // a text without a number that counts
+    const content = [doubtful ? element("span", { class: "quiet small" }, text) : text, below];
+    cells.push(number(cut(name, 24), content.flat(), values[place] !== null && values[place] === best));
   });
-  if (several) cells.push(number(differenceName(state), shown(difference(state, row), (value) => signed(value, state.informed ? pointsText : scoreText))));
+  if (several) cells.push(number(differenceName(state), shown(difference(state, row), (value) => signedText(value, main))));
   return element("tr", { role: "row" }, cells);
 }
 
-/** Write the size of a difference of shares. */
-function pointsText(share) {
-  const points = Math.round(100 * share);
-  return `${points} ${points === 1 ? "point" : "points"}`;
+/** Write a difference; that of shares in points. */
+function signedText(value, { share, digits }) {
+  const points = Math.round(100 * Math.abs(value));
+  return `${value < 0 ? "−" : "+"}${share ? `${points} point${points === 1 ? "" : "s"}` : Math.abs(value).toFixed(digits)}`;
 }
-
-const signed = (value, text) => `${value < 0 ? "−" : "+"}${text(Math.abs(value))}`;
 
 function pager(state, count, redraw) {
   const pages = Math.max(1, Math.ceil(count / PAGE));
@@ -284,6 +251,7 @@ function questionCells(view, summary) {
     summary: summary.text,
     summary_words: summary.text === null ? null : wordsOf(summary.text).length,
     failure: summary.why || null,
+    ...Object.assign({}, ...summary.measures.map(({ cells }) => cells)),
   };
 }
 

@@ -3,25 +3,24 @@ a run as a small index and packed chunks of questions."""
 
 from __future__ import annotations
 
-import base64
-import gzip
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import repeat
 from typing import Any
 
 from selfreflect.grouping import group_indices, spread
-from selfreflect.records import (
-    AnswerSet,
-    Controls,
-    Information,
-    Question,
-    Score,
-    WordDistance,
-    dump_line,
+from selfreflect.records import AnswerSet, Controls, Information, Measurement, Question, Score, WordDistance
+from selfreflect.report.findings import controls_place, information_sentence
+from selfreflect.report.measures import (
+    INFORMATION,
+    SELFREFLECT,
+    MeasureView,
+    run_measures,
+    tentative,
+    view_of,
 )
+from selfreflect.report.page.frame import packed
 from selfreflect.report.results import control_text
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
-from selfreflect.report.sentences import controls_place, information_sentence, tentative
 from selfreflect.report.words import Mark, MarkKind, marks
 from selfreflect.stats import is_tie, student_quantile
 
@@ -33,107 +32,91 @@ CHUNK = 32
 """Questions per chunk: enough to compress well, few enough to unpack between a click and its answer."""
 _LIST_LENGTH = 300
 """Characters of a question that the list shows and searches."""
-_UNMEASURED = "!"
-
-ZERO = 0x5D
-"""In a chunk each number is one character: this code point plus the number. JSON escapes none of them."""
-
 _WORDLESS = ("known", "worse", "format")
-"""Where nothing can be told, in which bits of words mean nothing."""
+"""Reasons without a share, in which bits of words mean nothing."""
 
-_MARKS: tuple[MarkKind, ...] = ("told", "missed", "misled")
+_MARKS: tuple[MarkKind, ...] = ("covered", "missed", "misleading")
 _LEVELS = 10
 """Steps of a mark's strength."""
-_MOST_TENTHS = 999
-"""Tenths of bits that one character holds, above and below 0."""
-
 _Place = tuple[int, int]
-"""(index of the masked-out answer, index of the word in it)"""
-
-
-def packed(value: Any) -> str:
-    """Encode plain values as gzipped JSON in base64, which is inert in HTML. Equal values give equal text."""
-    data = gzip.compress(dump_line(value).encode("utf-8"), compresslevel=9, mtime=0)
-    return base64.b64encode(data).decode("ascii")
+"""(index of the test answer, index of the word in it)"""
 
 
 def run_data(scorings: Sequence[RunRecords], grouping: Grouping) -> tuple[dict[str, Any], list[list[str]]]:
-    """Make the index of a run, and for each of its scorings the packed chunks of questions, in one order.
+    """Make the index of a run, and for each judge the packed chunks of its questions, in one order.
 
-    The index holds ``label``, ``strategies``, and for each question ``[text, kind, spread, scores, estimates,
-    shares, doubtful]``: for each strategy a rounded score or None, an estimate flag, the share of the bits
-    told or None, and in words a share that does not count. The chunks hold the scores in full. Both are of
-    the first scoring. ``scorings`` in the index and
-    the further chunks hold only what other scorings have of their own.
+    The index holds ``label``, and for each question ``[text, kind, spread]``. For each judge, ``scorings``
+    hold its ``label``, ``strategies``, ``measures`` and the cells of each question: for each measure and
+    strategy a number and its text, or None. The chunks hold numbers in full; those of further judges only
+    what differs from the first.
     """
-    main, *others = scorings
+    main = scorings[0]
     rows: list[tuple[Any, ...]] = []
-    views = []
-    for id_, question in main.questions.items():
-        controls = main.controls.get(id_)
-        view = question_view(question, main.answers.get(id_), main.outcomes(id_), grouping, controls=controls)
-        kinds = spread(view["groups"])
-        kinds = kinds and round(kinds, 2)
-        rows.append((question.text[:_LIST_LENGTH], question.kind, kinds, *_row(view)))
-        views.append(view)
-    index: dict[str, Any] = {
-        "label": main.label,
-        "strategies": list(main.strategies),
-        "chunk": CHUNK,
-        "questions": rows,
-        "scorings": [],
-    }
-    chunks = [_chunks(views)]
-    for scoring in others:
-        views = [_other_scoring(scoring, id_) for id_ in main.questions]
-        own = {"label": scoring.label, "strategies": list(scoring.strategies)}
-        index["scorings"].append({**own, "questions": list(map(_row, views))})
-        chunks.append(_chunks(views))
+    index: dict[str, Any] = {"label": main.label, "chunk": CHUNK, "questions": rows, "scorings": []}
+    chunks = []
+    for scoring in scorings:
+        measures = run_measures(scoring)
+        cells = _cells(scoring, measures)
+        views = []
+        for id_, question in main.questions.items():
+            outcomes, controls = scoring.outcomes(id_), scoring.controls.get(id_)
+            if scoring is main:
+                view = question_view(question, main.answers.get(id_), outcomes, grouping, controls=controls)
+                kinds = spread(view["groups"])
+                rows.append((question.text[:_LIST_LENGTH], question.kind, kinds and round(kinds, 2)))
+            else:
+                view = _scoring_view(scoring.answers.get(id_), outcomes, controls)
+                for summary in view["summaries"]:
+                    del summary["text"]  # ``report.js`` takes it from the first
+            views.append(view)
+        index["scorings"].append(
+            {
+                "label": scoring.label,
+                "strategies": list(scoring.strategies),
+                "measures": [_measure_fields(measure) for measure in measures],
+                "cells": [cells[id_] for id_ in main.questions],
+            }
+        )
+        chunks.append([packed(views[start : start + CHUNK]) for start in range(0, len(views), CHUNK)])
     return index, chunks
 
 
-def _other_scoring(run: RunRecords, id_: str) -> dict[str, Any]:
-    """Convert what a further scoring says of a question; ``report.js`` adds the texts of the first."""
-    view = _scoring_view(run.answers.get(id_), run.outcomes(id_), run.controls.get(id_))
-    for summary in view["summaries"]:
-        del summary["text"]
-    return view
+def _measure_fields(measure: MeasureView) -> dict[str, Any]:
+    """Say how the list of questions names, sorts and subtracts a measure."""
+    digits = int(measure.form.strip("z.f") or 0) if measure.form.endswith("f") else 0
+    fields = {"share": measure.is_share, "digits": digits, "higher": measure.higher_is_better}
+    return {"name": measure.noun, **fields}
 
 
-def _row(view: Mapping[str, Any]) -> tuple[list[Any], ...]:
-    """The scores, estimate flags, shares, and in words shares that do not count, for the index."""
-    scores = []
-    estimates = []
-    shares = []
-    doubtful = []
-    for summary in view["summaries"]:
-        scores.append(None if summary["score"] is None else round(summary["score"], 6))
-        estimates.append(int(summary["estimate"] is not None))
-        share = summary["information"] and summary["information"]["recovered"]
-        shares.append(None if share is None else round(share, 4))
-        information = summary["information"]
-        doubt = information and (information["tentative"] or {"text": information["undefined"]})["text"]
-        doubtful.append(doubt or None)
-    return scores, estimates, shares, doubtful
+def _cells(run: RunRecords, measures: Sequence[MeasureView]) -> dict[str, list[list[Any]]]:
+    """List for each question, measure and strategy a rounded number and its text, or None."""
+    values = {}
+    for measure in measures:
+        for name in run.strategies:
+            values[measure.name, name] = measure.of_strategy(run, name)
+    cells: dict[str, list[list[Any]]] = {}
+    for id_ in run.questions:
+        cells[id_] = []
+        for measure in measures:
+            row = []
+            for outcome in run.outcomes(id_):
+                value = values[measure.name, outcome.strategy].of_question(id_)
+                row.append(_cell(measure, value, outcome))
+            cells[id_].append(row)
+    return cells
 
 
-def _chunks(views: Sequence[dict[str, Any]]) -> list[str]:
-    """Pack questions, with their distances and bits as strings."""
-    for view in views:
-        for summary in view["summaries"]:
-            summary["distances"] = _compact(summary["distances"])
-            summary["bits"] = compact_bits(summary["bits"])
-    return [packed(views[start : start + CHUNK]) for start in range(0, len(views), CHUNK)]
-
-
-def _compact(distances: list[list[int | None]] | None) -> str | None:
-    """Encode distances in thousandths as one string, an eighth of the size; ``report.js`` decodes it."""
-    if distances is None:
-        return None
-    characters = []
-    for answer in distances:
-        characters += [_UNMEASURED if distance is None else chr(ZERO + distance) for distance in answer]
-    return "".join(characters)
+def _cell(measure: MeasureView, value: float | None, outcome: SummaryOutcome) -> Any:
+    if value is not None:
+        is_estimated = measure is SELFREFLECT and outcome.score is not None and outcome.score.estimate
+        return round(value, 6), ("≈ " if is_estimated else "") + measure.text(value)
+    if measure is INFORMATION and outcome.information is not None:
+        doubtful = tentative(outcome.information)
+        return None, doubtful.text if doubtful else str(outcome.information.undefined)
+    for measurement in outcome.measurements:
+        if measurement.measure == measure.name:
+            return None, measurement.undefined
+    return None
 
 
 def question_view(
@@ -171,35 +154,47 @@ def _scoring_view(
 ) -> dict[str, Any]:
     """Convert the part of a question's view that depends on the judge."""
     masked = list(map(str.split, answers.masked_out)) if answers else []
-    conditioning = len(answers.conditioning) if answers else None
+    references = len(answers.conditioning) if answers else None
+    # a word that any summary was measured on has a place in the lists of all, so that they align
     words_by_outcome = []
-    places: list[set[int]] = [set() for _ in masked]
+    indices: list[set[int]] = [set() for _ in masked]
     for outcome in outcomes:
         words_by_place = _by_place(outcome.score.words if outcome.score else (), masked)
         words_by_outcome.append(words_by_place)
         for answer, word in words_by_place:
-            places[answer].add(word)
-    words = list(map(sorted, places))
+            indices[answer].add(word)
+    words = list(map(sorted, indices))
     summaries = []
     for outcome, words_by_place in zip(outcomes, words_by_outcome, strict=True):
         view = _summary_view(outcome, words_by_place, words, guesses)
         view["information"] = outcome.information and information_view(outcome.information, answers)
         view["bits"] = bits_view(outcome.information, masked, view["text"] or "")
+        view["measures"] = list(map(_measurement_view, outcome.measurements))
         view["place"] = None
         if outcome.score is not None:
-            view["place"] = controls_place(outcome.score.value, controls, conditioning)
+            view["place"] = controls_place(outcome.score.value, controls, references)
         summaries.append(view)
     return {"words": words, "summaries": summaries, "controls": control_views(controls, outcomes)}
 
 
+def _measurement_view(measurement: Measurement) -> dict[str, Any]:
+    """Convert the value that a measure of another package gives a summary, or why there is none."""
+    view = view_of(measurement.measure)
+    cells = dict(zip(view.measure.columns, view.measure.cells(measurement), strict=True))
+    text = view.measure.reason(measurement.undefined)
+    if measurement.value is not None:
+        text = view.text(measurement.value)
+    return {"name": view.noun, "text": text, "cells": cells}
+
+
 def guesses_view(score: Score, answers: AnswerSet, answer: int) -> dict[int, list[Any]]:
-    """Convert the guesses for one masked-out answer, by word index, as in a summary's ``guesses``."""
+    """Convert the guesses for one test answer, by word index, as in a summary's ``guesses``."""
     words = _by_place(score.words, list(map(str.split, answers.masked_out)))
-    return {word: _tokens(distance) for (place, word), distance in words.items() if place == answer}
+    return {word: _tokens(distance) for (index, word), distance in words.items() if index == answer}
 
 
 def score_interval(score: Score) -> tuple[float, float] | None:
-    """Compute the rounded 95% interval of a score, by Student's t over its masked-out answers. None without a
+    """Compute the rounded 95% interval of a score, by Student's t over its test answers. None without a
     standard error."""
     answers = sum(mean is not None for mean in score.answer_means)
     if score.stderr is None or answers < 2:
@@ -211,12 +206,12 @@ def score_interval(score: Score) -> tuple[float, float] | None:
 def _by_place(words: Sequence[WordDistance], masked: Sequence[Sequence[str]]) -> dict[_Place, WordDistance]:
     """Index words by place, leaving out any that point outside the answers, as in a damaged or foreign
     file."""
-    places = {}
+    by_place = {}
     for word in words:
         inside = 0 <= word.answer < len(masked) and 0 <= word.word < len(masked[word.answer])
         if inside and word.distances:
-            places[word.answer, word.word] = word
-    return places
+            by_place[word.answer, word.word] = word
+    return by_place
 
 
 def _summary_view(
@@ -276,11 +271,11 @@ def _three_digits(probability: float) -> float:
 
 
 def information_view(information: Information, answers: AnswerSet | None) -> dict[str, Any]:
-    """Convert what a summary tells, with the sentence that says it."""
-    conditioning = len(answers.conditioning) if answers else None
+    """Convert how much a summary recovers, with the sentence that says it."""
+    references = len(answers.conditioning) if answers else None
     doubtful = tentative(information)
     return {
-        "sentence": information_sentence(information, conditioning),
+        "sentence": information_sentence(information, references),
         "reader": information.reader,
         "recovered": information.recovered,
         "interval": information.interval,
@@ -294,12 +289,13 @@ def information_view(information: Information, answers: AnswerSet | None) -> dic
 def bits_view(
     information: Information | None, masked: Sequence[Sequence[str]], summary: str
 ) -> dict[str, Any] | None:
-    """The marks and the bits of every word of every masked-out answer.
+    """The marks and the bits of every word of every test answer.
 
-    None if they were not kept, belong to other answers, or mean nothing because nothing can be told.
+    None if they were not kept, belong to other answers, or mean nothing because there is no share.
     """
     if information is None or information.undefined in _WORDLESS or not information.answers:
         return None
+    # records of a merged directory may belong to other answers
     if len(information.answers) != len(masked):
         return None
     for words, texts in zip(information.answers, masked, strict=True):
@@ -314,23 +310,24 @@ def bits_view(
 
 
 def _mark_code(look: Mark) -> int:
-    """0 for a plain word; else 1 to 10 for told, 11 to 20 for missed, 21 to 30 for misled, by strength."""
+    """Encode a plain word as 0; else 1 to 10 for covered, 11 to 20 for missed, 21 to 30 for misleading."""
     if look.kind == "plain":
         return 0
     return _LEVELS * _MARKS.index(look.kind) + max(1, round(_LEVELS * look.strength))
 
 
 def _tenths(bits: float) -> int:
-    return round(min(max(10 * bits, -_MOST_TENTHS), _MOST_TENTHS))
+    return round(10 * bits)
 
 
 def control_views(controls: Controls | None, outcomes: Sequence[SummaryOutcome]) -> list[dict[str, Any]]:
-    """The controls of a question, each with the strategies that tell less than it.
+    """The controls of a question, each with the strategies that recover less than it.
 
     Shares are relative to the same bits as those of the summaries, and undefined where theirs are.
     """
     if controls is None:
         return []
+    # a control has a share only where a summary has one: the judge may know the answers
     shares = {}
     for outcome in outcomes:
         if outcome.information is not None and outcome.information.recovered is not None:
@@ -343,21 +340,9 @@ def control_views(controls: Controls | None, outcomes: Sequence[SummaryOutcome])
         name = control_text(control, controls.most_answers)
         beaten = [
             strategy
-            for strategy, own in shares.items()
-            if share is not None and share > own and not is_tie(share, own)
+            for strategy, recovered in shares.items()
+            if share is not None and share > recovered and not is_tie(share, recovered)
         ]
         view = {"name": name, "words": control.words, "recovered": share, "score": control.score}
         views.append({**view, "pasted": control.answers, "beats": beaten})
     return views
-
-
-def compact_bits(bits: dict[str, list[list[int]]] | None) -> dict[str, str] | None:
-    """Encode each list of numbers as one string, with ``!`` between answers; ``report.js`` decodes it."""
-    if bits is None:
-        return None
-    zeros = {"marks": ZERO, "told": ZERO + _MOST_TENTHS, "available": ZERO + _MOST_TENTHS}
-    packed = {}
-    for name, zero in zeros.items():
-        answers = ["".join(chr(zero + number) for number in answer) for answer in bits[name]]
-        packed[name] = "!".join(answers)
-    return packed

@@ -69,7 +69,7 @@ const backTo = (run) => (run.total === 1 ? null : element("p", {}, element("a", 
 function runView(run, offset) {
   const informed = run.strategies.some((one) => one.told.n > 0);
   const scored = !informed || run.strategies.some((one) => one.n > 0);
-  const heads = ["strategy", ...(informed ? ["tells", "95% interval", "questions"] : []), ...(scored ? ["mean score", "95% interval", "scored"] : [])];
+  const heads = ["strategy", ...(informed ? ["recovered", "95% interval", "questions"] : []), ...(scored ? ["mean score", "95% interval", "scored"] : [])];
   const cells = ({ mean, low, high, n, told }) => [
     ...(informed ? [...estimateCells([told.share, told.low, told.high], shareText), `${told.n} of ${run.total}`] : []),
     ...(scored ? [...estimateCells([mean, low, high], scoreText), `${n} of ${run.total}`] : []),

@@ -14,7 +14,10 @@ from typing import Any, Literal
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.metric.inputs import checked_number, checked_texts
 from selfreflect.models.reasoning import UnclosedReasoningError, split_reasoning
-from selfreflect.train.presets import Scaling
+
+Scaling = Literal["group", "batch", "none"]
+"""How GRPO divides the differences of rewards: by the standard deviation of a question's group, of the whole
+batch, or not at all."""
 
 TrainerCompletion = str | Sequence[Mapping[str, Any]]
 """A text, or the messages of a conversation that the model wrote."""

@@ -12,8 +12,7 @@ from selfreflect.metric.inputs import checked_number
 from selfreflect.metric.limits import Limits
 from selfreflect.models.base import ModelSpec
 from selfreflect.records import AnswerSet, Failure, Question, ReaderChoice, Summary, halves, question_id
-from selfreflect.train.presets import Scaling
-from selfreflect.train.rewards.base import BatchColumns, Outcome, Reward, Unrewarded
+from selfreflect.train.rewards.base import BatchColumns, Outcome, Reward, Scaling, Unrewarded
 
 if TYPE_CHECKING:
     from selfreflect.metric.scorer import SelfReflect

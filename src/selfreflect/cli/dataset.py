@@ -1,0 +1,183 @@
+"""``selfreflect dataset``: data to train a model on, from a run directory."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from selfreflect.cli import options as o
+from selfreflect.cli.console import emit, refuse_run_directory, say, write_folder
+from selfreflect.cli.options import Overrides, argument, option
+from selfreflect.errors import ConfigError, DataError, excerpt
+from selfreflect.flags import flags_of
+from selfreflect.pipeline.records import records_by_judge, run_prompts, scorings_by
+from selfreflect.report.run_records import RunRecords
+from selfreflect.store.run import Run
+from selfreflect.text import counted
+from selfreflect.train.candidates import TrainingMeasure, is_named
+from selfreflect.train.folder import Origin, parse_percentages, training_files
+from selfreflect.train.rows import BUILDERS, HEDGE_INSTRUCTION, Kind, RowOptions, TrainingRows
+
+_TAKEN: Mapping[str, frozenset[Kind]] = {
+    "measure": frozenset({"sft", "dpo"}),
+    "strategies": frozenset({"sft", "dpo"}),
+    "max_words": frozenset({"sft", "dpo", "hedge"}),
+    "select": frozenset({"sft"}),
+    "seed": frozenset({"sft"}),
+    "margin": frozenset({"dpo"}),
+    "length_ratio": frozenset({"dpo"}),
+    "pairs": frozenset({"dpo"}),
+    "classes": frozenset({"hedge"}),
+}
+"""The kinds of data set that an option concerns, if not all."""
+
+
+def dataset_command(
+    *,
+    kind: Kind = argument("KIND", "What the rows are for.", ...),
+    run: Path = argument("RUN", "Run directory.", ...),
+    output: Path = option("--output DIR", "Folder for the data set.", ...),
+    options: RowOptions,
+    overrides: Overrides,
+    judge: str | None = option("--judge NAME", "Whose measures count, if several judges scored the run."),
+    split: str = option("--split A,B,C", "Percentages of train, dev and test.", "70,10,20"),
+    overwrite: bool = option("--overwrite", "Replace an existing data set.", False),
+    json: o.Json = False,
+) -> None:
+    """Make data to train a model on, from a run (needs the datasets extra).
+
+    sft: the best summary of each question under a limit of length. dpo: pairs of a better and a worse one,
+    about equally long. grpo: prompts with the answers that a reward reads. hedge: sampled answers, after
+    words that say how often the model gives them. Questions are split by their text, so that all data sets
+    agree; README.md in the folder says how it was made and what was left out. `selfreflect run --strategies
+    basic#1-8` draws summaries to choose from.
+    """
+    percentages = parse_percentages(split)
+    directory = Run.load(run)
+    refuse_run_directory(output)
+    scorings = scorings_by(records_by_judge(directory, run.resolve().name), judge, run)
+    row_options = _row_options(kind, options, overrides.section("options"), scorings)
+    records = _scoring(kind, scorings, row_options.measure)
+    _check_strategies(records, options.strategies)
+    prompts = run_prompts(directory, "summaries")
+    result = BUILDERS[kind](records, prompts, row_options)
+    _refuse_nothing(kind, run, records, result)
+    instruction = options.instruction or (HEDGE_INSTRUCTION if kind == "hedge" else prompts.basic["user"])
+    origin = _origin(records, run, instruction.replace("{question}", "").strip())
+    files = training_files(kind, result, list(records.questions.values()), row_options, origin, percentages)
+    write_folder(output, files, overwrite)
+    if json:
+        emit(
+            {
+                "output": str(output),
+                "rows": len(result.rows),
+                "dropped": result.dropped,
+                "dropped_texts": result.dropped_texts,
+                "notes": result.notes,
+            }
+        )
+    _say_outcome(output, records, result)
+
+
+def _row_options(
+    kind: Kind, options: RowOptions, own: Mapping[str, Any], scorings: list[RunRecords]
+) -> RowOptions:
+    """Check the options, of which the user set the ``own`` ones, and choose the measure if they do not."""
+    for name in own:
+        if kind not in _TAKEN.get(name, {kind}):
+            kinds = " and ".join(sorted(_TAKEN[name]))
+            raise ConfigError(f"{flags_of(RowOptions)[name].name} belongs to {kinds}, not to {kind}")
+    if options.instruction is not None and not options.instruction.strip():
+        raise ConfigError("--instruction is blank")
+    if "measure" in own or any(run.information for run in scorings):
+        return options
+    return replace(options, measure="selfreflect")
+
+
+def _scoring(kind: Kind, scorings: list[RunRecords], measure: TrainingMeasure) -> RunRecords:
+    """Choose the one scoring that has the measure; rows of several judges would not be comparable."""
+    if kind not in ("sft", "dpo"):
+        return scorings[0]
+    usable = [one for one in scorings if (one.information if measure == "recovered" else one.scores)]
+    if len(usable) > 1:
+        judges = "; ".join(one.judge for one in usable)
+        raise ConfigError(f"several judges scored this run: {judges}. Choose one with --judge")
+    return usable[0] if usable else scorings[0]
+
+
+def _check_strategies(run: RunRecords, names: tuple[str, ...] | None) -> None:
+    for name in names or ():
+        if not any(is_named(own, [name]) for own in run.strategies):
+            strategies = ", ".join(run.strategies) or "none"
+            raise ConfigError(f"the run has no summaries by {excerpt(name)}. It has: {strategies}")
+
+
+def _refuse_nothing(kind: Kind, path: Path, run: RunRecords, result: TrainingRows) -> None:
+    """Raise DataError if there is no row, with what to do about it."""
+    if result.rows:
+        return
+    what = "no pairs" if kind == "dpo" else "no rows"
+    raise DataError(f"{path}: {what}. {_reasons(result)}{_advice(kind, path, run)}")
+
+
+def _advice(kind: Kind, path: Path, run: RunRecords) -> str:
+    """What to do where nothing became a row."""
+    directory = shlex.quote(str(path))
+    if not run.answers:
+        return f"Draw answers: selfreflect answers --out {directory}"
+    if kind in ("grpo", "hedge"):
+        return "See `selfreflect dataset --help` for what becomes a row."
+    if not run.summaries:
+        return f"Draw summaries: selfreflect summarize --strategies basic#1-8 --out {directory}"
+    if not (run.scores or run.information):
+        return f"Score them: selfreflect score --out {directory}"
+    if cut_off := _advice_on_length(run):
+        return cut_off
+    if kind == "dpo":
+        return f"Draw more summaries: selfreflect run --strategies basic#1-8 --out {directory}"
+    return "See `selfreflect dataset --help` for what becomes a row."
+
+
+def _advice_on_length(run: RunRecords) -> str:
+    """What to do where most summaries were cut off; nothing elsewhere."""
+    cut = sum(one.truncated for one in run.summaries.values())
+    if 2 * cut <= len(run.summaries):
+        return ""
+    return (
+        f"{cut} of {len(run.summaries)} summaries were cut off: draw them in a new run, with more "
+        "--summary-tokens or with a prompt that asks for less"
+    )
+
+
+def _reasons(result: TrainingRows) -> str:
+    parts = [f"{counted(count, 'question')}: {reason}" for reason, count in result.dropped.most_common()]
+    parts += [f"{counted(count, 'text')}: {reason}" for reason, count in result.dropped_texts.most_common()]
+    return "; ".join(parts) + ". " if parts else ""
+
+
+def _origin(run: RunRecords, path: Path, instruction: str) -> Origin:
+    readers = sorted({one.reader for one in run.information.values()})
+    return Origin(
+        run=path.resolve().name,
+        model=", ".join(sorted(run.models)),
+        judge=run.judge or ", ".join(run.judges),
+        reader=", ".join(readers),
+        zero=run.zero if run.information else "",
+        scale=run.scale if run.information else "",
+        instruction=instruction,
+    )
+
+
+def _say_outcome(output: Path, run: RunRecords, result: TrainingRows) -> None:
+    questions = len({row["question_id"] for row in result.rows})
+    say(f"wrote {output}: {counted(len(result.rows), 'row')} of {counted(questions, 'question')}")
+    for note in result.notes:
+        say(f"  {note}")
+    if result.dropped or result.dropped_texts:
+        say(f"Left out: {_reasons(result).strip()}")
+    if "cut off at the limit of tokens" in result.dropped_texts and (advice := _advice_on_length(run)):
+        say(f"{advice}.")

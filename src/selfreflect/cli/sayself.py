@@ -1,0 +1,661 @@
+"""``selfreflect sayself``: train a model to state its confidence and the reasons for its doubt."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, cast
+
+from msgspec import Struct
+
+from selfreflect.cli import options as o
+from selfreflect.cli.answered import (
+    ASKING,
+    AskOptions,
+    FieldOptions,
+    Gold,
+    open_asker,
+    open_store,
+    read_questions,
+)
+from selfreflect.cli.console import Watcher, emit, print_table, say, write_file
+from selfreflect.cli.options import GENERATING, Overrides, option, takes
+from selfreflect.cli.stages import Intent, run_stages
+from selfreflect.errors import ConfigError, DataError, excerpt, nearest
+from selfreflect.flags import ZERO_OR_MORE, Flag, Range
+from selfreflect.pipeline.answered import GOLD
+from selfreflect.pipeline.questions import NO_QUESTIONS
+from selfreflect.store.layout import MANIFEST
+from selfreflect.text import counted, name_list
+
+if TYPE_CHECKING:
+    from selfreflect.store.journal import Journal
+    from selfreflect.store.replies import ModelReplies
+    from selfreflect.train.sayself.clusters import Choice
+    from selfreflect.train.sayself.comparison import MethodComparison
+    from selfreflect.train.sayself.examples import Variant
+    from selfreflect.train.sayself.training import TrainingPlan
+    from selfreflect.uncertainty.asking.asker import Asker
+
+
+def sample(out: Path, overrides: Overrides, reasoned: bool, intent: Intent, dry_run: bool = False) -> None:
+    """Draw the answers that are missing. Raises ConfigError for a new run without questions."""
+    if not overrides.sets("questions", "source") and not (out / MANIFEST).exists():
+        raise ConfigError(NO_QUESTIONS)
+    with resources.as_file(resources.files("selfreflect") / "data" / "sayself_reasoned.toml") as path:
+        if reasoned and overrides.execution.prompts is None:
+            execution = {**overrides.section("execution"), "prompts": path}
+            sections = {**overrides.sections, "execution": execution}
+            overrides = dataclasses.replace(overrides, sections=sections)
+        run_stages(out, ["questions", "answers"], overrides, intent, dry_run=dry_run, next_step=False)
+
+
+class LabelOptions(Struct, frozen=True, kw_only=True):
+    """What counts as correct."""
+
+    correctness: Annotated[
+        str,
+        Flag(
+            "--correctness RULE",
+            "What counts as correct, as `uncertainty` takes it. Use the same rule in all steps.",
+        ),
+    ] = "squad_f1"
+    judge: Annotated[
+        str | None,
+        Flag(
+            "--judge MODEL",
+            "Model that decides where --classes or --correctness is judge. `eval` also lets it read how "
+            "faithful the reflections are.",
+        ),
+    ] = None
+
+
+class ClusterOptions(LabelOptions, frozen=True, kw_only=True):
+    """How answers are compared with each other and with the right ones."""
+
+    classes: Annotated[
+        str,
+        Flag(
+            "--classes RULE",
+            "What answers of one cluster share, as `uncertainty` takes it: exact, numeric, jaccard, rouge, "
+            "embedding, judge (--judge is asked) or nli:MODEL. An answer joins the first cluster whose first "
+            "answer it matches.",
+        ),
+    ] = "embedding:0.9"
+
+
+def cluster(out: Path, options: ClusterOptions, overrides: Overrides, yes: bool, gold: str = GOLD) -> None:
+    """Write the clusters of a run."""
+    from selfreflect.store.run import Run
+    from selfreflect.train.sayself.clusters import cluster_answers
+    from selfreflect.train.sayself.examples import Workspace
+    from selfreflect.uncertainty.classes import ClassRule
+    from selfreflect.uncertainty.correctness import Correctness
+
+    check_judge(options.judge, classes=options.classes, correctness=options.correctness)
+    stored = Run.load(out).answers.values()
+    questions = read_questions(str(out), FieldOptions(gold=gold))
+    with open_models(out, overrides, yes) as open_model:
+        asker = open_model(options.judge) if "judge" in (options.classes, options.correctness) else None
+        rule = ClassRule(options.classes, "first", asker, open_model.store)
+        is_right = Correctness(options.correctness, asker)
+        clustered = cluster_answers(questions, rule, is_right)
+    Workspace(out).write("clusters.jsonl", clustered)
+    sizes = [len(question.clusters) for question in clustered]
+    agreed = sum(size == 1 for size in sizes)
+    labelled = [question for question in clustered if question.gold]
+    right = sum(question.choose("gold") is not None for question in labelled)
+    say(
+        f"{counted(len(clustered), 'question')}: {sum(sizes) / len(sizes):.1f} clusters on average, "
+        f"{agreed} with a single one. A cluster has the right answer in {right} of {len(labelled)} questions "
+        "that name one."
+    )
+    if cut := sum(one.truncated for one in stored):
+        total = sum(len(question.answers) for question in questions)
+        say(
+            f"{cut} of {total} answers lack their end, and a model would learn to stop there. Sample them "
+            "in a new run, with more --max-new-tokens."
+        )
+    if labelled and not right:
+        say(
+            f"No answer is right by {is_right.name}. If whole sentences hold a short right answer, take a "
+            "lower threshold, such as --correctness squad_f1:0.2."
+        )
+
+
+def rationalise(out: Path, writer: str | None, overrides: Overrides, yes: bool) -> None:
+    """Write a reflection for each question."""
+    from selfreflect.train.sayself.clusters import write_rationales
+    from selfreflect.train.sayself.examples import WITH_EXAMPLES, Workspace, part_of
+
+    workspace = Workspace(out)
+    clusters = [one for one in workspace.clusters() if part_of(one.question) in WITH_EXAMPLES]
+    with open_models(out, overrides, yes) as open_model:
+        rationales = write_rationales(clusters, open_model(writer))
+    workspace.write("rationales.jsonl", rationales)
+    counts: Counter[str] = Counter(rationale.origin for rationale in rationales)
+    say(", ".join(f"{counts[name]} {words}" for name, words in _ORIGINS.items()) + ".")
+
+
+_ORIGINS = {
+    "fixed": "questions where all answers agree",
+    "model": "reflections as written",
+    "repaired": "without some sentences",
+    "second": "at the second try",
+    "dropped": "dropped",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class OpenModel:
+    """Opens models that are asked, each loaded when it is first asked; their replies are kept in the run."""
+
+    _out: Path
+    _overrides: Overrides
+    _yes: bool
+    store: Journal[ModelReplies] | None
+    """Of replies; also of verdicts of the class rule ``nli:MODEL``."""
+
+    def __call__(self, model: str | None) -> Asker:
+        """Open a model; None is the one that drew the answers. Raises ConfigError if there is none."""
+        overrides = self._overrides if model is None else self._flags_for(model)
+        options = AskOptions(model=model, yes=self._yes)
+        asker = open_asker(str(self._out), options, overrides, ["sayself"], self.store)
+        assert asker is not None  # something is asked
+        return asker
+
+    def _flags_for(self, model: str) -> Overrides:
+        """Leave out the address of a server that only some of several models are on, and the revision of
+        others."""
+        from selfreflect.models.backend import backend_of
+
+        on_server = backend_of(model).is_remote
+        others = {"revision"} if on_server or Path(model).is_dir() else set()
+        if not on_server:
+            others.add("base_url")
+        section = self._overrides.section("answers")
+        flags = {name: value for name, value in section.items() if name not in others}
+        sections = {**self._overrides.sections, "answers": flags}
+        return dataclasses.replace(self._overrides, sections=sections)
+
+
+@contextmanager
+def open_models(out: Path, overrides: Overrides, yes: bool) -> Iterator[OpenModel]:
+    """Open the file of replies, for any number of models."""
+    with open_store(str(out), AskOptions(yes=yes), ["sayself"]) as store:
+        yield OpenModel(out, overrides, yes, store)
+
+
+def check_judge(judge: str | None, *, classes: str = "", correctness: str = "") -> None:
+    """Refuse rules that ask a model which nobody named. Raises ConfigError."""
+    for flag, rule in (("--classes", classes), ("--correctness", correctness)):
+        if rule == "judge" and judge is None:
+            raise ConfigError(f"{flag} judge asks a model. Name it with --judge MODEL")
+
+
+def variant_names(text: str) -> list[Variant]:
+    """Read a list of variants. Raises ConfigError."""
+    from selfreflect.train.sayself.examples import VARIANTS
+
+    names = name_list(text)
+    for name in names:
+        if name not in VARIANTS:
+            choices = ", ".join(VARIANTS)
+            hint = nearest(name, list(VARIANTS))
+            raise ConfigError(f"there is no variant {excerpt(name)}.{hint} Known: {choices}")
+    if not names:
+        raise ConfigError("--variants names nothing")
+    return cast("list[Variant]", list(dict.fromkeys(names)))
+
+
+def make_data(out: Path, variants: Sequence[Variant], select: Literal["gold", "majority"] | None) -> None:
+    """Write the examples of each variant, and which part each question belongs to."""
+    from selfreflect.train.sayself.examples import (
+        PARTS,
+        WITH_EXAMPLES,
+        SplitQuestion,
+        Workspace,
+        make_examples,
+        part_of,
+    )
+
+    workspace = Workspace(out)
+    clusters = workspace.clusters()
+    choice: Choice = "gold" if any(question.gold for question in clusters) else "majority"
+    if select is not None:
+        choice = select
+    parts = {question.id: part_of(question.question) for question in clusters}
+    splits = [SplitQuestion(question_id=name, part=part) for name, part in parts.items()]
+    workspace.write("splits.jsonl", splits)
+    sizes = Counter(parts.values())
+    say("Questions: " + ", ".join(f"{sizes[part]} {part}" for part in PARTS) + f". Answers: {choice}.")
+    rationales = workspace.rationales() if "full" in variants else None
+    for variant in variants:
+        dropped: Counter[str] = Counter()
+        counts = []
+        for part in WITH_EXAMPLES:
+            questions = [question for question in clusters if parts[question.id] == part]
+            rows, missing = make_examples(questions, rationales, variant, choice)
+            workspace.write(f"data/{variant}/{part}.jsonl", rows)
+            counts.append(f"{len(rows)} {part}")
+            dropped += missing
+        left_out = "".join(f"; {count} left out: {reason}" for reason, count in dropped.items())
+        say(f"{variant}: {', '.join(counts)} examples{left_out}")
+
+
+def seed_numbers(text: str) -> list[int]:
+    """Read a list of seeds. Raises ConfigError."""
+    names = name_list(text)
+    if not names or not all(name.isascii() and name.isdecimal() and len(name) < 10 for name in names):
+        raise ConfigError(f"--seeds takes whole numbers, such as 0,1, not {excerpt(text)}")
+    return list(map(int, dict.fromkeys(names)))
+
+
+def show_plan(plan: TrainingPlan, variants: Sequence[Variant], seeds: Sequence[int]) -> None:
+    """Say what would be trained, and with which settings."""
+    from selfreflect.train.sayself.examples import Workspace
+
+    workspace = Workspace(plan.out)
+    settings = dataclasses.asdict(plan.preset)
+    limits = {name: value for name, value in settings.items() if name.startswith("most_")}
+    for name, value in {**settings["training"], **limits}.items():
+        if value != "":
+            say(f"{name}: {value}")
+    for variant in variants:
+        path = workspace.data(variant, "train")
+        count = len(workspace.examples(variant)) if path.exists() else 0
+        rows = counted(count, "example") if count else f"no examples yet in {path}"
+        for seed in seeds:
+            say(f"{variant}, seed {seed}: {rows} -> {workspace.adapter(variant, seed).folder}")
+            if plan.reinforces(variant):
+                target = workspace.adapter(variant, seed, plan.stage).folder
+                say(f"{variant}, seed {seed}, reward {plan.reward} -> {target}")
+
+
+def train(plan: TrainingPlan, variants: Sequence[Variant], seeds: Sequence[int]) -> None:
+    """Run both stages for each variant and seed, unless they are done."""
+    from selfreflect.train.sayself.examples import Workspace
+    from selfreflect.train.sayself.training import fine_tune, reinforce
+
+    check_judge(plan.judge, correctness=plan.correctness)
+    Workspace(plan.out).parts()  # refuses overlapping ones
+    for variant in variants:
+        for seed in seeds:
+            say(fine_tune(plan, variant, seed))
+            if plan.reinforces(variant):
+                opened = partial(open_models, plan.out, Overrides({}), True)
+                say(reinforce(plan, variant, seed, opened))
+
+
+Measured = Annotated[
+    int,
+    Flag(
+        "--measured N",
+        "Measure how much the reflections of N random questions tell of the model's answers.",
+        range=ZERO_OR_MORE,
+    ),
+]
+_SAMPLED = Range("0, or 2 or more, since one answer shows no doubt", lambda value: value == 0 or value >= 2)
+
+
+class EvaluationOptions(LabelOptions, frozen=True, kw_only=True):
+    """What is compared, and how."""
+
+    measured: Measured = 0
+    base: Annotated[
+        str | None,
+        Flag(
+            "--base MODEL",
+            "Untrained model that is asked directly.",
+            default="the one that was trained",
+        ),
+    ] = None
+    graded: Annotated[
+        str | None,
+        Flag(
+            "--graded MODEL",
+            "Also count as the published evaluation does: MODEL grades each answer from 1 to 10.",
+        ),
+    ] = None
+    measured_by: Annotated[str, Flag("--measured-by MODEL", "The local model that measures them.")] = (
+        "smollm2"
+    )
+    sampled: Annotated[
+        int,
+        Flag(
+            "--sampled N",
+            "Compare reflections, for --judge and --measured, with N answers of the trained model itself; 0: "
+            "with those of the run, which the untrained one drew.",
+            range=_SAMPLED,
+        ),
+    ] = 10
+    part: Annotated[
+        Literal["dev", "test"],
+        Flag("--part", "Questions to compare on: dev to choose among models, test for the final figures."),
+    ] = "test"
+
+
+def evaluate(out: Path, options: EvaluationOptions, overrides: Overrides, yes: bool, as_json: bool) -> None:
+    """Print the table of baselines and trained models, and write it to ``evaluation.md``, with all that was
+    stated in a file beside it."""
+    from selfreflect.table import to_markdown
+    from selfreflect.train.sayself.comparison import MethodComparison
+    from selfreflect.train.sayself.examples import Workspace
+    from selfreflect.uncertainty.correctness import Correctness
+
+    check_judge(options.judge, correctness=options.correctness)
+    workspace = Workspace(out)
+    questions = workspace.parts()[options.part]
+    if not questions:
+        count = counted(len(workspace.clusters()), "question")
+        raise DataError(f"{out} has no {options.part} questions: {count} are too few")
+    adapters = workspace.trained()
+    for variant in {adapter.variant for adapter in adapters}:
+        if workspace.data(variant, "train").exists():
+            workspace.examples(variant)  # refuses those of other parts
+    with open_models(out, overrides, yes) as open_model:
+        asker = open_model(options.judge) if options.correctness == "judge" else None
+        comparison = MethodComparison(questions, Correctness(options.correctness, asker))
+        base = options.base or next((one.base for one in adapters), None)
+        drawn = options.measured if options.judge is None else len(questions)
+        comparison.ask(adapters, base, open_model, drawn, options.sampled)
+        comparison.tabulate(f"Stated confidence on {len(questions)} {options.part} questions")
+        if options.graded is not None:
+            comparison.grade(open_model(options.graded), options.graded)
+        if options.judge is not None:
+            comparison.judge(open_model(options.judge), options.judge)
+    if options.measured:
+        _measure(out, options, comparison)
+    if as_json:
+        for line in comparison.lines():
+            emit(line)
+    else:
+        for table in comparison.tables:
+            print_table(table)
+    lines = [line for one in comparison.rows for line in one.lines(questions)]
+    workspace.write(f"statements-{options.part}.jsonl", lines)
+    write_file(workspace.path("evaluation.md"), "\n".join(map(to_markdown, comparison.tables)))
+
+
+def _measure(out: Path, options: EvaluationOptions, comparison: MethodComparison) -> None:
+    """Load the judge of ``--measured-by``, and measure the reflections of each model."""
+    from selfreflect.pipeline.models import ConfiguredModels
+    from selfreflect.settings import ExecutionOptions, load_config
+    from selfreflect.store.run import Run
+
+    config = load_config(None, {"scores": {"judge": options.measured_by}})
+    watcher = Watcher()
+    measures = ConfiguredModels(config, ExecutionOptions(), watcher).measures()
+    of_run = {one.question_id: one for one in Run.load(out).answers.values()}
+    if not comparison.measure(measures, options.measured, of_run, watcher.stage):
+        say("No trained model stated a self-reflection, so there is nothing to measure.")
+
+
+SHORT = "Train a model to state its confidence and why it doubts."
+ABOUT = (
+    "Train a model to state its confidence and the reasons for its doubt (SaySelf, arXiv 2405.20974): sample "
+    "many answers, cluster them, describe what they disagree about, fine-tune on answer, reflection and "
+    "confidence, then reinforce the confidence."
+)
+
+
+class TrainingOptions(Struct, frozen=True, kw_only=True):
+    """What is trained, and how."""
+
+    preset: Annotated[
+        Literal["small", "published", "qwen"],
+        Flag(
+            "--preset",
+            "Hyper-parameters: small (SmolLM2 on a CPU, minutes), published (Mistral-7B as in the paper), "
+            "qwen (Qwen2.5-7B on one large GPU).",
+        ),
+    ] = "small"
+    base: Annotated[
+        str | None,
+        Flag(
+            "--base MODEL",
+            "Model to train: smollm2, a directory or a hub name.",
+            default="the preset's",
+        ),
+    ] = None
+    reward: Annotated[
+        Literal["brier", "linear", "rlcr", "none"],
+        Flag(
+            "--reward",
+            "Of the second stage: brier (as published), linear, rlcr, or none to leave the stage out.",
+        ),
+    ] = "brier"
+    train: Annotated[
+        Literal["confidence", "all"],
+        Flag(
+            "--train",
+            "Tokens that the second stage trains: the confidence, or all, with the reward for the "
+            "statement's own answer; then --reward rlcr also pays for being right.",
+        ),
+    ] = "confidence"
+    fresh: Annotated[
+        bool,
+        Flag(
+            "--fresh",
+            "Train adapters anew whose examples or settings have changed, and move the earlier ones to a "
+            "folder backup-TIME. Without this option such a change is an error.",
+        ),
+    ] = False
+
+    def plan(self, out: Path, labels: LabelOptions) -> TrainingPlan:
+        """The training with these options."""
+        from selfreflect.train.sayself.training import PRESETS, TrainingPlan
+
+        preset = PRESETS[self.preset].with_base(self.base)
+        is_whole = self.train == "all"
+        return TrainingPlan(out, preset, self.reward, labels.correctness, labels.judge, is_whole, self.fresh)
+
+
+class MeasuringOptions(Struct, frozen=True, kw_only=True):
+    """How many reflections `run` measures."""
+
+    measured: Measured = 0
+
+
+Out = Annotated[Path, option("--out DIR", "Run directory; the results are in its folder sayself.", ...)]
+Reasoned = Annotated[
+    bool, option("--reasoned", "Let the model write a line of reasoning before each answer.", ...)
+]
+Selected = Annotated[
+    Literal["gold", "majority"] | None,
+    option(
+        "--select",
+        "Which cluster the model learns to answer with: the one with the right answer (gold, as published), "
+        "or the largest, which needs no right answers. [default: gold where there are right answers]",
+        ...,
+    ),
+]
+Variants = Annotated[
+    str,
+    option(
+        "--variants A,B",
+        "full, no_rationale, plain, rtuning and group; see `selfreflect sayself dataset --help`.",
+        ...,
+    ),
+]
+Seeds = Annotated[str, option("--seeds A,B", "Train once with each of these seeds.", ...)]
+Writer = Annotated[
+    str | None,
+    option(
+        "--writer MODEL",
+        "Model that writes the reflections, as `run` takes it. [default: the one that drew the answers]",
+        ...,
+    ),
+]
+
+
+@takes("questions", "answers", defaults={"--questions": None}, config_file=True, execution=GENERATING)
+def sample_command(
+    *,
+    out: Out,
+    overrides: Overrides,
+    reasoned: Reasoned = False,
+    add_questions: o.AddQuestions = False,
+    yes: o.Yes = False,
+    dry_run: o.DryRun = False,
+) -> None:
+    """Sample many answers to each question.
+
+    This is `selfreflect answers`: --num-answers 50 draws the 100 answers of the paper, and an interrupted
+    command is resumed. An answer distribution that exists already can be used as it is.
+    """
+    sample(out, overrides, reasoned, Intent(add_questions=add_questions, yes=yes), dry_run)
+    if not dry_run:
+        say(f"Cluster them: selfreflect sayself cluster --out {shlex.quote(str(out))}")
+
+
+@takes("answers", only=("--revision", "--base-url", "--extra-body"), config_file=True, execution=ASKING)
+def cluster_command(
+    *, out: Out, options: ClusterOptions, gold: Gold = GOLD, overrides: Overrides, yes: o.Yes = False
+) -> None:
+    """Sort the answers of each question into clusters.
+
+    A cluster's share of the answers becomes the confidence. Greedy and in the order of the answers: the first
+    answer that has no cluster leads a new one, which takes all answers that match it.
+    """
+    cluster(out, options, overrides, yes, gold)
+
+
+_PRESET_SAMPLING = ("--model", "--num-answers", "--max-new-tokens", "--temperature", "--top-p")
+"""Options whose defaults are the preset's."""
+
+
+@takes("answers", only=("--revision", "--base-url", "--extra-body"), config_file=True, execution=ASKING)
+def rationale_command(*, out: Out, writer: Writer = None, overrides: Overrides, yes: o.Yes = False) -> None:
+    """Let a model say what it doubts, in the first person.
+
+    It sees one answer of each cluster with its share. What it writes may mention neither numbers nor samples:
+    such sentences are left out, and where nothing remains the model is asked once more, or the question is
+    dropped. Where all answers agree, a fixed sentence stands. No reply is asked for twice.
+    """
+    rationalise(out, writer, overrides, yes)
+
+
+def dataset_command(
+    out: Out,
+    variants: Variants = "full,no_rationale,plain,rtuning,group",
+    select: Selected = None,
+) -> None:
+    """Make training data of clusters and rationales.
+
+    Questions are split by their text: half for fine-tuning, others for reinforcement, for choosing, and for
+    the final test. Rows hold the published line (question, response) and chat messages (prompt, completion).
+    Variants: full (answer, self-reflection, confidence), no_rationale (answer, confidence), plain (answer),
+    rtuning (sure or unsure of the model's own answer), group (one confidence for all questions of equal
+    agreement).
+    """
+    make_data(out, variant_names(variants), select)
+
+
+def train_command(
+    *,
+    out: Out,
+    variants: Variants = "full",
+    seeds: Seeds = "0",
+    training: TrainingOptions,
+    labels: LabelOptions,
+    dry_run: bool = option("--dry-run", "Only show what would be trained, and with which settings.", False),
+) -> None:
+    """Fine-tune a model on the examples, then reinforce the confidence that it states.
+
+    The second stage trains the variants with a confidence by GRPO on questions of their own. Only the tokens
+    of the confidence are trained, unless you choose --train all: a model that is also rewarded for its answer
+    learns that a wrong answer with confidence 0 pays as much as a right one with 10. A stage that is done is
+    not repeated, and one that was interrupted is resumed. Needs the train extra.
+    """
+    do = show_plan if dry_run else train
+    do(training.plan(out, labels), variant_names(variants), seed_numbers(seeds))
+
+
+@takes("answers", only=("--revision", "--base-url", "--extra-body"), config_file=True, execution=ASKING)
+def eval_command(
+    *,
+    out: Out,
+    options: EvaluationOptions,
+    overrides: Overrides,
+    yes: o.Yes = False,
+    json: o.Json = False,
+) -> None:
+    """Compare trained models with baselines, on questions that none was trained on.
+
+    Baselines: asked directly (DP), the agreement of the samples (SC), and three rows that need no method:
+    always the accuracy, isotonic calibration, and length alone. ece is binned; mae is what the published code
+    calls ECE. --judge and --measured tell how faithful the reflections are. Trained models are compared with
+    the best baseline question by question.
+    """
+    evaluate(out, options, overrides, yes, json)
+
+
+@takes(
+    "questions",
+    "answers",
+    defaults={"--questions": None, **dict.fromkeys(_PRESET_SAMPLING)},
+    config_file=True,
+    execution=GENERATING,
+)
+def run_command(
+    *,
+    out: Out,
+    training: TrainingOptions,
+    clusters: ClusterOptions,
+    overrides: Overrides,
+    writer: Writer = None,
+    variants: Variants = "full,no_rationale,rtuning",
+    select: Selected = None,
+    seeds: Seeds = "0,1",
+    measuring: MeasuringOptions,
+    yes: o.Yes = False,
+    json: o.Json = False,
+) -> None:
+    """Do all steps: sample, cluster, rationale, dataset, train, eval.
+
+    What is sampled, and how, is the preset's choice unless an option says otherwise. With --preset small
+    and some hundred questions this takes two CPU cores an hour or two. Run the same command again to resume
+    it.
+    """
+    plan = training.plan(out, clusters)
+    preset = plan.preset
+    defaults = {"answers": preset.sampling()}
+    sampling = dataclasses.replace(overrides, defaults={**overrides.defaults, **defaults})
+    names = variant_names(variants)
+    numbers = seed_numbers(seeds)
+    sample(out, sampling, preset.reasoned, Intent(yes=yes))
+    asking = Overrides({"execution": overrides.section("execution")})
+    cluster(out, clusters, asking, yes)
+    if "full" in names:
+        rationalise(out, writer, asking, yes)
+    make_data(out, names, select)
+    train(plan, names, numbers)
+    evaluation = EvaluationOptions(
+        base=preset.training.model,
+        correctness=clusters.correctness,
+        judge=clusters.judge,
+        measured=measuring.measured,
+    )
+    evaluate(out, evaluation, asking, yes, json)
+
+
+STEPS: dict[str, tuple[Callable[..., None], str]] = {
+    "run": (run_command, "selfreflect sayself run --questions questions.json --out runs/sayself"),
+    "sample": (sample_command, "selfreflect sayself sample --questions questions.json --out runs/sayself"),
+    "cluster": (cluster_command, "selfreflect sayself cluster --out runs/sayself"),
+    "rationale": (
+        rationale_command,
+        "selfreflect sayself rationale --out runs/sayself --writer openai:gpt-4o",
+    ),
+    "dataset": (dataset_command, "selfreflect sayself dataset --out runs/sayself --select majority"),
+    "train": (train_command, "selfreflect sayself train --out runs/sayself --variants full,no_rationale"),
+    "eval": (eval_command, "selfreflect sayself eval --out runs/sayself"),
+}
+"""Each step in order, with the example that its help shows."""

@@ -1,0 +1,332 @@
+"""Compare strategies by paired differences on common questions, and the judges of one run side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain, combinations
+
+from selfreflect.errors import DataError, excerpt, nearest
+from selfreflect.records import Score
+from selfreflect.report.measures import SELFREFLECT, MeasureView, any_measures, run_measures
+from selfreflect.report.results import approximate, by_value, estimate_note
+from selfreflect.report.run_records import RunRecords
+from selfreflect.report.wording import say
+from selfreflect.stats import (
+    FEWEST_CORRELATED,
+    FEWEST_TESTED,
+    Estimate,
+    PairedEstimate,
+    clear_sign,
+    is_tie,
+    ratio_interval,
+)
+from selfreflect.table import Cell, Column, Table
+from selfreflect.text import one_line
+
+Numbers = Mapping[str, Mapping[str, float]]
+"""A measure by strategy and question id."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One strategy of one run."""
+
+    run: RunRecords
+    strategy: str
+
+    @property
+    def label(self) -> str:
+        return self.run.label
+
+    @cached_property
+    def scores(self) -> dict[str, Score]:
+        """By question id."""
+        return self.run.strategy_scores(self.strategy)
+
+    def common_questions(self, rival: Contender) -> list[str]:
+        """List the questions that both runs ask, with the same text and context."""
+        common = []
+        for id_, question in self.run.questions.items():
+            match = rival.run.questions.get(id_)
+            if match and (match.text, match.context) == (question.text, question.context):
+                common.append(id_)
+        return common
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The difference of ``candidate`` from ``baseline`` on their common questions."""
+
+    baseline: Contender
+    candidate: Contender
+    paired: PairedEstimate
+    measure: MeasureView
+
+    @property
+    def verdict(self) -> str:
+        """``"better"`` or ``"worse"`` than the baseline if that is clear, else ``"unclear"``."""
+        sign = clear_sign(self.paired.difference, self.paired.p_value)
+        if sign == 0:
+            return "unclear"
+        return "better" if (sign > 0) == self.measure.higher_is_better else "worse"
+
+    @property
+    def is_testable(self) -> bool:
+        """Whether there are questions enough to tell a difference, or that there is none."""
+        questions = self.paired.difference.n
+        return questions >= FEWEST_TESTED and (self.paired.is_testable or self.paired.ties == questions)
+
+    @property
+    def sentence(self) -> str:
+        """The result in words; :func:`~selfreflect.stats.clear_sign` decides which differences are clear."""
+        names = [self.candidate.strategy, self.baseline.strategy]
+        if self.candidate.label != self.baseline.label:
+            names = [f"{side.strategy} ({side.label})" for side in (self.candidate, self.baseline)]
+        estimate = self.paired.difference
+        mean, low, high = estimate.mean or 0.0, estimate.low, estimate.high
+        case = self._case
+        number = self.measure.difference_text(mean, low, high)
+        # without a sign, the ends of a negative interval change places
+        if case == "clear" and low is not None and high is not None:
+            ends = sorted((abs(low), abs(high)))  # the direction says the sign
+            number = self.measure.difference_text(abs(mean), *ends).replace("+", "")
+        return say(
+            "difference",
+            case=case,
+            strategy=names[0],
+            baseline=names[1],
+            noun=self.measure.noun,
+            number=number,
+            direction=self.measure.direction(mean > 0),
+            questions=estimate.n,
+            differing=estimate.n - self.paired.ties,
+            fewest=FEWEST_TESTED,
+            p_value=self.paired.p_value,
+            short=estimate.side_of(0) != 0,
+        )
+
+    @property
+    def _case(self) -> str:
+        estimate = self.paired.difference
+        if estimate.mean is None:
+            return "none"
+        if estimate.n < FEWEST_TESTED:
+            return "few"
+        if estimate.low is None:
+            return "equal" if estimate.n == self.paired.ties else "few_differ"
+        return "clear" if clear_sign(estimate, self.paired.p_value) else "unclear"
+
+
+def contenders(runs: Sequence[RunRecords], baseline: str | None) -> list[Contender]:
+    """List all strategies of all runs, the baseline first: a strategy of the first run, by default its first.
+
+    A run directory has them in the order of ``--strategies``.
+
+    Raises:
+        DataError: the first run has no such strategy.
+    """
+    sides = [Contender(run, name) for run in runs for name in run.strategies]
+    if baseline is None:
+        return sides if runs[0].strategies else []
+    names = list(runs[0].strategies)
+    if baseline not in names:
+        raise DataError(
+            f"run {excerpt(runs[0].label)} has no strategy {excerpt(baseline)}, only {', '.join(names)}."
+            f"{nearest(baseline, names)}",
+            code="strategy",
+            strategies=names,
+        )
+    first = sides.pop(names.index(baseline))
+    return [first, *sides]
+
+
+def compare(baseline: Contender, candidate: Contender, measure: MeasureView = SELFREFLECT) -> Comparison:
+    """Compute the paired difference ``candidate - baseline`` on common questions (same id, text and
+    context)."""
+    common = baseline.common_questions(candidate)
+    a = measure.of_strategy(baseline.run, baseline.strategy)
+    b = measure.of_strategy(candidate.run, candidate.strategy)
+    return Comparison(baseline, candidate, measure.pair(a, b, common), measure)
+
+
+def common_measures(baseline: Contender, candidates: Sequence[Contender]) -> list[MeasureView]:
+    """List the measures that all runs have, at least the SelfReflect score."""
+    common = run_measures(baseline.run)
+    for candidate in candidates:
+        common = [measure for measure in common if measure in run_measures(candidate.run)]
+    return common or [SELFREFLECT]
+
+
+def comparisons(baseline: Contender, candidates: Sequence[Contender]) -> list[tuple[Table, MeasureView]]:
+    """Tabulate the differences in every measure that all runs have."""
+    measures = common_measures(baseline, candidates)
+    return [(comparison(baseline, candidates, measure), measure) for measure in measures]
+
+
+def comparison(
+    baseline: Contender, candidates: Sequence[Contender], measure: MeasureView = SELFREFLECT
+) -> Table:
+    """Tabulate the differences of ``candidates`` from ``baseline``; the notes put them in words and warn."""
+    rows = []
+    notes = []
+    baseline_scores = list(baseline.scores.values()) if measure is SELFREFLECT else []
+    scores = [*baseline_scores]
+    for candidate in candidates:
+        result = compare(baseline, candidate, measure)
+        paired = result.paired
+        difference = paired.difference
+        candidate_scores = list(candidate.scores.values()) if measure is SELFREFLECT else []
+        scores += candidate_scores
+        is_estimated = any(score.estimate for score in [*baseline_scores, *candidate_scores])
+        mean = approximate(difference.mean, is_estimated)
+        cells = (mean, difference.low, difference.high, difference.n, difference.coverage)
+        counts = (paired.wins, paired.ties, paired.losses, paired.p_value)
+        rows.append((candidate.label, candidate.strategy, *cells, *counts))
+        notes += [result.sentence, *_warnings(baseline, candidate, measure)]
+    notes += estimate_note(scores)
+    notes.append(say("test", several=len(candidates) > 1))
+    name = f"{baseline.strategy} ({baseline.label})" if baseline.label else baseline.strategy
+    title = f"Difference in {measure.quantity}, strategy − {name}: {measure.better}"
+    columns = (
+        Column("run"),
+        Column("strategy"),
+        *map(measure.difference_column, ("difference", "95% low", "95% high")),
+        Column("n common", "d"),
+        Column("coverage", ".1%"),
+        Column("wins", "d"),
+        Column("ties", "d"),
+        Column("losses", "d"),
+        Column("p", ".2g"),
+    )
+    return Table(title, columns, tuple(rows), tuple(notes))
+
+
+def _warnings(baseline: Contender, candidate: Contender, measure: MeasureView) -> list[str]:
+    warnings = []
+    settings = measure.settings(candidate.run, candidate.strategy)
+    base_settings = measure.settings(baseline.run, baseline.strategy)
+    different = [id_ for id_ in settings.keys() & base_settings.keys() if settings[id_] != base_settings[id_]]
+    # only questions that both measured count: their records alone enter the difference
+    if different:
+        texts = [sorted({values[id_] for id_ in different}) for values in (settings, base_settings)]
+        warnings.append(
+            say("other_settings", strategy=candidate.strategy, settings=texts[0], baseline=texts[1])
+        )
+    common = len(baseline.common_questions(candidate))
+    first, second = len(candidate.run.questions), len(baseline.run.questions)
+    if common < max(first, second):
+        warnings.append(say("other_questions", common=common, first=first, second=second))
+    return warnings
+
+
+def divided_contenders(
+    base: Contender, candidates: Sequence[Contender], name: str
+) -> dict[str, tuple[Contender, list[Contender]]]:
+    """Divide the sides of a comparison by the values that a column has in the baseline's run."""
+    divided = {}
+    for value, part in by_value(base.run, name).items():
+        sides = []
+        for side in candidates:
+            common = {id_: side.run.questions[id_] for id_ in part.questions if id_ in side.run.questions}
+            sides.append(Contender(replace(side.run, questions=common), side.strategy))
+        divided[value] = (Contender(part, base.strategy), sides)
+    return divided
+
+
+def comparisons_by(base: Contender, candidates: Sequence[Contender], name: str) -> list[Table]:
+    """Tabulate the differences from the baseline for each value of a column, one table per measure."""
+    rows: dict[str, list[tuple[Cell, ...]]] = {}
+    tables: dict[str, Table] = {}
+    for value, (part, sides) in divided_contenders(base, candidates, name).items():
+        for table, _ in comparisons(part, sides):
+            title = f"By {one_line(name, 40)}: {table.title}"
+            rows.setdefault(title, []).extend((one_line(value, 60), *row) for row in table.rows)
+            headings = (Column(one_line(name, 40)), *table.columns)
+            tables[title] = Table(title, headings, (), (say("test", several=True),))
+    return [replace(table, rows=tuple(rows[title])) for title, table in tables.items()]
+
+
+def page_judges(runs: Sequence[Sequence[RunRecords]]) -> dict[str, list[int]]:
+    """List the judges of all runs in their order, each with the index of its scores in every run.
+
+    A run that a judge has not scored takes part with its first scores, whose label says so.
+    """
+    judges: dict[str, list[int]] = {}
+    for scores in chain.from_iterable(runs):
+        indices = []
+        for by_judge in runs:
+            matches = (index for index, run in enumerate(by_judge) if run.judge == scores.judge)
+            indices.append(next(matches, 0))
+        if indices not in judges.values():  # two runs with one judge each are shown once
+            judges[scores.judge] = indices
+    return judges
+
+
+def plain_label(run: RunRecords) -> str:
+    """Name a run without its judge."""
+    return run.label.removesuffix(f", judge {run.judge}")
+
+
+def judge_tables(runs: Sequence[RunRecords]) -> list[Table]:
+    """Tabulate the strategies' means by each judge, for every measure that several judges have.
+
+    The notes say how far each two agree.
+
+    Args:
+        runs: the records of one run, once for each judge.
+    """
+    tables = []
+    for measure in any_measures(runs):
+        by_judge = {}
+        for run in runs:
+            numbers = {name: measure.of_strategy(run, name).values for name in run.strategies}
+            if any(numbers.values()):
+                by_judge[run.judge] = run, numbers
+        if len(by_judge) > 1:
+            tables.append(_judge_table(by_judge, measure))
+    return tables
+
+
+def _judge_table(by_judge: Mapping[str, tuple[RunRecords, Numbers]], measure: MeasureView) -> Table:
+    runs = [run for run, _ in by_judge.values()]
+    rows: list[tuple[Cell, ...]] = []
+    for name in dict.fromkeys(chain.from_iterable(run.strategies for run in runs)):
+        means = [measure.of_strategy(run, name).estimate(len(run.questions)).mean for run in runs]
+        rows.append((name, *means))
+    notes = []
+    for (judge, (_, numbers)), (rival, (_, rival_numbers)) in combinations(by_judge.items(), 2):
+        notes.append(_agreement_sentence(judge, rival, same_order(numbers, rival_numbers)))
+    columns = (Column("strategy"), *(Column(judge, measure.form) for judge in by_judge))
+    title = f"{measure.title}; by judge ({plain_label(runs[0])})"
+    return Table(title, columns, tuple(rows), tuple(notes))
+
+
+def same_order(first: Numbers, second: Numbers) -> Estimate:
+    """Estimate the share of pairs of summaries of one question that two judges put in the same order.
+
+    Pairs that are equal to one of them do not count; ``n`` is the number of questions with a pair.
+    """
+    counts: dict[str, list[int]] = {}
+    strategies = [name for name in first if name in second]
+    for a, b in combinations(strategies, 2):
+        for id_ in first[a].keys() & first[b].keys() & second[a].keys() & second[b].keys():
+            pairs = [(numbers[a][id_], numbers[b][id_]) for numbers in (first, second)]
+            if not any(is_tie(*pair) for pair in pairs):
+                count = counts.setdefault(id_, [0, 0])
+                count[0] += len({left > right for left, right in pairs}) == 1
+                count[1] += 1
+    return ratio_interval([(agreed, pairs) for agreed, pairs in counts.values()], len(counts))
+
+
+def _agreement_sentence(judge: str, rival: str, share: Estimate) -> str:
+    return say(
+        "agreement",
+        first=judge,
+        second=rival,
+        share=share.mean,
+        interval="" if share.low == share.high else f" [{share.low:.0%}, {share.high:.0%}]",
+        questions=share.n,
+        fewest=FEWEST_CORRELATED,
+    )

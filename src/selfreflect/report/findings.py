@@ -1,0 +1,300 @@
+"""Say in words what a run found, how much a summary recovers, and where its score stands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from selfreflect.records import Controls, Information, SamplingCheck
+from selfreflect.report.compare import Contender, compare
+from selfreflect.report.measures import INFORMATION, MeasureView, run_measures
+from selfreflect.report.results import (
+    ControlLead,
+    StrategyResult,
+    best_strategy,
+    control_lead,
+    control_text,
+    control_values,
+    differing_halves,
+    main_measure,
+    reference_count,
+    sorted_results,
+)
+from selfreflect.report.run_records import RunRecords
+from selfreflect.report.wording import answers_text, say
+from selfreflect.stats import FEWEST_TESTED, is_tie
+from selfreflect.text import in_english, listed
+from selfreflect.traits import traits_of
+
+CUT_OFF = 0.05
+"""Share of cut-off answers from which a run is cautioned against."""
+
+_UNDEFINED = 1 / 3
+"""Share of questions without a share, above which that is said."""
+
+_REPEATED = 3
+"""Questions with only one answer, from which the sampling is doubted."""
+
+_CONTROLS = {"empty": "an empty summary", "question repeated": "the repeated question"}
+_ZEROS = {"repeated": "the repeated question"}
+
+HEDGES = (
+    "judge smollm2 reads no hedges and no percentages: with them a summary gets about the same numbers as "
+    "without. Use a larger judge for summaries that differ in them."
+)
+"""Measured in benchmarks/RESULTS.md, "What the embedded judge does not read"."""
+
+
+def show_case_note(run: RunRecords, *, named_models_only: bool = False) -> str:
+    """Warn of a judge too small for these answers: another model's, or not in English; empty elsewhere.
+
+    Args:
+        named_models_only: answers by an unknown model do not count.
+    """
+    judges = [judge for judge in run.judges if traits_of(judge).is_show_case]
+    models = {answers.model for answers in run.answers.values()}
+    if named_models_only:
+        models.discard("")
+    is_foreign = bool(models - set(judges))
+    if not judges or not (is_foreign or not in_english([item.text for item in run.questions.values()])):
+        return ""
+    return say("show_case", judges=judges)
+
+
+def headline(run: RunRecords) -> str:
+    """Say what was found, with the best strategy and how clear its lead is; then all cautions."""
+    return " ".join([*findings(run), *cautions(run)])
+
+
+def findings(run: RunRecords) -> list[str]:
+    """Name the best strategy, its result, and whether it differs clearly from the next one."""
+    results = sorted_results(run)
+    measure = main_measure(run, results)
+    ranking = [result for result in results if result.estimate(measure).mean is not None]
+    if not ranking:
+        values = {"questions": len(run.questions), "information": bool(run.information)}
+        return [say("nothing", asked=not run.awaits_scores, **values)]
+    complete = [result for result in ranking if not result.missing] or ranking
+    best = complete[0]
+    leaders = [result for result in complete if is_tie(_mean(result, measure), _mean(best, measure))]
+    if len(complete) == 1:
+        return [_result_sentence(run, measure, leaders, 1, "only")]
+    comparison = compare(Contender(run, complete[1].strategy), Contender(run, best.strategy), measure)
+    is_testable = best.estimate(measure).n >= FEWEST_TESTED
+    if len(leaders) > 1:
+        lead = "equal" if len(leaders) == len(complete) else "tied"
+    else:
+        lead = "best" if is_testable and comparison.verdict == "better" else "ahead"
+    sentences = [_result_sentence(run, measure, leaders, len(complete), lead)]
+    if is_testable and comparison.paired.ties < comparison.paired.difference.n:
+        sentence = comparison.sentence
+        sentences.append(f"{sentence[:1].upper()}{sentence[1:]}.")
+    return sentences
+
+
+def _mean(result: StrategyResult, measure: MeasureView) -> float:
+    mean = result.estimate(measure).mean
+    assert mean is not None  # findings has left the others out
+    return mean
+
+
+def _result_sentence(
+    run: RunRecords, measure: MeasureView, leaders: Sequence[StrategyResult], strategies: int, lead: str
+) -> str:
+    """Say what the best strategy reaches, or several that are exactly equal."""
+    estimate = leaders[0].estimate(measure)
+    interval = None
+    if estimate.low is not None and estimate.high is not None:
+        interval = (estimate.low, estimate.high)
+    subject = listed([result.strategy for result in leaders])
+    if strategies > len(leaders):
+        complete = "" if strategies == len(run.strategies) else "complete "
+        subject = f"Of {strategies} {complete}strategies, {subject}"
+    if measure is INFORMATION:
+        return say(
+            "share",
+            subject=subject,
+            count=len(leaders),
+            lead=lead,
+            share=_mean(leaders[0], measure),
+            interval=interval,
+            answers=answers_text(reference_count(run)),
+            blind=set(leaders[0].readers) == {"blind"},
+            zero=_ZEROS.get(run.zero, "an empty one"),
+            questions=estimate.n,
+        )
+    return say(
+        "mean",
+        subject=subject,
+        lead=lead,
+        noun=measure.noun,
+        best=measure.best,
+        better="higher is better" if measure.higher_is_better else "lower is better",
+        value=format(_mean(leaders[0], measure), measure.form),
+        interval=interval and f"{interval[0]:{measure.form}} to {interval[1]:{measure.form}}",
+        questions=estimate.n,
+    )
+
+
+def cautions(run: RunRecords) -> list[str]:
+    """Say what makes the result less certain than it looks, the gravest first."""
+    results = sorted_results(run)
+    sentences = [*_control_cautions(run, results), *_answer_cautions(run)]
+    count = max((result.estimate(main_measure(run, results)).n for result in results), default=0)
+    if 0 < count < FEWEST_TESTED:
+        sentences.append(say("few_questions", count=count, fewest=FEWEST_TESTED))
+    incomplete: dict[tuple[int, int], list[str]] = {}
+    for result in results:
+        if result.missing:
+            count = result.due - result.missing
+            incomplete.setdefault((count, result.due), []).append(result.strategy)
+    for (count, total), names in incomplete.items():
+        sentences.append(say("incomplete", names=names, count=count, total=total))
+    undefined = max((sum(result.undefined.values()) for result in results), default=0)
+    if undefined > _UNDEFINED * len(run.questions):
+        sentences.append(say("undefined", count=undefined, questions=len(run.questions)))
+    return sentences
+
+
+def _control_cautions(run: RunRecords, results: Sequence[StrategyResult]) -> list[str]:
+    """Name the texts that say nothing and yet do as well as the best strategy, once for each measure."""
+    sentences = []
+    for measure in run_measures(run):
+        best = best_strategy(results, measure)
+        if best is None:
+            continue
+        only = sum(result.estimate(measure).mean is not None for result in results) == 1
+        by_verdict: dict[tuple[str, str], list[str]] = {}
+        for control in control_values(run):
+            lead = control_lead(run, control, best, measure)
+            if lead is not None:
+                text = f"{_CONTROLS.get(lead.control, lead.control)} ({lead.mean:{measure.form}})"
+                strategy = f"{best} ({lead.strategy_mean:{measure.form}})"
+                by_verdict.setdefault((_lead_verdict(lead), strategy), []).append(text)
+        for (verdict, strategy), texts in by_verdict.items():
+            values = {"controls": texts, "noun": measure.noun, "strategy": strategy, "only": only}
+            sentences.append(say("control_ahead", lead=verdict, **values))
+    return sentences
+
+
+def _lead_verdict(lead: ControlLead) -> str:
+    if is_tie(lead.mean, lead.strategy_mean):
+        return "equal"
+    return "clear" if lead.is_clear else "unclear"
+
+
+def _answer_cautions(run: RunRecords) -> list[str]:
+    sets = [run.answers[id_] for id_ in run.questions if id_ in run.answers]
+    # texts may not be loaded
+    planned = 2 * run.manifest.get("config", {}).get("answers", {}).get("num_answers", 0)
+    total = sum(len(answers.answers) or planned for answers in sets)
+    cut = sum(answers.truncated for answers in sets)
+    sentences = []
+    if total and cut > CUT_OFF * total:
+        limits = {answers.max_new_tokens for answers in sets if answers.truncated}
+        limit = limits.pop() if len(limits) == 1 else None
+        sentences.append(say("cut_off", cut=cut, total=total, limit=limit))
+    differing = differing_halves(run)
+    if differing:
+        sentences.append(say("halves_differ", count=len(differing), questions=len(sets)))
+    sentences += [f"Beware: {sampling_warning(check)}" for check in run.sampling if check.is_suspect]
+    sampled = [answers for answers in sets if answers.temperature and len(answers.answers) > 2]
+    equal = sum(len(set(answers.answers)) == 1 for answers in sampled)
+    if not run.sampling and equal >= _REPEATED and 2 * equal >= len(sampled):
+        sentences.append(say("equal_answers", count=equal, questions=len(sampled)))
+    return sentences
+
+
+def sampling_warning(check: SamplingCheck) -> str:
+    """Say why the answers of a server may be no distribution."""
+    return say(
+        "sampling",
+        model=check.model,
+        base_url=check.base_url,
+        temperature=f"{check.temperature:g}",
+        identical=check.replies == "identical",
+        equal=check.identical_questions,
+        questions=check.questions,
+        accepted=check.accepted,
+    )
+
+
+def information_sentence(information: Information, answers: int | None) -> str:
+    """Say how much a summary recovers, or why nobody can say.
+
+    Args:
+        answers: number of reference answers; None if it is not known.
+    """
+    if information.recovered is not None:
+        return say(
+            "share",
+            subject="This summary",
+            count=1,
+            lead="only",
+            share=information.recovered,
+            interval=information.interval,
+            answers=answers_text(answers),
+            blind=information.reader == "blind",
+            zero=_ZEROS.get(information.zero, "an empty one"),
+            questions=None,
+            shared=information.shared_phrase,
+        )
+    return say(
+        "no_share_of",
+        reason=information.reason or "unmeasured",
+        answers=answers_text(answers),
+        blind=information.reader == "blind",
+        why=information.why.rstrip("."),
+        bits=information.bits or 0,
+        available=information.bits_available or 0,
+    )
+
+
+def controls_sentence(controls: Controls) -> str:
+    """List how much the controls of a question recover; empty if undefined."""
+    shares = []
+    for control in controls.controls:
+        if control.bits is not None and controls.bits_available is not None and controls.bits_available > 0:
+            share = control.bits / controls.bits_available
+            shares.append((control_text(control, controls.most_answers), share))
+    return say("controls", shares=shares) if shares else ""
+
+
+def controls_caution(controls: Controls, results: Sequence[Information]) -> str:
+    """Name texts that say nothing and recover as much as a question's best summary; empty without any."""
+    bits = [information.bits for information in results if information.bits is not None]
+    texts = {"empty": "nothing", "question": "the repeated question", "nonsense": "nonsense"}
+    names = []
+    for control in controls.controls:
+        if control.name in texts and control.bits is not None and bits and control.bits >= max(bits):
+            names.append(texts[control.name])
+    if not names:
+        return ""
+    repeats = controls.reader == "blind" and texts["question"] in names and controls.zero != "repeated"
+    return say("controls_caution", names=names, repeats=repeats)
+
+
+def place(score: float, empty: float, pasted: float) -> float | None:
+    """Place a SelfReflect score between those of the empty summary (0) and of the pasted answers (1).
+
+    Scores outside are below 0 or above 1. None if the empty summary does not score worse (higher) than the
+    answers: then the judge cannot tell them apart.
+    """
+    if round(empty, 4) <= round(pasted, 4):
+        return None
+    return (empty - score) / (empty - pasted)
+
+
+def controls_place(score: float, controls: Controls | None, answers: int | None = None) -> str | None:
+    """Say where a score stands between the controls of its question; None if they were not scored.
+
+    Args:
+        answers: number of reference answers; None takes that of the controls, which count equal ones once.
+    """
+    if controls is None:
+        return None
+    empty, pasted = controls.find("empty"), controls.find("pasted", controls.most_answers)
+    if empty is None or pasted is None or empty.score is None or pasted.score is None:
+        return None
+    position = place(score, empty.score, pasted.score)
+    text = answers_text(answers or controls.most_answers, "pasted")
+    return say("place", position=position, empty=empty.score, pasted=pasted.score, answers=text)

@@ -1,0 +1,312 @@
+"""Comparison of trained models with baselines, and the bits that reflections tell."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from msgspec.structs import replace
+
+from selfreflect.grouping import group_indices
+from selfreflect.metric.measures import Measures
+from selfreflect.records import AnswerSet, Information, Question, Score, Summary, halves
+from selfreflect.stats import mean_interval
+from selfreflect.table import Cell, Column, Table, interval_text
+from selfreflect.train.rewards.stated import StatedBelief
+from selfreflect.train.sayself import evaluation as ev
+from selfreflect.train.sayself.clusters import Cluster, ClusteredQuestion
+from selfreflect.train.sayself.evaluation import Evaluation
+from selfreflect.train.sayself.examples import Adapter
+from selfreflect.uncertainty.asking.asker import Asker, ReplyCounter
+from selfreflect.uncertainty.correctness import Correctness
+from selfreflect.uncertainty.question import AnsweredQuestion
+
+TEXTS = ("answer", "answer and reflection", "reflection")
+
+
+@dataclass(frozen=True)
+class BitsAndDistances:
+    """Bits told of a held-out answer and distances, by text, over the questions where each is defined."""
+
+    bits: Mapping[str, Sequence[float]]
+    distances: Mapping[str, Sequence[float]]
+
+    def means(self) -> dict[str, dict[str, float | None]]:
+        """Mean bits and distances of each text; None where nothing is defined."""
+        both = {"bits": self.bits, "distance": self.distances}
+        means: dict[str, dict[str, float | None]] = {}
+        for text in TEXTS:
+            of_text = {name: values[text] for name, values in both.items()}
+            means[text] = {name: mean_interval(own, len(own)).mean for name, own in of_text.items()}
+        return means
+
+
+def own_clusters(
+    questions: Sequence[ClusteredQuestion], answers: Sequence[AnsweredQuestion]
+) -> list[ClusteredQuestion]:
+    """The questions with the answers of a trained model as their clusters, equal spellings together. Without
+    answers, a question keeps its own clusters."""
+    by_id = {one.id: one.answers for one in answers}
+    changed = []
+    for question in questions:
+        own = by_id.get(question.id, ())
+        clusters = [Cluster(answer=own[group[0]], size=len(group)) for group in group_indices(own)]
+        changed.append(replace(question, clusters=tuple(clusters) or question.clusters))
+    return changed
+
+
+def answer_sets(answers: Sequence[AnsweredQuestion]) -> dict[str, AnswerSet]:
+    """The answers of each question in two halves, where there are enough."""
+    sets = {}
+    for one in answers:
+        if len(one.answers) > 1:
+            first, second = halves(one.answers, one.id)
+            sets[one.id] = AnswerSet(
+                question_id=one.id,
+                masked_out=first,
+                conditioning=second[: len(first)],
+                halved="shuffled",
+            )
+    return sets
+
+
+def measure_reflections(
+    measures: Measures,
+    questions: Sequence[ClusteredQuestion],
+    statements: Sequence[StatedBelief],
+    answers: Mapping[str, AnswerSet],
+    done: Callable[[], None],
+) -> BitsAndDistances:
+    """Measure three texts of each statement as summaries of the question's sampled answers.
+
+    Questions without a reflection are left out: their three texts could not be compared.
+
+    Args:
+        done: called after each question.
+    """
+    bits: dict[str, list[float]] = {name: [] for name in TEXTS}
+    distances: dict[str, list[float]] = {name: [] for name in TEXTS}
+    for question, statement in zip(questions, statements, strict=True):
+        if not statement.reflection or not statement.answer or question.id not in answers:
+            done()
+            continue
+        record = Question(id=question.id, text=question.question, context=question.context)
+        texts = (statement.answer, f"{statement.answer}. {statement.reflection}", statement.reflection)
+        summaries = [
+            Summary(question_id=question.id, name=name, text=text)
+            for name, text in zip(TEXTS, texts, strict=True)
+        ]
+        for result in measures.measure(record, answers[question.id], summaries):
+            if isinstance(result, Information) and result.bits is not None:
+                bits[result.summary].append(result.bits)
+            elif isinstance(result, Score):
+                distances[result.summary].append(result.value)
+        done()
+    return BitsAndDistances(bits, distances)
+
+
+def told_table(results: BitsAndDistances, title: str) -> Table:
+    """Means with 95 % intervals over questions."""
+    rows: list[tuple[Cell, ...]] = []
+    for name in TEXTS:
+        size = max(len(results.bits[name]), len(results.distances[name]))
+        rows.append((name, size, *_cells(results.bits[name], ".2f"), *_cells(results.distances[name], ".4f")))
+    columns = (
+        Column("text"),
+        Column("n", "d"),
+        Column("bits", ".2f"),
+        Column("95%"),
+        Column("SelfReflect", ".4f"),
+        Column("95%"),
+    )
+    notes = (
+        "bits: told of a held-out sampled answer; more is better. SelfReflect: distance; less is better.",
+        "A reflection that adds bits to its answer says what the samples disagree about.",
+    )
+    return Table(title, columns, tuple(rows), notes)
+
+
+def faithfulness_table(scores: Mapping[str, tuple[int, Sequence[float]]], judge: str) -> Table:
+    """Mean scores with 95 % intervals over reflections.
+
+    Args:
+        scores: by method, how many reflections the judge was shown, and the scores in [0, 1] that it gave.
+    """
+    rows: list[tuple[Cell, ...]] = []
+    for method, (count, values) in scores.items():
+        rows.append((method, count, len(values), *_cells(values, ".2f")))
+    columns = (
+        Column("method"),
+        Column("reflections", "d"),
+        Column("scored", "d"),
+        Column("faithfulness", ".2f"),
+        Column("95%"),
+    )
+    note = "From 0 to 1: how well a reflection says what the sampled answers disagree about."
+    return Table(f"Faithfulness of the reflections to {judge}", columns, tuple(rows), (note,))
+
+
+def _cells(values: Sequence[float], form: str) -> tuple[Cell, Cell]:
+    estimate = mean_interval(values, len(values))
+    return estimate.mean, interval_text(estimate.low, estimate.high, form)
+
+
+OpenModel = Callable[[str | None], Asker]
+"""Opens a model to ask, by name; None is the one that drew the answers."""
+ShowStage = Callable[[str, int], AbstractContextManager[ReplyCounter]]
+"""Opens the display of a stage, by its name and its number of questions."""
+
+
+def adapter_asker(open_model: OpenModel, adapter: Adapter) -> Asker:
+    """Ask a trained model. Its replies are kept under what its training left behind, so that one that is
+    trained anew in the same folder is asked anew."""
+    asker = open_model(str(adapter.folder))
+    digest = hashlib.sha256(json.dumps(adapter.record, sort_keys=True).encode()).hexdigest()[:12]
+    asker.model = f"{asker.model} trained {digest}"
+    return asker
+
+
+class MethodComparison:
+    """What every method states of some questions.
+
+    Attributes:
+        tables: on what was compared, in the order of the calls.
+        extra: further fields of a method's line of JSON.
+    """
+
+    def __init__(self, questions: Sequence[ClusteredQuestion], label: Correctness) -> None:
+        self.tables: list[Table] = []
+        self.extra: dict[str, dict[str, Any]] = {}
+        self._questions = questions
+        self._label = label
+        self._baselines: list[Evaluation] = []
+        self._trained: list[Evaluation] = []
+        self._answers: dict[str, list[AnsweredQuestion]] = {}
+        """Answers of each trained model with reflections."""
+
+    @property
+    def rows(self) -> list[Evaluation]:
+        """The baselines, then the trained models."""
+        return [*self._baselines, *self._trained]
+
+    def ask(
+        self,
+        adapters: Iterable[Adapter],
+        base: str | None,
+        open_model: OpenModel,
+        drawn: int,
+        per_question: int,
+    ) -> None:
+        """Let every method state its confidences.
+
+        Args:
+            base: the untrained model, which is asked directly.
+            drawn: of how many questions trained models with reflections answer, and with how many texts.
+        """
+        agreed = self._labelled("agreement of samples (SC)", ev.agreement(self._questions))
+        direct = ev.ask_directly(self._questions, open_model(base))
+        self._baselines += [agreed, self._labelled("asked directly (DP)", direct)]
+        self._baselines += ev.reference_rows(agreed)
+        for adapter in adapters:
+            asker = adapter_asker(open_model, adapter)
+            if adapter.variant == "rtuning":  # which states no number
+                statements = ev.ask_whether_sure(self._questions, agreed.statements, asker)
+            else:
+                statements = ev.ask_statements(self._questions, asker)
+            name = adapter.folder.name
+            self._trained.append(self._labelled(name, statements))
+            if per_question and drawn and any(one.reflection for one in statements):
+                subset = self._questions if drawn >= len(self._questions) else self._sample(drawn)
+                self._answers[name] = ev.draw_answers(subset, asker, per_question)
+
+    def _labelled(self, method: str, statements: Sequence[StatedBelief]) -> Evaluation:
+        labels = ev.label_statements(self._questions, statements, self._label)
+        return Evaluation(method, tuple(statements), labels)
+
+    def _sample(self, number: int) -> Sequence[ClusteredQuestion]:
+        """Random questions, the same whenever there are the same."""
+        return random.Random(0).sample(self._questions, min(number, len(self._questions)))
+
+    def tabulate(self, title: str) -> None:
+        """Add the table of all methods, and the differences of trained models from the best baseline."""
+        self.tables.append(ev.evaluation_table(self.rows, title))
+        differences = ev.difference_table(self._trained, self._baselines)
+        own = ev.own_constant_table(self._trained)
+        self.tables += [table for table in (differences, own) if table is not None]
+
+    def grade(self, asker: Asker, grader: str) -> None:
+        """Add the figures of the published code."""
+        figures = {}
+        for one in self.rows:
+            if not one.baseline:
+                grades = ev.grade_answers(self._questions, one.statements, asker)
+                figures[one.method] = ev.published_figures(one, grades)
+                self._add(one, "published", figures[one.method]._asdict())
+        self.tables.append(ev.published_table(figures, grader))
+
+    def judge(self, asker: Asker, judge: str) -> None:
+        """Add how faithful the reflections are to a judge."""
+        scores = {}
+        for one in self._reflecting():
+            clusters = own_clusters(self._questions, self._answers.get(one.method, []))
+            replies = asker.ask(ev.faithfulness_inquiries(clusters, one.statements))
+            read = [score for score in map(ev.read_score, replies) if isinstance(score, float)]
+            scores[one.method] = (len(replies), read)
+            mean = sum(read) / len(read) if read else None
+            self._add(one, "faithfulness", {"mean": mean, "read": len(read), "asked": len(replies)})
+        self.tables.append(faithfulness_table(scores, judge))
+
+    def measure(
+        self, measures: Measures, number: int, of_run: Mapping[str, AnswerSet], progress: ShowStage
+    ) -> bool:
+        """Add how much the reflections of each model tell of its answers, on the same random questions.
+
+        Args:
+            of_run: the answers of the run, by question, for models that drew none.
+            progress: shows how far each model is.
+
+        Returns:
+            Whether any model stated a reflection.
+        """
+        sample = self._sample(number)
+        places = {question.id: place for place, question in enumerate(self._questions)}
+        reflecting = list(self._reflecting())
+        for one in reflecting:
+            texts = [one.statements[places[question.id]] for question in sample]
+            own = self._answers.get(one.method)
+            sets = answer_sets(own) if own else of_run
+            with progress(f"reflections of {one.method}", len(sample)) as stage:
+                figures = measure_reflections(measures, sample, texts, sets, stage.advance)
+            self.tables.append(told_table(figures, f"What {one.method} tells of the sampled answers"))
+            self._add(one, "told", figures.means())
+        return bool(reflecting)
+
+    def _reflecting(self) -> Iterator[Evaluation]:
+        """The trained models with a self-reflection."""
+        for one in self._trained:
+            if any(statement.reflection for statement in one.statements):
+                yield one
+
+    def _add(self, one: Evaluation, name: str, value: Any) -> None:
+        self.extra.setdefault(one.method, {})[name] = value
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """A line of JSON for each method."""
+        for one in self.rows:
+            constant = list(ev.own_constant(one).values())
+            yield {
+                "method": one.method,
+                "baseline": one.baseline,
+                "n": len(one.scored.labels),
+                "without_confidence": dict(one.without_confidence),
+                "accuracy": None if one.baseline else one.accuracy,
+                "mean_confidence": one.mean_confidence,
+                "own_constant_brier": sum(constant) / len(constant) if constant else None,
+                **{name: asdict(value) for name, value in one.measures().items()},
+                **self.extra.get(one.method, {}),
+            }

@@ -1,0 +1,417 @@
+"""Confidences that methods state of held-out questions, beside baselines."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from selfreflect.models.base import Message
+from selfreflect.stats import defined, paired_difference
+from selfreflect.store.replies import ModelReplies
+from selfreflect.table import Cell, Column, Table, interval_text
+from selfreflect.text import quoted
+from selfreflect.train.rewards.stated import StatedBelief
+from selfreflect.train.sayself.clusters import ClusteredQuestion, listed_clusters, prompts, user_message
+from selfreflect.train.sayself.statement import parse_confidence, parse_statement, write_statement
+from selfreflect.uncertainty.asking.asker import Asker, Inquiry, failure_of, reply_text
+from selfreflect.uncertainty.asking.verdicts import parse_verdict
+from selfreflect.uncertainty.assess import ScoredAnswers
+from selfreflect.uncertainty.calibrators import FOLDS
+from selfreflect.uncertainty.correctness import Correctness
+from selfreflect.uncertainty.measures import INTERVALS, Measurement, definitions, measure_all
+from selfreflect.uncertainty.prediction import Tally, auroc
+from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
+from selfreflect.uncertainty.relations import words
+from selfreflect.uncertainty.tables import measured_cells, measured_columns
+
+MEASURED = ("ece_10_left", "mae", "auroc", "brier")
+MAX_TOKENS = 160
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A method's answers and confidences on the same questions."""
+
+    method: str
+    statements: tuple[StatedBelief, ...]
+    """One per question."""
+    correct: tuple[bool | None, ...]
+    """None without a right answer to compare with."""
+    baseline: bool = False
+
+    @property
+    def accuracy(self) -> float | None:
+        """Share of right answers, those without a confidence included; None without labels."""
+        labels = defined(self.correct)
+        return sum(labels) / len(labels) if labels else None
+
+    @property
+    def without_confidence(self) -> Counter[str]:
+        """How many statements have no confidence, by reason. A baseline has one wherever it can."""
+        values = [] if self.baseline else [one.confidence for one in self.statements]
+        return Counter(value.reason for value in values if isinstance(value, NoValue))
+
+    def lines(self, questions: Sequence[ClusteredQuestion]) -> list[dict[str, Any]]:
+        """What was stated of each question, as JSON. A confidence of None comes with its ``problem``."""
+        lines = []
+        for question, one, label in zip(questions, self.statements, self.correct, strict=True):
+            problem = one.confidence.reason if isinstance(one.confidence, NoValue) else ""
+            line: dict[str, Any] = {"method": self.method, "question_id": question.id}
+            line |= {"answer": one.answer, "reflection": one.reflection, "correct": label}
+            lines.append(line | {"confidence": None if problem else one.confidence, "problem": problem})
+        return lines
+
+    @property
+    def scored(self) -> ScoredAnswers:
+        """The statements with a confidence and a label, and the lengths of their answers in words."""
+        indices, confidences, labels = [], [], []
+        lengths: list[float | None] = []
+        for index, (one, label) in enumerate(zip(self.statements, self.correct, strict=True)):
+            if label is not None and not isinstance(one.confidence, NoValue):
+                indices.append(index)
+                confidences.append(one.confidence)
+                labels.append(float(label))
+                lengths.append(float(len(words(one.answer))))
+        return ScoredAnswers(indices, np.array(confidences), np.array(labels), lengths)
+
+    @property
+    def mean_confidence(self) -> float | None:
+        """None without confidences of labelled answers."""
+        confidences = self.scored.scores.tolist()
+        return sum(confidences) / len(confidences) if confidences else None
+
+    def squared_errors(self) -> dict[str, float]:
+        """Of each confidence, by the place of its question."""
+        indices, confidences, labels, _ = self.scored
+        errors = (confidences - labels) ** 2
+        return dict(zip(map(str, indices), errors.tolist(), strict=True))
+
+    def measures(self) -> dict[str, Measurement]:
+        """The measures of ``MEASURED`` with their intervals over questions; empty without pairs."""
+        _, confidences, labels, _ = self.scored
+        return measure_all(MEASURED, Tally.of(confidences, labels)) if len(labels) else {}
+
+
+def label_statements(
+    questions: Sequence[ClusteredQuestion], statements: Sequence[StatedBelief], correctness: Correctness
+) -> tuple[bool | None, ...]:
+    """Compare the answer part of each statement with the right answers. A blank answer is wrong."""
+    plain = list(map(_plain, questions))
+    answers = [statement.answer or None for statement in statements]
+    labels = correctness.label_all(plain, answers)
+    for place, (question, answer) in enumerate(zip(plain, answers, strict=True)):
+        if answer is None and question.gold:
+            labels[place] = False
+    return tuple(labels)
+
+
+def ask_statements(questions: Sequence[ClusteredQuestion], asker: Asker) -> list[StatedBelief]:
+    """Ask a trained model each question, as it was trained, and read what it says."""
+    return list(map(_statement, asker.ask(_plain_inquiries(questions))))
+
+
+def ask_texts(questions: Sequence[ClusteredQuestion], asker: Asker) -> list[str | NoValue]:
+    """The same replies as texts, or why there is none that is whole."""
+    return list(map(reply_text, asker.ask(_plain_inquiries(questions))))
+
+
+def draw_answers(questions: Sequence[ClusteredQuestion], asker: Asker, n: int) -> list[AnsweredQuestion]:
+    """Draw ``n`` statements of a trained model for each question, and keep their answers. Its reflections are
+    about these, as training also changes what it answers."""
+    results = []
+    inquiries = [one._replace(step="samples", n=n, temperature=1.0) for one in _plain_inquiries(questions)]
+    for question, reply in zip(questions, asker.ask(inquiries), strict=True):
+        answers = [parse_statement(text).answer for text in reply.texts]
+        results.append(_plain(question, tuple(filter(None, answers))))
+    return results
+
+
+def _plain(question: ClusteredQuestion, answers: tuple[str, ...] = ()) -> AnsweredQuestion:
+    return AnsweredQuestion(
+        id=question.id,
+        text=question.question,
+        context=question.context,
+        gold=question.gold,
+        answers=answers,
+    )
+
+
+def _plain_inquiries(questions: Sequence[ClusteredQuestion]) -> list[Inquiry]:
+    inquiries = []
+    for question in questions:
+        message = Message(role="user", content=question.asked)
+        inquiries.append(Inquiry("statement", (message,), max_new_tokens=MAX_TOKENS))
+    return inquiries
+
+
+def _statement(reply: ModelReplies) -> StatedBelief:
+    text = reply_text(reply)
+    if isinstance(text, NoValue):
+        partial = parse_statement(reply.texts[0]) if reply.failure is None else None
+        is_stated = partial is not None and not isinstance(partial.confidence, NoValue)
+        if partial is not None and is_stated and not reply.texts[0][-1].isdigit():  # the 1 may be of 10
+            return partial  # what follows the confidence may be cut off
+        return StatedBelief(answer="" if partial is None else partial.answer, confidence=text)
+    return parse_statement(text)
+
+
+def ask_directly(questions: Sequence[ClusteredQuestion], asker: Asker) -> list[StatedBelief]:
+    """The baseline DP: ask for an answer and a confidence in one prompt."""
+    inquiries = []
+    for question in questions:
+        values = {"question": question.asked}
+        inquiries.append(Inquiry("direct", (user_message("direct", values),), max_new_tokens=MAX_TOKENS))
+    return list(map(_statement, asker.ask(inquiries)))
+
+
+def ask_whether_sure(
+    questions: Sequence[ClusteredQuestion], statements: Sequence[StatedBelief], asker: Asker
+) -> list[StatedBelief]:
+    """R-Tuning: ask the tuned model whether it is sure of an answer, which stands in the conversation as the
+    model was trained on it. Sure is 1 and unsure 0."""
+    inquiries = {}
+    for place, (question, statement) in enumerate(zip(questions, statements, strict=True)):
+        if statement.answer:
+            turns = (
+                Message(role="user", content=question.asked),
+                Message(role="assistant", content=write_statement("", statement.answer, "", None)),
+                Message(role="user", content=prompts()["sure"]["user"]),
+            )
+            inquiries[place] = Inquiry("sure", turns, max_new_tokens=16)
+    replies = dict(zip(inquiries, asker.ask(list(inquiries.values())), strict=True))
+    results = []
+    for place, statement in enumerate(statements):
+        confidence: float | NoValue = NoValue("no_reply", "there is no answer to be sure of")
+        if place in replies:
+            confidence = _sureness(replies[place])
+        results.append(StatedBelief(answer=statement.answer, confidence=confidence))
+    return results
+
+
+def _sureness(reply: ModelReplies) -> float | NoValue:
+    if failure := failure_of(reply):
+        return failure
+    text = reply.texts[0].lower()
+    is_unsure = "unsure" in text or "not sure" in text
+    if is_unsure == ("i am sure" in text):  # both, or neither
+        verdict = parse_verdict(reply.texts[0])
+        return verdict if isinstance(verdict, NoValue) else float(verdict)
+    return 0.0 if is_unsure else 1.0
+
+
+def agreement(questions: Sequence[ClusteredQuestion]) -> list[StatedBelief]:
+    """The baseline SC: the largest cluster's answer, and its share as the confidence."""
+    statements = []
+    for question in questions:
+        largest = question.clusters[0]
+        statements.append(StatedBelief(answer=largest.answer, confidence=question.share(largest)))
+    return statements
+
+
+def reference_rows(evaluation: Evaluation) -> list[Evaluation]:
+    """What needs no method: always the accuracy, the method's confidences calibrated on the other four
+    fifths, and one that is made of the answer's length alone."""
+    answers = evaluation.scored
+    indices, confidences, labels, lengths = answers
+    if len(labels) < FOLDS or labels.min() == labels.max():
+        return []
+    rows = {"constant (base rate)": np.full(len(labels), labels.mean())}
+    shorter = -np.array(defined(lengths))
+    for name, scores in (
+        (f"isotonic ({evaluation.method})", confidences),
+        ("length only (isotonic)", shorter),
+    ):
+        calibrated = answers._replace(scores=scores).calibrated()
+        if not isinstance(calibrated, str):
+            rows[name] = calibrated
+    references = []
+    nothing = StatedBelief("", NoValue("no_number", "nothing to calibrate"))
+    for name, values in rows.items():
+        statements = [nothing] * len(evaluation.statements)
+        for index, value in zip(indices, values.tolist(), strict=True):
+            statements[index] = StatedBelief("", value)
+        references.append(Evaluation(name, tuple(statements), evaluation.correct, baseline=True))
+    return references
+
+
+def evaluation_table(evaluations: Sequence[Evaluation], title: str) -> Table:
+    """A row per method, with 95 % intervals over questions."""
+    columns = [Column("method"), Column("n", "d"), Column("no confidence", "d"), Column("accuracy", ".3f")]
+    columns += [Column("mean confidence", ".3f"), *measured_columns(MEASURED)]
+    rows: list[tuple[Cell, ...]] = []
+    for one in evaluations:
+        accuracy = None if one.baseline else one.accuracy
+        n, silent = len(one.scored.labels), one.without_confidence.total()
+        cells = (one.method, n, silent, accuracy, one.mean_confidence)
+        rows.append((*cells, *measured_cells(one.measures(), MEASURED)))
+    notes = definitions(MEASURED)
+    notes += [INTERVALS, "no confidence: statements whose confidence cannot be read."]
+    return Table(title, tuple(columns), tuple(rows), tuple(notes))
+
+
+def own_constant(evaluation: Evaluation) -> dict[str, float]:
+    """Squared errors, by the place of the question, of always saying how often this method's own answers are
+    right: training changes the answers, so the accuracy of others is no measure of what a method knows."""
+    indices, _, labels, _ = evaluation.scored
+    errors = (labels - labels.mean()) ** 2 if len(labels) else labels
+    return dict(zip(map(str, indices), errors.tolist(), strict=True))
+
+
+def own_constant_table(trained: Sequence[Evaluation]) -> Table | None:
+    """Compare squared errors with those of each method's own constant. None without labelled confidences."""
+    rows: list[tuple[Cell, ...]] = []
+    for one in trained:
+        constant = own_constant(one)
+        if constant:
+            paired = paired_difference(constant, one.squared_errors(), len(constant))
+            estimate = paired.difference
+            interval = interval_text(estimate.low, estimate.high, "+.3f")
+            base = sum(constant.values()) / len(constant)
+            rows.append((one.method, estimate.n, base, estimate.mean, interval, paired.p_value))
+    columns = (
+        Column("method"),
+        Column("n", "d"),
+        Column("own constant", ".3f"),
+        Column("difference", "+.3f"),
+        Column("95%"),
+        Column("p", ".3f"),
+    )
+    notes = (
+        "own constant: Brier score of always saying how often the method's own answers are right. What is "
+        "not clearly below it tells nothing of single questions. p: two-sided sign-flip test.",
+    )
+    title = "Brier score minus that of each method's own constant"
+    return Table(title, columns, tuple(rows), notes) if rows else None
+
+
+def difference_table(trained: Sequence[Evaluation], baselines: Sequence[Evaluation]) -> Table | None:
+    """Compare squared errors of confidences, question by question, with the best baseline: the one with the
+    lowest mean among those that state a confidence for every question. None without any."""
+    errors = {one.method: one.squared_errors() for one in baselines}
+    most = max(map(len, errors.values()), default=0)
+    means = {name: sum(one.values()) / most for name, one in errors.items() if most and len(one) == most}
+    if not means or not trained:
+        return None
+    best = min(means, key=lambda name: means[name])
+    rows: list[tuple[Cell, ...]] = []
+    for one in trained:
+        paired = paired_difference(errors[best], one.squared_errors(), most)
+        estimate = paired.difference
+        interval = interval_text(estimate.low, estimate.high, "+.3f")
+        rows.append((one.method, estimate.n, estimate.mean, interval, paired.p_value))
+    columns = (
+        Column("method"),
+        Column("n", "d"),
+        Column("difference", "+.3f"),
+        Column("95%"),
+        Column("p", ".3f"),
+    )
+    notes = ("Over questions with both confidences. Less is better. p: two-sided sign-flip test.",)
+    return Table(f"Brier score minus that of the best baseline, {best}", columns, tuple(rows), notes)
+
+
+def faithfulness_inquiries(
+    questions: Sequence[ClusteredQuestion], statements: Sequence[StatedBelief]
+) -> list[Inquiry]:
+    """Ask a judge how well each self-reflection fits what the answers disagree about. Statements without one
+    are left out."""
+    inquiries = []
+    for question, statement in zip(questions, statements, strict=True):
+        if statement.reflection:
+            values = {
+                "question": quoted(question.asked),
+                "responses": listed_clusters(question),
+                "reflection": quoted(statement.reflection),
+            }
+            inquiries.append(Inquiry("faithful", (user_message("faithful", values),), max_new_tokens=48))
+    return inquiries
+
+
+WORST_GRADE = 0.1
+RIGHT_FROM = 0.7
+
+
+def read_score(reply: ModelReplies) -> float | NoValue:
+    """Read ``Score: 7`` as 0.7, by the rules of :func:`parse_confidence`."""
+    text = reply_text(reply)
+    return text if isinstance(text, NoValue) else parse_confidence(text.rpartition("Score:")[2])
+
+
+def grade_answers(
+    questions: Sequence[ClusteredQuestion], statements: Sequence[StatedBelief], asker: Asker
+) -> list[float | None]:
+    """Let a judge compare the answer part of each statement with the right answers.
+
+    Returns:
+        Grades from 0.1 to 1; a blank answer has the worst. None without a right answer, or if the judge gives
+        no score from 1 to 10.
+    """
+    inquiries = {}
+    for place, (question, statement) in enumerate(zip(questions, statements, strict=True)):
+        if question.gold and statement.answer:
+            values = {
+                "question": quoted(question.asked),
+                "gold": " or ".join(map(quoted, question.gold)),
+                "answer": quoted(statement.answer),
+            }
+            inquiries[place] = Inquiry("grade", (user_message("grade", values),), max_new_tokens=48)
+    replies = dict(zip(inquiries, asker.ask(list(inquiries.values())), strict=True))
+    grades: list[float | None] = []
+    for place, (question, statement) in enumerate(zip(questions, statements, strict=True)):
+        grade: float | NoValue | None = WORST_GRADE if question.gold and not statement.answer else None
+        if place in replies:
+            grade = read_score(replies[place])
+        grades.append(grade if isinstance(grade, float) and grade >= WORST_GRADE else None)
+    return grades
+
+
+class PublishedFigures(NamedTuple):
+    """The figures of one method; None where they are undefined."""
+
+    n: int
+    """Answers with a grade."""
+    accuracy: float | None
+    """Mean grade."""
+    ece: float | None
+    """Mean distance of the confidence from the grade, over answers that have both."""
+    auroc: float | None
+
+
+def published_figures(evaluation: Evaluation, grades: Sequence[float | None]) -> PublishedFigures:
+    """Compute the figures of the published code. Only its clamping of confidences is left out: one above 10
+    has no value."""
+    valid = defined(grades)
+    confidences, paired_grades = [], []
+    for statement, grade in zip(evaluation.statements, grades, strict=True):
+        if grade is not None and not isinstance(statement.confidence, NoValue):
+            confidences.append(statement.confidence)
+            paired_grades.append(grade)
+    distances = [abs(one - other) for one, other in zip(confidences, paired_grades, strict=True)]
+    labels = [grade >= RIGHT_FROM for grade in paired_grades]
+    return PublishedFigures(
+        len(valid),
+        sum(valid) / len(valid) if valid else None,
+        sum(distances) / len(distances) if distances else None,
+        float(auroc(Tally.of(confidences, labels))) if len(set(labels)) > 1 else None,
+    )
+
+
+def published_table(figures: Mapping[str, PublishedFigures], judge: str) -> Table:
+    """A row per method."""
+    columns = (
+        Column("method"),
+        Column("n", "d"),
+        Column("graded accuracy", ".3f"),
+        Column("published ECE", ".3f"),
+        Column("AUROC, right from 7", ".3f"),
+    )
+    rows = tuple((method, *of_method) for method, of_method in figures.items())
+    notes = (
+        "Grades from 1 to 10 count as tenths. published ECE: mean distance of confidence and grade, not "
+        "binned.",
+    )
+    return Table(f"Counted as published, with grades of {judge}", columns, rows, notes)

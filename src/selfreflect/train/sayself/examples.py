@@ -1,0 +1,331 @@
+"""Training data of clusters and reflections, and the files of all steps in the folder ``sayself``."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from selfreflect.atomic import write_bytes
+from selfreflect.errors import DataError, excerpt
+from selfreflect.grouping import normal_form
+from selfreflect.records import R, Record, dump_line
+from selfreflect.store.journal import Journal, refuse_links, store_errors
+from selfreflect.store.layout import backup_folder
+from selfreflect.train.folder import place_of
+from selfreflect.train.sayself.clusters import Choice, Cluster, ClusteredQuestion, Rationale, prompts, tenths
+from selfreflect.train.sayself.statement import has_marker, write_statement
+from selfreflect.train.trainers import RECORD, whole_checkpoints
+
+Variant = Literal["full", "no_rationale", "plain", "rtuning", "group"]
+"""``full``: answer, self-reflection and confidence. ``no_rationale``: answer and confidence. ``plain``: the
+answer. ``rtuning``: the answer, then whether the model is sure, from whether its own answer is right
+(R-Tuning, arXiv 2311.09677). ``group``: like ``no_rationale``, with one confidence for all questions of equal
+agreement: how often their largest cluster is right."""
+VARIANTS: tuple[Variant, ...] = get_args(Variant)
+
+Part = Literal["train", "rl", "dev", "test"]
+PARTS: tuple[Part, ...] = get_args(Part)
+PERCENTAGES = (50, 15, 10, 25)
+"""Of the questions, by part: for fine-tuning, for reinforcement, for choosing, for the final figures."""
+
+WITH_EXAMPLES: tuple[Part, ...] = ("train", "dev")
+"""The parts that examples are made of. The others need the questions alone."""
+
+Messages = list[dict[str, str]]
+
+
+def part_of(text: str) -> Part:
+    """Choose the part of a question by its text alone: equal texts and their spellings share one, and further
+    questions change nothing for those that are there."""
+    place = place_of(text)
+    for part, end in zip(PARTS, accumulate(PERCENTAGES), strict=True):
+        if place < end:
+            return part
+    return PARTS[-1]
+
+
+def overlap(parts: Mapping[str, Sequence[ClusteredQuestion]]) -> list[str]:
+    """The ids of questions whose text occurs in more than one part."""
+    homes: dict[str, set[str]] = defaultdict(set)
+    for part, questions in parts.items():
+        for question in questions:
+            homes[normal_form(question.question)].add(part)
+    ids = []
+    for questions in parts.values():
+        for question in questions:
+            if len(homes[normal_form(question.question)]) > 1:
+                ids.append(question.id)
+    return sorted(set(ids))
+
+
+def make_examples(
+    questions: Sequence[ClusteredQuestion],
+    rationales: Mapping[str, Rationale] | None,
+    variant: Variant,
+    choice: Choice,
+) -> tuple[list[dict[str, Any]], Counter[str]]:
+    """Make a row for each question that the variant can use.
+
+    Args:
+        rationales: by question id. Every variant leaves out questions without a usable one, so that all learn
+            from the same questions and can be compared. None: no variant needs them.
+
+    Returns:
+        Rows with ``question_id``, ``question``, ``response`` (the published line), and ``prompt`` and
+        ``completion`` as chat messages; and how many questions were left out, by reason.
+    """
+    levels = group_levels(questions) if variant == "group" else {}
+    rows = []
+    dropped: Counter[str] = Counter()
+    for question in questions:
+        cluster = question.choose("majority" if variant == "rtuning" else choice)
+        if cluster is None:
+            dropped["no cluster has the right answer"] += 1
+            continue
+        reflection = ""
+        if rationales is not None:
+            rationale = rationales.get(question.id)
+            reflection = rationale.text if rationale is not None else ""
+            if not reflection:
+                dropped["no usable rationale"] += 1
+                continue
+        if variant == "rtuning" and cluster.correct is None:
+            dropped["no right answer to compare with"] += 1
+            continue
+        if problem := _problem(cluster):
+            dropped[problem] += 1
+            continue
+        confidence = _confidence(question, cluster, variant, levels)
+        stated = reflection if variant == "full" else ""
+        response = write_statement(cluster.reasoning, cluster.answer, stated, confidence)
+        rows.append(_row(question, cluster, response, variant))
+    return rows, dropped
+
+
+def _problem(cluster: Cluster) -> str:
+    """Say why an answer cannot stand in a statement; empty if it can."""
+    if not cluster.answer.strip():
+        return "the answer is blank"
+    if has_marker(cluster.answer) or has_marker(cluster.reasoning):
+        return "the answer holds a marker of the statement"
+    return ""
+
+
+def group_levels(questions: Sequence[ClusteredQuestion]) -> dict[int, int]:
+    """How often the largest cluster is right, in tenths, by its share in tenths. Questions without a right
+    answer do not count."""
+    correct: dict[int, list[bool]] = defaultdict(list)
+    for question in questions:
+        largest = question.choose("majority")
+        if largest is not None and largest.correct is not None:
+            correct[tenths(question.share(largest))].append(largest.correct)
+    return {level: tenths(sum(labels) / len(labels), least=0) for level, labels in correct.items()}
+
+
+def _confidence(
+    question: ClusteredQuestion, cluster: Cluster, variant: Variant, levels: Mapping[int, int]
+) -> int | None:
+    if variant in ("plain", "rtuning"):
+        return None
+    if variant == "group":
+        largest = question.choose("majority")
+        assert largest is not None
+        level = tenths(question.share(largest))
+        return levels.get(level, level)
+    return tenths(question.share(cluster))
+
+
+def _row(question: ClusteredQuestion, cluster: Cluster, response: str, variant: Variant) -> dict[str, Any]:
+    prompt: Messages = [{"role": "user", "content": question.asked}]
+    completion: Messages = [{"role": "assistant", "content": response}]
+    if variant == "rtuning":
+        texts = prompts()["sure"]
+        prompt += [*completion, {"role": "user", "content": texts["user"]}]
+        completion = [{"role": "assistant", "content": texts["yes" if cluster.correct else "no"]}]
+    return {
+        "question_id": question.id,
+        "question": question.question,
+        "response": response,
+        "prompt": prompt,
+        "completion": completion,
+    }
+
+
+class SplitQuestion(Record, frozen=True, kw_only=True):
+    """Which part a question belongs to."""
+
+    question_id: str
+    part: Part
+
+
+class Turn(Record, frozen=True, kw_only=True):
+    """One turn of a conversation to train on."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class TrainingExample(Record, frozen=True, kw_only=True):
+    """A row of the training data: the published line, and the same as chat messages."""
+
+    question_id: str
+    question: str
+    response: str
+    prompt: tuple[Turn, ...]
+    completion: tuple[Turn, ...]
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """A trained model in its folder."""
+
+    folder: Path
+    variant: Variant
+
+    @property
+    def record(self) -> dict[str, Any] | None:
+        """What its training left behind; None if it has not ended.
+
+        Raises:
+            DataError: the file is damaged.
+        """
+        path = self.folder / RECORD
+        if not path.exists():
+            return None
+        try:
+            record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            return {**record, "metrics": {"change": 0.0, **record["metrics"]}, "base": str(record["base"])}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{path} cannot be read: {error}. Delete {self.folder} to train anew.") from None
+
+    def set_aside(self) -> None:
+        """Move the adapter to a new folder ``backup-TIME`` beside it. Raises StoreError if the system
+        refuses."""
+        with store_errors(self.folder):
+            self.folder.rename(backup_folder(self.folder.parent) / self.folder.name)
+
+    def prepare_resume(self) -> bool:
+        """Clear what a kill left unfinished, and say whether there is a whole checkpoint to go on from.
+        Without one the folder is removed, so that the training can begin anew.
+
+        Raises:
+            StoreError: the system refuses.
+        """
+        with store_errors(self.folder):
+            whole = whole_checkpoints(self.folder)
+            for checkpoint in self.folder.glob("checkpoint-*"):
+                if checkpoint not in whole and checkpoint.name.removeprefix("checkpoint-").isdecimal():
+                    shutil.rmtree(checkpoint)
+            if not whole and self.record is None and self.folder.is_dir() and not self.folder.is_symlink():
+                shutil.rmtree(self.folder)
+        return bool(whole)
+
+    @property
+    def base(self) -> str:
+        """The model that it was trained on; empty before."""
+        record = self.record
+        return "" if record is None else record["base"]
+
+
+class Workspace:
+    """Files of SaySelf's steps. A step that comes too early says which one is missing.
+
+    Args:
+        run: the run directory that holds the sampled answers.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self.run = run
+        self.folder = run / "sayself"
+
+    def path(self, name: str) -> Path:
+        """A file or folder in the workspace. Raises StoreError if a link leads there."""
+        return refuse_links(self.run, self.folder / name)
+
+    def clusters(self) -> list[ClusteredQuestion]:
+        """The clusters of ``sayself cluster``."""
+        return self._read("clusters.jsonl", ClusteredQuestion, lambda one: one.id, "cluster")
+
+    def rationales(self) -> dict[str, Rationale]:
+        """The rationales of ``sayself rationale``, by question id."""
+        records = self._read("rationales.jsonl", Rationale, lambda one: one.question_id, "rationale")
+        return {rationale.question_id: rationale for rationale in records}
+
+    def parts(self) -> dict[Part, list[ClusteredQuestion]]:
+        """The questions of each part, as ``sayself dataset`` split them.
+
+        Raises:
+            DataError: a question is in two parts, so a model would be tested on what it was trained on.
+        """
+        part_of = self._read("splits.jsonl", SplitQuestion, lambda one: one.question_id, "dataset")
+        by_id = {question.id: question for question in self.clusters()}
+        parts: dict[Part, list[ClusteredQuestion]] = {part: [] for part in PARTS}
+        for split in part_of:
+            if split.question_id in by_id:
+                parts[split.part].append(by_id[split.question_id])
+        duplicates = overlap({str(part): questions for part, questions in parts.items()})
+        if duplicates:
+            raise DataError(
+                f"{self.folder / 'splits.jsonl'}: {len(duplicates)} questions are in several parts, such as "
+                f"{duplicates[0]}. Run `selfreflect sayself dataset` again."
+            )
+        return parts
+
+    def examples(self, variant: Variant) -> list[dict[str, Any]]:
+        """The rows that a variant is trained on.
+
+        Raises:
+            DataError: a row has the question of another part, so a model would be tested on what it was
+                trained on.
+        """
+        name = f"data/{variant}/train.jsonl"
+        rows = self._read(name, TrainingExample, lambda one: one.question_id, "dataset")
+        homes = {}
+        for part, questions in self.parts().items():
+            homes.update({normal_form(question.question): part for question in questions})
+        for number, row in enumerate(rows, start=1):
+            home = homes.get(normal_form(row.question), "train")
+            if home != "train":
+                raise DataError(
+                    f"{self.folder / name}, line {number}: the question {excerpt(row.question_id)} is in the "
+                    f"part {home!r}. Run `selfreflect sayself dataset` again, and train anew."
+                )
+        return [row.to_dict() for row in rows]
+
+    def data(self, variant: Variant, part: Part) -> Path:
+        """The file of a variant's examples."""
+        return self.path(f"data/{variant}/{part}.jsonl")
+
+    def adapter(self, variant: Variant, seed: int, reward: str = "") -> Adapter:
+        """A trained adapter, or the place of one."""
+        suffix = f"-{reward}" if reward else ""
+        return Adapter(self.path(f"models/{variant}-{seed}{suffix}"), variant)
+
+    def trained(self) -> list[Adapter]:
+        """The adapters whose training has ended, by name."""
+        adapters = []
+        for folder in sorted(self.path("models").glob("*")):
+            variant = folder.name.partition("-")[0]
+            if variant in VARIANTS and (folder / RECORD).exists():
+                adapters.append(Adapter(refuse_links(self.run, folder), variant))
+        return adapters
+
+    def write(self, name: str, rows: Iterable[Record | Mapping[str, Any]]) -> Path:
+        """Replace a file by rows, at once."""
+        path = self.path(name)
+        with store_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(path, "".join(dump_line(row) + "\n" for row in rows).encode())
+        return path
+
+    def _read(self, name: str, kind: type[R], key: Callable[[R], str], step: str) -> list[R]:
+        path = self.path(name)
+        if not path.exists():
+            raise DataError(f"{path} is missing. Make it with: selfreflect sayself {step} --out {self.run}")
+        return list(Journal(path, kind, key).records.values())

@@ -1,0 +1,82 @@
+"""A measure of another package appears in every report by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import browser as b
+import pytest
+from command import process
+from finished_run import write_run
+from installed import install_plugin
+
+from selfreflect.records import Measurement, Summary
+from selfreflect.store.run import Run
+
+VALUES = {"greedy": [0.5] * 6, "basic": [0.2, 0.3, 0.25, 0.2, 0.1, 0.3]}
+
+
+@pytest.fixture(scope="module")
+def variables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return install_plugin(tmp_path_factory.mktemp("plugin"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six questions with scores of one strategy, and a measure of another package for two."""
+    path = write_run(tmp_path_factory.mktemp("run") / "r", count=6)
+    with Run.open(path, {}) as stored:
+        stored.append_all(Summary(question_id=f"q{n}", name="basic", text="short") for n in range(6))
+        for name, values in VALUES.items():
+            for number, value in enumerate(values):
+                fields = {"measure": "contained", "question_id": f"q{number}", "summary": name}
+                stored.append(Measurement(value=value, **fields))
+    return path
+
+
+def test_it_is_in_the_table_in_json_and_in_files(
+    folder: Path, tmp_path: Path, variables: dict[str, str]
+) -> None:
+    csv, markdown = tmp_path / "r.csv", tmp_path / "r.md"
+    output = ["--output", csv, "--output", markdown, "--figures", tmp_path / "figures"]
+    done = process("report", folder, *output, "--json", changes=variables)
+    assert done.code == 0, done.stderr
+    lines = {line["strategy"]: line["contained"] for line in done.json}
+    assert (lines["basic"]["mean"], lines["basic"]["n"]) == (pytest.approx(0.225), 6)
+    assert lines["basic"]["low"] < 0.225 < lines["basic"]["high"]
+    assert "| contained | contained 95% low |" in markdown.read_text()
+    assert "| basic | – | – | – | 22% |" in markdown.read_text()
+    heading, *rows = csv.read_text().splitlines()
+    assert heading.endswith("failure,contained,contained_undefined")
+    assert sorted(row.split(",")[-2] for row in rows if ",basic," in row)[-1] == "0.3"
+    assert {"contained.svg", "differences-contained.csv"} <= {
+        path.name for path in (tmp_path / "figures").iterdir()
+    }
+
+
+@pytest.mark.parametrize(
+    ("condition", "code"),
+    [("contained.worse > 0", 3), ("contained.difference < -50%", 0), ("contain.worse > 0", 2)],
+)
+def test_it_can_fail_a_comparison(folder: Path, variables: dict[str, str], condition: str, code: int) -> None:
+    done = process("compare", folder, "--fail-if", condition, "--json", changes=variables)
+    assert done.code == code, done.stderr
+    if code != 2:
+        assert done.json[0]["contained"]["verdict"] == "worse"
+    else:
+        assert "'contained.worse'" in done.said
+
+
+def test_it_has_a_column_on_the_page(folder: Path, tmp_path: Path, variables: dict[str, str]) -> None:
+    page_file = tmp_path / "r.html"
+    assert process("report", folder, "--output", page_file, changes=variables).code == 0
+    with b.chromium() as browser, b.watched(browser, page_file.as_uri()) as watched:
+        page = watched.page
+        page.goto(page_file.as_uri())
+        page.wait_for_selector("html[data-ready=yes]")
+        assert page.get_by_role("heading", name="Mean contained of each strategy").is_visible()
+        page.get_by_label("Sort by").select_option(label="contained of basic")
+        assert page.locator(".list tbody tr").first.locator("td").nth(-2).inner_text().endswith("30 %")
+        page.locator(".list a").first.click()
+        page.locator(".card", has_text="contained: 30 %").wait_for()
+        assert (watched.problems, watched.foreign) == ([], [])

@@ -1,0 +1,150 @@
+"""What a model states, written and read back."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from selfreflect.train.sayself.statement import (
+    begin_statement,
+    has_marker,
+    parse_confidence,
+    parse_statement,
+    write_statement,
+)
+from selfreflect.uncertainty.question import NoValue
+
+PLAIN = st.text("abcdefghijklmnopqrstuvwxyz äß,'", min_size=1).map(lambda text: " ".join(text.split()))
+WORDS = PLAIN.filter(bool)
+
+
+def test_the_published_line_is_read_in_parts() -> None:
+    text = (
+        "The lake is near the hotel. Answer: Nam Van Lake. Self-reflection: I am not sure which lake it is. "
+        "Confidence: 7"
+    )
+    statement = parse_statement(text)
+    assert statement.reasoning == "The lake is near the hotel."
+    assert statement.answer == "Nam Van Lake"
+    assert statement.reflection == "I am not sure which lake it is."
+    assert statement.confidence == 0.7
+    assert statement.is_complete
+
+
+@given(reasoning=st.just("") | WORDS, answer=WORDS, reflection=st.just("") | WORDS, tenths=st.integers(0, 10))
+def test_what_is_written_is_read_back(reasoning: str, answer: str, reflection: str, tenths: int) -> None:
+    statement = parse_statement(write_statement(reasoning, answer, reflection, tenths))
+    assert statement.reasoning == reasoning
+    assert statement.answer == answer
+    assert statement.reflection == reflection
+    assert statement.confidence == pytest.approx(tenths / 10)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("7", 0.7), ("10", 1.0), ("0", 0.0), ("1", 0.1), ("7.5.", 0.75), ("8/10", 0.8), ("8 out of 10", 0.8)],
+)
+def test_confidences_that_can_be_read(text: str, value: float) -> None:
+    assert parse_confidence(text) == pytest.approx(value)
+
+
+def test_percent_means_percent() -> None:
+    assert parse_confidence("85%") == pytest.approx(0.85)
+    assert parse_confidence("5 percent") == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("85", "out_of_range"),  # the published code makes it 1 of 10 here, and 8.5 there
+        ("11", "out_of_range"),
+        ("-3", "out_of_range"),
+        ("150%", "out_of_range"),
+        ("0.8", "ambiguous_number"),
+        ("7 or 8", "several_numbers"),
+        ("high", "no_number"),
+        ("", "no_number"),
+        ("\n7", "no_number"),
+    ],
+)
+def test_confidences_that_cannot_be_read_are_refused_and_never_clamped(text: str, reason: str) -> None:
+    if text == "\n7":  # leading line ends are stripped, text after the first line is not read
+        assert parse_confidence("high\n7") == NoValue("no_number", "no number in 'high'")
+        return
+    value = parse_confidence(text)
+    assert isinstance(value, NoValue)
+    assert value.reason == reason
+
+
+def test_a_reflection_is_no_part_of_the_answer() -> None:
+    """The published code hands the whole text to the judge as the answer."""
+    statement = parse_statement("Answer: Lyon. Self-reflection: It may be Paris. Confidence: 3")
+    assert statement.answer == "Lyon"
+    assert "Paris" not in statement.answer
+
+
+def test_without_markers_everything_is_the_answer() -> None:
+    statement = parse_statement("It is Paris.")
+    assert statement.answer == "It is Paris"
+    assert isinstance(statement.confidence, NoValue)
+    assert not statement.is_complete
+
+
+def test_lone_numbers_are_no_confidence_without_the_marker() -> None:
+    assert isinstance(parse_statement("Answer: 7").confidence, NoValue)
+
+
+@given(st.text())
+def test_any_text_is_read_or_refused(text: str) -> None:
+    statement = parse_statement(text)
+    assert isinstance(statement.confidence, NoValue) or 0 <= statement.confidence <= 1
+
+
+@pytest.mark.parametrize("answer", ["Paris", "Paris.", " Paris. ", "\nParis.\n"])
+def test_an_answer_ends_with_one_stop(answer: str) -> None:
+    assert write_statement("", answer, "", None) == "Answer: Paris."
+
+
+def test_a_statement_is_one_line() -> None:
+    written = write_statement(" It is\nold. ", "a\nb", "I  doubt\tit. ", 0)
+    assert written == "It is old. Answer: a b. Self-reflection: I doubt it. Confidence: 0"
+
+
+def test_each_marker_is_looked_for_after_the_one_before() -> None:
+    text = "Confidence: 3, I thought. Self-reflection: x. Answer: Rome. Self-reflection: y. Confidence: 7"
+    statement = parse_statement(text)
+    assert (statement.answer, statement.reflection, statement.confidence) == ("Rome", "y.", 0.7)
+    assert statement.reasoning == "Confidence: 3, I thought. Self-reflection: x."
+    assert begin_statement(text) == text.removesuffix(" 7")
+
+
+def test_emphasis_is_no_part_of_what_is_said() -> None:
+    text = "_So_ *Answer*: **Rome** **Self-reflection:** *I doubt it.* __Confidence__: 7"
+    statement = parse_statement(text)
+    assert (statement.reasoning, statement.reflection) == ("So", "I doubt it.")
+    assert (statement.answer, statement.confidence) == ("Rome", 0.7)
+
+
+@pytest.mark.parametrize(
+    ("text", "marked"),
+    [
+        ("Answer: x", True),
+        ("so self-reflection : y", True),
+        ("**Confidence**: 3", True),
+        ("MyAnswer: x", False),
+        ("the answer is x", False),
+        ("Self reflection: x", False),
+    ],
+)
+def test_markers_stand_apart(text: str, marked: bool) -> None:
+    assert has_marker(text) is marked
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("7 7.0", 0.7), (" 10, sure\n9", 1.0), ("v2: 8", 0.8), ("about 3rd", None), ("1,000", None)],
+)
+def test_equal_numbers_are_one_and_parts_of_words_are_none(text: str, value: float | None) -> None:
+    read = parse_confidence(text)
+    assert (None if isinstance(read, NoValue) else read) == value

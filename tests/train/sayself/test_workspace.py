@@ -1,0 +1,180 @@
+"""What each step leaves for the next one, and what a kill leaves of a training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from selfreflect.errors import DataError, StoreError
+from selfreflect.train.sayself.clusters import Cluster, ClusteredQuestion, Rationale
+from selfreflect.train.sayself.examples import Adapter, TrainingExample, Turn, Workspace
+from selfreflect.train.trainers import whole_checkpoints
+
+
+def checkpoint(folder: Path, step: int, *, whole: bool) -> Path:
+    made = folder / f"checkpoint-{step}"
+    made.mkdir(parents=True)
+    (made / "adapter_model.safetensors").write_bytes(b"x")
+    if whole:
+        (made / "trainer_state.json").write_text("{}")
+    return made
+
+
+def test_training_goes_on_from_the_last_whole_checkpoint(tmp_path: Path) -> None:
+    first = checkpoint(tmp_path / "full-0", 10, whole=True)
+    torn = checkpoint(tmp_path / "full-0", 20, whole=False)
+    empty = checkpoint(tmp_path / "full-0", 30, whole=False)
+    (empty / "trainer_state.json").write_text("")  # opened, and not written yet
+    copy = first.rename(tmp_path / "full-0/checkpoint-mine")
+    checkpoint(tmp_path / "full-0", 10, whole=True)
+    assert Adapter(tmp_path / "full-0", "full").prepare_resume()
+    assert whole_checkpoints(tmp_path / "full-0") == [first]
+    assert copy.exists()
+    assert not torn.exists()
+    assert not empty.exists()
+
+
+def test_without_a_whole_checkpoint_it_begins_anew(tmp_path: Path) -> None:
+    adapter = Adapter(tmp_path / "full-0", "full")
+    assert not adapter.prepare_resume()
+    checkpoint(adapter.folder, 10, whole=False)
+    (adapter.folder / "README.md").write_text("x")
+    assert not adapter.prepare_resume()
+    assert not adapter.folder.exists()
+
+
+def test_a_training_that_ended_is_never_removed(tmp_path: Path) -> None:
+    adapter = Adapter(tmp_path / "full-0", "full")
+    adapter.folder.mkdir()
+    (adapter.folder / "training.json").write_text('{"base": "smollm2", "metrics": {}}')
+    assert not adapter.prepare_resume()
+    assert adapter.folder.exists()
+
+
+def test_adapters_are_set_aside_whole(tmp_path: Path) -> None:
+    for _ in range(2):
+        adapter = Adapter(tmp_path / "full-0", "full")
+        checkpoint(adapter.folder, 1, whole=True)
+        adapter.set_aside()
+        assert not adapter.folder.exists()
+    assert len(list(tmp_path.glob("backup-*/full-0/checkpoint-1/trainer_state.json"))) == 2
+
+
+@pytest.mark.parametrize("name", ["sayself", "sayself/data", "sayself/data/full", "sayself/models"])
+def test_nothing_is_written_or_removed_through_a_link(tmp_path: Path, name: str) -> None:
+    elsewhere, workspace = tmp_path / "elsewhere", Workspace(tmp_path / "run")
+    checkpoint(elsewhere / "full-0", 10, whole=False)
+    link = tmp_path / "run" / name
+    link.parent.mkdir(parents=True)
+    link.symlink_to(elsewhere)
+    before = sorted(elsewhere.rglob("*"))
+    uses: tuple[Callable[[], object], ...] = (
+        lambda: workspace.write("data/full/train.jsonl", [{"a": 1}]),
+        lambda: workspace.adapter("full", 0),
+        workspace.trained,
+        workspace.clusters,
+    )
+    for use in uses:
+        with suppress(StoreError, DataError):
+            use()
+    assert sorted(elsewhere.rglob("*")) == before
+
+
+def test_a_workspace_in_a_run_directory_that_is_a_link_is_used(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "run").symlink_to(tmp_path / "real")
+    assert Workspace(tmp_path / "run").write("clusters.jsonl", []).exists()
+
+
+def clustered(number: int, text: str = "") -> ClusteredQuestion:
+    clusters = (Cluster(answer="Seine", size=2),)
+    return ClusteredQuestion(id=f"q{number}", question=text or f"River {number}?", clusters=clusters)
+
+
+def example(number: int, text: str) -> TrainingExample:
+    turn = Turn(role="user", content=text)
+    return TrainingExample(
+        question_id=f"q{number}", question=text, response="x", prompt=(turn,), completion=(turn,)
+    )
+
+
+@pytest.fixture
+def prepared(tmp_path: Path) -> Workspace:
+    """Three clustered questions: two to train on, one to test."""
+    workspace = Workspace(tmp_path / "run")
+    workspace.write("clusters.jsonl", [clustered(number) for number in range(3)])
+    parts = {"q2": "test", "q1": "train", "q0": "train", "gone": "dev"}
+    workspace.write("splits.jsonl", [{"question_id": id_, "part": part} for id_, part in parts.items()])
+    return workspace
+
+
+def test_what_a_step_writes_the_next_one_reads(prepared: Workspace) -> None:
+    assert prepared.clusters() == [clustered(number) for number in range(3)]
+    doubt = Rationale(question_id="q1", text="I doubt it.", origin="model")
+    path = prepared.write("rationales.jsonl", [doubt])
+    assert path == prepared.run / "sayself/rationales.jsonl"
+    assert prepared.rationales() == {"q1": doubt}
+    row = example(0, "River 0?")
+    assert prepared.write("data/full/train.jsonl", [row]) == prepared.data("full", "train")
+    assert prepared.examples("full") == [row.to_dict()]
+
+
+def test_parts_hold_the_questions_that_are_still_clustered(prepared: Workspace) -> None:
+    parts = {part: [one.id for one in questions] for part, questions in prepared.parts().items()}
+    assert parts == {"train": ["q1", "q0"], "rl": [], "dev": [], "test": ["q2"]}
+
+
+def test_a_text_in_two_parts_is_refused(prepared: Workspace) -> None:
+    prepared.write("clusters.jsonl", [clustered(0), clustered(1), clustered(2, "  RIVER 0?")])
+    with pytest.raises(DataError, match="2 questions are in several parts, such as q0"):
+        prepared.parts()
+
+
+def test_an_example_with_the_text_of_a_test_question_is_refused_by_line(prepared: Workspace) -> None:
+    prepared.write("data/plain/train.jsonl", [example(0, "River 0?"), example(7, "river 2?")])
+    with pytest.raises(DataError, match=r"train\.jsonl, line 2: the question 'q7' is in the part 'test'"):
+        prepared.examples("plain")
+    prepared.write("data/plain/train.jsonl", [example(7, "A river that was never clustered?")])
+    assert [row["question_id"] for row in prepared.examples("plain")] == ["q7"]
+
+
+@pytest.mark.parametrize(
+    ("read", "step"),
+    [
+        (lambda workspace: workspace.clusters(), "cluster"),
+        (lambda workspace: workspace.rationales(), "rationale"),
+        (lambda workspace: workspace.parts(), "dataset"),
+        (lambda workspace: workspace.examples("full"), "dataset"),
+    ],
+)
+def test_a_step_that_comes_too_early_names_the_one_before(
+    tmp_path: Path, read: Callable[[Workspace], object], step: str
+) -> None:
+    with pytest.raises(DataError, match=f"is missing. Make it with: selfreflect sayself {step} --out "):
+        read(Workspace(tmp_path / "run"))
+
+
+def test_trained_adapters_are_listed_by_name_with_their_base(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path / "run")
+    for name in ("plain-1", "full-0-brier", "other-0", "group-2", "rtuning-0"):
+        (workspace.folder / "models" / name).mkdir(parents=True)
+    assert workspace.trained() == []
+    for name in ("plain-1", "full-0-brier", "other-0"):
+        written = '{"base": "smollm2", "metrics": {"loss": 2.0}}'
+        (workspace.folder / "models" / name / "training.json").write_text(written)
+    first, second = workspace.trained()
+    assert first == workspace.adapter("full", 0, "brier")
+    assert second == workspace.adapter("plain", 1)
+    assert first.base == "smollm2"
+    assert first.record == {"base": "smollm2", "metrics": {"change": 0.0, "loss": 2.0}}
+    assert workspace.adapter("group", 2).base == ""
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"base": "x"}', '{"base": "x", "metrics": 3}'])
+def test_a_damaged_record_of_a_training_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "training.json").write_text(text)
+    with pytest.raises(DataError, match=r"training\.json cannot be read: .* to train anew"):
+        _ = Adapter(tmp_path, "full").record

@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 
 from selfreflect.metric.engine.engines import engine_for
-from selfreflect.metric.information import AnswerPrompts, anchor_texts, distinct, pasted
+from selfreflect.metric.information import AnswerPrompts
+from selfreflect.metric.texts import anchor_texts, distinct, pasted
 from selfreflect.models.judge import Judge
 from selfreflect.records import AnswerSet, Question
 

@@ -24,11 +24,11 @@ import numpy as np
 from selfreflect.metric import information
 from selfreflect.metric.engine.engines import engine_for
 from selfreflect.metric.engine.tree import build_tree
-from selfreflect.metric.limits import Limits
+from selfreflect.metric.inputs import Limits
 from selfreflect.metric.prompts import SYSTEM, prepare, summary_prompts
-from selfreflect.metric.sampling.estimate import sampled_mean
-from selfreflect.metric.sampling.population import Cost, Population
+from selfreflect.metric.sampling import Cost, Population, sampled_mean
 from selfreflect.metric.scorer import SelfReflect, tree_nodes
+from selfreflect.metric.texts import NONSENSE, pasted, pasted_subsets
 from selfreflect.models.base import Message
 from selfreflect.models.judge import Judge
 from selfreflect.records import Reader, Score, Summary
@@ -61,7 +61,7 @@ def texts(item: Item) -> dict[str, str]:
         **item.summaries,
         "empty": "",
         "question repeated": item.question,
-        "nonsense": information.NONSENSE,
+        "nonsense": NONSENSE,
     }
 
 
@@ -73,7 +73,7 @@ def pasted_texts(item: Item) -> dict[str, list[str]]:
     """Subsets of the conditioning answers, pasted, by the name of their size."""
     named = {}
     for count in pasted_counts(len(item.conditioning)):
-        named[f"{count} pasted"] = information.pasted_subsets(item.conditioning, count)
+        named[f"{count} pasted"] = pasted_subsets(item.conditioning, count)
     return named
 
 
@@ -90,7 +90,7 @@ def bits(judge: Judge, reader: Reader) -> Callable[[Item], Row]:
             row["words"][name] = [len(text.split()) for text in own]
             row["values"][name] = [results[text].bits for text in own]
         first = [own[0] for own in named.values()]
-        ends = [*item.summaries.values(), "", information.pasted(item.conditioning)]
+        ends = [*item.summaries.values(), "", pasted(item.conditioning)]
         row["tokens"] = {
             "first answers": information.nodes(judge, *asked, first, reader),
             "subsets": information.nodes(judge, *asked, every, reader),
@@ -110,7 +110,7 @@ def scores(judge: Judge, share: float | None) -> Callable[[Item], Row]:
     metric = SelfReflect(judge)
 
     def measure(item: Item) -> Row:
-        named = texts(item) | {f"{len(item.conditioning)} pasted": information.pasted(item.conditioning)}
+        named = texts(item) | {f"{len(item.conditioning)} pasted": pasted(item.conditioning)}
         question = item.question_record
         summaries = [Summary(question_id=question.id, name=name, text=text) for name, text in named.items()]
         limits, budget = None, None

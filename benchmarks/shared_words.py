@@ -31,7 +31,8 @@ from anchor import spread
 
 from selfreflect.grouping import normal_form
 from selfreflect.metric.engine.engines import engine_for
-from selfreflect.metric.information import AnswerPrompts, distinct, pasted, words_of_tokens
+from selfreflect.metric.information import AnswerPrompts, words_of_tokens
+from selfreflect.metric.texts import distinct, pasted
 from selfreflect.models.judge import Judge
 from selfreflect.records import AnswerSet, Question
 from selfreflect.text import common_prefix

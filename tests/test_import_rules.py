@@ -52,7 +52,7 @@ GENERATORS = (
 )
 TORCH = {
     "metric.distance",
-    *(f"metric.engine.{name}" for name in "engines logits sequences attention kernels reference".split()),
+    *(f"metric.engine.{name}" for name in "engines logits attention kernels".split()),
     *(f"models.{name}" for name in "judge smollm2 embed".split()),
     *(f"models.local.{name}" for name in "loading machine generator pretrained".split()),
     *(f"models.local.{name}" for name in "decode step layers plain".split()),

@@ -29,12 +29,17 @@ from selfreflect.metric.engine.engines import (
     Engine,
     FusedDecoder,
     HFDecoder,
+    SequenceEngine,
     TreeEngine,
     choose_engine,
 )
-from selfreflect.metric.engine.logits import Reference, SummaryStates, log_probabilities
-from selfreflect.metric.engine.reference import ReferenceCache, judge_key
-from selfreflect.metric.engine.sequences import SequenceEngine
+from selfreflect.metric.engine.logits import (
+    Reference,
+    ReferenceCache,
+    SummaryStates,
+    judge_key,
+    log_probabilities,
+)
 from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree, pack
 from selfreflect.metric.information import AnswerPrompts, measure
 from selfreflect.metric.scorer import SelfReflect

@@ -30,8 +30,9 @@ from selfreflect.bench import (
 from selfreflect.metric.distance import total_variation
 from selfreflect.metric.engine.engines import TreeEngine
 from selfreflect.metric.engine.logits import Reference
-from selfreflect.metric.information import control_texts, measure
+from selfreflect.metric.information import measure
 from selfreflect.metric.scorer import SelfReflect
+from selfreflect.metric.texts import control_texts
 from selfreflect.models.judge import Judge
 
 SECONDS_PER_QUESTION = 1.5

@@ -64,7 +64,7 @@ def draw_answers(
     digests = [_digest(request, generator) for request in requests]
     for index, question in enumerate(questions):
         samples = _of_request(earlier.get(question.id, ()), requests[index], digests[index])
-        requests[index] = replace(requests[index], earlier=samples)
+        requests[index] = replace(requests[index], samples=samples)
     for index, event in as_drawn(generator, requests):
         if isinstance(event, Sample):
             yield _answer_sample(questions[index], event, digests[index])

@@ -1,4 +1,4 @@
-"""How a field of the settings says its flag, its help and the values it takes, and what reads that."""
+"""Declarations of settings: the flag, help and range of each field, and checks of values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from selfreflect.errors import ConfigError, excerpt
 
 @dataclass(frozen=True)
 class Range:
-    """Which values a field takes."""
+    """Range of values that a field takes."""
 
     description: str
     includes: Callable[[Any], object]
@@ -35,7 +35,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Flag:
-    """How the command line sets a field, and which values the field takes."""
+    """Flag that sets a field, and the values that the field takes."""
 
     usage: str
     """``"--limit N"``, or ``"--writer"`` for a field that is on or off, or whose type lists its values."""
@@ -76,7 +76,7 @@ GPUS = Range(
 
 @cache
 def notes_of(settings: type[msgspec.Struct]) -> dict[str, Flag | Key]:
-    """What is declared about each field of a settings class."""
+    """Look up what is declared about each field of a settings class."""
     notes: dict[str, Flag | Key] = {}
     for field, hint in get_type_hints(settings, include_extras=True).items():
         for note in getattr(hint, "__metadata__", ()):
@@ -85,24 +85,24 @@ def notes_of(settings: type[msgspec.Struct]) -> dict[str, Flag | Key]:
 
 
 def fields_of(settings: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
-    """The fields of a settings class by name, with their defaults."""
+    """Look up the fields of a settings class by name, with their defaults."""
     return {field.name: field for field in msgspec.structs.fields(settings)}
 
 
 def flags_of(settings: type[msgspec.Struct]) -> dict[str, Flag]:
-    """The flags of a settings class by field; fields that only TOML files set have none."""
+    """Look up the flags of a settings class by field; fields that only files set have none."""
     return {field: note for field, note in notes_of(settings).items() if isinstance(note, Flag)}
 
 
 @cache
 def types_of(settings: type[msgspec.Struct]) -> dict[str, Any]:
-    """The type of each field of a settings class."""
+    """Look up the type of each field of a settings class."""
     return get_type_hints(settings)
 
 
 @cache
 def choices_of(settings: type[msgspec.Struct], field: str) -> list[str]:
-    """The words that a field takes; empty if its type does not list them."""
+    """List the words that a field takes; empty if its type does not list them."""
     hint = types_of(settings)[field]
     for part in (hint, *get_args(hint)):  # an optional field has the list inside
         if get_origin(part) is Literal:
@@ -132,6 +132,7 @@ def checked_value(settings: type[msgspec.Struct], field: str, value: Any, name: 
     hint = types_of(settings)[field]
     note = notes_of(settings).get(field)
     choices = choices_of(settings, field)
+    # an optional field has its type inside a union, a list has it as its origin
     kinds = [_VALUES[part] for part in (hint, get_origin(hint), *get_args(hint)) if part in _VALUES]
     expected = f"one of {', '.join(choices)}" if choices else "".join(kinds[:1])
     try:
@@ -144,9 +145,9 @@ def checked_value(settings: type[msgspec.Struct], field: str, value: Any, name: 
         expected = note.range.description
         is_valid = bool(note.range.includes(value))
     if not is_valid:
-        shown = value if isinstance(value, int | float) else excerpt(value)
+        quoted = value if isinstance(value, int | float) else excerpt(value)
         raise ConfigError(
-            f"{name} must be {expected}, not {shown}",
+            f"{name} must be {expected}, not {quoted}",
             code="value",
             remedy=f"Give {{{name}}} another value.",
             key=name,

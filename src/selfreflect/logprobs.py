@@ -93,8 +93,8 @@ def answer_tokens(
         if value is None or not LOWEST <= value <= 0:  # which NaN is not, either
             return "out_of_range"
         values.append(round(value, _DIGITS) + 0.0)
-    own = [divergences[index] for index in pieces] if divergences else []
-    return AnswerTokens(tuple(pieces.values()), tuple(values), _mean(own))
+    own_divergences = [divergences[index] for index in pieces] if divergences else []
+    return AnswerTokens(tuple(pieces.values()), tuple(values), _mean(own_divergences))
 
 
 def likely_tokens(tokens: Iterable[tuple[str, float]]) -> tuple[LikelyToken, ...]:
@@ -143,8 +143,8 @@ def _pieces(answer: str, texts: Sequence[str | None]) -> dict[int, str] | None:
 def _end_of_turn(answer: str, texts: Sequence[str | None]) -> str:
     """The last token if it is one of the chat format, which some servers send as text; a short answer may
     occur in it."""
-    last = next(filter(None, reversed(texts)), "")
-    return last if _MARKER.fullmatch(last) and not answer.endswith(last) else ""
+    last_text = next(filter(None, reversed(texts)), "")
+    return last_text if _MARKER.fullmatch(last_text) and not answer.endswith(last_text) else ""
 
 
 def _mean(divergences: Sequence[float | None]) -> float | None:
@@ -174,32 +174,32 @@ class TokenValues(NamedTuple):
             return ()
         records = []
         for index, answer in enumerate(answers):
-            one = answer_tokens(answer, self.tokens[index], self.logprobs[index])
-            if isinstance(one, AnswerTokens) and self.self_certainty:
-                one = AnswerTokens(one.texts, one.logprobs, self.self_certainty[index])
-            records.append(one)
+            record = answer_tokens(answer, self.tokens[index], self.logprobs[index])
+            if isinstance(record, AnswerTokens) and self.self_certainty:
+                record = AnswerTokens(record.texts, record.logprobs, self.self_certainty[index])
+            records.append(record)
         return tuple(records)
 
-    def choose(self, places: Sequence[int]) -> TokenValues:
+    def choose(self, indices: Sequence[int]) -> TokenValues:
         """Those of some of the answers."""
         return TokenValues(
-            _at(self.logprobs, places), _at(self.tokens, places), _at(self.self_certainty, places)
+            _at(self.logprobs, indices), _at(self.tokens, indices), _at(self.self_certainty, indices)
         )
 
 
-def _at(values: tuple[T, ...], places: Sequence[int]) -> tuple[T, ...]:
+def _at(values: tuple[T, ...], indices: Sequence[int]) -> tuple[T, ...]:
     """Some of the values, if there are any."""
-    return tuple(values[place] for place in places) if values else ()
+    return tuple(values[index] for index in indices) if values else ()
 
 
 def stored_values(records: Sequence[AnswerTokens | NoLogprobs]) -> TokenValues:
     """What a run directory stores of answers; nothing if one of them lacks its tokens or has none."""
-    answers = [one for one in records if isinstance(one, AnswerTokens) and one.texts]
+    answers = [record for record in records if isinstance(record, AnswerTokens) and record.texts]
     if len(answers) < len(records):
         return TokenValues()
-    certainties = [one.self_certainty for one in answers if one.self_certainty is not None]
+    certainties = [record.self_certainty for record in answers if record.self_certainty is not None]
     return TokenValues(
-        tuple(one.logprobs for one in answers),
-        tuple(one.texts for one in answers),
+        tuple(record.logprobs for record in answers),
+        tuple(record.texts for record in answers),
         tuple(certainties) if len(certainties) == len(answers) else (),
     )

@@ -184,10 +184,10 @@ def test_bad_items_are_refused_before_anything_is_timed(
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["--only", "a,d"], "--only takes some of a, c, not 'd'"),
-        (["--only", "a,b"], "--only b is no longer timed. Compare (a) with (c)"),
+        (["--only", "a,d"], "no schedule 'd'"),
+        (["--only", "a,b"], "schedule b is no longer timed. Compare (a) with (c)"),
         (["--random-model", "huge"], "unknown shape 'huge'"),
-        (["--random-model", "tiny", "--judge", "smollm2"], "--random-model takes the place of --judge"),
+        (["--random-model", "tiny", "--judge", "smollm2"], "either --random-model or --judge"),
         (["--limit", "0"], "--limit"),
         (["--column", "answer=text"], "--column and --split belong to a file of items"),
         (["--output", "/dev/null/here"], "cannot be made"),

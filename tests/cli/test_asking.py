@@ -196,40 +196,6 @@ def test_a_saved_calibrator_reads_stored_verdicts_without_asking(tmp_path: Path)
     assert "50 replies of the model" in missing.said
 
 
-def test_a_calibrator_of_token_probabilities_is_not_applied_to_counted_replies(tmp_path: Path) -> None:
-    def server(call: Call) -> Action:
-        is_right = '"Paris' in call.body["messages"][-1]["content"]
-        likely = [
-            {"token": text, "logprob": -0.1 - 2 * (is_right != (text == "True"))}
-            for text in ("True", "False")
-        ]
-        content = [{"token": "True", "logprob": -0.1, "top_logprobs": likely}]
-        return chat({**choice("True"), "logprobs": {"content": content}})
-
-    def counting(call: Call) -> Action:
-        return status(400, "no logprobs here") if "logprobs" in call.body else replies(call)
-
-    def rows(name: str) -> list[dict[str, object]]:
-        answers = [["Paris"], ["Lyon"]]
-        fields = [
-            {"id": f"{name}{n}", "question": f"{name}{n}?", "answers": answers[n % 2]} for n in range(50)
-        ]
-        return [{**one, "gold": "Paris"} for one in fields]
-
-    fitted, other = written(tmp_path / "a.json", rows("a")), written(tmp_path / "b.json", rows("b"))
-    saved = tmp_path / "cal.json"
-    with FaultServer(server) as served:
-        asked = ["--model", "openai:tiny", "--base-url", served.url]
-        outcome = run(
-            "calibrate", fitted, "--estimator", "p_true", "--method", "temperature", "--save", saved, *asked
-        )
-        assert outcome.code == 0, outcome.stderr
-        assert run("calibrate", other, "--apply", saved, *asked).code == 0
-        served.script = counting
-        outcome = run("calibrate", other, "--apply", saved, *asked)
-    assert (outcome.code, "another kind of p_true" in outcome.said) == (2, True)
-
-
 def test_a_saved_calibrator_loads_no_classifier_that_the_user_did_not_name(tmp_path: Path) -> None:
     path = written(tmp_path / "a.json", QUESTIONS)
     calibrator = {
@@ -246,7 +212,7 @@ def test_a_saved_calibrator_loads_no_classifier_that_the_user_did_not_name(tmp_p
         "questions": [],
     }
     saved = written(tmp_path / "cal.json", calibrator)
-    for chosen, said in (([], "add --classes"), (["--classes", "exact"], "was fitted with --classes")):
+    for chosen, said in (([], "add --classes"), (["--classes", "exact"], "was fitted with the classes")):
         outcome = run("calibrate", path, "--apply", saved, *chosen)
         assert (outcome.code, said in outcome.said, "nli:somebody/model" in outcome.said) == (2, True, True)
 
@@ -294,11 +260,6 @@ def test_neither_code_nor_a_server_elsewhere_is_used_because_a_run_says_so(
     outcome = run(command, path, chosen, "p_true")
     assert (outcome.code, part in outcome.said) == (2, True)
     assert not (tmp_path / "ran").exists()
-
-
-def test_a_file_needs_a_model_and_that_is_said(tmp_path: Path) -> None:
-    outcome = run("uncertainty", written(tmp_path / "a.json", QUESTIONS), "--estimators", "p_true")
-    assert (outcome.code, "Name it with --model NAME" in outcome.said) == (2, True)
 
 
 def test_a_server_that_fails_leaves_reasons_and_no_number(tmp_path: Path) -> None:

@@ -57,17 +57,10 @@ def test_a_missing_file(command: Sequence[str], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "parts"),
     [
-        ("", ["empty"]),
-        ("{nonsense", ["not JSON", "line 1 column 2"]),
-        ('{"question": "a"}', []),
-        ([item(), item(id="b", answers="one text")], ["record 2", "'answers'", "list of texts"]),
+        ("", []),
+        ("{nonsense", ["line 1 column 2"]),
         ([item(), item(id="b", answers=["x", True])], ["record 2", "'answers'", "entry 2"]),
-        ([item(), item(id="b", question=None)], ["record 2", "question"]),
-        ([item(), item(id="b", summaries=3)], ["record 2", "'summaries'", "name"]),
-        ([item(summaries={})], ["no summaries", "selfreflect summarize"]),
-        ([item(answers=["one"])], ["needs at least 2 answers", "has 1"]),
-        ([item(), item(id="b", summaries={"s": 3})], ["record 2", "'s'", "a number"]),
-        ([item(), "text"], ["record 2"]),
+        ([item(summaries={})], ["selfreflect summarize"]),
         ([item(), item()], ["record 2", "'good'"]),
     ],
 )
@@ -79,8 +72,6 @@ def test_a_file_of_items_that_is_none(content: object, parts: list[str], tmp_pat
 @pytest.mark.parametrize(
     ("name", "content", "parts"),
     [
-        ("q.json", "", ["empty"]),
-        ("q.jsonl", '{"question": "a?"}\n{"question": 3}\n', ["line 2", "'question'"]),
         ("q.jsonl", '{"id": "x", "question": "a?"}\n{"id": "x", "question": "b?"}\n', ["line 2", "'x'"]),
         ("q.csv", "name\nvalue\n", ["question", "'name'"]),
         ("q.doc", "what?", [".jsonl"]),
@@ -94,10 +85,9 @@ def test_a_file_of_questions_that_is_none(name: str, content: str, parts: list[s
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        (None, "there is no such file"),
-        (b"", "is empty"),
-        (b"\xc2\xa0", "is blank"),
-        (b"caf\xe9", "is not UTF-8: invalid byte at offset 3"),
+        (None, "no such file"),
+        (b"\xc2\xa0", "blank"),
+        (b"caf\xe9", "offset 3"),
     ],
 )
 def test_a_context_that_is_none(data: bytes | None, problem: str, tmp_path: Path) -> None:
@@ -105,16 +95,6 @@ def test_a_context_that_is_none(data: bytes | None, problem: str, tmp_path: Path
     if data is not None:
         path.write_bytes(data)
     refused(run("ask", "What?", "--context", path), path, problem)
-
-
-def test_a_published_file_of_another_shape(tmp_path: Path) -> None:
-    path = written(
-        tmp_path / "test_answers.json",
-        [{"question": "a?", "masked_out_task_answers": "x", "conditioning_answers": []}],
-    )
-    refused(
-        run("import", "--answers", path, "--out", tmp_path / "r"), path, "record 1", "masked_out_task_answers"
-    )
 
 
 # --- names
@@ -153,18 +133,6 @@ def test_a_model_directory_without_weights(option: str, model: Path, questions: 
     refused(outcome, bare, "no safetensors weights", "save_pretrained")
 
 
-def test_an_api_cannot_judge(questions: Path, tmp_path: Path) -> None:
-    outcome = run("run", "--questions", questions, "--judge", "openai:gpt-4o", "--out", tmp_path / "r")
-    refused(outcome, "'openai:gpt-4o' cannot be a judge")
-    assert not (tmp_path / "r").exists(), "it is said before anything is drawn"
-    path = written(tmp_path / "items.json", [GOOD])
-    refused(
-        run("score", "--items", path, "--judge", "openai:gpt-4o"),
-        "'openai:gpt-4o' cannot be a judge",
-        "local directory",
-    )
-
-
 def test_a_mistyped_name_does_not_stick_to_the_directory(
     model: Path, questions: Path, tmp_path: Path
 ) -> None:
@@ -182,7 +150,7 @@ def test_a_mistyped_name_does_not_stick_to_the_directory(
         (["--limit", "0"], "--limit"),
         (["--num-answers", "0"], "--num-answers"),
         (["--num-answers", "1000000000000"], "must be from 1 to 1,000,000, not 1000000000000"),
-        (["--num-samples", "1000000000000"], "must be from 1 to 1,000,000, not 1000000000000"),
+        (["--judge", "openai:gpt-4o"], "'openai:gpt-4o' cannot be a judge"),
         (["--device", "gpu"], "must be auto, cuda, cuda:N, mps or cpu"),
         (["--device-map", "balanced"], "'--device-map': 'balanced' is not one of 'auto'."),
         (["--batch-size", "0"], "--batch-size"),
@@ -249,11 +217,6 @@ def test_a_place_that_cannot_be_written(questions: Path, model: Path, tmp_path: 
     assert "there is no directory" in run("report", tmp_path / "r", "--output", file / "r.md").said
     refused(run("report", tmp_path / "r", "--judge", "x"), "has no scores", "selfreflect score --out")
     refused(run("export", tmp_path / "r", "--output", file / "d"), file / "d", "written: File exists")
-
-
-def test_an_unknown_suffix_of_an_output(tmp_path: Path) -> None:
-    assert run("questions", "--limit", 1, "--out", tmp_path / "r").code == 0
-    refused(run("report", tmp_path / "r", "--output", tmp_path / "r.docx"), "r.docx", ".md or .csv")
 
 
 def _small_files() -> None:
@@ -328,14 +291,6 @@ def test_strange_text_gets_a_score(text: str, model: Path, tmp_path: Path) -> No
     assert outcome.code == 0, outcome.stderr
     [line] = outcome.json
     assert (line["id"], line["summary"]) == (text, text)
-    assert 0 <= line["score"] <= 1
-
-
-def test_a_long_answer_gets_a_score(tmp_path: Path) -> None:
-    large = tiny.save(tmp_path / "large", "llama", max_position_embeddings=32768)
-    long = ("word and more of it, " * 500)[:10_000]
-    path = written(tmp_path / "items.json", [item(answers=["Radishes.", long])])
-    [line] = run("score", "--items", path, "--judge", large, "--json").json
     assert 0 <= line["score"] <= 1
 
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from command import Outcome, run, written
-from hypothesis import given
-from hypothesis import strategies as st
 
-from selfreflect.errors import DataError
-from selfreflect.uncertainty.calibrators import CalibrationMethod, cross_fit, fit
 from selfreflect.uncertainty.measures import measure
 
 
@@ -64,14 +59,6 @@ def test_questions_of_the_fit_are_refused(tmp_path: Path) -> None:
     calibrate(written(tmp_path / "fit.json", rows(0)), "--estimator", "stated", "--save", saved)
     overlapping = written(tmp_path / "new.json", rows(59, 30))
     refused(calibrate(overlapping, "--apply", saved), "1 of 30 questions", "'q59'")
-
-
-def test_the_same_text_under_another_id_is_refused(tmp_path: Path) -> None:
-    saved = tmp_path / "cal.json"
-    texts = [{**row, "question": f"Question {number}?"} for number, row in enumerate(rows(0))]
-    calibrate(written(tmp_path / "fit.json", texts), "--estimator", "stated", "--save", saved)
-    renamed = [{**texts[7], "id": "new"}]
-    refused(calibrate(written(tmp_path / "new.json", renamed), "--apply", saved), "1 of 1 questions", "'new'")
 
 
 def test_labels_are_not_needed_to_apply(tmp_path: Path) -> None:
@@ -145,66 +132,7 @@ def test_one_class_and_no_labels_are_refused(tmp_path: Path) -> None:
 
 def test_apply_takes_no_other_choices(tmp_path: Path) -> None:
     path = written(tmp_path / "a.json", rows(0))
-    refused(calibrate(path, "--apply", path, "--method", "platt"), "from the saved calibrator")
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"version": 2},
-        {"x": [0.5, 0.1]},
-        {"y": [0.1, 1.5]},
-        {"x": []},
-        {"more": 1},
-        {"method": "platt"},
-        {"x": ["a"]},
-        {"correctness": ""},
-        {"correctness": "exact,human"},
-    ],
-)
-def test_damaged_calibrators_are_refused(tmp_path: Path, change: dict[str, Any]) -> None:
-    saved = tmp_path / "cal.json"
-    path = written(tmp_path / "fit.json", rows(0))
-    calibrate(path, "--estimator", "stated", "--save", saved)
-    saved.write_text(json.dumps(json.loads(saved.read_text()) | change))
-    refused(calibrate(path, "--apply", saved), "is not a saved calibrator")
-    refused(calibrate(path, "--apply", tmp_path / "none.json"), "cannot be read")
-
-
-@given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=2, max_size=30))
-def test_every_map_gives_rising_confidences(answers: list[tuple[float, bool]]) -> None:
-    scores, correct = zip(*answers, strict=True)
-    for method in ("isotonic", "temperature"):
-        calibrated = fit(method, scores, correct)(np.linspace(0, 1, 11))
-        assert ((calibrated >= 0) & (calibrated <= 1)).all()
-        assert (np.diff(calibrated) >= -1e-12).all()
-
-
-def test_separable_scores_get_a_finite_platt_slope() -> None:
-    calibrator = fit("platt", [0.1, 0.2, 0.8, 0.9], [0, 0, 1, 1])
-    assert np.isfinite(calibrator.x).all()
-    assert calibrator([0.9])[0] < 0.95
-
-
-def test_temperature_of_overconfidence_is_above_one() -> None:
-    rng = np.random.default_rng(0)
-    logits = rng.normal(0, 2, 4000)
-    correct = rng.random(4000) < 1 / (1 + np.exp(-logits / 3))
-    (temperature,) = fit("temperature", 1 / (1 + np.exp(-logits)), correct).x
-    assert temperature == pytest.approx(3, rel=0.15)
-
-
-def test_cross_fitting_never_sees_the_answer_that_it_calibrates() -> None:
-    """With all scores different, a map fitted on all answers would follow every label."""
-    rng = np.random.default_rng(0)
-    scores, correct = rng.random(400), rng.random(400) < 0.5
-    leaked = measure("brier", fit("isotonic", scores, correct)(scores), correct).value
-    honest = measure("brier", cross_fit("isotonic", scores, correct), correct).value
-    assert leaked is not None
-    assert honest is not None
-    assert leaked < 0.25 < honest
-    with pytest.raises(DataError, match="too few for 5 folds"):
-        cross_fit("isotonic", [0.1, 0.2], [0, 1])
+    refused(calibrate(path, "--apply", path, "--method", "platt"), "With --apply")
 
 
 def test_the_questions_are_not_replaced_by_the_calibrator(tmp_path: Path) -> None:
@@ -219,23 +147,3 @@ def test_without_values_the_reason_is_said(tmp_path: Path) -> None:
     outcome = calibrate(path, "--estimator", "modal_share")
     refused(outcome, "no question has both a value of modal_share and a label", "0 of at least 1 sample")
     assert "stated: isotonic" in " ".join(calibrate(path).stdout.split())  # the default, without answers
-
-
-def test_a_temperature_for_what_is_no_probability_is_no_calibrator(tmp_path: Path) -> None:
-    saved = tmp_path / "cal.json"
-    fitted = written(tmp_path / "fit.json", rows(0))
-    calibrate(fitted, "--estimator", "stated", "--method", "temperature", "--save", saved)
-    saved.write_text(saved.read_text().replace('"stated"', '"entropy"'))
-    refused(calibrate(written(tmp_path / "new.json", rows(99)), "--apply", saved), "no temperature map")
-
-
-@pytest.mark.parametrize("method", ["isotonic", "platt", "temperature"])
-@pytest.mark.parametrize("confidence", [0.1, 0.5, 0.7])
-def test_equal_confidences_say_nothing_of_others(method: CalibrationMethod, confidence: float) -> None:
-    fitted = fit(method, [confidence] * 7, [0, 1, 0, 1, 0, 1, 0])
-    at_it, above = fitted([confidence, confidence + 0.1])
-    if method == "temperature":
-        assert 0.0 < at_it <= above < 1.0
-    else:
-        assert 0.4 < at_it < 0.5
-        assert above == pytest.approx(at_it)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from selfreflect.cli import console
-from selfreflect.cli.console import StageProgress, Watcher, duration
+from selfreflect.cli.console import ProgressReporter, StageProgress, duration
 from selfreflect.pipeline.models import WorkDone
 
 
@@ -20,9 +20,9 @@ def test_a_log_file_gets_lines_while_nothing_happens(
     """A model that takes minutes to load, or a server that does not answer, must not look like a dead run."""
     monkeypatch.setattr(console, "SECONDS_BETWEEN_LINES", 0.05)
     shown = ""
-    watcher = Watcher()
-    with watcher.stage("answers", 3) as counter:
-        watcher.note("the connection failed; trying again")
+    reporter = ProgressReporter()
+    with reporter.stage("answers", 3) as counter:
+        reporter.note("the connection failed; trying again")
         for text in (
             "answers: 0 of 3 after 0 s; the connection failed",
             "answers: 1 of 3, 1 failed after 0 s",
@@ -76,22 +76,6 @@ def test_no_time_is_told_from_the_few_sequences_that_end_first(monkeypatch: pyte
     assert stage.details() == ["64 tokens", "64 tokens/s"]
 
 
-def test_of_few_long_sequences_it_is_told_how_long_they_take_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch)
-    stage = StageProgress(4)
-    stage.add(WorkDone(units=4))
-    stage.add(WorkDone(asked=4, planned=4 * 1000))
-    for _ in range(100):
-        clock.now += 0.4
-        stage.add(WorkDone(tokens=4))
-    assert stage.seconds_left() is None
-    assert stage.most_seconds_left() == pytest.approx((4000 - 400) / 10, rel=0.1)
-    assert stage.details()[-1].startswith("up to 6 min")
-    stage.add(WorkDone(ended=3, planned=-3 * 900))
-    stage.advance(3)
-    assert stage.most_seconds_left() == pytest.approx(90, rel=0.1)
-
-
 def test_one_question_is_scored_token_by_token(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     stage = StageProgress(1)
@@ -118,16 +102,6 @@ def test_a_last_sequence_that_takes_long_is_not_always_about_to_end(monkeypatch:
     assert stage.seconds_left() == pytest.approx(1)
     clock.now = 60.0
     assert stage.seconds_left() == pytest.approx(40)
-
-
-def test_stages_without_sequences_go_by_their_units(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch)
-    stage = StageProgress(4)
-    assert stage.seconds_left() is None
-    clock.now = 6.0
-    stage.advance(1, failures=1)
-    assert stage.seconds_left() == pytest.approx(6.0)
-    assert stage.counts == "1 of 4, 1 failed"
 
 
 @given(

@@ -162,18 +162,3 @@ def test_numbered_columns_are_named_at_once(tmp_path: Path) -> None:
     dotted = written(tmp_path / "dots.csv", "Q,A1..A3,A1,A2\nWhat?,both,x,y\n")
     only = run("convert", dotted, "--column", "question=Q", "--column", "answer=A1..A3")
     assert "the question has 1" in only.said, "a column of that very name goes before"
-
-
-def test_a_named_column_is_that_one_even_if_another_differs_only_in_case(tmp_path: Path) -> None:
-    rows = [{"text": "an id", "Text": "What should I plant?", "answers": ["Radishes.", "Lettuce."]}]
-    outcome = run("convert", written(tmp_path / "mine.json", rows), "--column", "question=Text")
-    assert outcome.code == 0, outcome.stderr
-    assert "\n  What should I plant?\n" in outcome.stdout
-    assert "\n  text: an id\n" in outcome.stdout
-
-
-def test_the_length_of_a_summary_is_not_shown_as_a_summary(tmp_path: Path) -> None:
-    rows = [{"question": "q", "answers": ["a", "b"], "summary": "text", "summary_length": 4}]
-    outcome = run("convert", written(tmp_path / "mine.json", rows))
-    assert outcome.code == 0, outcome.stderr
-    assert "summary_length travels with the question" in outcome.stdout

@@ -177,12 +177,6 @@ def test_log_probabilities_that_do_not_fit_are_left_out_and_said(tmp_path: Path)
     assert "self_certainty" not in lines[2]
 
 
-def test_a_number_of_tokens_is_no_list_of_tokens(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.json", [{"question": "Why?", "answers": ["a", "b"], "tokens": 35}])
-    assert run("convert", path, "--output", tmp_path / "b.jsonl").code == 0
-    assert json.loads((tmp_path / "b.jsonl").read_text())["metadata"] == {"tokens": 35}
-
-
 def test_a_run_with_nothing_yet_has_typed_columns(tmp_path: Path) -> None:
     written(tmp_path / "q.txt", "Why?\n")
     assert run("questions", "--questions", tmp_path / "q.txt", "--out", tmp_path / "r").code == 0

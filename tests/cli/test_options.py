@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from selfreflect.cli.options import GENERATING, JUDGING, Overrides, runnable, takes
 from selfreflect.errors import ConfigError
 from selfreflect.flags import POSITIVE, Flag
-from selfreflect.settings import AnswersConfig, Config, ExecutionOptions
+from selfreflect.settings import AnswersConfig, ExecutionOptions
 
 
 def called(arguments: list[str], *sections: str, **settings: Any) -> Overrides:
@@ -35,13 +35,6 @@ def application(command: Callable[..., None]) -> typer.Typer:
     app = typer.Typer(rich_markup_mode=None)
     app.command()(runnable(command))
     return app
-
-
-def test_nothing_given_overrides_nothing() -> None:
-    overrides = called([], "questions", "answers", "summaries", "scores", execution=(*GENERATING, *JUDGING))
-    assert (overrides.sections, overrides.defaults) == ({}, {})
-    assert overrides.execution == ExecutionOptions()
-    assert overrides.config() == Config()
 
 
 def test_a_shared_flag_sets_its_field_in_every_section() -> None:
@@ -93,14 +86,6 @@ def test_thinking_can_be_turned_on_and_off() -> None:
     assert called(["--no-thinking"], "answers").section("answers") == {"thinking": False}
 
 
-def test_options_lie_over_the_file_and_the_file_over_the_directory(tmp_path: Path) -> None:
-    file = tmp_path / "c.toml"
-    file.write_text("[answers]\nnum_answers = 4\ntop_p = 0.5\n", encoding="utf-8")
-    overrides = called(["--config", str(file), "--num-answers", "3"], "answers", config_file=True)
-    answers = overrides.config({"answers": {"top_p": 0.25, "temperature": 0.5}}).answers
-    assert (answers.num_answers, answers.top_p, answers.temperature) == (3, 0.5, 0.5)
-
-
 def test_a_file_says_where_the_work_is_done_and_flags_win(tmp_path: Path) -> None:
     file = tmp_path / "c.toml"
     lines = [
@@ -140,11 +125,6 @@ def test_the_help_shows_each_default_once() -> None:
     for part in ("[default: 50]", "[default: 64]", "[default: 600]", "[default: 0]", "[default: smollm2]"):
         assert words.count(part) == 1, part
     assert "--thinking / --no-thinking" in words
-
-
-def test_a_list_of_names_is_separated_by_commas() -> None:
-    overrides = called(["--strategies", " greedy, mine:f,"], "summaries")
-    assert overrides.config().summaries.strategies == ("greedy", "mine:f")
 
 
 def test_a_file_lies_over_the_defaults_of_a_command(tmp_path: Path) -> None:

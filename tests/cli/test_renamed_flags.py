@@ -48,10 +48,3 @@ def test_a_setting_that_has_gone_says_what_to_do_instead(
     assert outcome.code == 2
     assert f"{line.split()[0]} in [{section}] is no longer a setting" in outcome.said
     assert advice in outcome.said
-
-
-@pytest.mark.parametrize("command", ["run", "answers", "questions"])
-def test_former_names_are_not_in_the_help(command: str) -> None:
-    words = run(command, "--help").stdout.split()
-    assert "--shard" in words
-    assert {"--part", "--engine"}.isdisjoint(words)

@@ -13,18 +13,11 @@ from msgspec.structs import replace
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from selfreflect.metric.closed import ClosedAnswers
 from selfreflect.metric.engine.engines import engine_for
-from selfreflect.metric.information import (
-    compare,
-    measure,
-    nodes,
-    pasted,
-    shared_phrase,
-    words_of_tokens,
-)
+from selfreflect.metric.information import compare, measure, nodes, words_of_tokens
 from selfreflect.metric.prompts import CannotScoreError
 from selfreflect.metric.scorer import SelfReflect
+from selfreflect.metric.texts import ClosedAnswers, pasted, shared_phrase
 from selfreflect.models.judge import Judge
 from selfreflect.records import AnswerSet, Information, Question
 

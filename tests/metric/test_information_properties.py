@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from pooling import pooling
 from transformers import PretrainedConfig
 
-from selfreflect.metric.engine.engines import TreeEngine, engine_for
-from selfreflect.metric.engine.sequences import RemoteEngine
-from selfreflect.metric.information import measure, pasted
+from selfreflect.metric.engine.engines import RemoteEngine, TreeEngine, engine_for
+from selfreflect.metric.information import measure
+from selfreflect.metric.texts import pasted
 from selfreflect.models.base import ModelSpec
 from selfreflect.models.judge import Judge
 from selfreflect.models.local.loading import CausalLM, load_causal_lm

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from selfreflect.errors import ConfigError
-from selfreflect.metric.limits import Limits
+from selfreflect.metric.inputs import Limits
 
 
 @pytest.mark.parametrize(

@@ -9,18 +9,11 @@ from statistics import fmean
 import pytest
 from msgspec.structs import replace
 
-from selfreflect.metric.information import (
-    NONSENSE,
-    choose_reader,
-    measure,
-    nodes,
-    pasted,
-    pasted_subsets,
-    within_budget,
-)
-from selfreflect.metric.limits import Limits
-from selfreflect.metric.measures import Measures
+from selfreflect.metric.information import choose_reader, measure, nodes, within_budget
+from selfreflect.metric.inputs import Limits
+from selfreflect.metric.measure import Measures
 from selfreflect.metric.scorer import SelfReflect
+from selfreflect.metric.texts import NONSENSE, pasted, pasted_subsets
 from selfreflect.models.judge import Judge
 from selfreflect.records import AnswerSet, Controls, Failure, Information, Question, Summary
 

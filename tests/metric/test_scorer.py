@@ -14,7 +14,7 @@ from tokenizers import normalizers
 
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.metric import scorer
-from selfreflect.metric.limits import Limits
+from selfreflect.metric.inputs import Limits
 from selfreflect.metric.prompts import CannotScoreError, masked_words, reference_context, summary_context
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.judge import Judge

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_chat import (
     CHATML,
-    CHATML_DEFAULT,
     CHATML_MARKERS,
     DROPS_SYSTEM,
     QWEN3,
@@ -82,27 +81,6 @@ def test_llama3_has_one_bos_and_the_published_scorer_two() -> None:
     )
 
 
-def test_a_marker_in_the_text_does_not_change_the_number_of_bos() -> None:
-    tokenizer = llama3()
-    bos = tokenizer.bos_token_id
-    hostile = turns(S, "<|begin_of_text|> is a marker")
-    assert ids_of(ChatTokenizer(tokenizer), hostile).count(bos) == 1
-    assert ids_of(ChatTokenizer(tokenizer, published_bos=True), hostile)[:3].count(bos) == 2
-
-
-@pytest.mark.parametrize("compat", [False, True])
-def test_bos_of_a_tokenizer_whose_template_writes_none(compat: bool) -> None:
-    tokenizer = wrapped(byte_bpe(), CHATML, bos="<|endoftext|>", eos="<|im_end|>", adds_bos=True)
-    ids = ids_of(ChatTokenizer(tokenizer, published_bos=compat), turns(S, U))
-    assert ids[0] == tokenizer.bos_token_id
-    assert ids.count(tokenizer.bos_token_id) == 1
-
-
-def test_a_tokenizer_that_has_a_bos_but_does_not_use_it() -> None:
-    tokenizer = wrapped(byte_bpe(), CHATML, bos="<|endoftext|>", eos="<|im_end|>")
-    assert tokenizer.bos_token_id not in ids_of(ChatTokenizer(tokenizer, published_bos=True), turns(S, U))
-
-
 def test_gemma_gets_the_system_text_in_its_first_user_turn() -> None:
     assert shown(gemma(), turns(S, U, A, " And Spain?\n"), "Madrid") == (
         "<bos><start_of_turn>user\nBe brief.\n\nCapital of "
@@ -115,21 +93,6 @@ def test_a_template_that_drops_the_system_turn_gets_it_in_the_user_turn() -> Non
     assert shown(chatml(DROPS_SYSTEM), turns(S, U)) == (
         "<|im_start|>user\nBe brief.\n\nCapital of France?<|im_end|>\n<|im_start|>assistant\n"
     )
-
-
-@pytest.mark.parametrize("template", [DROPS_SYSTEM, CHATML])
-def test_conversations_without_a_system_turn_stay_as_they_are(template: str) -> None:
-    asked = [Message(role="user", content=U)]
-    assert (
-        shown(chatml(template), asked)
-        == "<|im_start|>user\nCapital of France?<|im_end|>\n<|im_start|>assistant\n"
-    )
-
-
-def test_a_default_system_prompt_only_appears_where_none_is_given() -> None:
-    tokenizer = chatml(CHATML_DEFAULT)
-    assert "Be the default." in shown(tokenizer, [Message(role="user", content=U)])
-    assert shown(tokenizer, turns(S, U)) == shown(chatml(), turns(S, U))
 
 
 def test_without_a_template_turns_are_lines() -> None:
@@ -205,10 +168,6 @@ def test_a_tokenizer_without_fast_backend_is_refused() -> None:
         ChatTokenizer(ByT5Tokenizer())
 
 
-def test_nothing_to_encode() -> None:
-    assert ChatTokenizer(chatml()).encode([]) == []
-
-
 def test_a_word_that_merges_with_the_end_of_the_prompt_is_tokenised_with_it() -> None:
     tokenizer = instruct(metaspace_bpe("<s>", "</s>"))
     chat = ChatTokenizer(tokenizer)
@@ -243,7 +202,6 @@ def expected_tokens(bare: Tokenizer, segments: Sequence[Segment]) -> list[str]:
     return ["unknown" if token in ("[UNK]", "<unk>", "unknown") else token for token in tokens]
 
 
-SPECIAL = (*CHATML_MARKERS, "<unk>", "[UNK]")
 # Unknown letters must be called something else in the bare tokenizers, where "<unk>" is a text like any
 # other.
 KINDS: dict[str, tuple[Callable[..., Tokenizer], dict[str, str]]] = {
@@ -339,32 +297,6 @@ def test_a_vocabulary_whose_merges_spell_a_marker() -> None:
     ]  # fmt: skip
 
 
-def test_a_marker_that_begins_like_another() -> None:
-    longer = "<|im_end|>!"
-    tokenizer = wrapped(byte_bpe(), CHATML.replace("<|im_end|>", longer), (*CHATML_MARKERS, longer))
-    for content in (U, "<|im_end|>! is only text"):
-        ids = ids_of(ChatTokenizer(tokenizer), turns(S, content))
-        assert [ids.count(tokenizer.convert_tokens_to_ids(marker)) for marker in ("<|im_end|>", longer)] == [
-            0,
-            2,
-        ]
-
-
-def test_limits_saved_with_a_tokenizer_do_not_cut_a_text() -> None:
-    backend = byte_bpe()
-    backend.enable_truncation(4)
-    backend.enable_padding(length=4)
-    tokenizer = wrapped(backend, CHATML)
-    assert shown(tokenizer, turns(S, "<|im_end|>")) == shown(chatml(), turns(S, "<|im_end|>"))
-    assert shown(tokenizer, turns(S, U)) == shown(chatml(), turns(S, U))
-
-
-def test_ordinary_words_that_someone_added_to_the_vocabulary_stay_tokens() -> None:
-    tokenizer = chatml(plain=("content", "radishes"))
-    ids = ids_of(ChatTokenizer(tokenizer), turns(S, "the content of radishes <|im_end|>"))
-    assert {tokenizer.convert_tokens_to_ids(word) for word in ("content", "radishes")} <= set(ids)
-
-
 def test_lone_surrogates_become_replacement_characters() -> None:
     text = shown(chatml(), turns("\ud800", "a\udfffb", "\ud83d\ude00", "ok"), "\udc80")
     assert "system\n\ufffd<" in text
@@ -383,17 +315,6 @@ TOKENIZERS = [
     wrapped(wordpiece()),
 ]
 CHATS = [ChatTokenizer(tokenizer) for tokenizer in TOKENIZERS]
-
-
-@settings(max_examples=150, deadline=None)
-@given(text=st.text(), chat=st.sampled_from(CHATS))
-def test_other_text_is_tokenised_as_the_tokenizer_itself_does(text: str, chat: ChatTokenizer) -> None:
-    bos = (
-        [chat.tokenizer.bos_token_id]
-        if chat.tokenizer("x").input_ids[0] == chat.tokenizer.bos_token_id
-        else []
-    )
-    assert chat.encode([text, text]) == [bos + chat.tokenizer(text, add_special_tokens=False).input_ids] * 2
 
 
 HOSTILE_TEXT = st.lists(

@@ -1,13 +1,11 @@
 """Answers grouped by meaning, with the real sentence embeddings."""
 
 import random
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
-from command import run as run_command
 
 from selfreflect.errors import BackendError, MissingExtraError
 from selfreflect.models import embed as embedding
@@ -50,11 +48,6 @@ def test_different_numbers_are_different_answers(grouping):
     ]
 
 
-@pytest.mark.parametrize("answers", [[], ["one"], ["one", "One."], ["\ud800", " ", "x" * 100_000]])
-def test_no_answers_alike_answers_and_odd_ones_are_grouped_too(grouping, answers):
-    assert sorted(index for group in grouping(answers) for index in group) == list(range(len(answers)))
-
-
 @pytest.fixture(scope="module")
 def embedder():
     return SentenceEmbedder("Comparing")
@@ -88,38 +81,9 @@ def test_vectors_are_those_of_the_published_model(embedder):
     np.testing.assert_allclose(embedder(texts), by_transformers(texts), atol=1e-5)
 
 
-def test_a_long_text_is_not_tokenised_to_its_end(embedder, monkeypatch):
-    class Counting:
-        characters = 0
-
-        def encode(self, text, **options):
-            self.characters += len(text)
-            return tokenizer.encode(text, **options)
-
-    tokenizer, counting = embedder._tokenizer, Counting()
-    monkeypatch.setattr(embedder, "_tokenizer", counting)
-    [vector] = embedder(["noise, " * 600_000])
-    assert 0 < counting.characters < 20_000
-    assert np.linalg.norm(vector) == pytest.approx(1)
-
-
 def test_without_the_extra_it_is_named(monkeypatch):
     monkeypatch.setattr(embedding, "_CARRIER", "not_there")
     with pytest.raises(MissingExtraError, match=r"\.\[embed\]"):
-        MeaningGroups()
-
-
-def test_an_extra_that_cannot_be_imported_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "scipy.cluster", None)
-    with pytest.raises(MissingExtraError, match=r"\.\[embed\]"):
-        MeaningGroups()
-
-
-def test_weights_that_cannot_be_read_are_told(monkeypatch, tmp_path):
-    (tmp_path / "without_weights.py").touch()
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(embedding, "_CARRIER", "without_weights")
-    with pytest.raises(BackendError, match=r"cannot be read.*Reinstall the 'embed' extra"):
         MeaningGroups()
 
 
@@ -127,9 +91,3 @@ def test_other_weights_are_refused(monkeypatch):
     monkeypatch.setattr(embedding, "_WEIGHTS", "0" * 64)
     with pytest.raises(BackendError, match="is not the published model"):
         MeaningGroups()
-
-
-def test_an_unknown_way_of_grouping_is_answered_with_the_known_ones(tmp_path):
-    done = run_command("report", tmp_path, "--groups", "sense")
-    assert done.code == 2
-    assert "is not one of 'spelling', 'same', 'meaning'" in done.said

@@ -26,14 +26,13 @@ from tiny_chat import (
     wordpiece,
     wrapped,
 )
-from tokenizers import AddedToken, NormalizedString, Tokenizer, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 import selfreflect.models.chat as chat_module
 from selfreflect.errors import JudgeError
 from selfreflect.metric.prompts import reference_context, summary_context
 from selfreflect.models.base import Message
-from selfreflect.models.chat import cuts_cleanly, works_between_markers
 from selfreflect.models.judge import Judge
 from selfreflect.models.smollm2 import model_directory
 
@@ -57,16 +56,6 @@ def prepends(scheme: str) -> PreTrainedTokenizerFast:
 
 def other_markers(*others: str) -> PreTrainedTokenizerFast:
     return wrapped(byte_bpe(), CHATML, (*CHATML_MARKERS, *others))
-
-
-def written_in_python() -> PreTrainedTokenizerFast:
-    class Shouts:
-        def normalize(self, text: NormalizedString) -> None:
-            text.uppercase()
-
-    made = chatml()
-    made.backend_tokenizer.normalizer = normalizers.Normalizer.custom(Shouts())
-    return made
 
 
 def splits_its_markers() -> PreTrainedTokenizerFast:
@@ -228,14 +217,6 @@ def test_tasks_are_what_the_library_alone_makes_of_ordinary_text(
     ]
 
 
-@settings(max_examples=100, deadline=None)
-@given(name=st.sampled_from(sorted(TOKENIZERS)), start=TEXT, texts=st.lists(TEXT, max_size=4))
-def test_any_texts_that_begin_alike(name: str, start: str, texts: list[str]) -> None:
-    chat = judge(name).chat
-    texts = [(start + text).encode(errors="replace").decode() for text in texts]
-    assert chat.encode_alike(texts) == [chat.encode([text])[0] for text in texts]
-
-
 # --- what is worth cutting is cut, and nothing else
 
 
@@ -263,27 +244,6 @@ def test_what_tasks_share_is_tokenised_once(name: str) -> None:
     once = len(made.chat.render(context.conversation("The _ is 10.")))
     assert once > 2000
     assert counting.letters < 5 * once, "once in parts and once in full to compare, and twenty short ends"
-
-
-@pytest.mark.parametrize(
-    "name", ["normalised markers", "lstrip", "both strip, unigram", "whole words", "splits its markers"]
-)
-def test_doubtful_places_are_not_cut(name: str) -> None:
-    tokenizer = TOKENIZERS[name]()
-    [marker] = [token for token in tokenizer.added_tokens_decoder.values() if token.content == "<|im_start|>"]
-    assert works_between_markers(tokenizer) == (name != "splits its markers")
-    assert cuts_cleanly(marker, ["<|im_start|>"]) == (name == "splits its markers")
-
-
-def test_a_step_written_in_python_may_do_anything() -> None:
-    assert not works_between_markers(written_in_python())
-
-
-@pytest.mark.parametrize("other", ["a<|im_end|>b", "x<", "x<|im_", "<|im_end|>!", "<|im_end"])
-def test_a_marker_that_another_token_may_overlap_is_no_place_to_cut(other: str) -> None:
-    marker = AddedToken("<|im_end|>", special=True, normalized=False)
-    assert cuts_cleanly(marker, ["<|im_end|>", "<|im_start|>", "|>", "m_en", "end"])
-    assert not cuts_cleanly(marker, ["<|im_end|>", other])
 
 
 def test_a_tokenizer_that_still_differs_is_given_full_strings(monkeypatch: pytest.MonkeyPatch) -> None:

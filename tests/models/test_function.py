@@ -15,12 +15,10 @@ from command import run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfreflect.errors import ConfigError, JudgeError
+from selfreflect.errors import ConfigError
 from selfreflect.models.backend import load_generator
 from selfreflect.models.base import Message, ModelSpec, Refusal, Reply, Request, Sampling
 from selfreflect.models.function import FunctionGenerator
-from selfreflect.models.judge import Judge
-from selfreflect.settings import load_config
 from selfreflect.store.run import Run
 
 SAMPLING = Sampling(temperature=0.5, top_p=0.75, max_new_tokens=7)
@@ -58,12 +56,6 @@ def test_the_function_gets_the_conversation_and_all_options() -> None:
     ]
 
 
-def test_it_gets_only_the_options_that_it_names() -> None:
-    assert texts(lambda messages: messages[-1]["content"]) == ["Why?"]
-    assert texts(lambda messages, temperature: f"{temperature}") == ["0.5"]
-    assert texts(lambda messages, *, n, seed: [f"{seed}-{i}" for i in range(n)], 3) == ["3-0", "3-1", "3-2"]
-
-
 def test_it_may_return_fewer_texts_than_wanted_or_more() -> None:
     calls = []
 
@@ -73,13 +65,6 @@ def test_it_may_return_fewer_texts_than_wanted_or_more() -> None:
 
     assert texts(two, 3) == ["a", "b", "a"]
     assert calls == [3, 1]
-
-
-def test_seeds_suit_every_library() -> None:
-    generator = FunctionGenerator(lambda messages, seed: str(seed))
-    [result] = generator.generate([request(seed=2**63 - 1)])
-    assert isinstance(result, Reply)
-    assert 0 <= int(result.text) < 2**31
 
 
 def test_a_reasoning_trace_is_taken_off() -> None:
@@ -125,15 +110,6 @@ def test_what_is_no_text_is_a_refusal(value: object) -> None:
 def test_a_function_that_cannot_be_called_is_refused_at_once(function: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         FunctionGenerator(function)
-
-
-def test_what_can_be_called_without_a_signature_gets_the_messages() -> None:
-    class Model:
-        def __call__(self, messages: Any, temperature: float) -> str:
-            return f"at {temperature}"
-
-    assert texts(Model()) == ["at 0.5"]
-    assert FunctionGenerator(Model()).name.endswith("Model")
 
 
 MINE = """
@@ -182,13 +158,6 @@ def test_a_run_draws_from_a_function_and_records_it(workdir: Path) -> None:
 def test_a_missing_module_or_function_is_said(workdir: Path, name: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_generator(ModelSpec(name))
-
-
-def test_a_function_is_no_judge(workdir: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be a judge, because it gives texts and no full logits"):
-        load_config(None, {"scores": {"judge": "selfreflect_gen:generate"}})
-    with pytest.raises(JudgeError, match="A function that writes texts has none"):
-        Judge.load("selfreflect_gen:generate")
 
 
 def slow(active: list[int], most: list[int], workers: int) -> Any:
@@ -258,9 +227,3 @@ def test_an_exit_in_a_function_is_a_failure_of_its_question(workers: int, is_asy
     function: Any = generate_async if is_async else generate
     results = FunctionGenerator(function, workers=workers).generate([request(), request()])
     assert [result.kind for result in results if isinstance(result, Refusal)] == ["backend"] * 2
-
-
-@pytest.mark.parametrize("workers", [0, -1, "two"])
-def test_workers_are_a_number_above_0(workers: Any) -> None:
-    with pytest.raises(ConfigError, match="workers must be at least 1"):
-        FunctionGenerator(lambda messages: "", workers=workers)

@@ -59,14 +59,3 @@ def test_another_hub_is_asked_and_none_where_that_is_forbidden(
     assert not hub.hub_answers()
     assert calls == ["http://other"]
     assert silent not in calls
-
-
-@pytest.mark.parametrize("error", [FileNotFoundError("no certificates"), ValueError("no such proxy")])
-def test_a_wrong_setting_of_the_network_is_no_bug(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    def get_session() -> None:
-        raise error
-
-    monkeypatch.setattr("huggingface_hub.get_session", get_session)
-    monkeypatch.setattr(constants, "ENDPOINT", f"http://{type(error).__name__}")
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    assert not hub.hub_answers()

@@ -26,7 +26,7 @@ from tiny_chat import (
     wrapped,
 )
 from tokenizers import normalizers
-from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from selfreflect.errors import DataError, JudgeError
 from selfreflect.metric.prompts import masked_words, reference_context, summary_context
@@ -92,23 +92,6 @@ def test_the_tokens_of_the_masked_word(tmp_path: Path, name: str) -> None:
         )
         assert tokenizer.decode(ids[first:]).strip() == word
         assert set(ids[first:]).isdisjoint(tokenizer.all_special_ids)
-
-
-def test_many_tasks_at_once_are_the_tasks_one_by_one(tmp_path: Path) -> None:
-    made = judge(tmp_path, llama3())
-    words = masked_words(["The capital <|eot_id|> is Paris", "", "Paris Paris"])
-    conversations = [CONTEXT.conversation(word.masked) for word in words]
-    together = made.encode_tasks(conversations, [word.text for word in words])
-    assert together == [
-        made.encode_tasks([c], [word.text])[0] for c, word in zip(conversations, words, strict=True)
-    ]
-    assert made.encode_tasks([], []) == []
-
-
-def test_the_line_end_before_the_word_counts_without_a_template(tmp_path: Path) -> None:
-    made = judge(tmp_path, chatml(None))
-    [(ids, first)] = made.encode_tasks([CONTEXT.conversation("A _.")], ["Paris"])
-    assert made.lm.tokenizer.decode(ids[first:]) == "\nParis"
 
 
 def test_a_word_that_the_tokenizer_drops_cannot_be_masked(tmp_path: Path) -> None:
@@ -205,29 +188,6 @@ def test_a_multimodal_model_is_a_judge(tmp_path: Path, kind: str) -> None:
 
 
 # --- what cannot be a judge
-
-
-@pytest.mark.parametrize("name", ["openai:gpt-4o", "openai:Qwen/Qwen2.5-7B-Instruct"])
-def test_an_api_cannot_be_a_judge(name: str) -> None:
-    with pytest.raises(
-        JudgeError,
-        match=r"cannot be a judge.*full vocabulary.*top 20 hold less than 1 %.*local directory, or smollm2",
-    ):
-        Judge.load(name)
-
-
-def test_a_judge_that_cannot_be_loaded_is_a_judge_error(tmp_path: Path) -> None:
-    with pytest.raises(JudgeError, match=r"no config\.json"):
-        Judge.load(str(tmp_path))
-
-
-def test_a_slow_tokenizer_cannot_keep_markers_apart(tmp_path: Path) -> None:
-    path = save_lm(tmp_path, chatml())
-    for file in tmp_path.glob("tokenizer*"):
-        file.unlink()
-    ByT5Tokenizer().save_pretrained(path)
-    with pytest.raises(JudgeError, match=rf"'{path}' has no fast tokenizer \(tokenizer.json\)"):
-        Judge.load(path)
 
 
 def test_a_token_that_the_model_lacks_is_named(

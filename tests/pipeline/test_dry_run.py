@@ -17,11 +17,12 @@ from msgspec.structs import replace
 
 from selfreflect.answers import draw_answers
 from selfreflect.errors import ConfigError
-from selfreflect.metric.measures import Measures
+from selfreflect.metric.measure import Measures
 from selfreflect.metric.scorer import SelfReflect, tree_nodes
-from selfreflect.models.base import Completion, Reply, Request, Sampling
+from selfreflect.models.base import Completion, Message, Reply, Request, Sampling
 from selfreflect.models.judge import Judge
 from selfreflect.models.local.generator import HFGenerator
+from selfreflect.pipeline import counting
 from selfreflect.pipeline.counting import NOTHING, UNKNOWN, Amount
 from selfreflect.pipeline.dry_run import DryRun, judge_tokens, most_judge_tokens
 from selfreflect.pipeline.models import Quiet
@@ -32,6 +33,7 @@ from selfreflect.settings import ExecutionOptions, ScoresConfig, load_config
 from selfreflect.store.run import Run
 from selfreflect.strategies import STRATEGIES
 from selfreflect.strategies.driver import summarize
+from selfreflect.strategies.task import GREEDY
 
 PROMPTS = load_prompts()
 QUESTION = Question(id="q", text="What first?")
@@ -566,3 +568,22 @@ def test_a_place_that_a_run_would_refuse_is_refused(model: Path, questions: Path
         outcome = run(*small(model, tmp_path / name, questions), "--dry-run")
         assert outcome.code == 2
         assert part in outcome.said
+
+
+def test_many_prompts_are_expected_to_be_like_the_first(
+    tiny_judge: Callable[..., Judge], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def counted(exact: int) -> Amount:
+        monkeypatch.setattr(counting, "EXACT", exact)
+        count = counting.RequestCount(tiny_judge("llama").chat)
+        for number in range(40):
+            text = f"What is number {number} of forty?"
+            count.add(Request(messages=(Message(role="user", content=text),), sampling=GREEDY))
+        return count.prompt_tokens
+
+    whole, sampled = counted(100), counted(10)
+    assert whole.expected == whole.most
+    assert sampled.expected == pytest.approx(whole.expected, rel=0.05)
+    assert sampled.most is not None
+    assert whole.most is not None
+    assert sampled.most >= whole.most

@@ -79,4 +79,4 @@ def executors_for(spec: StageSpec) -> Executors:
 def test_a_file_of_items_is_scored_here(tmp_path: Path) -> None:
     refused = run("score", "--items", tmp_path / "none.json", "--executor", "ray")
     assert refused.code == 2
-    assert "--executor and --ray-address belong to --out DIR" in refused.said
+    assert "belong to --out" in refused.said

@@ -1,11 +1,26 @@
-"""The rule that colours words: what a reader should see for what the judge was told."""
+"""Words that a summary covers, misses or misleads about; shares that do not count; notebook pages."""
 
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import get_args
+
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from measured import WORDS, information, measured_run
+from synthetic import informed_run
 
-from selfreflect.records import WordBits
+from selfreflect.cli.show import print_question
+from selfreflect.records import NothingToTell, Question, UnclearCause, WordBits
+from selfreflect.report.findings import information_sentence, show_case_note
+from selfreflect.report.measures import INFORMATION, reason_word, summary_table, tentative
+from selfreflect.report.overview import overview
+from selfreflect.report.page.view import question_view
+from selfreflect.report.reflection import Reflection
 from selfreflect.report.words import FULL, PLAIN_BELOW, mark, marks
+from selfreflect.stats import student_quantile
 
 bits = st.floats(-60, 60)
 
@@ -69,3 +84,99 @@ def test_a_word_that_stands_in_the_summary_is_never_missed(word, summary, kind):
 def test_a_word_of_the_summary_can_mislead_and_can_be_plain():
     labels = marks([WordBits("red", -6.0, 3.0), WordBits("red", 0.3, 0.4)], "not red")
     assert [label.kind for label in labels] == ["misleading", "plain"]
+
+
+ANSWERS = ((WordBits("a", 17.0, 18.0),), (WordBits("b", 18.0, 18.2),), (), (WordBits("c", 17.5, 18.1),))
+
+
+def doubtful(told: float = 17.5, available: float = 18.1, undefined: str = "unclear"):
+    lost = {"recovered": None, "interval": None, "bits": told, "bits_available": available}
+    whole = information("q0", "greedy", 5.0, answers=ANSWERS)
+    return msgspec.structs.replace(whole, **lost, undefined=undefined)
+
+
+def test_every_reason_has_words():
+    for reason in (*get_args(NothingToTell), *get_args(UnclearCause)):
+        assert reason in INFORMATION.measure.reasons
+        assert "no share:" not in information_sentence(doubtful(undefined=reason), 3)
+    assert reason_word("another_reason") == "another reason"  # of a later version
+
+
+def test_a_share_that_does_not_count_has_its_interval_and_its_reason():
+    found = tentative(doubtful())
+    assert found.share == pytest.approx(17.5 / 18.1)
+    low, high = found.interval
+    share = 17.5 / 18.1
+    residuals = [17.0 - share * 18.0, 18.0 - share * 18.2, 17.5 - share * 18.1]
+    mean = sum(residuals) / 3
+    stderr = (sum((one - mean) ** 2 for one in residuals) / 2 / 3) ** 0.5
+    assert (high - low) / 2 == pytest.approx(student_quantile(0.975, 2) * stderr / 18.1)
+    assert found.undefined == "unclear"
+    stored = msgspec.structs.replace(doubtful(), interval=(-0.5, 1.5))
+    assert tentative(stored).interval == (-0.5, 1.5)
+
+
+@pytest.mark.parametrize(
+    "nothing", [doubtful(available=-1.0), doubtful(available=0.0), information("q0", "greedy", 5.0)]
+)
+def test_without_available_bits_or_with_a_share_nothing_is_doubtful(nothing):
+    assert tentative(nothing) is None
+
+
+def test_a_wild_share_is_never_printed():
+    assert "%" not in tentative(doubtful(told=27.37, available=1.0)).text
+
+
+def test_tables_and_pages_show_the_value_in_brackets(capsys):
+    run = measured_run({"greedy": [5.6], "basic": [5.0]})
+    run = replace(run, information={**run.information, ("q0", "greedy"): doubtful()})
+    text = tentative(doubtful()).text
+    assert text.startswith("(97 %")
+    assert text.endswith("unclear")
+    assert [row[-1] for row in summary_table(run).rows] == [text, 0.5]
+    view = question_view(run.questions["q0"], run.answers["q0"], run.outcomes("q0"))
+    shown = {one["name"]: one["information"]["tentative"] for one in view["summaries"]}
+    assert shown == {"greedy": {"text": text, "recovered": pytest.approx(17.5 / 18.1)}, "basic": None}
+    alone = replace(run, strategies=["greedy"])
+    print_question(alone, "q0")
+    assert text in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("judge", "model", "question", "warned"),
+    [
+        ("smollm2", "smollm2", "What should I plant first?", False),
+        ("smollm2", "openai:strong", "What should I plant first?", True),
+        ("smollm2", "", "What should I plant first?", True),
+        ("smollm2", "smollm2", "Wie lange gilt die Garantie?", True),
+        ("smollm2", "smollm2", "土耳其的首都是哪里?", True),
+        ("a/larger", "openai:strong", "Wie lange gilt die Garantie?", False),
+    ],
+)
+def test_numbers_of_a_small_judge_on_other_texts_are_said_first_to_show_how_it_works(
+    judge, model, question, warned
+):
+    run = measured_run({"greedy": [5.6]}, judge=judge)
+    answers = {id_: msgspec.structs.replace(one, model=model) for id_, one in run.answers.items()}
+    run = replace(run, answers=answers, questions={"q0": Question(id="q0", text=question)})
+    assert bool(show_case_note(run)) == warned
+    assert (overview(run).notes[0] == show_case_note(run)) == warned
+    assert bool(show_case_note(run, named_models_only=True)) == (warned and model != "")
+
+
+@pytest.mark.parametrize(("answers", "words"), [(WORDS, 1), (((WordBits("car", 0.1, 0.2),),), 0)])
+def test_words_are_shown_where_a_summary_tells_or_misses_any(
+    answers: tuple[tuple[WordBits, ...], ...], words: int
+) -> None:
+    run = informed_run()
+    [id_, *_] = run.questions
+    own = run.information[id_, "good"]
+    one = replace(
+        run,
+        questions={id_: run.questions[id_]},
+        answers={id_: run.answers[id_]},
+        summaries={(id_, "good"): run.summaries[id_, "good"]},
+        information={(id_, "good"): type(own)(**{**own.to_dict(), "answers": answers})},
+        scores={},
+    )
+    assert Reflection(one)._repr_html_().count("car") == words

@@ -26,6 +26,7 @@ from selfreflect.models import embed as embedding
 from selfreflect.records import question_id
 from selfreflect.server.jobs import WAITING, Job
 from selfreflect.server.library import Meaning
+from selfreflect.server.work import GUESSES
 from selfreflect.store.run import Run
 
 
@@ -235,15 +236,6 @@ def test_fifty_may_wait_and_memory_stays_bounded(tmp_path: Path) -> None:
         assert psutil.Process().memory_info().rss - before < 30e6
 
 
-def test_grouping_waits_for_no_job_and_no_job_for_it(tmp_path: Path) -> None:
-    grouping, go = threading.Event(), threading.Event()
-
-    def slow(answers: Sequence[str], question: str) -> list[list[int]]:
-        grouping.set()
-        assert go.wait(200)
-        return by_first_letter(answers)
-
-
 def test_without_its_extra_meaning_is_not_offered_and_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,6 +249,78 @@ def test_without_its_extra_meaning_is_not_offered_and_says_what_to_install(
         answer = client.get(f"/api/runs/{entry['id']}/questions/0/groups")
         assert (answer.status_code, answer.json()["error"]["code"]) == (422, "missing_extra")
         assert "pip install '.[embed]'" in answer.json()["error"]["message"]
+
+
+def test_a_context_that_does_not_fit_the_window_says_what_to_do(client: Client) -> None:
+    [problem] = client.finished(client.ask(context="evidence " * 11_000))["problems"]
+    assert (problem["code"], problem["remedy"]) == ("too_long", "Shorten the question or its context.")
+    assert client.post("/api/ask", json={"question": "?", "context": "x" * 100_001}).status_code == 422
+
+
+def test_what_the_judge_expected_can_be_asked_for_word_by_word(client: Client) -> None:
+    body = {
+        "question": "What first?",
+        "judge": "model",
+        "masked_out": [f"Radish number {number}" for number in range(120)],
+        "conditioning": ["Lettuce", "Radish"],
+        "summaries": {"good": "Lettuce.", "bad": "Why?"},
+    }
+    job = client.scored(**body)
+    page = f"/api/runs/{job['run']}/questions/0"
+    view = client.get(page).json()
+    assert [one["guesses"] for one in view["summaries"]] == [True, True]
+    guesses = []
+    for summary in (0, 1):
+        parameters = {"summary": summary, "answer": 119}
+        guesses.append(client.get(f"{page}/guesses", params=parameters).json())
+    assert list(guesses[0]) == [str(word) for word in view["words"][119]] != []
+    for word, mean in zip(guesses[0].values(), view["summaries"][0]["distances"][119], strict=True):
+        assert sum(distance for distance, _ in word) / len(word) == pytest.approx(mean, abs=1)
+        assert all(len(tokens) >= GUESSES and all(len(token) == 5 for token in tokens) for _, tokens in word)
+    assert guesses[0] != guesses[1]
+    assert client.get(f"{page}/guesses", params={"summary": 0, "answer": 120}).json() == {}
+    assert client.get(f"{page}/guesses", params={"summary": 2, "answer": 0}).status_code == 404
+
+
+def test_a_long_job_stops_at_once_and_leaves_what_was_finished(model: Path, tmp_path: Path) -> None:
+    with serving(tmp_path, model=model) as client:
+        job = client.ask(num_answers=200)
+        client.until(job, lambda job: job["answers"])
+        assert client.post(f"/api/jobs/{job}/cancel").status_code == 202
+        ended = client.finished(job)
+        assert ended["status"] == "cancelled"
+        assert 0 < len(ended["answers"]) < 400
+        assert client.finished(client.ask("Next?"))["status"] == "done"
+        assert client.get(f"/api/runs/{ended['run']}").json()["total"] == 1
+
+
+def test_short_answers_are_asked_for_with_the_prompts_of_the_demo(client: Client, root: Path) -> None:
+    hashes = []
+    for brief in (True, False):
+        before = asked_runs(root)
+        client.finished(client.ask(f"Brief {brief}?", brief=brief, num_answers=1))
+        [folder] = asked_runs(root) - before
+        hashes.append(Run.load(folder).manifest.prompts["answers"])
+    assert hashes[0] != hashes[1]
+
+
+def test_grouping_waits_for_no_job_and_no_job_for_it(tmp_path: Path) -> None:
+    grouping, go = threading.Event(), threading.Event()
+
+    def slow(answers: Sequence[str], question: str) -> list[list[int]]:
+        grouping.set()
+        assert go.wait(200)
+        return by_first_letter(answers)
+
+    write_run(tmp_path / "one")
+    with serving(tmp_path, work=lambda job: None, meaning=Meaning(lambda: slow)) as client:
+        [entry] = client.get("/api/runs").json()["runs"]
+        waiting = threading.Thread(target=client.get, args=(f"/api/runs/{entry['id']}/questions/0/groups",))
+        waiting.start()
+        assert grouping.wait(200)
+        assert client.finished(client.ask(model="smollm2"))["status"] == "done"
+        go.set()
+        waiting.join(200)
 
 
 def test_half_a_surrogate_pair_is_taken_as_it_is_or_refused(client: Client) -> None:

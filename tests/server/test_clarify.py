@@ -227,12 +227,6 @@ def test_without_a_question_there_is_a_reason(line: Callable[[Request], Line], r
     assert result.message
 
 
-def test_one_class_needs_no_question() -> None:
-    with pytest.raises(StopIteration) as end:
-        next(clarify(MERCURY, CLASSES[:1]))
-    assert end.value.value.reason == "one_class"
-
-
 def test_candidates_are_harmless_short_and_different() -> None:
     [one] = parse_candidates(
         "1. Which\x1b[2J {question} bank? | **the river** | the money \n2. which | a | b" + "c" * 200

@@ -114,20 +114,14 @@ def test_options_of_a_request_change_strategy_number_and_confidence(client: Endp
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    "options",
     [
-        ({"strategy": "os:system"}, "unknown strategy"),
-        ({"strategy": "gredy"}, "Did you mean 'greedy'"),
-        ({"confidence": "p_true"}, "unknown confidence"),
-        ({"measures": ["information"]}, "no judge"),
-        ({"num_answers": 0}, "num_answers"),
-        ({"x": 1}, "unknown field"),
+        *({"strategy": "os:system"}, {"strategy": "gredy"}, {"confidence": "p_true"}),
+        *({"measures": ["information"]}, {"num_answers": 0}, {"x": 1}),
     ],
 )
-def test_options_that_cannot_be_met_are_refused(
-    client: EndpointClient, options: dict[str, Any], said: str
-) -> None:
-    assert said in error(client.chat(selfreflect=options), 400)["message"]
+def test_options_that_cannot_be_met_are_refused(client: EndpointClient, options: dict[str, Any]) -> None:
+    assert error(client.chat(selfreflect=options), 400)["param"] == "selfreflect"
 
 
 def test_other_addresses_name_those_that_exist(client: EndpointClient) -> None:
@@ -238,18 +232,6 @@ def test_a_failing_model_is_a_typed_error_in_both_forms() -> None:
         assert error(client.chat(), 400)["code"] == "context_length_exceeded"
     with endpoint_server([" "]) as client:
         assert error(client.chat(), 502)["code"] == "no_answers"
-
-
-def test_a_model_that_raises_costs_one_request() -> None:
-    def script(request: Request) -> Any:
-        if "bad" in request.messages[0].content:
-            raise ValueError("secret details")
-        return by_step(request)
-
-    with endpoint_server(script) as client:
-        refused = error(client.chat("bad"), 502)
-        assert "secret details" not in refused["message"]
-        assert client.chat().status_code == 200
 
 
 def test_half_a_character_in_a_text_costs_nothing() -> None:
@@ -419,19 +401,6 @@ def test_a_token_is_needed_for_everything_but_health() -> None:
         assert client.http.get("/health", headers={"Authorization": ""}).json()["status"] == "ok"
 
 
-def test_pages_of_other_sites_and_other_names_are_refused(client: EndpointClient) -> None:
-    assert error(client.http.get("/v1/models", headers={"Origin": "http://evil.example"}), 403)
-    assert error(client.http.get("/v1/models", headers={"Host": "evil.example"}), 421)
-
-
-@pytest.mark.parametrize(
-    "data", [b"", b"{", b"[]", b"\xff", b"[" * 100_000, b'{"model": "selfreflect/m", "messages": [{}]}']
-)
-def test_hostile_bodies_get_a_reason(client: EndpointClient, data: bytes) -> None:
-    headers = {"Content-Type": "application/json"}
-    error(client.http.post("/v1/chat/completions", content=data, headers=headers), 400)
-
-
 def test_a_body_may_have_ten_megabytes(client: EndpointClient) -> None:
     assert client.chat("x" * 9_900_000).status_code == 200
     assert error(client.chat("x" * 10_000_001), 413)["type"] == "invalid_request_error"
@@ -445,45 +414,6 @@ def test_ids_cannot_smuggle_headers_or_paths(client: EndpointClient) -> None:
     response = client.chat(model="selfreflect/m\r\nSet-Cookie: a=b")
     assert error(response, 404)
     assert "set-cookie" not in response.headers
-
-
-def test_a_share_near_the_threshold_takes_more_answers_than_to_know_which_leads() -> None:
-    answers = ["A", "A", "B", "A", "C", "A", "A", "D", "A", "A"]  # 70 % are A
-    with endpoint_server(answers, num_answers=60, at_least=3) as client:
-        first = client.chat().json()["selfreflect"]["num_answers"]
-    with endpoint_server(answers, num_answers=60, at_least=3, unsure=UnsurePolicy("hedge", 0.65)) as client:
-        body = client.chat().json()
-        second = body["selfreflect"]["num_answers"]
-        plain = client.chat(selfreflect={"confidence": "none"}).json()["selfreflect"]["num_answers"]
-    assert first == plain < 30 < second
-
-
-SENTENCES = [
-    "The capital of Turkey is Ankara.",
-    "Ankara",
-    "It is Ankara.",
-    "Ankara is the capital of Turkey.",
-    "Turkey's capital is Ankara.",
-    "That would be Ankara.",
-    "I believe it is Ankara.",
-    "Ankara, which became the capital in 1923.",
-    "The answer is Ankara.",
-    "Its capital is Ankara.",
-]
-
-
-def test_ten_sentences_that_say_the_same_are_one_class_and_no_reason_to_abstain() -> None:
-    def script(request: Request) -> Any:
-        if request.n == 1:
-            return "Ankara."
-        return Reply(completions=tuple(Completion(text=one, finish="stop", tokens=5) for one in SENTENCES))
-
-    policy = UnsurePolicy("abstain", 0.6)
-    with endpoint_server(script, rule="same", num_answers=10, unsure=policy) as client:
-        body = client.chat().json()
-    found = body["selfreflect"]
-    assert (found["confidence"], len(found["classes"]), found["classes_by"]) == (1, 1, "same")
-    assert (found["action"], body["choices"][0]["message"]["content"]) == (None, "Ankara.")
 
 
 @pytest.mark.parametrize("rule", ["judge", ""])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -47,11 +46,6 @@ def test_an_answer_leads_to_its_distribution(served: EndpointClient) -> None:
     assert looked_up(served, message)["confidence"] == 0.75
 
 
-def test_headers_come_along_if_they_are_wanted(served: EndpointClient) -> None:
-    message = model(served, include_response_headers=True).invoke(QUESTION)
-    assert float(message.response_metadata["headers"]["x-selfreflect-confidence"]) == 0.75
-
-
 def test_a_stream_adds_up(served: EndpointClient) -> None:
     whole: Any = None
     for part in model(served, stream_usage=True).stream(QUESTION):
@@ -62,12 +56,6 @@ def test_a_stream_adds_up(served: EndpointClient) -> None:
     assert looked_up(served, whole)["num_answers"] == 4
 
 
-def test_several_questions_at_once(served: EndpointClient) -> None:
-    chat = model(served)
-    assert [message.content for message in chat.batch([QUESTION] * 4)] == ["Ankara"] * 4
-    assert [message.content for message in asyncio.run(chat.abatch([QUESTION] * 4))] == ["Ankara"] * 4
-
-
 def test_usage_of_several_questions_adds_up(served: EndpointClient) -> None:
     """It adds all fields of the usage: floats would warn, and objects raise."""
     result = model(served).generate([[human(QUESTION)]] * 3)
@@ -75,11 +63,3 @@ def test_usage_of_several_questions_adds_up(served: EndpointClient) -> None:
     assert result.llm_output is not None
     assert single is not None
     assert result.llm_output["token_usage"]["total_tokens"] == 3 * single["token_usage"]["total_tokens"]
-
-
-def test_a_conversation_goes_on(served: EndpointClient) -> None:
-    chat = model(served, extra_body={"selfreflect": {"num_answers": 8}})
-    first = chat.invoke(QUESTION)
-    second = chat.invoke([human(QUESTION), first, human("Are you sure?")])
-    assert second.type == "ai"
-    assert looked_up(served, second)["num_answers"] == 8

@@ -3,7 +3,6 @@ it calls, is the quick relative."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -50,13 +49,6 @@ def test_a_completion_and_its_distribution(served: EndpointClient, litellm: Any)
 def test_a_stream(served: EndpointClient, litellm: Any) -> None:
     parts = list(litellm.completion(**options(served), stream=True))
     assert "".join(part.choices[0].delta.content or "" for part in parts) == "Ankara"
-
-
-def test_async_questions(served: EndpointClient, litellm: Any) -> None:
-    async def ask() -> list[Any]:
-        return await asyncio.gather(*(litellm.acompletion(**options(served)) for _ in range(4)))
-
-    assert [one.choices[0].message.content for one in asyncio.run(ask())] == ["Ankara"] * 4
 
 
 def test_an_error_keeps_its_type(served: EndpointClient, litellm: Any) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from endpoint import EndpointClient, endpoint_server
-from fault_server import FaultServer, answers, chat, choice, status
+from fault_server import FaultServer, chat, choice
 
 from selfreflect.models.base import Refusal
 
@@ -45,23 +45,6 @@ def test_models_and_an_answer_with_its_distribution(served: EndpointClient) -> N
     assert belief["num_answers"] == 8
     assert belief["classes"][0] == {"text": "Ankara", "share": 0.75}
     assert belief["confidence"] == 0.75
-
-
-def test_headers_of_the_raw_response(served: EndpointClient) -> None:
-    raw = sdk(served).chat.completions.with_raw_response.create(model=MODEL, messages=QUESTION)
-    assert raw.headers["x-selfreflect-id"] == raw.parse().id
-    assert float(raw.headers["x-selfreflect-confidence"]) == 0.75
-
-
-def test_a_stream_gives_the_text_the_usage_and_the_distribution(served: EndpointClient) -> None:
-    stream = sdk(served).chat.completions.create(
-        model=MODEL, messages=QUESTION, stream=True, stream_options={"include_usage": True}
-    )
-    events = list(stream)
-    assert "".join(event.choices[0].delta.content or "" for event in events if event.choices) == "Ankara"
-    assert events[-1].usage is not None
-    assert events[-1].model_extra
-    assert events[-1].model_extra["selfreflect"]["confidence"] == 0.75
 
 
 def test_the_helper_for_streams_puts_the_message_together(served: EndpointClient) -> None:
@@ -103,28 +86,6 @@ def test_a_history_with_everything_that_the_sdk_adds_is_taken_back(served: Endpo
     assert second.model_extra
 
 
-def test_the_upstream_never_sees_what_we_or_the_sdk_add() -> None:
-    script = chat(choice("Ankara"))
-    with (
-        FaultServer(lambda call: script) as upstream,
-        endpoint_server(upstream=upstream.url, names=["m"]) as served,
-    ):
-        turn = {"role": "assistant", "content": "Hi", "refusal": None, "annotations": None, "selfreflect": {}}
-        turns: Any = [{"role": "user", "content": "Hello"}, turn, *QUESTION]
-        tools: Any = [{"type": "function", "function": {"name": "look_up", "parameters": {}}}]
-        raw = sdk(served).chat.completions.with_raw_response.create(
-            model=MODEL, messages=turns, tools=tools, extra_body={"selfreflect": {"num_answers": 8}}
-        )
-        [call] = upstream.calls
-    assert raw.headers["x-selfreflect-passthrough"] == "tools"
-    assert "x-selfreflect-id" not in raw.headers
-    assert call.body == {
-        "model": "m",
-        "messages": [turns[0], {"role": "assistant", "content": "Hi"}, *QUESTION],
-        "tools": tools,
-    }
-
-
 def test_calls_of_tools_pass_through_both_ways() -> None:
     wanted = {"id": "call_1", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
     script = chat(choice(None, "tool_calls", tool_calls=[wanted]), id="c", created=1, model="m")
@@ -164,29 +125,6 @@ def test_errors_have_the_types_of_the_sdk(served: EndpointClient) -> None:
             assert failed.value.code == "backend"
     with endpoint_server(token="t" * 20) as locked, pytest.raises(openai.AuthenticationError):
         sdk(locked).chat.completions.create(model=MODEL, messages=QUESTION)
-
-
-def test_an_error_in_the_middle_of_a_stream_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    import openai
-
-    monkeypatch.setattr("selfreflect.server.endpoint.OPEN_SECONDS", 0.0)
-    with (
-        endpoint_server(lambda request: Refusal(kind="backend", message="it fell over")) as broken,
-        pytest.raises(openai.APIError, match="it fell over"),
-    ):
-        list(sdk(broken).chat.completions.create(model=MODEL, messages=QUESTION, stream=True))
-
-
-def test_a_busy_server_says_when_to_come_back_and_the_sdk_does() -> None:
-    """Its limits are for clients, not for the upstream, whose own refusals are retried here."""
-    script = [status(429, "slow down", retry_after="0"), answers(), answers(), answers()]
-    with (
-        FaultServer(lambda call: script[min(call.number, 3)]) as upstream,
-        endpoint_server(upstream=upstream.url, names=["m"]) as served,
-    ):
-        response = sdk(served).chat.completions.create(model=MODEL, messages=QUESTION)
-    assert len((response.model_extra or {})["selfreflect"]["classes"]) == 4
-    assert len(upstream.calls) >= 3
 
 
 def test_the_texts_of_answers_are_data() -> None:

@@ -17,6 +17,7 @@ from http_server import guarded, running
 from starlette.types import Message, Receive, Scope, Send
 
 from selfreflect.models.base import Request
+from selfreflect.server.guard import listen
 from selfreflect.server.http import HttpServer
 
 HEAD = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 5\r\n\r\n"
@@ -88,3 +89,11 @@ def test_the_endpoint_ends_streams_when_their_time_is_over() -> None:
             client.server.should_exit = True
             assert isinstance(page.exception(60), httpx2.RemoteProtocolError)
         gate.set()
+
+
+def test_small_packets_do_not_wait_for_acknowledgements() -> None:
+    """Else each response on a connection that is kept open takes 40 ms more."""
+    with listen("127.0.0.1", 0) as bound, socket.create_connection(bound.getsockname()):
+        accepted, _ = bound.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from selfreflect.errors import ConfigError
 from selfreflect.server.stopping import StoppingRule, StopReason, log_wealth
 
 
@@ -112,12 +111,6 @@ def test_samples_that_agree_stop_it_soon(error: float, n: int) -> None:
     assert rule.soonest([0, 0]) == n - 2
 
 
-def test_a_class_that_comes_later_needs_more_evidence() -> None:
-    rule = StoppingRule(most=50)
-    assert stop_of(rule, [0, *[1] * 49]) == ("ahead", 9)
-    assert stop_of(rule, [0, 1, *[2] * 48]) == ("ahead", 12)
-
-
 def test_a_share_is_decided_too() -> None:
     rule = StoppingRule(most=60, share=0.4)
     assert stop_of(rule, [0] * 60)[0] == "ahead"
@@ -160,11 +153,3 @@ def test_bounds_hold_whatever_the_samples_say() -> None:
     assert stop_of(StoppingRule(most=9), [0, 1] * 5) == ("limit", 9)
     assert StoppingRule()([]) is None
     assert StoppingRule(fewest=1, most=1)([0]) == "limit"
-
-
-@pytest.mark.parametrize(
-    "values", [{"fewest": 0}, {"fewest": 9, "most": 8}, {"error": 0}, {"error": 1}, {"share": 1.0}]
-)
-def test_values_out_of_range_are_refused(values: dict[str, float]) -> None:
-    with pytest.raises(ConfigError):
-        StoppingRule(**values)  # type: ignore[arg-type]

@@ -355,7 +355,7 @@ def test_imported_directories_without_settings_join_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["RUN", "--items", "x.json"], "give either --items FILE"),
+        (["RUN", "--items", "x.json"], "Give --items"),
         (["RUN", "--limit", 3], "belong to --items"),
         (["RUN", "--leave-out", "words"], "--leave-out"),
     ],

@@ -9,8 +9,8 @@ from scripted import Scripted
 
 from selfreflect.models.base import Completion, Reply
 from selfreflect.records import RETRIED, Failure, Question, Summary
+from selfreflect.strategies.builtin import MalformedReplyError, one_line_list, parse_listed
 from selfreflect.strategies.driver import summarize
-from selfreflect.strategies.listed import MalformedReplyError, one_line_list, parse_listed
 
 NAMES = ("verbalized_sampling", "multi_answer")
 QUESTION = Question(id="q", text="When is the fair?", context="In May or in June.")

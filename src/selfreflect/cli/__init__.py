@@ -76,7 +76,7 @@ def _show_version(flag: bool) -> None:
 
 
 def application(commands: Iterable[str] = tuple(COMMANDS)) -> typer.Typer:
-    """The command line with some commands; only their modules are imported."""
+    """Make the command line with some commands; only their modules are imported."""
     app = typer.Typer(
         name="selfreflect",
         cls=Group,
@@ -102,7 +102,7 @@ def application(commands: Iterable[str] = tuple(COMMANDS)) -> typer.Typer:
 
 
 def _group(name: str, about: str, steps: Mapping[str, tuple[Callable[..., None], str]]) -> typer.Typer:
-    """A command with steps, each of which is a command with an example."""
+    """Make a command with steps, each a command with an example."""
     group = typer.Typer(name=name, cls=Group, help=about, no_args_is_help=True, rich_markup_mode=None)
     for step, (command, example) in steps.items():
         _add(group, step, command, example)

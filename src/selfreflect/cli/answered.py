@@ -1,4 +1,4 @@
-"""What ``uncertainty`` and ``calibrate`` share: questions with stored answers, and a model that is asked."""
+"""Questions with stored answers, and the model that is asked about them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import typer
 from msgspec import Struct
 
 from selfreflect.cli.console import (
+    ProgressReporter,
     ReadingProgress,
-    Watcher,
     agree,
     can_ask,
     print_table,
@@ -44,19 +44,21 @@ if TYPE_CHECKING:
     from selfreflect.uncertainty.question import AnsweredQuestion
 
 
+NAME_MODEL = "Name it with {answers.model}."
+
 _GOLD = Flag("--gold FIELD", "Field with the right answer or its spellings.")
 Gold = Annotated[str, option(_GOLD.usage, _GOLD.help, ...)]
 
 
 class FieldOptions(Struct, frozen=True, kw_only=True):
-    """Which field of a file holds what."""
+    """Fields and columns of a file."""
 
     gold: Annotated[str, _GOLD] = GOLD
     column: Annotated[list[str] | None, COLUMN] = None
 
 
 class ComparisonOptions(Struct, frozen=True, kw_only=True):
-    """What makes two answers the same, and which are correct."""
+    """Rules for which answers are the same, and which are correct."""
 
     classes: Annotated[
         str | None,
@@ -110,38 +112,40 @@ def read_questions(source: str, fields: FieldOptions) -> list[AnsweredQuestion]:
         questions = file.questions
         say_notes(file.notes)
     elif columns:
-        raise ConfigError("--column belongs to a file; the columns of a run directory are known")
+        raise ConfigError(
+            "the columns of a run directory are known", code="columns", remedy="Leave out {column}."
+        )
     else:
         from selfreflect.pipeline.records import run_records
         from selfreflect.store.run import Run
 
-        # the words of scores would be most of the reading
-        scoring = Run.load(Path(source))
         run = Run.load(Path(source))
-        questions = run_questions(run_records(run), run_records(scoring), gold)
-        _say_whose_logprobs(run)
-        blank = sum(len(not_blank(one.answers)) < len(one.answers) for one in run.answers.values())
-        if blank:
+        records = run_records(run)
+        questions = run_questions(records, records, gold)
+        _say_origin_of_logprobs(run)
+        texts = [answers.answers for answers in run.answers.values()]
+        if blank := sum(len(not_blank(answers)) < len(answers) for answers in texts):
             say(f"Blank answers to {counted(blank, 'question')} left out: what says nothing is no answer.")
         if not questions:
             raise DataError(
                 f"{source} holds no answers yet. Make some with: selfreflect answers --out {source}"
             )
     if gold != GOLD and not has_gold(questions):
-        raise DataError(f"{excerpt(source)}: nothing has a right answer in a field {excerpt(gold)}")
+        raise DataError(
+            f"{excerpt(source)}: nothing has a right answer in a field {excerpt(gold)}", code="no_gold"
+        )
     return questions
 
 
-def _say_whose_logprobs(run: Run) -> None:
-    """Say of what the log-probabilities of a run are, and whether the answers were drawn from something
-    else."""
-    answers = next((one for one in run.answers.values() if one.logprobs), None)
+def _say_origin_of_logprobs(run: Run) -> None:
+    """Say of which distribution log-probabilities are, and whether answers were drawn from it."""
+    answers = next((answers for answers in run.answers.values() if answers.logprobs), None)
     if answers is None:
         return
-    whose = "the model's at temperature 1, before top-p"
+    origin = "the model's at temperature 1, before top-p"
     if backend_of(answers.model).is_remote:
-        whose = "as the server returned them"
-    line = f"Log-probabilities are {whose}."
+        origin = "as the server returned them"
+    line = f"Log-probabilities are {origin}."
     settings = (answers.temperature, answers.top_p)
     if None not in settings and settings != (1, 1):
         line += (
@@ -177,20 +181,22 @@ def make_method(
 
 
 def can_compare(model: str) -> bool:
-    """Whether a model is asked which answers mean the same where the user names no rule."""
+    """Check whether a model is asked which answers mean the same where no rule is named."""
     return not traits_of(model).is_show_case
 
 
 def labelled(assessment: Assessment) -> list[str]:
-    """The correctness functions that have labels. Says which lack them."""
+    """List the correctness functions that have labels, and say which lack them."""
     names = []
     for name, labels in assessment.judged.labels.items():
         count = sum(label is not None for label in labels)
         if count:
             names.append(name)
         if count < len(labels):
-            what = {"human": "label", "judge": "right answer or no clear verdict"}.get(name, "right answer")
-            say(f"{name}: {len(labels) - count} of {len(labels)} questions have no {what} and are left out.")
+            missing = {"human": "label", "judge": "right answer or no clear verdict"}.get(
+                name, "right answer"
+            )
+            say(f"{name}: {len(labels) - count} of {len(labels)} questions have no {missing}: left out.")
     if not assessment.judged.labels:
         say(
             "No right answers and no labels of correctness, so there is nothing to predict. If the right "
@@ -204,7 +210,7 @@ ASKING = ("--device", "--trust-remote-code", "--batch-size", "--max-connections"
 
 
 class AskOptions(Struct, frozen=True, kw_only=True):
-    """Which model is asked, where its replies are kept, and whether to confirm before many are wanted."""
+    """Choice of the model that is asked, and of where its replies are kept."""
 
     model: Annotated[
         str | None,
@@ -240,10 +246,10 @@ class AskOptions(Struct, frozen=True, kw_only=True):
 
 
 def asking(estimators: Sequence[str], comparison: ComparisonOptions) -> list[str]:
-    """What asks a model: estimators, classes and correctness."""
+    """List what asks a model: estimators, classes and correctness."""
     from selfreflect.uncertainty.estimators import choose_estimators
 
-    users = [name for name, one in choose_estimators(estimators).items() if one.needs == "model"]
+    users = [name for name, info in choose_estimators(estimators).items() if info.needs == "model"]
     users += ["--classes judge"] if comparison.classes == "judge" else []
     return users + (["--correctness judge"] if "judge" in name_list(comparison.correctness or "") else [])
 
@@ -289,8 +295,11 @@ def open_store(
         try:
             yield store
         except BackendError as error:
-            hint = f" Its replies are kept in {directory}; run the same command."
-            raise BackendError(f"{error}{hint}") from None
+            message = error.message.removesuffix(".")
+            hint = f"Its replies are kept in {directory}; run the same command"
+            raise BackendError(
+                f"{message}. {hint}", code=error.code, remedy=error.remedy, **error.fields
+            ) from None
 
 
 def open_asker(
@@ -327,14 +336,14 @@ def open_asker(
     is_named = options.model is not None or overrides.sets("answers", "model")
     if stored_model and not is_named and model_name(spec) != stored_model:
         return _reader(stored_model, store, options.sample_p_true)
-    watcher = Watcher()
-    models = ConfiguredModels(config, overrides.execution, watcher)
+    reporter = ProgressReporter()
+    models = ConfiguredModels(config, overrides.execution, reporter)
     return Asker(
         model_name(spec),
         partial(models.generator, "answers"),
         store,
         confirm=Confirmation(spec, config, options.yes),
-        progress=watcher.stage,
+        progress=reporter.stage,
         samples_p_true=options.sample_p_true,
     )
 
@@ -346,14 +355,16 @@ def _reader(model: str, store: Journal[ModelReplies] | None, samples_p_true: boo
     def refuse(inquiries: Sequence[Inquiry] = ()) -> Any:
         count = counted(len(inquiries), "reply")
         raise ConfigError(
-            f"{count} of the model {excerpt(model)} are missing. If it may be asked, name it with --model"
+            f"{count} of the model {excerpt(model)} are missing",
+            code="missing_replies",
+            remedy="If it may be asked, name it with {answers.model}.",
         )
 
     return Asker(model, refuse, store, confirm=refuse, samples_p_true=samples_p_true)
 
 
 def _config(source: str, model: str | None, overrides: Overrides, users: Sequence[str]) -> Config:
-    """The settings that name the model to ask."""
+    """Make the settings that name the model to ask."""
     from selfreflect.cli.stages import check_named
 
     if model is not None:
@@ -368,23 +379,24 @@ def _config(source: str, model: str | None, overrides: Overrides, users: Sequenc
 
 
 def _directory(source: str) -> Path | None:
-    """The run directory that a source is, if it is one, and not standard input."""
+    """Return the run directory that a source is, if it is one."""
     return Path(source) if source != "-" and Path(source).is_dir() else None
 
 
 def _run_model(source: str, users: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The settings of the model that drew a run's answers."""
+    """Look up the settings of the model that drew a run's answers."""
     names = ", ".join(users)
     directory = _directory(source)
     if directory is None:
-        raise ConfigError(f"{names}: a model is asked for that. Name it with --model NAME")
+        raise ConfigError(f"{names}: a model is asked for that", code="no_model", remedy=NAME_MODEL)
     from selfreflect.store.run import Run
 
     answers = Run.load(directory).manifest.config.get("answers", {})
     if not answers.get("model"):
         raise ConfigError(
-            f"{names}: a model is asked for that, and {directory} does not say which one drew its answers. "
-            "Name it with --model NAME"
+            f"{names}: a model is asked for that, and {directory} does not say which one drew its answers",
+            code="no_model",
+            remedy=NAME_MODEL,
         )
     return {"answers": {key: answers.get(key) for key in ("model", "revision", "base_url", "extra_body")}}
 
@@ -425,7 +437,7 @@ class Confirmation:
 
 
 def _reasons(inquiries: Sequence[Inquiry], spec: ModelSpec, price: Price | None) -> list[str]:
-    """Why somebody should look before the model is asked."""
+    """List reasons to look before the model is asked."""
     from selfreflect.models.backend import backend_of
     from selfreflect.pipeline.costs import MANY_COMPLETIONS
 

@@ -12,7 +12,7 @@ from msgspec import to_builtins
 from rich.text import Text
 
 from selfreflect.cli import options as o
-from selfreflect.cli.console import Watcher, emit, exit_with, say, stdout
+from selfreflect.cli.console import ProgressReporter, emit, exit_with, say, stdout
 from selfreflect.cli.options import Overrides, argument, option, takes
 from selfreflect.cli.report import write_page
 from selfreflect.cli.score import item_run
@@ -86,7 +86,7 @@ def ask_command(
     """Ask one question, and measure the model's own summary.
 
     Shows the most frequent answers with counts, the model's summary of them, how much of the information in
-    the answers that summary recovers, and its SelfReflect score (0 is perfect).
+    the answers it recovers, and its SelfReflect score (0 is perfect).
 
     Unless you say otherwise, the embedded model samples at temperature 0.7 and top-p 0.9, summarises with
     greedy and basic, and as the judge measures information alone; every other model samples at the paper's 1
@@ -95,15 +95,15 @@ def ask_command(
     if not question.strip():
         raise DataError("the question is blank")
     text = "" if context is None else read_text(context)
-    named = overrides.config()
-    answers = named.answers
+    settings = overrides.config()
+    answers = settings.answers
     defaults = {
         "answers": sampling_of(answers.model),
         "summaries": {
             "num_samples": 2 * answers.num_answers,
             "strategies": traits_of(answers.model).strategies,
         },
-        "scores": {"measures": traits_of(named.scores.judge).measures},
+        "scores": {"measures": traits_of(settings.scores.judge).measures},
     }
     config = overrides.config(defaults)
     check_strategies(config.summaries.strategies)
@@ -132,15 +132,15 @@ def _grouped(
     is_default = classes is None
     if question.id not in records.answers or (is_default and traits_of(config.answers.model).is_show_case):
         return None
-    watcher = Watcher()
+    reporter = ProgressReporter()
 
     def tell(inquiries: Sequence[Inquiry]) -> None:
         pairs = counted(len(inquiries), "pair")
         say(f"{config.answers.model} is asked whether {pairs} of its answers mean the same.")
 
-    models = ConfiguredModels(config, options, watcher)
+    models = ConfiguredModels(config, options, reporter)
     name = model_name(stage_model(config, options, "answers"))
-    asker = Asker(name, lambda: models.generator("answers"), confirm=tell, progress=watcher.stage)
+    asker = Asker(name, lambda: models.generator("answers"), confirm=tell, progress=reporter.stage)
     rule = ClassRule(classes or "judge", asker=asker, bounded=is_default)
     answers = records.answers[question.id].answers
     try:
@@ -231,7 +231,7 @@ def _measure_by_hand(item: Item) -> None:
     """Measure the hand-written summaries of an item, with controls, and print it in full."""
     _tell(ACT_ONE)
     config = load_config(None, {"scores": {"judge": "smollm2", "measures": "information"}})
-    measures = ConfiguredModels(config, ExecutionOptions(), Watcher()).measures()
+    measures = ConfiguredModels(config, ExecutionOptions(), ProgressReporter()).measures()
     results = measures.measure(item.question_record, item.answer_set, item.summary_records)
     print_question(item_run("written by hand", config, [item], results), item.id, answers=4)
 

@@ -9,14 +9,14 @@ import typer
 
 from selfreflect.cli import options as o
 from selfreflect.cli.console import (
-    Watcher,
+    ProgressReporter,
     emit,
     make_folder,
     print_table,
     say,
 )
 from selfreflect.cli.options import ItemOptions, Overrides, option, takes
-from selfreflect.errors import ConfigError, excerpt
+from selfreflect.errors import ConfigError, excerpt, unknown_name
 from selfreflect.models.backend import backend_of
 from selfreflect.pipeline.models import stage_model
 from selfreflect.records import dump_line
@@ -61,28 +61,32 @@ def bench_command(
     """
     letters = list(map(str.strip, only.split(",")))
     if "b" in letters:
-        raise ConfigError(f"--only b is no longer timed. {SCHEDULE_B}")
+        raise ConfigError(f"schedule b is no longer timed. {SCHEDULE_B}", code="removed")
     for letter in letters:
         if letter not in SCHEDULES:
-            raise ConfigError(f"--only takes some of {', '.join(SCHEDULES)}, not {letter!r}")
+            raise unknown_name("schedule", letter, SCHEDULES)
     if random_model is not None and {"judge", "revision"} & overrides.section("scores").keys():
-        raise ConfigError("--random-model takes the place of --judge")
+        raise ConfigError(
+            "random weights take the place of a judge",
+            code="usage",
+            remedy="Give either {random_model} or {scores.judge}.",
+        )
     config, options = overrides.config(), overrides.execution
     if not backend_of(config.scores.judge).is_torch:
         name = excerpt(config.scores.judge)
-        raise ConfigError(f"bench times this package's engine; --judge {name} runs another one")
+        raise ConfigError(f"bench times this package's engine; judge {name} runs another one")
     timed_items = _items(items, reading)
     if output is not None:
         make_folder(output)
-    watcher = Watcher()
+    reporter = ProgressReporter()
     # what imports torch is imported only now: it takes seconds, and a wrong option should not wait for it
-    judge = _judge(random_model, config, options, watcher)
+    judge = _judge(random_model, config, options, reporter)
     from selfreflect.bench import Bench
 
     bench = Bench(judge, timed_items, [letter for letter in SCHEDULES if letter in letters])
     result = bench.result
     try:
-        with watcher.stage("bench", len(bench)) as counter:
+        with reporter.stage("bench", len(bench)) as counter:
             for _ in bench.run():
                 counter.advance()
                 if output is not None:
@@ -99,14 +103,16 @@ def bench_command(
         raise typer.Exit(1)
 
 
-def _judge(random_model: str | None, config: Config, options: ExecutionOptions, watcher: Watcher) -> Judge:
+def _judge(
+    random_model: str | None, config: Config, options: ExecutionOptions, reporter: ProgressReporter
+) -> Judge:
     """Load the judge, or make one with random weights."""
     if random_model is None:
         from selfreflect.models.judge import Judge
         from selfreflect.models.local.loading import load_causal_lm
 
         spec = stage_model(config, options, "scores")
-        return Judge(load_causal_lm(spec, watcher.note, library=True), compat=config.scores.compat)
+        return Judge(load_causal_lm(spec, reporter.note, library=True), compat=config.scores.compat)
     from selfreflect.bench import random_judge
 
     return random_judge(random_model, device=options.device, dtype=config.scores.dtype)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -31,17 +30,14 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN_LINES = 30
 SECONDS_BETWEEN_READINGS = 2
-_SECONDS_BETWEEN_RATES = 5
-_READINGS = 7
-"""Together the half minute in which the present speed is measured."""
 
 FEWEST_ENDED = 8
-"""Sequences that must have ended before they tell how long the others take: the first to end are short."""
+"""Sequences that must have ended before their speed is used: the first to end are short."""
 
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Rich would exit with 1, which means recorded failures here."""
+        """Raise the error: rich would exit with 1, which means recorded failures here."""
         raise BrokenPipeError
 
 
@@ -92,7 +88,7 @@ def say_report(paths: Sequence[Path]) -> None:
 
 
 def can_ask() -> bool:
-    """Whether somebody sits at a terminal."""
+    """Check whether somebody sits at a terminal."""
     return sys.stdin is not None and sys.stdin.isatty() and stderr.is_terminal  # None: closed, as by cron
 
 
@@ -115,7 +111,7 @@ def print_table(table: Table, console: Console = stdout) -> None:
 
 
 def context_line(question: Question) -> Text:
-    """The beginning of what the model reads with a question."""
+    """Cut the context of a question to a line."""
     return Text(f"  context: {one_line(question.context, 220)}", style="dim")
 
 
@@ -133,11 +129,15 @@ def write_file(path: Path, text: str) -> None:
 def check_file(flag: str, output: Path, source: str = "") -> None:
     """Raise ConfigError, before work begins, if the directory of an output is not there, or if the output
     would replace the file that is read, by whatever name."""
-    with suppress(OSError):  # one is not there, or not to be had: who reads or writes it says so
+    with suppress(OSError):  # whoever reads or writes the file says what is wrong
         if not output.parent.is_dir():
-            raise ConfigError(f"{flag} {output}: there is no directory {output.parent}. Make it first")
+            raise ConfigError(
+                f"{flag} {output}: there is no directory {output.parent}. Make it first", code="no_directory"
+            )
         if output.samefile(source):
-            raise ConfigError(f"{flag} {output} would replace the questions; name another file")
+            raise ConfigError(
+                f"{flag} {output} would replace the questions; name another file", code="output_is_input"
+            )
 
 
 def check_output(output: Sequence[Path], source: str = "") -> None:
@@ -145,7 +145,11 @@ def check_output(output: Sequence[Path], source: str = "") -> None:
     anything is computed."""
     for path in output:
         if path.suffix not in (".html", ".md", ".csv"):
-            raise ConfigError(f"--output {path}: the name must end in .html, .md or .csv")
+            raise ConfigError(
+                f"{path}: the name must end in .html, .md or .csv",
+                code="suffix",
+                remedy="Give {output} another name.",
+            )
         for ending in ("", "-reliability", "-coverage") if path.suffix == ".csv" else ("",):
             check_file("--output", path.with_stem(path.stem + ending), source)
 
@@ -162,7 +166,9 @@ def write_folder(folder: Path, files: Mapping[str, bytes], overwrite: bool) -> N
         if not overwrite and (existing := conflicts(folder, files)):
             names = dict.fromkeys(path.relative_to(folder).parts[0] for path in existing)
             raise DataError(
-                f"already there in {folder}: {', '.join(names)}. Use another directory, or --overwrite"
+                f"already there in {folder}: {', '.join(names)}",
+                code="exists",
+                remedy="Use another directory, or {overwrite}.",
             )
         write_files(folder, files)
     except OSError as error:
@@ -174,7 +180,11 @@ def refuse_run_directory(folder: Path) -> None:
     from selfreflect.store.layout import MANIFEST
 
     if (folder / MANIFEST).exists():
-        raise DataError(f"{folder} is a run directory. Use another directory for --output")
+        raise DataError(
+            f"{folder} is a run directory",
+            code="run_directory",
+            remedy="Use another directory for {output}.",
+        )
 
 
 def make_folder(path: Path) -> None:
@@ -186,7 +196,7 @@ def make_folder(path: Path) -> None:
 
 
 def duration(seconds: float) -> str:
-    """A time for people: ``45 s``, ``1 min 30 s``, ``12 min`` or ``3 h 20 min``."""
+    """Write a time for people: ``45 s``, ``1 min 30 s``, ``12 min`` or ``3 h 20 min``."""
     if seconds < 59.5:
         return f"{seconds:.0f} s"
     if seconds < 595:
@@ -197,7 +207,7 @@ def duration(seconds: float) -> str:
 
 
 class StageProgress:
-    """What a stage has done, and how long the rest will take. Its texts have no name of the stage."""
+    """Work of a stage that is done, and the time that is left."""
 
     def __init__(self, total: int) -> None:
         self.total = total
@@ -208,8 +218,6 @@ class StageProgress:
         """What was said last, unless something was done since."""
         self._start = self._last_end = monotonic()
         self._first_work: float | None = None
-        self._readings: deque[tuple[float, int]] = deque(maxlen=_READINGS)
-        """Times, some seconds apart, and the tokens until then."""
 
     def advance(self, count: int = 1, failures: int = 0) -> None:
         self.done += count
@@ -218,7 +226,7 @@ class StageProgress:
         self._last_end = monotonic()
 
     def add(self, work: WorkDone) -> None:
-        """Count work, from the first of which on the time is measured: loading a model is none."""
+        """Count work. The clock starts with the first of it, because loading a model is none."""
         if self._first_work is None:
             self._first_work = monotonic()
         self.work += work
@@ -226,13 +234,10 @@ class StageProgress:
             self._last_end = monotonic()
         if work.ended or work.tokens:
             self.note = ""
-        now = monotonic()
-        if not self._readings or now - self._readings[-1][0] >= _SECONDS_BETWEEN_RATES:
-            self._readings.append((now, self.work.tokens))
 
     @property
     def fraction(self) -> float:
-        """The share that is done, in sequences if a model was asked for any."""
+        """Compute the share that is done, in sequences if a model was asked for any."""
         finished = self.done + self.failed
         work = self.work
         if finished >= self.total:
@@ -240,11 +245,12 @@ class StageProgress:
         if work.asked <= 0:
             share = min(1.0, work.tokens / work.planned) if work.planned > 0 else 0.0
             return max(finished / self.total, min(1.0, share * work.units / self.total))
+        # questions that were not begun will ask for as many sequences each as those that were
         not_begun = max(0, self.total - work.units) / max(1, work.units)
         return min(1.0, work.ended / (work.asked * (1 + not_begun)))
 
     def seconds_left(self) -> float | None:
-        """What remains will go at the speed so far; None before that can be told.
+        """Estimate the time left at the speed so far; None before there is one.
 
         The last sequences may be the longest, or read the longest prompts. So nothing is expected to end
         sooner than in the time for which nothing has ended by now.
@@ -258,48 +264,31 @@ class StageProgress:
         left = (monotonic() - since) * (1 - fraction) / fraction
         return left if self.work.asked <= 0 else max(left, monotonic() - self._last_end)
 
-    def most_seconds_left(self) -> float | None:
-        """What remains at the present speed if every sequence that was begun becomes as long as it may; None
-        before that can be told, or if there are more to begin."""
-        work = self.work
-        if work.asked <= 0 or work.units < self.total or not self._readings:
-            return None
-        since, tokens = self._readings[0]
-        left, gain = work.planned - work.tokens, work.tokens - tokens
-        if left <= 0 or gain <= 0:
-            return None
-        return (monotonic() - since) * left / gain
-
     @property
     def counts(self) -> str:
-        """``2 of 6, 1 failed``."""
+        """Write ``2 of 6, 1 failed``."""
         failures = f", {self.failed} failed" if self.failed else ""
         return f"{self.done} of {self.total}{failures}"
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the stage began."""
+        """Compute the seconds since the stage began."""
         return monotonic() - self._start
 
     def details(self) -> list[str]:
-        """Tokens, their speed and the time left, as far as they are known."""
+        """List tokens, their speed and the time left, as far as they are known."""
         parts = []
         if self.work.tokens and self._first_work is not None:
             per_second = self.work.tokens / max(monotonic() - self._first_work, 1e-3)
             parts = [f"{self.work.tokens:,} tokens", f"{per_second:,.0f} tokens/s"]
         left = self.seconds_left()
-        most = self.most_seconds_left() if left is None else None
-        if self.done + self.failed >= self.total:
-            return parts
-        if left is not None:
+        if left is not None and self.done + self.failed < self.total:
             parts.append(f"about {duration(left)} left")
-        elif most is not None:
-            parts.append(f"up to {duration(most)} left")
         return parts
 
 
 class ReadingProgress:
-    """Says now and then how much of a file is read, if that takes long."""
+    """Reporter of how much of a file is read, if that takes long."""
 
     def __init__(self, source: str) -> None:
         self._name = source_name(source)
@@ -333,8 +322,8 @@ def _nothing() -> None:
     """Move no bar."""
 
 
-class Watcher:
-    """Shows an experiment's progress: bars with the time left, or lines if stderr is no terminal."""
+class ProgressReporter:
+    """Progress reporter of an experiment: bars with the time left, or lines if stderr is no terminal."""
 
     def __init__(self) -> None:
         self._name = ""
@@ -360,7 +349,7 @@ class Watcher:
         self._move_bar()
 
     @contextmanager
-    def stage(self, name: str, total: int) -> Iterator[Watcher]:
+    def stage(self, name: str, total: int) -> Iterator[ProgressReporter]:
         self._name = name
         self._stage = StageProgress(total)
         show = self._bar if stderr.is_terminal else self._lines
@@ -385,7 +374,7 @@ class Watcher:
 
     @contextmanager
     def _lines(self) -> Iterator[None]:
-        """A line at the beginning and the end, and twice a minute, whatever this thread is waiting for."""
+        """Print a line at the beginning and the end, and twice a minute from a thread of its own."""
         name, stage, ended = self._name, self._stage, Event()
 
         def repeat() -> None:

@@ -59,9 +59,13 @@ def convert_command(
     """
     if output is not None:
         if output.suffix != ".jsonl":
-            raise ConfigError(f"--output {output}: the name must end in .jsonl")
+            raise ConfigError(
+                f"{output}: the name must end in .jsonl", code="suffix", remedy="Give {output} another name."
+            )
         if output.exists() and not overwrite:
-            raise DataError(f"{output} is already there. Use another name, or --overwrite")
+            raise DataError(
+                f"{output} is already there", code="exists", remedy="Use another name, or {overwrite}."
+            )
         check_file("--output", output, file)
     items = reading.read(file)
     if json:
@@ -79,14 +83,14 @@ def convert_command(
 
 
 def _described(file: ItemFile) -> dict[str, Any]:
-    """The layout, the columns and the counts as JSON."""
+    """Describe layout, columns and counts as JSON."""
     counts = {
         "questions": len(file.items),
         "answers": sum(len(item.answer_set.answers) for item in file.items),
         "summaries": sum(len(item.summaries) for item in file.items),
     }
-    found = {"layout": file.layout_name, "description": file.layout, "columns": file.columns}
-    return found | counts | {"notes": file.notes}
+    layout = {"layout": file.layout_name, "description": file.layout, "columns": file.columns}
+    return layout | counts | {"notes": file.notes}
 
 
 def _show(file: ItemFile) -> None:
@@ -137,11 +141,16 @@ def import_command(
     published = (questions, answers, summaries)
     if [items is not None, any(published), bool(runs)].count(True) != 1:
         raise ConfigError(
-            "give either --items FILE, or some of --questions, --answers and --summaries, or run "
-            "directories to join"
+            "nothing, or different things to import",
+            code="usage",
+            remedy="Give {items}, or some of {questions}, {answers} and {summaries}, or run directories.",
         )
     if items is None and reading != ItemOptions():
-        raise ConfigError("--num-answers, --limit, --column and --split belong to --items FILE")
+        raise ConfigError(
+            "only of a file of items some can be chosen",
+            code="usage",
+            remedy="{num_answers}, {limit}, {column} and {split} belong to {items}.",
+        )
     if runs:
         _join(runs, out)
         return
@@ -203,17 +212,17 @@ def _say_scorings(scorings: Sequence[JoinedScoring], count: int, out: Path) -> N
     if not scorings:
         return
     main = scorings[0]
-    if any(one.first_in for one in scorings[1:]):
+    if any(scoring.first_in for scoring in scorings[1:]):
         say(
             f"The main scores are those of judge {scoring_label(main.settings)}, first in {main.first_in} of "
             f"{count} directories."
         )
-    for one in scorings:
-        if len(one.paths) == count:
+    for scoring in scorings:
+        if len(scoring.paths) == count:
             continue
-        judge = shlex.quote(str(one.settings.get("judge", "")))
+        judge = shlex.quote(str(scoring.settings.get("judge", "")))
         say(
-            f"Incomplete: judge {scoring_label(one.settings)} scored in {len(one.paths)} of {count} "
+            f"Incomplete: judge {scoring_label(scoring.settings)} scored in {len(scoring.paths)} of {count} "
             f"directories. Add the rest with: selfreflect score --out {shlex.quote(str(out))} --judge {judge}"
         )
 
@@ -242,10 +251,10 @@ def export_command(
     """
     records = Run.load(run)
     refuse_run_directory(output)
-    left_out: list[str] = []
+    repeated: list[str] = []
     if format == "published":
-        stored = (records.questions.values(), records.answers.values(), records.summaries.values())
-        files, left_out = published_files(*stored, suffix)
+        columns = (records.questions.values(), records.answers.values(), records.summaries.values())
+        files, repeated = published_files(*columns, suffix)
     elif format == "items":
         lines = [dump_line(to_plain(item)) + "\n" for item in run_items(records)]
         files = {"items.jsonl": "".join(lines).encode()}
@@ -256,12 +265,12 @@ def export_command(
         files = dataset_files(records_by_judge(records, name), name)
     write_folder(output, files, overwrite)
     say(f"wrote {output}: {', '.join(dict.fromkeys(name.partition('/')[0] for name in files))}")
-    if left_out:
+    if repeated:
         say(
-            f"{len(left_out)} questions were left out, because this layout tells questions apart by their "
-            f"text and an earlier one has the same: {', '.join(left_out)}"
+            f"{len(repeated)} questions were left out, because this layout tells questions apart by their "
+            f"text and an earlier one has the same: {', '.join(repeated)}"
         )
-    exit_with(len(left_out))
+    exit_with(len(repeated))
 
 
 def config_command(
@@ -278,12 +287,16 @@ def config_command(
     else. Without options, print what --init writes.
     """
     if init + check + schema_ > 1:
-        raise ConfigError("give one of --init, --check and --schema")
-    if file is not None and not (init or check):
-        raise ConfigError(f"add --init to write {file}, or --check to check it")
-    if check:
-        if file is None:
-            raise ConfigError("name the file to check: selfreflect config --check FILE")
+        raise ConfigError(
+            "too much at once", code="usage", remedy="Give one of {init}, {check} and {schema}."
+        )
+    if (file is None and check) or (file is not None and not (init or check)):
+        raise ConfigError(
+            "it is not clear what to do with which file",
+            code="usage",
+            remedy="Write a file with {init} FILE, or check one with {check} FILE.",
+        )
+    if file is not None and check:
         _check(file)
     elif init:
         _write(file or Path("selfreflect.toml"))
@@ -310,9 +323,9 @@ def _check(path: Path) -> None:
     defaults = Config()
     count = 0
     for section in FLAGGED:
-        earlier = defaults.section(section)
+        default = defaults.section(section)
         for key, value in config.section(section).items():
-            if value != earlier[key]:
+            if value != default[key]:
                 line = f"[{section}] {key} = {json.dumps(value, ensure_ascii=False)}"
                 stdout.print(Text(one_line(line)), soft_wrap=True)
                 count += 1

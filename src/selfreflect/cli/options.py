@@ -47,14 +47,14 @@ _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
 def option(usage: str, help: str, default: Any = None) -> Any:
-    """An option, as the default of a parameter or in ``Annotated``: ``option("--limit N", "Take N items.")``.
+    """Make an option, for a parameter or ``Annotated``: ``option("--limit N", "Take N items.")``.
     The default ``...`` makes it required, or leaves its default to the parameter."""
     name, _, metavar = usage.partition(" ")
     return typer.Option(default, name, metavar=metavar or None, help=help)
 
 
 def argument(name: str, help: str, default: Any = None) -> Any:
-    """A positional argument of a command, like :func:`option`."""
+    """Make a positional argument of a command, like :func:`option`."""
     return typer.Argument(default, metavar=name, help=help, show_default=False)
 
 
@@ -119,7 +119,7 @@ COLUMN = Flag(
 
 
 class ItemOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Which items of a file are used, and how its columns are understood."""
+    """Choice of items of a file, and of its columns."""
 
     limit: Annotated[int | None, Flag("--limit N", "Take only the first N items.", range=POSITIVE)] = None
     num_answers: Annotated[
@@ -137,10 +137,14 @@ class ItemOptions(msgspec.Struct, frozen=True, kw_only=True):
     def refuse_columns(self) -> None:
         """Raise ConfigError for what only a file of items has use for."""
         if self.column or self.split is not None:
-            raise ConfigError("--column and --split belong to a file of items")
+            raise ConfigError(
+                "the columns of bundled items are known",
+                code="usage",
+                remedy="{column} and {split} belong to a file of items.",
+            )
 
     def read(self, source: str, *, need_summaries: bool = False, seed: int = 0) -> ItemFile:
-        """Read a file of items; say now and then how much of it is read, and then what a user should know."""
+        """Read a file of items, reporting progress and notes."""
         from selfreflect.cli.console import ReadingProgress, say_notes
         from selfreflect.sources.columns import answer_separator, assigned_columns
         from selfreflect.sources.items import read_item_file
@@ -169,7 +173,7 @@ JUDGING = ("--guesses", "--cache", *_RUNNING)
 
 
 def grouping(groups: str) -> Callable[[Sequence[str], str], list[list[int]]]:
-    """What ``--groups spelling``, ``same`` or ``meaning`` groups answers to a question with."""
+    """Return what ``--groups`` spelling, same or meaning groups answers to a question with."""
     if groups == "meaning":
         from selfreflect.models.embed import MeaningGroups
 
@@ -191,7 +195,7 @@ _FLAGGED: Mapping[str, type[msgspec.Struct]] = {**FLAGGED, "execution": Executio
 
 @dataclass(frozen=True)
 class Overrides:
-    """What a user set on the command line, by section and key."""
+    """Settings that a user gave on the command line, by section and key."""
 
     sections: Mapping[str, Mapping[str, Any]]
     defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -201,7 +205,7 @@ class Overrides:
 
     @property
     def file(self) -> Path | None:
-        """The file of ``--config``."""
+        """Return the file of ``--config``."""
         return self.section("config").get("file")
 
     def config(self, base: Mapping[str, Mapping[str, Any]] | None = None) -> Config:
@@ -215,13 +219,13 @@ class Overrides:
         return load_config(self.file, settings, layers)
 
     def sets(self, section: str, key: str) -> bool:
-        """Whether the command line or the file of ``--config`` sets a key."""
+        """Check whether the command line or the file of ``--config`` sets a key."""
         return key in self.given(section)
 
     @property
     def execution(self) -> ExecutionOptions:
-        """How and where the work is done: the user's flags, over the file of ``--config``. Raises ConfigError
-        if a value is out of range."""
+        """Merge execution options: the user's flags, over the file of ``--config``. Raises ConfigError if a
+        value is out of range."""
         flags = self.section("execution")
         options = dict(self.defaults.get("execution", {}))
         options |= {
@@ -248,6 +252,7 @@ class Overrides:
         """Call a setting (``"answers.base_url"``) or an option (``"out"``) as the user would change it: a key
         that the file of ``--config`` sets as that, anything else as its flag."""
         section, _, key = name.rpartition(".")
+        # an option goes before the file, so only a key without one is changed in the file
         if section and self.file is not None and key not in self.section(section):
             with suppress(ConfigError):  # the file itself is wrong, and the error says how
                 if key in self._table(section):
@@ -362,6 +367,7 @@ def runnable(command: Callable[..., T]) -> Callable[..., T]:
 
     @functools.wraps(command)
     def with_settings(**values: Any) -> T:
+        # looked up first: what follows takes the settings out of the values
         keeps_work = _keeps_work(values)
         fields = _take(options, values)
         for _, struct_options in structs.values():
@@ -432,6 +438,7 @@ def _exit_codes(keeps_work: bool, overrides: Overrides) -> Iterator[None]:
     except MemoryError:
         saved = "; finished work is saved" if keeps_work else ""
         _exit(2, f"error: out of memory. Use smaller numbers or another machine{saved}.")
+    # typer ends the program itself; a user's function must not, or its exit code would pass for ours
     except (typer.Exit, typer.Abort, typer.BadParameter):
         raise
     except SystemExit as error:  # of a user's or a library's code
@@ -444,7 +451,7 @@ def _exit_codes(keeps_work: bool, overrides: Overrides) -> Iterator[None]:
 
 
 def _keeps_work(options: Mapping[str, object]) -> bool:
-    """Whether a command stores what it does: in ``--out``, or in the run directory that it reads."""
+    """Check whether a command stores its work: in ``--out``, or in the run directory that it reads."""
     source = options.get("source")
     if isinstance(source, str) and os.path.isdir(source):  # noqa: PTH112 (a Path would raise PermissionError)
         return True
@@ -509,7 +516,7 @@ def _refuse_removed(command: str, flag: str) -> None:
 
 
 class Group(TyperGroup):
-    """Several commands."""
+    """Group of commands."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         with _escaped_errors():

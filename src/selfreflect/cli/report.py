@@ -46,6 +46,7 @@ BY = option(
 )
 THRESHOLD = 3
 """Exit status if a condition of --fail-if holds; 1 means recorded failures, and 2 an error."""
+ADD_PAGE = "Add {output} FILE.html."
 LARGE_PAGE = 3_000_000
 """Bytes above which a page opens slowly on small machines."""
 MOST_EMBEDDED = 4_000
@@ -128,9 +129,9 @@ def report_command(
 def _refuse_page_options(groups: str | None, leave_out: Sequence[str]) -> None:
     """Raise ConfigError for options of a page where none is written."""
     if groups == "meaning":
-        raise ConfigError("--groups meaning changes only the page. Add --output FILE.html")
+        raise ConfigError("groups by meaning are only on a page", code="no_page", remedy=ADD_PAGE)
     if leave_out:
-        raise ConfigError("--leave-out changes only the page. Add --output FILE.html")
+        raise ConfigError("only a page can be made smaller", code="no_page", remedy=ADD_PAGE)
 
 
 def _show(records: Sequence[RunRecords], by: str | None, question: str | None, json: bool) -> None:
@@ -151,16 +152,16 @@ def _show(records: Sequence[RunRecords], by: str | None, question: str | None, j
 def _advise(paths: Sequence[Path], by_run: Sequence[Sequence[RunRecords]]) -> None:
     """Say the next step: the stage that the first run without results lacks, else the page."""
     for path, of_run in zip(paths, by_run, strict=True):
-        if not any(one.scores or one.information for one in of_run):
+        if not any(records.scores or records.information for records in of_run):
             say_next_step(path, of_run[0])
             return
     say_report(paths)
 
 
 def _first(selection: Sequence[RunRecords], of_run: Sequence[RunRecords]) -> list[RunRecords]:
-    """All scorings of a run, the chosen ones first."""
+    """List all scorings of a run, the chosen ones first."""
     ids = set(map(id, selection))
-    return [*selection, *(one for one in of_run if id(one) not in ids)]
+    return [*selection, *(scoring for scoring in of_run if id(scoring) not in ids)]
 
 
 def _write_figures(folder: Path, records: Sequence[RunRecords], baseline: str | None) -> None:
@@ -196,22 +197,22 @@ def _load_records(paths: Sequence[Path]) -> list[list[RunRecords]]:
 
 def _of_one_scale(paths: Sequence[Path], by_run: Sequence[Sequence[RunRecords]]) -> list[list[RunRecords]]:
     """Leave out the bits of earlier versions if any are on a later scale: they cannot be compared."""
-    latest = latest_scale(one.scale for one in chain.from_iterable(by_run) if one.information)
+    latest = latest_scale(scoring.scale for scoring in chain.from_iterable(by_run) if scoring.information)
     comparable = []
     for path, of_run in zip(paths, by_run, strict=True):
-        if any(one.scale != latest for one in of_run):
+        if any(scoring.scale != latest for scoring in of_run):
             say(
                 f"{path}: their recovered information is left out. An earlier version measured it on another "
                 f"scale; to measure it anew: selfreflect score --out {shlex.quote(str(path))}"
             )
-        comparable.append([one.with_scale(latest) for one in of_run])
+        comparable.append([scoring.with_scale(latest) for scoring in of_run])
     return comparable
 
 
 def _chosen(
     paths: Sequence[Path], by_run: Sequence[Sequence[RunRecords]], judge: str | None
 ) -> list[list[RunRecords]]:
-    """The scorings by ``judge``, or all."""
+    """Choose the scorings by ``judge``, or all."""
     return [scorings_by(of_run, judge, path) for path, of_run in zip(paths, by_run, strict=True)]
 
 
@@ -220,7 +221,7 @@ def write_page(
     runs: Sequence[Sequence[RunRecords]],
     baseline: str | None,
     groups: str | None,
-    left_out: Sequence[str],
+    leave_out: Sequence[str],
 ) -> None:
     """Write the page of runs, each with all its scorings, and say how to make a large one smaller."""
     from selfreflect.report.page.build import report_page
@@ -231,7 +232,7 @@ def write_page(
         baseline=baseline,
         grouping=o.grouping(groups),
         groups=groups,
-        left_out=left_out,
+        left_out=leave_out,
         uncertainty=report_parts([of_run[0] for of_run in runs]),
     )
     write_file(file, page)
@@ -240,7 +241,7 @@ def write_page(
         return
     results: list[Score | Information] = []
     for scoring in chain.from_iterable(runs):
-        smaller = scoring.without(left_out)
+        smaller = scoring.without(leave_out)
         results += [*smaller.scores.values(), *smaller.information.values()]
     ways = [f"--leave-out {part} ({PARTS[part]})" for part in removable_parts(results)]
     if len(runs) > 1:
@@ -255,14 +256,13 @@ def write_page(
 
 
 def _default_groups(runs: Sequence[Sequence[RunRecords]]) -> str:
-    """What answers on a page are grouped by if the user does not say; a note tells where it is not meaning
-    because that takes long."""
+    """Choose what answers on a page are grouped by; say so if meaning would take long."""
     from selfreflect.models.embed import can_group_by_meaning
 
     if not can_group_by_meaning():
         return "same"
     sets = chain.from_iterable(of_run[0].answers.values() for of_run in runs)
-    different = sum(len({*one.masked_out, *one.conditioning}) for one in sets)
+    different = sum(len({*answers.masked_out, *answers.conditioning}) for answers in sets)
     if different <= MOST_EMBEDDED:
         return "meaning"
     say(
@@ -323,23 +323,23 @@ def compare_command(
     holds = False
     sentences: list[str] = []
     for first in by_run[0]:
-        base, *others = contenders([first, *_same_judge(by_run[1:], first.judge)], baseline)
-        lines = [comparison_line(base, other) for other in others] if json or thresholds else []
+        base, *candidates = contenders([first, *_same_judge(by_run[1:], first.judge)], baseline)
+        lines = [comparison_line(base, candidate) for candidate in candidates] if json or thresholds else []
         if json:
             for line in lines:
                 emit(line)
         else:
-            for table, _ in comparisons(base, others):
+            for table, _ in comparisons(base, candidates):
                 print_table(table)
         for threshold in thresholds:
             breaches = threshold.breaches(lines)
             holds = holds or bool(breaches)
             sentences += breaches or threshold.untestable(lines)
         if by is not None and json:
-            for line in comparison_lines_by(base, others, by):
+            for line in comparison_lines_by(base, candidates, by):
                 emit(line)
         elif by is not None:
-            for table in comparisons_by(base, others, by):
+            for table in comparisons_by(base, candidates, by):
                 print_table(table)
     if not json:
         for table in judge_tables_of(by_run):
@@ -352,16 +352,16 @@ def compare_command(
 
 
 def _same_judge(by_run: Sequence[Sequence[RunRecords]], judge: str) -> list[RunRecords]:
-    """Each run as this judge scored it; if it did not, as the first judge did."""
+    """Choose each run's scoring by this judge, or else its first."""
     records = []
     for of_run in by_run:
-        by_judge = next((one for one in of_run if one.judge == judge), of_run[0])
+        by_judge = next((scoring for scoring in of_run if scoring.judge == judge), of_run[0])
         records.append(by_judge)
     return records
 
 
 def report_parts(runs: Sequence[RunRecords]) -> list[UncertaintyPart]:
-    """The sections of a report on the runs that have right answers."""
+    """Make sections on uncertainty for the runs that have right answers."""
     parts = []
     for number, run in enumerate(runs):
         if any(question.gold for question in run.questions.values()):

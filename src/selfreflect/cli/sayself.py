@@ -24,7 +24,7 @@ from selfreflect.cli.answered import (
     open_store,
     read_questions,
 )
-from selfreflect.cli.console import Watcher, emit, print_table, say, write_file
+from selfreflect.cli.console import ProgressReporter, emit, print_table, say, write_file
 from selfreflect.cli.options import GENERATING, Overrides, option, takes
 from selfreflect.cli.stages import Intent, run_stages
 from selfreflect.errors import ConfigError, DataError, excerpt, nearest
@@ -390,10 +390,10 @@ def _measure(out: Path, options: EvaluationOptions, comparison: MethodComparison
     from selfreflect.store.run import Run
 
     config = load_config(None, {"scores": {"judge": options.measured_by}})
-    watcher = Watcher()
-    measures = ConfiguredModels(config, ExecutionOptions(), watcher).measures()
+    reporter = ProgressReporter()
+    measures = ConfiguredModels(config, ExecutionOptions(), reporter).measures()
     of_run = {one.question_id: one for one in Run.load(out).answers.values()}
-    if not comparison.measure(measures, options.measured, of_run, watcher.stage):
+    if not comparison.measure(measures, options.measured, of_run, reporter.stage):
         say("No trained model stated a self-reflection, so there is nothing to measure.")
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import to_builtins
 
 from selfreflect.cli import options as o
-from selfreflect.cli.console import Watcher, emit, exit_with, say
+from selfreflect.cli.console import ProgressReporter, emit, exit_with, say
 from selfreflect.cli.options import JUDGING, ItemOptions, Overrides, option, takes
 from selfreflect.errors import ConfigError
 from selfreflect.metric.builtin import word_fields
@@ -24,7 +24,7 @@ from selfreflect.sources.files import source_name
 from selfreflect.sources.items import Item
 
 if TYPE_CHECKING:
-    from selfreflect.metric.measures import Measured
+    from selfreflect.metric.measure import Measured
 
 
 @takes("scores", config_file=True, execution=JUDGING)
@@ -62,10 +62,16 @@ def score_command(
     with ≈, and "estimate" in the JSON says how many words they come from.
     """
     if (items is None) == (out is None):
-        raise ConfigError("give either --items FILE or --out DIR")
+        raise ConfigError(
+            "nothing or too much to score", code="usage", remedy="Give either {items} or {out}."
+        )
     if out is not None:
         if words or reading != ItemOptions():
-            raise ConfigError("--limit, --num-answers, --column, --split and --words belong to --items FILE")
+            raise ConfigError(
+                "the words and items of a run directory cannot be chosen",
+                code="usage",
+                remedy="{limit}, {num_answers}, {column}, {split} and {words} belong to {items}.",
+            )
         from selfreflect.cli.stages import Intent, run_stages
 
         run_stages(out, ["scores"], overrides, Intent(), dry_run=dry_run, log=log, json=json)
@@ -76,7 +82,11 @@ def score_command(
 
         check_installed(log)
     if overrides.section("execution").get("executor", "local") != "local":
-        raise ConfigError("--executor and --ray-address belong to --out DIR")
+        raise ConfigError(
+            "a file is scored on this machine",
+            code="usage",
+            remedy="{execution.executor} and {execution.ray_address} belong to {out}.",
+        )
     seed = overrides.config().scores.seed
     file = reading.read(items, need_summaries=True, seed=seed)
     _score(file.items, source_name(items), overrides, words=words, dry_run=dry_run, log=log, json=json)
@@ -94,19 +104,19 @@ def _score(
 ) -> None:
     """Score items as they come, or only count what that takes, and exit."""
     config, options = overrides.config(), overrides.execution
-    watcher = Watcher()
+    reporter = ProgressReporter()
     if dry_run:
         from selfreflect.cli.show import show_costs
         from selfreflect.pipeline.dry_run import dry_run_items
 
-        show_costs(dry_run_items(items, config, options, watcher), json)
+        show_costs(dry_run_items(items, config, options, reporter), json)
         return
-    measures = ConfiguredModels(config, options, watcher).measures()
+    measures = ConfiguredModels(config, options, reporter).measures()
     results: list[Measured] = []
-    with watcher.stage("scores", sum(len(item.summaries) for item in items)) as counter:
+    with reporter.stage("scores", sum(len(item.summaries) for item in items)) as counter:
         for item in items:
             answers, summaries = item.answer_set, item.summary_records
-            with watched_judge(measures, watcher, answers, len(summaries)):
+            with watched_judge(measures, reporter, answers, len(summaries)):
                 of_item = measures.measure(item.question_record, answers, summaries)
             results += of_item
             if json:
@@ -156,7 +166,7 @@ def _lines(item: Item, results: Sequence[Measured], words: bool) -> Iterator[dic
 
 
 def item_run(label: str, config: Config, items: Sequence[Item], results: Sequence[Measured]) -> RunRecords:
-    """The results as those of a run, which tables and trackers take."""
+    """Make a run of results, as tables and trackers take it."""
     of_items = chain.from_iterable(item.records for item in items)
     records = records_in_memory(label, chain(of_items, results))
     return replace(records, manifest={"config": {"scores": config.section("scores")}})

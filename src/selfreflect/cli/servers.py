@@ -29,7 +29,7 @@ from selfreflect.text import counted, name_list
 from selfreflect.traits import traits_of
 
 if TYPE_CHECKING:
-    from selfreflect.metric.measures import Measures
+    from selfreflect.metric.measure import Measures
     from selfreflect.server.belief import BeliefReader
     from selfreflect.server.endpoint import ServeServices
     from selfreflect.server.reflector import ServeSettings
@@ -421,8 +421,8 @@ def _judge(config: Config, overrides: Overrides) -> dict[str, Measures]:
     judge = load_judge(spec, compat=scores.compat, progress=say)
     measures = {}
     for name in scores.measure_names:
-        own = replace(config, scores=replace(scores, measures=name, controls=False))
-        measures[name] = load_measures(judge, own, overrides.execution, Quiet())
+        single = replace(config, scores=replace(scores, measures=name, controls=False))
+        measures[name] = load_measures(judge, single, overrides.execution, Quiet())
     return measures
 
 
@@ -446,8 +446,8 @@ def _table(names: Sequence[str], base_url: str | None, config: Config, overrides
         if backend.can_relay:
             served.append(backend.bare_name(name))
             continue
-        own = replace(config.answers, model=name, base_url=base_url if backend.is_remote else None)
-        generator = load_generator(stage_model(replace(config, answers=own), options, "answers"), say)
+        answers = replace(config.answers, model=name, base_url=base_url if backend.is_remote else None)
+        generator = load_generator(stage_model(replace(config, answers=answers), options, "answers"), say)
         local.append(LocalModel(_name_for_clients(name), generator))
     # the address may be that of a server which speaks another protocol than clients do
     speaks_other = any(backend_of(name).is_remote for name in names) and not served

@@ -21,7 +21,7 @@ from selfreflect.report.findings import (
     information_sentence,
     show_case_note,
 )
-from selfreflect.report.measures import tentative
+from selfreflect.report.measures import measurement_text, tentative
 from selfreflect.report.overview import failure_table, overview
 from selfreflect.report.results import best_first, score_text
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
@@ -158,8 +158,8 @@ def print_question(
         reasons = dict.fromkeys(information_sentence(information, conditioning) for information in results)
         for reason in reasons:  # mostly one for all summaries
             stdout.print(Text(one_line(reason)))
-        doubtful = [(one.summary, tentative(one)) for one in results]
-        shares = [f"{one_line(name)} {one.text}" for name, one in doubtful if one is not None]
+        doubtful = [(result.summary, tentative(result)) for result in results]
+        shares = [f"{one_line(name)} {estimate.text}" for name, estimate in doubtful if estimate is not None]
         if shares:
             _print_dim(f"It would be: {'; '.join(shares)}")
         results = []
@@ -169,10 +169,10 @@ def print_question(
         _print_dim(f"Summaries{explained}:")
     else:
         _print_legend()
-    places = telling_answers([(one, texts[one.summary]) for one in results], 2)
+    positions = telling_answers([(result, texts[result.summary]) for result in results], 2)
     controls = records.controls.get(question_id)
     for outcome in outcomes:
-        _print_summary(outcome, controls, conditioning, places)
+        _print_summary(outcome, controls, conditioning, positions)
     if controls is not None and results:
         _print_dim(controls_sentence(controls))
         if caution := controls_caution(controls, results):
@@ -180,16 +180,16 @@ def print_question(
 
 
 def _print_summary(
-    outcome: SummaryOutcome, controls: Controls | None, conditioning: int | None, places: Sequence[int]
+    outcome: SummaryOutcome, controls: Controls | None, conditioning: int | None, positions: Sequence[int]
 ) -> None:
-    """Print one summary, and the test answers at ``places`` with their words marked."""
+    """Print one summary, and the test answers at ``positions`` with their words marked."""
     from selfreflect.report.words import worst_words
 
     score, information = outcome.score, outcome.information
     result = "not scored"
     if score is not None:
-        place = controls_place(score.value, controls, conditioning)
-        result = f"score {score_text(score)}" + (f": {place}" if place else "")
+        position = controls_place(score.value, controls, conditioning)
+        result = f"score {score_text(score)}" + (f": {position}" if position else "")
     elif outcome.failure is not None:
         result = one_line(f"no score: {outcome.failure.message}")
     headline = result if information is None else information_sentence(information, conditioning)
@@ -197,8 +197,10 @@ def _print_summary(
     stdout.print(line.append(one_line(headline), style="not bold default"))
     if outcome.summary is not None:
         stdout.print(Text(f"    {_cut(outcome.summary.text, 3 * _WIDTH)}"))
+    for measurement in outcome.measurements:
+        _print_dim(f"    {one_line(measurement_text(measurement))}")
     if information is not None:
-        for index in places if information.recovered is not None else ():
+        for index in positions if information.recovered is not None else ():
             if index < len(information.answers):
                 text = outcome.summary.text if outcome.summary else ""
                 words = marked_words(information.answers[index], text, _no_colour())
@@ -225,7 +227,7 @@ def _print_legend() -> None:
 
 
 def marked_words(words: Sequence[WordBits], summary: str, signs: bool) -> Text:
-    """Colour the words of a test answer by what a summary covers; or put ``signs`` before them."""
+    """Colour the words of a test answer by how a summary covers them, or put ``signs`` before them."""
     from selfreflect.report.words import marks
 
     line = Text()

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from selfreflect.cli import options as o
 from selfreflect.cli.console import (
-    Watcher,
+    ProgressReporter,
     agree,
     can_ask,
     context_line,
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Intent:
-    """What a user wants of a run directory, apart from settings."""
+    """Wishes of a user for a run directory, apart from settings."""
 
     fresh: bool = False
     names_source: bool = True
@@ -73,7 +73,7 @@ class Intent:
     """Models and addresses of servers that the user names; None where no others can occur."""
 
     def binding(self, stages: Sequence[Stage]) -> list[Stage]:
-        """The stages whose settings must be those of the directory."""
+        """List the stages whose settings must be those of the directory."""
         return [stage for stage in stages if stage != "questions" or not self.add_questions]
 
 
@@ -193,13 +193,14 @@ def run_stages(
         run = Run.load(out)  # a mistyped name is an error, not a new directory
         if stages == ["scores"]:
             _say_unfinished(out, run)
-    known = {} if intent.fresh else settings_of(out, overrides.given("scores"), scoring="scores" in stages)
-    config = overrides.config(known)
+    base = {} if intent.fresh else settings_of(out, overrides.given("scores"), scoring="scores" in stages)
+    config = overrides.config(base)
     is_resumed = (out / MANIFEST).exists() and not intent.fresh
     options = overrides.execution
     names_source = overrides.sets("questions", "source")
     if stages == STAGES and not names_source and not is_resumed:
         raise ConfigError(NO_QUESTIONS)
+    # a directory may come from anybody: only names that the user typed run code or reach other servers
     user_names: set[str] = set()
     for stage in STAGES:
         section = overrides.given(stage)
@@ -216,7 +217,9 @@ def run_stages(
         from selfreflect.cli.show import show_costs
         from selfreflect.pipeline.dry_run import dry_run_directory
 
-        costs = dry_run_directory(out, config, intent.binding(stages), options, Watcher(), fresh=intent.fresh)
+        costs = dry_run_directory(
+            out, config, intent.binding(stages), options, ProgressReporter(), fresh=intent.fresh
+        )
         for step in _steps(costs, stages, _begin(costs, stages, config, intent)):
             step()
         show_costs(costs, json)
@@ -230,11 +233,11 @@ def run_stages(
         from selfreflect.cli.show import show_results
 
         show_results(records, json)
-    measured = [f"{len(records.results(measure))} by {measure.name}" for measure in records.measures]
+    results = [f"{len(records.results(measure))} by {measure.name}" for measure in records.measures]
     say(
         f"{out}: {counted(len(records.questions), 'question')}, "
         f"{counted(len(records.answers), 'answer set')}, "
-        f"{counted(len(records.summaries), 'summary')}, measured: {', '.join(measured) or 'none'}"
+        f"{counted(len(records.summaries), 'summary')}, measured: {', '.join(results) or 'none'}"
     )
     if records.failures and not is_measured:  # the results, which list failures, were not shown
         from selfreflect.cli.show import show_failures
@@ -287,8 +290,9 @@ def begin(
             load_questions(**config.section("questions"))  # a mistake in it leaves the records in place
         _agree_to_start_over(path, intent.yes)
     with open_experiment(
-        path, config, intent.binding(stages), fresh=intent.fresh, options=options, progress=Watcher()
+        path, config, intent.binding(stages), fresh=intent.fresh, options=options, progress=ProgressReporter()
     ) as experiment:
+        # until the work is agreed on, a refusal takes a new directory away again
         with experiment.nothing_left_behind():
             if question is not None:
                 experiment.run.append(question)

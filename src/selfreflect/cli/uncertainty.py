@@ -44,7 +44,7 @@ _MOST_NOTES = 3
 
 
 class UncertaintyOptions(Struct, frozen=True, kw_only=True):
-    """What is estimated, and how it is compared with correctness."""
+    """Choice of estimators, measures and sample sizes."""
 
     estimators: Annotated[
         str | None,
@@ -133,7 +133,7 @@ def uncertainty_command(
         return
     _print(assessment, results, by_size, explain)
     rows = next(iter(results.values()), [])
-    ready = [one.estimator for one in rows if not one.baseline and one.n >= FOLDS]
+    ready = [row.estimator for row in rows if not row.baseline and row.n >= FOLDS]
     if ready and source != "-" and fields == FieldOptions():
         say(f"Calibrate one: selfreflect calibrate {shlex.quote(source)} --estimator {ready[0]}")
 
@@ -153,7 +153,7 @@ def _measure_names(text: str | None) -> list[str]:
 def _by_size(
     questions: Sequence[AnsweredQuestion], sizes: Sequence[int], method: Method, labels: Iterable[str]
 ) -> dict[str, list[SizedCalibration]]:
-    """Calibration with fewer answers, by kind of correctness."""
+    """Calibrate with fewer answers, by kind of correctness."""
     from selfreflect.uncertainty.assess import calibration_by_size
 
     if not sizes:
@@ -186,10 +186,10 @@ def _print(
 
 def _without_most_notes(table: Table) -> Table:
     """Keep the first notes of a table, among which are all warnings."""
-    left_out = len(table.notes) - _MOST_NOTES
-    if left_out <= 0:
+    surplus = len(table.notes) - _MOST_NOTES
+    if surplus <= 0:
         return table
-    notes = (*table.notes[:_MOST_NOTES], f"{counted(left_out, 'more note')}: add --explain.")
+    notes = (*table.notes[:_MOST_NOTES], f"{counted(surplus, 'more note')}: add --explain.")
     return dataclasses.replace(table, notes=notes)
 
 
@@ -224,7 +224,9 @@ def _with_answers(questions: Sequence[AnsweredQuestion], number: int) -> list[An
     from selfreflect.uncertainty.assess import subsample
 
     if number < 1:
-        raise ConfigError(f"--num-answers must be at least 1, not {number}")
+        raise ConfigError(
+            f"a question has at least 1 answer, not {number}", remedy="Give {num_answers} another value."
+        )
     enough = [question for question in questions if len(question.answers) >= number]
     if not enough:
         raise DataError(f"no question has {number} answers")
@@ -236,7 +238,7 @@ def _with_answers(questions: Sequence[AnsweredQuestion], number: int) -> list[An
 
 def _number(text: str) -> int:
     if not (text.isdecimal() and len(text) < 10) or int(text) < 1:
-        raise ConfigError(f"--sizes: {text!r} is not a number of answers, such as 5,10,20")
+        raise ConfigError(f"{text!r} is no number of answers", remedy="Give {sizes} numbers, as in 5,10,20.")
     return int(text)
 
 
@@ -276,7 +278,9 @@ def calibrate_command(
         is_chosen = any(value is not None for value in (estimator, method, save))
         if is_chosen or comparison != ComparisonOptions(classes=comparison.classes):
             raise ConfigError(
-                "--apply takes everything but --gold, --column and models from the saved calibrator"
+                "a saved calibrator decides how it is made and applied",
+                code="usage",
+                remedy="With {apply} give only {gold}, {column} and models.",
             )
         saved = _read_saved(apply, comparison.classes)
         _apply(source, read_questions(source, fields), saved, asking, overrides, json)
@@ -292,7 +296,7 @@ def calibrate_command(
     questions = read_questions(source, fields)
     if save is not None:
         _require_labels(len(questions))  # before a model is asked
-    name = estimator or ("modal_share" if any(one.answers for one in questions) else "stated")
+    name = estimator or ("modal_share" if any(question.answers for question in questions) else "stated")
     classes = comparison.classes or DEFAULT  # not what this model says: the file must do without it
     comparison = replace(comparison, classes=classes)
     with open_method(source, questions, [name], comparison, asking, overrides) as made_with:
@@ -307,8 +311,8 @@ def calibrate_command(
     _say_worse(quality)
     if save is not None:
         _require_labels(len(labels))
-        made = fit_file(assessment, name, label, by, classes, comparison.class_order)
-        write_file(save, write_calibrator(made))
+        calibrator = fit_file(assessment, name, label, by, classes, comparison.class_order)
+        write_file(save, write_calibrator(calibrator))
         say(f"Use it on other questions: selfreflect calibrate FILE --apply {shlex.quote(str(save))}")
 
 
@@ -371,9 +375,9 @@ def _apply(
 
     saved.refuse_overlap(questions)
     if not {*sample_sizes(questions)} <= {*saved.samples}:
-        counts, own = (", ".join(map(str, sizes)) for sizes in (saved.samples, sample_sizes(questions)))
+        fitted, new = (", ".join(map(str, sizes)) for sizes in (saved.samples, sample_sizes(questions)))
         say(
-            f"The calibrator was fitted on questions with {counts} answers, and these have {own}: estimators "
+            f"The calibrator was fitted on questions with {fitted} answers, and these have {new}: estimators "
             "depend on the number of answers."
         )
     comparison = ComparisonOptions(
@@ -409,12 +413,14 @@ def _refuse_unnamed_classes(saved: CalibratorFile, path: Path, classes: str | No
     it."""
     if classes is not None and classes != saved.classes:
         raise ConfigError(
-            f"the calibrator was fitted with --classes {excerpt(saved.classes)}, not {excerpt(classes)}"
+            f"the calibrator was fitted with the classes {excerpt(saved.classes)}, not {excerpt(classes)}",
+            code="other_classes",
         )
     if saved.classes.startswith("nli:") and classes is None:
         raise ConfigError(
-            f"{excerpt(str(path), 200)} names a model that may be looked up on the hub. If it may, add "
-            f"--classes {excerpt(saved.classes)}"
+            f"{excerpt(str(path), 200)} names a model that may be looked up on the hub",
+            code="foreign_code",
+            remedy=f"If it may, add {{classes}} {excerpt(saved.classes)}.",
         )
 
 
@@ -475,8 +481,9 @@ def write_output(
     """
     if not results:
         raise DataError(
-            f"--output {path}: without right answers or labels there is nothing to predict. If the right "
-            "answers are in another field, name it with --gold"
+            f"{path}: without right answers or labels there is nothing to predict",
+            code="no_gold",
+            remedy="If the right answers are in another field, name it with {gold}.",
         )
     from selfreflect.uncertainty.output import csv_texts, markdown, page
 

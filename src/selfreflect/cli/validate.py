@@ -19,7 +19,7 @@ from rich.text import Text
 
 from selfreflect import __version__
 from selfreflect.cli import options as o
-from selfreflect.cli.console import Watcher, emit, print_table, say, stdout
+from selfreflect.cli.console import ProgressReporter, emit, print_table, say, stdout
 from selfreflect.cli.options import ItemOptions, Overrides, argument, option, takes
 from selfreflect.errors import BackendError, ConfigError, DataError, excerpt, nearest
 from selfreflect.flags import Flag, flags_of
@@ -347,7 +347,7 @@ class Models:
         for judge in judges or [ScoresConfig().judge]:
             answers = {} if model is None else {"model": model}
             config = overrides.config({"answers": answers, "scores": {"judge": judge}})
-            configured.append(ConfiguredModels(config, overrides.execution, Watcher()))
+            configured.append(ConfiguredModels(config, overrides.execution, ProgressReporter()))
         generator = None if model is None else partial(configured[0].generator, "answers")
         return cls([models.judge for models in configured], generator)
 
@@ -425,7 +425,7 @@ def _measure_with(
     families = catalogue.families(names, judge=load_judge, generator=models.generator)
     metrics = list(chain.from_iterable(family.metrics for family in families))
     _say_left_out(names, metrics, models)
-    with Watcher().stage("measuring", len(study.items) * len(families)) as counter:
+    with ProgressReporter().stage("measuring", len(study.items) * len(families)) as counter:
         return measure(study.items, families, store, counter.advance), metrics
 
 

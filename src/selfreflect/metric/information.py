@@ -24,19 +24,27 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import chain, cycle
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from selfreflect.grouping import group_indices, normal_form
-from selfreflect.metric.closed import MOST_ALTERNATIVES, ClosedAnswers
 from selfreflect.metric.engine.logits import log_probabilities
 from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
 from selfreflect.metric.measure import Scored, Work
-from selfreflect.metric.prompts import SYSTEM, CannotScoreError, conversation_tokens, encode, encode_each
-from selfreflect.models.base import Message
+from selfreflect.metric.prompts import CannotScoreError, conversation_tokens, encode, encode_each
+from selfreflect.metric.texts import (
+    NONSENSE,
+    ClosedAnswers,
+    anchor_texts,
+    answering,
+    compared_texts,
+    control_texts,
+    distinct,
+    normal_words,
+    shared_phrase,
+)
 from selfreflect.records import (
     RETRIED,
     AnswerSet,
@@ -51,7 +59,7 @@ from selfreflect.records import (
     Zero,
 )
 from selfreflect.stats import defined, student_quantile
-from selfreflect.text import common_prefix, normalise_question
+from selfreflect.text import common_prefix
 
 if TYPE_CHECKING:
     from selfreflect.metric.engine.engines import Engine
@@ -60,13 +68,6 @@ if TYPE_CHECKING:
 
 Bits = npt.NDArray[np.float64]
 
-GIVE_ONE = "Give one answer to this question."
-TOLD = "What is known about the answer: "
-BLIND_QUESTION = "What do you think?"
-BLIND_GIVE_ONE = "Give one answer."
-
-NONSENSE = "18:08:33 37 ;; qx 2044 [ok] 7f 19"
-"""A control: what tells nothing about any question."""
 
 ZEROS: Mapping[Reader, Zero] = {"informed": "empty", "blind": "repeated"}
 
@@ -97,9 +98,6 @@ questions above it, 15 gave one of several answers more than 65 %, or a wrong on
 ENOUGH = 20
 """Answers; where so many would make clear what they tell, there are too few, else they differ too much."""
 
-SUBSETS = 2
-"""Subsets of the conditioning answers over which controls of pasted answers are means
-(benchmarks/RESULTS.md)."""
 
 CONTEXTS = 12
 """Contexts of one question in one prefix tree, whose states are in memory at the same time."""
@@ -119,122 +117,6 @@ def choose_reader(choice: ReaderChoice, judge: Judge, question: Question, answer
 def gave(judge: Judge, answers: AnswerSet) -> bool:
     """Whether the judge gave the answers itself."""
     return (answers.model, answers.revision) == (judge.name, judge.lm.revision)
-
-
-def answering(question: str, context: str, reader: Reader) -> tuple[Message, ...]:
-    """Write the turns after which the judge gives an answer.
-
-    The informed reader is told in the user's turn: there the repeated question and nonsense tell next to
-    nothing (benchmarks/RESULTS.md). The blind one, who does not see the question, has said it.
-
-    Args:
-        context: a summary; or answers, one per line; or the zero of the measure: nothing, or to a blind
-            reader the question.
-    """
-    system = Message(role="system", content=SYSTEM)
-    if reader == "blind":
-        question_turn = Message(role="user", content=BLIND_QUESTION)
-        request = Message(role="user", content=BLIND_GIVE_ONE)
-        return (system, question_turn, Message(role="assistant", content=context), request)
-    lines = (normalise_question(question), TOLD + context, GIVE_ONE)
-    return (system, Message(role="user", content="\n".join(lines)))
-
-
-def pasted(answers: Sequence[str]) -> str:
-    """Join answers to a text that stands where a summary would."""
-    return "\n".join(answers)
-
-
-def pasted_subsets(answers: Sequence[str], count: int, subsets: int = SUBSETS) -> list[str]:
-    """Paste ``count`` answers, from each of ``subsets`` evenly spread starts on; the first answer follows the
-    last. One text if it is all answers.
-
-    Every text of more answers begins with one of fewer. So chance in which answers come first hardly disturbs
-    what more answers add; subsets that share nothing would be compared with twice that noise.
-    """
-    if count == len(answers):
-        return [pasted(answers)]
-    starts = dict.fromkeys(len(answers) * number // subsets for number in range(subsets))
-    around = [*answers, *answers]
-    return [pasted(around[start : start + count]) for start in starts]
-
-
-def distinct(answers: Sequence[str]) -> dict[str, int]:
-    """Count the answers that are not blank, one spelling of each, the most frequent first.
-
-    Answers that come equally often keep their order, so a text of answers that all differ is that of all.
-    """
-    texts = [answer for answer in answers if answer.strip()]
-    groups = sorted(group_indices(texts), key=lambda group: (-len(group), min(group)))
-    return {texts[group[0]]: len(group) for group in groups}
-
-
-def anchor_texts(answers: Sequence[str]) -> list[str]:
-    """Write what tells 100 %: distinct answers, and where some come more often than others, also with counts.
-
-    Repeated as often as it was given, an answer tells far more than what it says: that is repetition, which
-    no summary should imitate (benchmarks/anchor.py).
-    """
-    counts = distinct(answers)
-    texts = [pasted(list(counts))]
-    if len(set(counts.values())) > 1:
-        total = sum(counts.values())
-        texts.append(pasted([f"{answer} ({count} of {total})" for answer, count in counts.items()]))
-    return texts
-
-
-def shared_phrase(answers: Sequence[str]) -> tuple[list[str], list[str]]:
-    """List the words that all distinct answers begin with, and those that all end with.
-
-    There are none where an answer has more other words than these, or none: such answers share no phrase with
-    a gap, they are sentences of their own, or wordings of which one says less.
-    """
-    texts = [_normal_words(answer) for answer in answers]
-    if len(texts) < 2:
-        return [], []
-    smallest, greatest = min(texts), max(texts)
-    head = smallest[: common_prefix(smallest, greatest)]
-    ends = [text[len(head) :][::-1] for text in texts]
-    smallest, greatest = min(ends), max(ends)
-    tail = smallest[: common_prefix(smallest, greatest)][::-1]
-    shared = len(head) + len(tail)
-    if all(0 < len(text) - shared <= shared for text in texts):
-        return head, tail
-    return [], []
-
-
-def _normal_words(answer: str) -> list[str]:
-    return list(map(normal_form, answer.split()))
-
-
-def compared_texts(question: str, answers: Sequence[str]) -> list[str]:
-    """List every text that a judge may be told to measure summaries against, if there is room for it."""
-    total = len(answers)
-    counted = pasted([f"{answer} ({total} of {total})" for answer in answers])
-    return ["", question, NONSENSE, pasted(answers), counted, *answers[:MOST_ALTERNATIVES]]
-
-
-def control_texts(question: str, conditioning: Sequence[str]) -> list[tuple[Control, str]]:
-    """List the texts that summaries are compared with: nothing, the question, nonsense, and 1, 2, 5 and all
-    distinct conditioning answers, pasted.
-
-    The texts of one control are several subsets of the answers; it is measured by the mean over them, since
-    what one answer tells depends much on which one it is.
-    """
-    pairs: list[tuple[Literal["empty", "question", "nonsense"], str]] = [
-        ("empty", ""),
-        ("question", question),
-        ("nonsense", NONSENSE),
-    ]
-    controls = [(Control(name=name, words=len(text.split())), text) for name, text in pairs]
-    answers = list(distinct(conditioning))
-    for count in sorted({1, 2, 5, len(answers)}):
-        if 1 <= count <= len(answers):
-            texts = pasted_subsets(answers, count)
-            words = round(fmean(len(text.split()) for text in texts))
-            control = Control(name="pasted", answers=count, subsets=len(texts), words=words)
-            controls += [(control, text) for text in texts]
-    return controls
 
 
 def measure(
@@ -581,7 +463,7 @@ class AnswerPrompts:
             word_of = words_of_tokens(tokenizer, _tokens(self._first[index]), answer.split())
             told_words = np.bincount(word_of, gained, len(answer.split()))
             available_words = np.bincount(word_of, gainable, len(answer.split()))
-            normal = _normal_words(answer)
+            normal = normal_words(answer)
             head = common_prefix(normal, self._head)
             tail = common_prefix(normal[head:][::-1], self._tail[::-1])
             of_phrase += [*available_words[:head], *available_words[len(normal) - tail :]]

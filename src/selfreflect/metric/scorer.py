@@ -16,7 +16,7 @@ from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.metric.engine.engines import engine_for
 from selfreflect.metric.engine.logits import Reference
 from selfreflect.metric.engine.tree import Prompt, build_tree
-from selfreflect.metric.information import choose_reader, measure, pasted, unmeasured
+from selfreflect.metric.information import choose_reader, measure, unmeasured
 from selfreflect.metric.measure import Scored, Work
 from selfreflect.metric.prompts import (
     JUDGE_TEMPERATURE,
@@ -29,6 +29,7 @@ from selfreflect.metric.prompts import (
     summary_context,
     summary_prompts,
 )
+from selfreflect.metric.texts import pasted
 from selfreflect.models.base import ModelSpec
 from selfreflect.models.judge import Judge
 from selfreflect.records import (
@@ -47,9 +48,8 @@ from selfreflect.records import (
 from selfreflect.stats import clustered_mean
 
 if TYPE_CHECKING:
-    from selfreflect.metric.engine.logits import Guesses
-    from selfreflect.metric.engine.reference import ReferenceCache
-    from selfreflect.metric.limits import Limits
+    from selfreflect.metric.engine.logits import Guesses, ReferenceCache
+    from selfreflect.metric.inputs import Limits
 
 MAX_IDS = 500_000
 """Token ids in the prompts of a group of summaries, unless one has more. Each takes some 30 bytes."""
@@ -102,14 +102,14 @@ class SelfReflect:
 
     Args:
         judge: a judge, or the name of one, which is loaded as by :meth:`Judge.load`.
-        limits: when to stop scoring words; see :class:`~selfreflect.metric.limits.Limits`.
+        limits: when to stop scoring words; see :class:`~selfreflect.metric.inputs.Limits`.
         guesses: keep for each token task this many of the judge's likeliest tokens after the summary, and
             after the conditioning answers.
         cache: a directory that keeps what the judge predicts after the conditioning answers, so that one more
             summary of a question costs only itself. Under limits, only if it scores the same words.
         reader: who reads the summaries when :meth:`score` measures their usable information, see
             :func:`~selfreflect.metric.information.choose_reader`. None: it is not measured. Under limits,
-            and for controls, use :class:`~selfreflect.metric.measures.Measures`.
+            and for controls, use :class:`~selfreflect.metric.measure.Measures`.
         warn: gets a sentence for people if the cache cannot be used.
 
     Raises:
@@ -164,7 +164,7 @@ class SelfReflect:
         """Called with the number of tokens that the judge is about to read for exact scores."""
         self.cache: ReferenceCache | None = None
         if cache is not None:
-            from selfreflect.metric.engine.reference import ReferenceCache, judge_key
+            from selfreflect.metric.engine.logits import ReferenceCache, judge_key
 
             self.cache = ReferenceCache(Path(cache), judge_key(judge, self.engine.head), warn=warn)
 
@@ -285,8 +285,7 @@ class SelfReflect:
         self, prompts: QuestionPrompts, summaries: Sequence[Summary], limits: Limits, earlier: Sequence[Score]
     ) -> Outcomes:
         """Score the words that the limits allow, the same under every summary."""
-        from selfreflect.metric.sampling.budget import BudgetScoring, OverBudgetError
-        from selfreflect.metric.sampling.population import Population
+        from selfreflect.metric.sampling import BudgetScoring, OverBudgetError, Population
 
         contexts, outcomes = self._encode(prompts, [summary.text for summary in summaries])
         candidates = [summary for summary in summaries if summary.text in contexts]
@@ -484,7 +483,7 @@ def most_nodes(
 
 
 def _check_limits(limits: object) -> None:
-    from selfreflect.metric.limits import Limits
+    from selfreflect.metric.inputs import Limits
 
     if not isinstance(limits, Limits):
         raise ConfigError(f"limits must be made like Limits.parse('30s'), not {excerpt(limits)}")

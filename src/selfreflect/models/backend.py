@@ -116,9 +116,9 @@ class Backend:
     def open(self, spec: ModelSpec, progress: Say | None = None) -> StageGenerator:
         """Load a generator. Raises SelfReflectError if it cannot be loaded."""
         if not self.can_generate:
-            known = ", ".join(f"{prefix}:NAME" for prefix in prefixes(can_generate=True))
+            names = ", ".join(f"{prefix}:NAME" for prefix in prefixes(can_generate=True))
             raise ConfigError(
-                f"{excerpt(spec.name)} names a judge and cannot generate text. Give {known}, {LOCAL_NAMES}."
+                f"{excerpt(spec.name)} names a judge and cannot generate text. Give {names}, {LOCAL_NAMES}."
             )
         generator: StageGenerator = resolve_name(self.generator)(spec, progress)
         return generator
@@ -153,13 +153,13 @@ def bare_name(name: str) -> str:
 
 def prefixes(**properties: bool) -> list[str]:
     """The prefixes of all backends that have these properties, ours first."""
-    found = []
+    names = []
     for prefix in dict.fromkeys([*BACKENDS, *_entry_points()]):
         with suppress(ConfigError):  # a broken package must not hide the others
             backend = _load(prefix)
             if backend.prefix and all(getattr(backend, name) == value for name, value in properties.items()):
-                found.append(prefix)
-    return found
+                names.append(prefix)
+    return names
 
 
 def on_server(name: str) -> str:
@@ -206,11 +206,11 @@ def load_generator(spec: ModelSpec, progress: Say | None = None) -> StageGenerat
     """
     backend = backend_of(spec.name)
     if (spec.write_batch or spec.read_batch) and not backend.takes_batches:
-        known = " or ".join(f"{prefix}:NAME" for prefix in prefixes(takes_batches=True))
+        names = " or ".join(f"{prefix}:NAME" for prefix in prefixes(takes_batches=True))
         raise ConfigError(
             f"{excerpt(spec.name)} takes no batches",
             code="no_batches",
-            remedy=f"Leave out {{execution.write_batch}} and {{execution.read_batch}}, or take {known}.",
+            remedy=f"Leave out {{execution.write_batch}} and {{execution.read_batch}}, or take {names}.",
         )
     if progress and backend.loads_model and backend.can_generate:
         progress(f"loading {spec.name}")

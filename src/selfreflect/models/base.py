@@ -85,13 +85,13 @@ class Request(Record, frozen=True, kw_only=True):
     """How many likely first tokens completions come with; servers give 20 at most."""
     label: str = ""
     """The id of its question, where that alone names it; no model sees it."""
-    earlier: tuple[Sample, ...] = ()
+    samples: tuple[Sample, ...] = ()
     """Completions that are there already. They go into the reply, and only the others are drawn."""
 
     @property
     def missing(self) -> list[int]:
-        """Places in the reply that ``earlier`` leaves open, in order."""
-        present = {sample.index for sample in self.earlier}
+        """Places in the reply that ``samples`` leaves open, in order."""
+        present = {sample.index for sample in self.samples}
         return [index for index in range(self.n) if index not in present]
 
 

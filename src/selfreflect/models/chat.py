@@ -197,13 +197,13 @@ def _close_trace(rendered: str) -> str:
     return f"{rendered}{separator}{closing}\n\n"
 
 
-def _cut(texts: Sequence[str], places: re.Pattern[str]) -> list[tuple[str, ...]]:
+def _cut(texts: Sequence[str], cut_at: re.Pattern[str]) -> list[tuple[str, ...]]:
     """Cut each text: at the last of ``places`` in their common prefix, then at each further one."""
     prefix = texts[0][: common_prefix(min(texts), max(texts))]
-    end = max((place.start() for place in places.finditer(prefix)), default=0)
+    end = max((match.start() for match in cut_at.finditer(prefix)), default=0)
     parts_of_texts = []
     for text in texts:
-        parts = [text[:end], *places.split(text[end:])]
+        parts = [text[:end], *cut_at.split(text[end:])]
         parts_of_texts.append(tuple(filter(None, parts)) or ("",))
     return parts_of_texts
 
@@ -379,7 +379,7 @@ def cuts_cleanly(marker: Any, added: Iterable[str]) -> bool:
     if marker.normalized or marker.lstrip or marker.single_word or name[0] not in "<[":
         return False
     beginnings = tuple(accumulate(name[:-1]))
-    for other in added:
-        if other.endswith(beginnings) or (name in other and name != other):
+    for name_beside in added:
+        if name_beside.endswith(beginnings) or (name in name_beside and name != name_beside):
             return False
     return True

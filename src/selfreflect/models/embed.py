@@ -38,8 +38,8 @@ _NEEDED = (_CARRIER, "scipy")
 
 _PIECES = 256
 """Word pieces that are read of a text, those at its two ends included."""
-_FIRST_READ = 4096
-"""Characters of a text that are tokenised at first."""
+_LETTERS = 2**15
+"""Letters of a text that are tokenised."""
 _CLS, _SEP = 101, 102
 """Ids of the pieces at the two ends."""
 _WIDTH = 384
@@ -110,8 +110,8 @@ class SentenceEmbedder:
         import torch
 
         longest = max(map(len, texts))
-        ids = torch.tensor([[*own, *[0] * (longest - len(own))] for own in texts])
-        lengths = torch.tensor([[len(own)] for own in texts])
+        ids = torch.tensor([[*text_ids, *[0] * (longest - len(text_ids))] for text_ids in texts])
+        lengths = torch.tensor([[len(text_ids)] for text_ids in texts])
         inside = torch.arange(longest) < lengths
         with torch.inference_mode():
             states = self._model(input_ids=ids, attention_mask=inside.long()).last_hidden_state
@@ -120,17 +120,10 @@ class SentenceEmbedder:
         return means
 
     def _read(self, text: str) -> list[int]:
-        """Ids of the word pieces that the model reads. A long text is tokenised only as far as they reach:
-        all words of its beginning but the last are those of the whole text."""
-        room = _PIECES - 2
-        size = _FIRST_READ
-        while True:
-            encoding = self._tokenizer.encode(text[:size], add_special_tokens=False)
-            words: list[int] = encoding.word_ids
-            complete = words.index(words[-1]) if words else 0
-            if size >= len(text) or complete >= room:
-                return [_CLS, *encoding.ids[:room], _SEP]
-            size *= 4
+        """Ids of the word pieces that the model reads."""
+        # far more letters than the pieces have: a long text need not be tokenised to its end
+        ids: list[int] = self._tokenizer.encode(text[:_LETTERS], add_special_tokens=False).ids
+        return [_CLS, *ids[: _PIECES - 2], _SEP]
 
 
 class MeaningGroups:
@@ -153,8 +146,8 @@ class MeaningGroups:
         texts = [answers[group[0]] for group in groups]
         vectors = self._embed(texts)
         apart = np.zeros((len(texts), len(texts)))
-        for (row, one), (column, other) in combinations(enumerate(texts), 2):
-            apart[row, column] = are_apart(question, one, other)
+        for (row, first), (column, second) in combinations(enumerate(texts), 2):
+            apart[row, column] = are_apart(question, first, second)
         distances = 1 - vectors @ vectors.T + _APART * apart
         pairs = distances[np.triu_indices(len(texts), 1)]
         tree = self._hierarchy.linkage(pairs, method="average")
@@ -219,16 +212,16 @@ class EntailmentModel:
         order = sorted(range(len(pairs)), key=lengths.__getitem__)
         order = [index for index in order if lengths[index] <= self._longest]
         for start in range(0, len(order), PAIRS_AT_ONCE):
-            places = order[start : start + PAIRS_AT_ONCE]
-            inputs = self._encode([pairs[place] for place in places], padding=True, return_tensors="pt")
+            batch = order[start : start + PAIRS_AT_ONCE]
+            inputs = self._encode([pairs[index] for index in batch], padding=True, return_tensors="pt")
             with torch.inference_mode():
                 logits = self._model(**inputs.to(self._model.device)).logits
-            for place, label in zip(places, logits.argmax(-1).tolist(), strict=True):
-                verdicts[place] = label == self._entailment
+            for index, label in zip(batch, logits.argmax(-1).tolist(), strict=True):
+                verdicts[index] = label == self._entailment
         return verdicts
 
     def _encode(self, pairs: Sequence[Pair], **options: Any) -> Any:
-        return self._tokenizer([one for one, _ in pairs], [other for _, other in pairs], **options)
+        return self._tokenizer([pair[0] for pair in pairs], [pair[1] for pair in pairs], **options)
 
 
 def _entailment_label(name: str, labels: dict[int, str]) -> int:

@@ -131,7 +131,7 @@ class FunctionGenerator(StreamingGenerator):
 
     def _answer(self, request: Request) -> Iterator[Sample | Reply | Refusal]:
         completions: list[Completion] = []
-        for sample in request.earlier:
+        for sample in request.samples:
             if sample.index == len(completions):  # calls give texts in order: those after a gap are lost
                 completions.append(sample.completion)
         while len(completions) < request.n:
@@ -140,15 +140,15 @@ class FunctionGenerator(StreamingGenerator):
             except USER_ERRORS as error:  # an error must cost one question only
                 yield self._refusal(f"raised {error_text(error, self._file)}")
                 return
-            more = [returned] if isinstance(returned, str) else returned
-            if not isinstance(more, list | tuple) or not all(isinstance(text, str) for text in more):
+            texts = [returned] if isinstance(returned, str) else returned
+            if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
                 yield self._refusal(f"returned {excerpt(returned)} instead of a text or a list of texts")
                 return
-            if not more:
+            if not texts:
                 yield self._refusal("returned an empty list")
                 return
             first = len(completions)
-            completions += list(map(_completion, more[: request.n - first]))
+            completions += list(map(_completion, texts[: request.n - first]))
             if len(completions) < request.n:
                 for index, completion in enumerate(completions[first:], first):
                     yield Sample(index=index, completion=completion)
@@ -223,7 +223,7 @@ def _completion(text: str) -> Completion:
 
 def _accepted_options(function: TextFunction, name: str) -> tuple[str, ...]:
     """Which of ``OPTIONS`` the function takes."""
-    what = f"the model function {excerpt(name)}"
+    subject = f"the model function {excerpt(name)}"
     if not callable(function):
         raise ConfigError(f"a model function must be callable, not {excerpt(function)}")
     try:
@@ -239,7 +239,7 @@ def _accepted_options(function: TextFunction, name: str) -> tuple[str, ...]:
         signature.bind([], **dict.fromkeys(accepted))
     except TypeError as error:
         raise ConfigError(
-            f"{what} cannot be called with messages and {', '.join(accepted) or 'nothing else'}: {error}. "
+            f"{subject} cannot be called with messages and {', '.join(accepted) or 'nothing else'}: {error}. "
             f"It may take messages, and any of {', '.join(OPTIONS)}."
         ) from None
     return accepted

@@ -150,12 +150,12 @@ class LiteLLMGenerator(OpenAIGenerator):
             # the library reports a redirect as a failed connection, and drops the headers
             if response := getattr(cause, "response", None):
                 status, headers = response.status_code, response.headers or headers
-        found = status_error(status, message, retry_after(headers.get("retry-after")), error_fields(data))
+        problem = status_error(status, message, retry_after(headers.get("retry-after")), error_fields(data))
         if isinstance(error, sdk.exceptions.ContentPolicyViolationError) or is_moderation(data):
-            return replace(found, kind="content_filter", rejected=False)
+            return replace(problem, kind="content_filter", rejected=False)
         if isinstance(error, sdk.exceptions.ContextWindowExceededError):
-            return replace(found, kind="too_long", rejected=False)
-        return found
+            return replace(problem, kind="too_long", rejected=False)
+        return problem
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -39,6 +39,9 @@ UNKNOWN = Amount(None, None)
 _BATCH = 256
 """Conversations that are tokenised together."""
 
+EXACT = 10_000
+"""Conversations that are tokenised. Tokens of further ones are expected at the same rate per byte."""
+
 
 class RequestCount:
     """Adds up what requests to one model take.
@@ -51,7 +54,9 @@ class RequestCount:
     def __init__(self, chat: ChatTokenizer | None) -> None:
         self._chat = chat
         self._calls = self._most_calls = self._completions = self._most_tokens = 0
-        self._prompt = self._most_prompt = 0
+        self._prompt = self._estimated = self._most_prompt = 0
+        self._estimated_of_exact = 0
+        """What :func:`estimated_tokens` says of the conversations that were tokenised."""
         self._shows_replies = False
         self._is_known = True
         self._waiting: list[tuple[tuple[Message, ...], bool, int]] = []
@@ -73,9 +78,9 @@ class RequestCount:
         if shown is not None:
             self._shows_replies = True
             self._most_prompt += shown * most_calls
-        if self._chat is None:
+        if self._chat is None or self._calls > EXACT:
             tokens, most = estimated_tokens(request.messages)
-            self._prompt += tokens
+            self._estimated += tokens
             self._most_prompt += most * most_calls
             return
         self._waiting.append((request.messages, request.thinking, most_calls))
@@ -99,7 +104,14 @@ class RequestCount:
         if not self._is_known:
             return UNKNOWN
         self._tokenise()
-        return Amount(None if self._shows_replies else self._prompt, self._most_prompt)
+        rate = self._prompt / self._estimated_of_exact if self._estimated_of_exact else 1
+        expected = self._prompt + round(self._estimated * rate)
+        return Amount(None if self._shows_replies else expected, self._most_prompt)
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether some conversations of a local model were not tokenised."""
+        return self._chat is not None and self._calls > EXACT
 
     @property
     def most_completion_tokens(self) -> int | None:
@@ -111,8 +123,9 @@ class RequestCount:
             batch = [(messages, calls) for messages, thinks, calls in waiting if thinks == thinking]
             assert self._chat is not None
             texts = self._chat.render_all([messages for messages, _ in batch], thinking=thinking)
-            for ids, (_, calls) in zip(self._chat.encode(texts), batch, strict=True):
+            for ids, (messages, calls) in zip(self._chat.encode(texts), batch, strict=True):
                 self._prompt += len(ids)
+                self._estimated_of_exact += estimated_tokens(messages)[0]
                 self._most_prompt += len(ids) * calls
 
 

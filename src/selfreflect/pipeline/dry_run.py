@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from msgspec.structs import replace
 
-from selfreflect.metric.information import control_texts
 from selfreflect.metric.measure import Work, measures_of
+from selfreflect.metric.texts import control_texts
 from selfreflect.models.backend import backend_of
 from selfreflect.models.base import ModelSpec, Request
-from selfreflect.pipeline.counting import NOTHING, UNKNOWN, Amount, RequestCount
+from selfreflect.pipeline.counting import EXACT, NOTHING, UNKNOWN, Amount, RequestCount
 from selfreflect.pipeline.models import ConfiguredModels, Progress, needs_judge
 from selfreflect.pipeline.questions import new_questions
 from selfreflect.pipeline.settings import check_model, check_settings, select_scoring, stage_settings
@@ -254,6 +254,10 @@ class DryRun:
         Args:
             earlier: tokens and completions of each record that is there.
         """
+        if count.is_sampled:
+            self._note(
+                f"prompts after the first {EXACT:,} are expected to have as many tokens per byte, at most one"
+            )
         earlier_tokens = sum(tokens for tokens, _ in earlier)
         earlier_completions = sum(completions for _, completions in earlier)
         completions, most_tokens = count.completions.most, count.most_completion_tokens

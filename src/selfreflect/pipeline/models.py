@@ -23,7 +23,7 @@ from selfreflect.pipeline.tasks import ModelStage
 from selfreflect.settings import ExecutionOptions
 
 if TYPE_CHECKING:
-    from selfreflect.metric.measures import Measures
+    from selfreflect.metric.measure import Measures
     from selfreflect.models.judge import Judge
     from selfreflect.records import AnswerSet
     from selfreflect.settings import Config
@@ -175,7 +175,7 @@ def load_measures(
     judge: Judge | None, config: Config, options: ExecutionOptions, progress: Progress
 ) -> Measures:
     """Make the wanted measures, with the limits that the settings name."""
-    from selfreflect.metric.measures import Measures
+    from selfreflect.metric.measure import Measures
 
     scores = config.scores
     metric = None
@@ -213,7 +213,7 @@ class WatchedGenerator(StreamingGenerator):
     def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
         """Like :meth:`stream`, with the completions that replies still wait for."""
         to_come = [len(request.missing) for request in requests]
-        tokens = [sum(sample.completion.tokens for sample in request.earlier) for request in requests]
+        tokens = [sum(sample.completion.tokens for sample in request.samples) for request in requests]
         limits = [request.sampling.max_new_tokens for request in requests]
         most = sum(count * limit for count, limit in zip(to_come, limits, strict=True))
         self._progress.add(WorkDone(asked=sum(to_come), planned=most))

@@ -38,7 +38,7 @@ from selfreflect.strategies.driver import Named, summarize
 from selfreflect.strategies.task import GREEDY, THINKING
 
 if TYPE_CHECKING:
-    from selfreflect.metric.measures import Measures
+    from selfreflect.metric.measure import Measures
     from selfreflect.settings import Config
 
 

@@ -34,7 +34,7 @@ _UNDEFINED = 1 / 3
 _REPEATED = 3
 """Questions with only one answer, from which the sampling is doubted."""
 
-_CONTROLS = {"empty": "an empty summary", "question repeated": "the repeated question"}
+_CONTROLS = {"empty": "an empty summary", "question": "the repeated question"}
 _ZEROS = {"repeated": "the repeated question"}
 
 HEDGES = (

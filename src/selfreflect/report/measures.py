@@ -258,6 +258,14 @@ def settings_text(record: Score | Information | Measurement) -> str:
     return f"{judge}, {record.reader} reader{scale.get(record.scale, '')}"
 
 
+def measurement_text(measurement: Measurement) -> str:
+    """Write the value that a measure of another package gives a summary, or why there is none."""
+    view = view_of(measurement.measure)
+    if measurement.value is None:
+        return f"{view.noun}: {view.measure.reason(measurement.undefined)}"
+    return f"{view.noun}: {view.text(measurement.value)}"
+
+
 @cache
 def view_of(name: str) -> MeasureView:
     """Look up a measure as reports show it."""

@@ -22,6 +22,7 @@ from selfreflect.records import (
 )
 from selfreflect.report.document import question_columns, question_table
 from selfreflect.report.findings import information_sentence
+from selfreflect.report.measures import measurement_text
 from selfreflect.report.page.frame import templates
 from selfreflect.report.results import best_first
 from selfreflect.report.run_records import RunRecords
@@ -166,6 +167,7 @@ class Reflection:
                 sentences.append(information_sentence(outcome.information, conditioning))
             if outcome.score is not None:
                 sentences.append(f"Score {outcome.score.value:.4f}.")
+            sentences += [f"{measurement_text(record)}." for record in outcome.measurements]
             if outcome.failure is not None:
                 sentences.append(f"Failed: {outcome.failure.message}.")
             text = outcome.summary.text if outcome.summary else ""

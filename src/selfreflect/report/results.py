@@ -64,6 +64,8 @@ def control_text(control: Control, all_answers: int) -> str:
 class ControlValues:
     """One control over all questions."""
 
+    kind: str
+    """That of :class:`~selfreflect.records.Control`."""
     name: str
     words: tuple[int, ...]
     by_measure: Mapping[str, Values]
@@ -93,7 +95,8 @@ def control_values(run: RunRecords) -> list[ControlValues]:
             if scale is not None:  # controls count where a summary has a share
                 values = {id_: value for id_, value in values.items() if id_ in scale}
             by_measure[view.name] = Values(values, scale)
-        rows.append(ControlValues(name, tuple(text.words for text in texts.values()), by_measure))
+        kind = next(iter(texts.values())).name
+        rows.append(ControlValues(kind, name, tuple(text.words for text in texts.values()), by_measure))
     return rows
 
 
@@ -102,6 +105,7 @@ class ControlLead:
     """A control that does at least as well as a strategy, on the questions that both have values for."""
 
     control: str
+    """The kind of the control."""
     mean: float
     strategy_mean: float
     is_clear: bool
@@ -115,12 +119,12 @@ def control_lead(
     None for pasted answers, which should do better, and for the repeated question in records of earlier
     versions where the judge does not see the question: it learns much from it.
     """
-    if control.name.endswith(" pasted") or measure.name not in control.by_measure:
+    if control.kind == "pasted" or measure.name not in control.by_measure:
         return None
     values = control.by_measure[measure.name]
     strategy_values = measure.of_strategy(run, strategy)
     ids = values.values.keys() & strategy_values.values.keys()
-    if measure is INFORMATION and control.name == "question repeated":
+    if measure is INFORMATION and control.kind == "question":
         ids = {id_ for id_ in ids if run.controls[id_].reader == "informed" or run.scale == TODAYS_SCALE}
     mean, strategy_mean = values.mean(ids), strategy_values.mean(ids)
     if mean is None or strategy_mean is None:
@@ -130,7 +134,7 @@ def control_lead(
         return None
     paired = measure.pair(strategy_values, values, ids)
     is_clear = clear_sign(paired.difference, paired.p_value) != 0
-    return ControlLead(control.name, mean, strategy_mean, is_clear)
+    return ControlLead(control.kind, mean, strategy_mean, is_clear)
 
 
 @dataclass(frozen=True)

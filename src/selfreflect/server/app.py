@@ -481,9 +481,9 @@ _STATUS = {"busy": 429, "unknown_run": 404}
 
 
 def _failure(_: Request, error: Any) -> JSONResponse:
-    described = problem(error)
-    status = _STATUS.get(described["code"], 422 if isinstance(error, SelfReflectError) else 500)
-    return _respond(status, described, {"Retry-After": "10"} if status == 429 else None)
+    entry = problem(error)
+    status = _STATUS.get(entry["code"], 422 if isinstance(error, SelfReflectError) else 500)
+    return _respond(status, entry, {"Retry-After": "10"} if status == 429 else None)
 
 
 def url(host: str, port: int, token: str | None) -> str:

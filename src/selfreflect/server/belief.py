@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 NO_CONFIDENCE = "none"
 KINDS = tuple(
     name
-    for name, one in ESTIMATORS.items()
-    if one.needs == "samples" and one.confidence and one.is_probability
+    for name, estimator in ESTIMATORS.items()
+    if estimator.needs == "samples" and estimator.confidence and estimator.is_probability
 )
 """Estimators whose value is a confidence as it is."""
 
@@ -98,7 +98,7 @@ class ModelOfSession:
         self.name = session.model.name
         self._session = session
         self._loop = asyncio.get_running_loop()
-        self._asked: list[Future[Reply | Refusal]] = []
+        self._futures: list[Future[Reply | Refusal]] = []
         self._lock = threading.Lock()
         self._is_over = False
 
@@ -107,22 +107,22 @@ class ModelOfSession:
         with self._lock:
             if self._is_over:  # a thread goes on after its request: nothing more is paid for
                 raise CancelledError
-            asked = [
+            replies = [
                 asyncio.run_coroutine_threadsafe(self._session.ask(request), self._loop)
                 for request in requests
             ]
-            self._asked += asked
-        return [future.result() for future in asked]
+            self._futures += replies
+        return [future.result() for future in replies]
 
     def __enter__(self) -> None:
         with self._lock:
-            self._asked.clear()
+            self._futures.clear()
             self._is_over = False
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._is_over = True
-            for future in self._asked:
+            for future in self._futures:
                 future.cancel()
 
 
@@ -156,8 +156,8 @@ class BeliefReader:
     @property
     def kinds(self) -> tuple[str, ...]:
         """What a request may name as its confidence."""
-        own = (self.calibrator.saved.estimator,) if self.calibrator else ()
-        return tuple(dict.fromkeys((*own, *KINDS, NO_CONFIDENCE)))
+        fitted = (self.calibrator.saved.estimator,) if self.calibrator else ()
+        return tuple(dict.fromkeys((*fitted, *KINDS, NO_CONFIDENCE)))
 
     def asking(self, session: Session) -> BeliefReader:
         """A reader that asks the model of a session, if this one asks any; else itself.
@@ -201,12 +201,12 @@ class BeliefReader:
         """Sort the answers; the largest class first."""
         labels = self.labels(question, answers)
         groups = ordered_groups(answers, members_of(labels))
-        shares, places = [], [0] * len(answers)
-        for place, group in enumerate(groups):
+        shares, ranks = [], [0] * len(answers)
+        for rank, group in enumerate(groups):
             shares.append(AnswerShare(text=answers[group[0]], share=len(group) / len(answers)))
             for index in group:
-                places[index] = place
-        return Classes(tuple(shares), tuple(places), round(entropy(labels), 12), self.rule.name)
+                ranks[index] = rank
+        return Classes(tuple(shares), tuple(ranks), round(entropy(labels), 12), self.rule.name)
 
     def wording(self, question: str, classes: Classes, answers: tuple[str, ...]) -> str:
         """Say how many classes differ in wording alone; empty if none do."""
@@ -229,8 +229,8 @@ class BeliefReader:
         score = ESTIMATORS[kind].score(value)
         if not set(saved.questions).isdisjoint(digests([answered])):
             note = "not calibrated: the calibrator was fitted on this very question"
-            own = value if ESTIMATORS[kind].is_probability else None
-            return Confidence(own, None if own is None else kind, len(answers), notes=(note,))
+            value_as_is = value if ESTIMATORS[kind].is_probability else None
+            return Confidence(value_as_is, None if value_as_is is None else kind, len(answers), notes=(note,))
         notes: tuple[str, ...] = ()
         if len(answers) not in saved.samples:
             sizes = ", ".join(map(str, saved.samples))

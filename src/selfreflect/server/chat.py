@@ -192,8 +192,8 @@ def read_question(data: bytes, ignore_tools: bool = False) -> ChatRequest:
     if not reason and messages[-1].role != "user":
         reason = "messages.last"
     if reason:
-        own = _without_ours(fields, turns, common["model"])
-        return ChatRequest(data=own, passthrough=reason, **common)
+        cleaned = _without_ours(fields, turns, common["model"])
+        return ChatRequest(data=cleaned, passthrough=reason, **common)
     body = _decode(data, ChatBody)
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
     return ChatRequest(
@@ -258,6 +258,6 @@ def _without_ours(fields: _Fields, turns: list[_Fields], model: str) -> bytes:
         turn = {name: value for name, value in turn.items() if name == "content" or bytes(value) != b"null"}
         turn.pop("selfreflect", None)
         own_turns.append(turn)
-    own = {name: value for name, value in fields.items() if name != "selfreflect"}
-    own |= {"model": Raw(msgspec.json.encode(model)), "messages": Raw(msgspec.json.encode(own_turns))}
-    return msgspec.json.encode(own)
+    cleaned = {name: value for name, value in fields.items() if name != "selfreflect"}
+    cleaned |= {"model": Raw(msgspec.json.encode(model)), "messages": Raw(msgspec.json.encode(own_turns))}
+    return msgspec.json.encode(cleaned)

@@ -92,8 +92,8 @@ class _Case:
 
     def request(self, step: str, values: dict[str, str], **options: Any) -> Request:
         """Fill in the prompt of a step; ``options`` are fields of the request."""
-        own = {"question": self.question, "hypotheses": numbered(self.hypotheses)}
-        content = fill(texts()[step]["user"], {**own, **values}).strip()
+        common = {"question": self.question, "hypotheses": numbered(self.hypotheses)}
+        content = fill(texts()[step]["user"], {**common, **values}).strip()
         seed = seed_for(self.seed, step, content)
         return Request(messages=(Message(role="user", content=content),), seed=seed, **options)
 
@@ -122,10 +122,10 @@ def clarify(
         hypotheses: how many classes to tell apart, at most.
         seed: of the requests.
     """
-    likely = [one for one in classes if one.share > 0][:hypotheses]
+    likely = [entry for entry in classes if entry.share > 0][:hypotheses]
     if len(likely) < 2:
         return NoClarification("one_class", "all answers mean the same, so a question would tell nothing")
-    names, shares = tuple(one.text for one in likely), tuple(one.share for one in likely)
+    names, shares = tuple(entry.text for entry in likely), tuple(entry.share for entry in likely)
     case = _Case(described(question), names, shares, seed)
     first = yield from _propose(case, "candidates", candidates)
     if isinstance(first, Refusal):
@@ -151,10 +151,10 @@ def clarify(
 
 
 def _propose(
-    case: _Case, step: str, count: int, earlier: Sequence[_Candidate] = ()
+    case: _Case, step: str, count: int, proposals: Sequence[_Candidate] = ()
 ) -> _Rounds[Reply | Refusal]:
     """Ask for candidates, and for a probability, to see whether the model tells any."""
-    values = {"k": str(count), "earlier": numbered([one.question for one in earlier])}
+    values = {"k": str(count), "earlier": numbered([proposal.question for proposal in proposals])}
     sampling = Sampling(temperature=0.0, max_new_tokens=48 * count)
     [reply] = yield [case.request(step, values, sampling=sampling, first_tokens=1)]
     return reply
@@ -228,9 +228,9 @@ def reply_probabilities(tokens: Sequence[LikelyToken], options: int) -> Floats |
     numbers = {str(number): number - 1 for number in range(1, options + 1)}
     logprobs = np.full(options, -np.inf)
     for token in tokens:
-        place = numbers.get(token.text.strip())
-        if place is not None:
-            logprobs[place] = np.logaddexp(logprobs[place], token.logprob)
+        index = numbers.get(token.text.strip())
+        if index is not None:
+            logprobs[index] = np.logaddexp(logprobs[index], token.logprob)
     if np.exp(logprobs).sum() < 0.5:
         return None
     weights = np.exp((logprobs - logprobs.max()) / REPLY_TEMPERATURE)
@@ -364,8 +364,8 @@ class UnsurePolicy:
             and confidence.calibrator_id is None
             and tells_other_share(summary, confidence.value)
         ):
-            own = "the summary tells shares of its own, so the text does not repeat the confidence"
-            note = "; ".join(filter(None, (note, own)))
+            reason = "the summary tells shares of its own, so the text does not repeat the confidence"
+            note = "; ".join(filter(None, (note, reason)))
             return Wording(_said("bare_hedge", summary=summary), "hedge", note)
         return Wording(_said("hedge", certainty=certainty(confidence), summary=summary), "hedge", note)
 

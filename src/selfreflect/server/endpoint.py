@@ -54,7 +54,7 @@ class Admission:
         self.running = 0
 
     @asynccontextmanager
-    async def place(self, client: str) -> AsyncIterator[None]:
+    async def slot(self, client: str) -> AsyncIterator[None]:
         """Wait for a turn, and hold it. Raises ChatError, status 429, if there is no place."""
         if self._clients[client] >= self._per_client:
             raise _busy(f"one client may have {self._per_client} requests at a time", "client_limit")
@@ -121,8 +121,8 @@ async def chat_completions(request: Request) -> Response:
     model = services.models.find(chat.model)
     client = request.client.host if request.client else ""
     if chat.passthrough and isinstance(model, RemoteModel):
-        counted = services.metrics.counting("passthrough", timed=False)
-        return relay(chat, model, services.admission.place(client), counted)
+        counter = services.metrics.counting("passthrough", timed=False)
+        return relay(chat, model, services.admission.slot(client), counter)
     if not chat.reflects:
         chat = read_question(chat.data, ignore_tools)
     if chat.passthrough:
@@ -134,16 +134,16 @@ async def chat_completions(request: Request) -> Response:
         raise ChatError(400, message, param=param, code="unsupported")
     id_ = f"sr-{secrets.token_urlsafe(18)}"
     headers = {"x-selfreflect-id": id_} if chat.reflects else {}
-    asked = _Asked(services, chat, model, id_, client)
+    call = _Call(services, chat, model, id_, client)
     if chat.stream:
-        return LiveResponse(partial(_stream, asked, headers))
-    answer = await _answer(asked, asyncio.Event())
+        return LiveResponse(partial(_stream, call, headers))
+    answer = await _answer(call, asyncio.Event())
     body = answer.body(chat.requested_model)
     return Response(body, media_type="application/json", headers={**headers, **answer.headers})
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Call:
     """A request that is answered here."""
 
     services: ServeServices
@@ -153,18 +153,18 @@ class _Asked:
     client: str
 
 
-async def _answer(asked: _Asked, first_word: asyncio.Event) -> ChatResponse:
-    services, chat = asked.services, asked.chat
+async def _answer(call: _Call, first_word: asyncio.Event) -> ChatResponse:
+    services, chat = call.services, call.chat
     with services.metrics.counting("answered"):
-        async with services.admission.place(asked.client):
+        async with services.admission.slot(call.client):
             if not chat.reflects:
-                return await _plain(services.reflector, chat, asked.model, asked.id, first_word)
-            exchange = await services.reflector.answer(chat, asked.model, asked.id, first_word.set)
+                return await _plain(services.reflector, chat, call.model, call.id, first_word)
+            exchange = await services.reflector.answer(chat, call.model, call.id, first_word.set)
             if services.archive is not None:
                 exchange = await _keep(services, services.archive, exchange)
         services.history.add(exchange)
         return ChatResponse(
-            asked.id, exchange.created, exchange.choices, exchange.belief.cost, exchange.belief
+            call.id, exchange.created, exchange.choices, exchange.belief.cost, exchange.belief
         )
 
 
@@ -196,22 +196,22 @@ async def _plain(
 
 
 async def _stream(
-    asked: _Asked, headers: Mapping[str, str], scope: Scope, receive: Receive, send: Send
+    call: _Call, headers: Mapping[str, str], scope: Scope, receive: Receive, send: Send
 ) -> None:
     """Begin a stream once the model has said something, or failed, or taken long."""
     first_word = asyncio.Event()
-    work = asyncio.create_task(_answer(asked, first_word))
+    work = asyncio.create_task(_answer(call, first_word))
     opening = asyncio.create_task(first_word.wait())
     try:
         await asyncio.wait((work, opening), timeout=OPEN_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-        known = work.result().headers if work.done() else {}
-        await begin(send, {"content-type": "text/event-stream; charset=utf-8", **headers, **known})
+        early_headers = work.result().headers if work.done() else {}
+        await begin(send, {"content-type": "text/event-stream; charset=utf-8", **headers, **early_headers})
         while not work.done():
             await asyncio.wait((work,), timeout=KEEP_ALIVE_SECONDS)
             if not work.done():
                 await send_part(send, KEEP_ALIVE)
         try:
-            events = work.result().events(asked.chat.requested_model, asked.chat.include_usage)
+            events = work.result().events(call.chat.requested_model, call.chat.include_usage)
             await send_part(send, b"".join(events))
         except SelfReflectError as error:
             await send_part(send, error_event(as_chat_error(error).body))

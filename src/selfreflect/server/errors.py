@@ -101,9 +101,9 @@ def failure_problem(failure: Failure) -> dict[str, str]:
     return {"code": failure.kind, "message": without_paths(failure.message), "remedy": remedy}
 
 
-def problem_text(described: Mapping[str, str]) -> str:
+def problem_text(entry: Mapping[str, str]) -> str:
     """Join the message and the remedy of a problem."""
-    message, remedy = described["message"], described["remedy"]
+    message, remedy = entry["message"], entry["remedy"]
     if not remedy:
         return message
     return f"{message}{'' if message.endswith(('.', '!', '?', '…')) else '.'} {remedy}"

@@ -48,8 +48,8 @@ class Access:
         if self.token is None:
             return True
         scheme, _, token = header.partition(" ")
-        same = compare_digest(token.strip().encode("latin-1", "replace"), self.token.encode())
-        return scheme.lower() == "bearer" and same
+        is_equal = compare_digest(token.strip().encode("latin-1", "replace"), self.token.encode())
+        return scheme.lower() == "bearer" and is_equal
 
 
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:\[\]]+))(?::[0-9]{0,5})?")

@@ -99,18 +99,18 @@ class Connection(H11Protocol):
     def _make_room(self) -> None:
         """Drop the connection that sends nothing for longest, else one that reads nothing, else the oldest
         stream. A whole request whose response has not begun never gives way."""
-        ranked = []
+        candidates = []
         for connection in self.connections:
             if connection is self or not isinstance(connection, Connection):
                 continue
             if not connection._is_busy or connection.conn.their_state is h11.SEND_BODY:
-                ranked.append((0, connection._since, connection))
+                candidates.append((0, connection._since, connection))
             elif connection.flow.write_paused:
-                ranked.append((1, connection._since, connection))
+                candidates.append((1, connection._since, connection))
             elif connection.cycle.response_started:
-                ranked.append((2, connection._since, connection))
-        if ranked:
-            min(ranked, key=lambda entry: entry[:2])[2].drop()
+                candidates.append((2, connection._since, connection))
+        if candidates:
+            min(candidates, key=lambda entry: entry[:2])[2].drop()
 
 
 class HttpServer(uvicorn.Server):

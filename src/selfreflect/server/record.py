@@ -41,8 +41,8 @@ class History:
         self._bodies[exchange.belief.id] = body
         self._size += len(body)
         while len(self._bodies) > self._remembered or self._size > self._largest:
-            _, forgotten = self._bodies.popitem(last=False)
-            self._size -= len(forgotten)
+            _, old_body = self._bodies.popitem(last=False)
+            self._size -= len(old_body)
 
     def find(self, id_: str) -> bytes | None:
         """The JSON of a response; None if it was never given or is forgotten."""
@@ -55,9 +55,9 @@ class History:
 def detail(exchange: Exchange) -> dict[str, object]:
     """Everything that came of a question. Each answer has the place of its class in ``classes``."""
     answers = exchange.answers
-    draws = answers.conditioning if exchange.measured else answers.answers
+    draws = answers.conditioning if exchange.results else answers.answers
     texts = [
-        {"text": text, "class": place} for text, place in zip(draws, exchange.classes.labels, strict=True)
+        {"text": text, "class": label} for text, label in zip(draws, exchange.classes.labels, strict=True)
     ]
     return {
         **msgspec.structs.asdict(exchange.belief),
@@ -67,9 +67,11 @@ def detail(exchange: Exchange) -> dict[str, object]:
         "context": exchange.question.context,
         "content": [choice.text for choice in exchange.choices],
         "answers": texts,
-        "held_out": answers.masked_out if exchange.measured else (),
-        "summaries": [{"name": one.name, "text": one.text} for one in exchange.summaries],
-        "measures": [{"kind": type(one).__name__.lower(), **one.to_dict()} for one in exchange.measured],
+        "held_out": answers.masked_out if exchange.results else (),
+        "summaries": [{"name": summary.name, "text": summary.text} for summary in exchange.summaries],
+        "measures": [
+            {"kind": type(record).__name__.lower(), **record.to_dict()} for record in exchange.results
+        ],
     }
 
 
@@ -104,18 +106,18 @@ class Archive:
 
 def records_of(exchange: Exchange) -> list[StoredRecord]:
     """All records of an exchange."""
-    return [exchange.question, exchange.answers, *exchange.summaries, *exchange.measured]
+    return [exchange.question, exchange.answers, *exchange.summaries, *exchange.results]
 
 
 def without_texts(exchange: Exchange) -> list[StoredRecord]:
     """The records with a name in place of each text: answers of one class have one name, so shares and
     entropies stay."""
     id_ = exchange.question.id
-    names = [f"answer {place + 1}" for place in exchange.classes.labels]
+    names = [f"answer {label + 1}" for label in exchange.classes.labels]
     answers = _renamed(exchange.answers, names)
     records: list[StoredRecord] = [replace(exchange.question, text=id_, context=""), answers]
-    records += [replace(one, text=f"{one.name} of {id_}") for one in exchange.summaries]
-    for record in exchange.measured:
+    records += [replace(summary, text=f"{summary.name} of {id_}") for summary in exchange.summaries]
+    for record in exchange.results:
         if isinstance(record, Failure):
             records.append(replace(record, message="(the message is not kept)"))
         elif not isinstance(record, Controls):

@@ -38,7 +38,7 @@ from selfreflect.text import counted
 from selfreflect.uncertainty.question import AnsweredQuestion
 
 if TYPE_CHECKING:
-    from selfreflect.metric.measures import Measured, Measures
+    from selfreflect.metric.measure import Measured, Measures
 
 
 _NO_TOOLS = "the tools that came with the question were ignored (--ignore-tools)"
@@ -77,7 +77,7 @@ class Exchange:
     answers: AnswerSet
     classes: Classes
     summaries: tuple[Summary, ...]
-    measured: tuple[Measured, ...] = ()
+    results: tuple[Measured, ...] = ()
     created: int = field(default_factory=lambda: int(time.time()))
 
 
@@ -174,7 +174,7 @@ class Reflector:
             answers=answers,
             classes=classes,
             summaries=summaries,
-            measured=results,
+            results=results,
         )
 
     def plain_request(self, chat: ChatRequest) -> Request:
@@ -199,7 +199,7 @@ class Reflector:
                 raise ChatError(400, message, param="selfreflect")
         number = options.num_answers or settings.num_answers
         rule = self._stopping(number, confidence)
-        tasks = tuple(self._task(chat, strategy, number, place) for place in range(chat.n))
+        tasks = tuple(self._task(chat, strategy, number, index) for index in range(chat.n))
         return _Plan(strategy, confidence, tuple(measures), rule, tasks)
 
     def _stopping(self, number: int, confidence: str) -> StoppingRule | None:
@@ -216,7 +216,7 @@ class Reflector:
             share = None
         return StoppingRule(fewest=min(settings.at_least, number), most=number, share=share)
 
-    def _task(self, chat: ChatRequest, strategy: str, number: int, place: int) -> ConversationTask:
+    def _task(self, chat: ChatRequest, strategy: str, number: int, index: int) -> ConversationTask:
         """The task of one choice. Without a seed every request draws anew."""
         settings = self.settings
         seed = secrets.randbits(48) if chat.seed is None else chat.seed
@@ -231,7 +231,7 @@ class Reflector:
             sampling=_requested(settings.summary, chat, settings.summary.max_new_tokens),
             sample_sampling=replace(answers, max_new_tokens=limit),
             num_samples=number,
-            seed=seed + place,
+            seed=seed + index,
             thinking=settings.thinking,
             conversation=chat.messages,
         )
@@ -288,8 +288,8 @@ class Reflector:
             half = len(reply.completions) // 2
             return answer_set(question, request, reply, generator, half), ()
         further = await session.draw(held_out(plan.tasks[0], len(reply.completions)))
-        both = replace(reply, completions=further.completions + reply.completions)
-        answers = answer_set(question, request, both, generator, len(further.completions))
+        answers_and_more = replace(reply, completions=further.completions + reply.completions)
+        answers = answer_set(question, request, answers_and_more, generator, len(further.completions))
         results: list[Measured] = []
         for name in plan.measures:
             measure = partial(self._judge[name].measure, question, answers, summaries, controls=False)

@@ -155,10 +155,10 @@ class ChatResponse:
         score to a stream. Every one has the id in ``system_fingerprint`` too: LangChain puts an id of its own
         in the place of a stream's."""
         head = {"id": self.id, "object": "chat.completion.chunk", "created": self.created, "model": model}
-        last: dict[str, Any] = {}
+        closing: dict[str, Any] = {}
         if self.belief is not None:
             head["system_fingerprint"] = self.id
-            last["selfreflect"] = self.belief
+            closing["selfreflect"] = self.belief
 
         def event(choices: list[dict[str, Any]], **fields: Any) -> bytes:
             return b"data: " + to_json({**head, "choices": choices, **fields}) + b"\n\n"
@@ -172,9 +172,9 @@ class ChatResponse:
             for piece in _PIECE.findall(choice.text):
                 yield event(part(index, {"content": piece}))
             is_last = index == final and not include_usage
-            yield event(part(index, {}, choice.finish), **(last if is_last else {}))
+            yield event(part(index, {}, choice.finish), **(closing if is_last else {}))
         if include_usage:
-            yield event([], usage=usage(self.spending), **last)
+            yield event([], usage=usage(self.spending), **closing)
         yield DONE
 
 

@@ -165,7 +165,7 @@ class ModelChoices:
     def judge(self) -> str:
         """The first offered model that can judge in this process."""
         backends = {name: backend_of(self._names[name]) for name in self.offered}
-        return next(name for name, one in backends.items() if one.can_judge and not one.is_remote)
+        return next(name for name, backend in backends.items() if backend.can_judge and not backend.is_remote)
 
     @property
     def server(self) -> str | None:

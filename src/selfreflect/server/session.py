@@ -111,42 +111,42 @@ class LocalModel:
 
     def _work(self) -> None:
         while (first := self._queue.get()) is not None:
-            batch = [one for one in (first, *self._waiting()) if not one.is_over]
+            batch = [pending for pending in (first, *self._waiting()) if not pending.is_over]
             if batch:
                 self._batch = batch
                 self._answer(batch)
 
     def _waiting(self) -> list[_Pending]:
         """Take further requests that wait already; several workers share them by taking one each."""
-        more: list[_Pending] = []
-        while self._workers == 1 and len(more) < BATCH - 1:
+        batch_more: list[_Pending] = []
+        while self._workers == 1 and len(batch_more) < BATCH - 1:
             try:
-                one = self._queue.get_nowait()
+                pending = self._queue.get_nowait()
             except Empty:
                 break
-            if one is None:
+            if pending is None:
                 self._queue.put(None)
                 break
-            more.append(one)
-        return more
+            batch_more.append(pending)
+        return batch_more
 
     def _answer(self, batch: list[_Pending]) -> None:
         try:
-            for index, event in as_drawn(self.generator, [one.request for one in batch]):
+            for index, event in as_drawn(self.generator, [pending.request for pending in batch]):
                 batch[index].tell(event)
-                if all(one.is_over for one in batch):
+                if all(pending.is_over for pending in batch):
                     return
         except _Abandoned:
             pass
         except BaseException as error:  # a model may raise anything; it must cost this batch only
             reason = str(error) if isinstance(error, SelfReflectError) else type(error).__name__
             failure = Refusal(kind="backend", message=f"{excerpt(self.name)} failed: {reason}")
-            for one in batch:
-                one.tell(failure)
+            for pending in batch:
+                pending.tell(failure)
 
     def _check(self, tokens: int, ended: int) -> None:
         """Called at each step of a local model."""
-        if all(one.is_over for one in self._batch):
+        if all(pending.is_over for pending in self._batch):
             raise _Abandoned
 
 
@@ -222,29 +222,29 @@ class Session:
             self._refusal = reply
         else:
             self._opened()
-            earlier = {sample.index for sample in request.earlier}
+            known_indices = {sample.index for sample in request.samples}
             self._prompt_tokens += reply.prompt_tokens
             for index, completion in enumerate(reply.completions):
-                if index not in earlier:
+                if index not in known_indices:
                     self._completions += 1
                     self._completion_tokens += completion.tokens
         return reply
 
     async def draw(
-        self, request: Request, more: Callable[[Sequence[str]], Awaitable[int]] | None = None
+        self, request: Request, next_count: Callable[[Sequence[str]], Awaitable[int]] | None = None
     ) -> Reply:
         """Draw the answers of a request: all, or as many as ``more`` says after those that are there, until
         it says 0.
 
         Raises ChatError if there are none to work with.
         """
-        if more is None:
+        if next_count is None:
             return _usable(await self.ask(request))
-        own = replace(request, n=0)
+        growing = replace(request, n=0)
         reply = Reply(completions=())
-        while count := await more(reply.texts):
-            own = replace(own, n=own.n + count, earlier=_samples(reply))
-            reply = _usable(await self.ask(own))
+        while count := await next_count(reply.texts):
+            growing = replace(growing, n=growing.n + count, samples=_samples(reply))
+            reply = _usable(await self.ask(growing))
         return reply
 
     async def summarize(
@@ -288,7 +288,9 @@ def held_out(task: ConversationTask, number: int) -> Request:
 
 
 def _samples(reply: Reply) -> tuple[Sample, ...]:
-    return tuple(Sample(index=index, completion=one) for index, one in enumerate(reply.completions))
+    return tuple(
+        Sample(index=index, completion=completion) for index, completion in enumerate(reply.completions)
+    )
 
 
 def _usable(reply: Reply | Refusal) -> Reply:

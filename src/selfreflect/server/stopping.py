@@ -105,11 +105,11 @@ class StoppingRule:
         classes = list(map(int, labels))
         size = max(classes, default=-1) + 1
 
-        def can_stop(more: int) -> bool:
+        def can_stop(count: int) -> bool:
             """Whether it stops if all further samples are of one class, or of a new one each. If it can stop
             after so many, it can after more."""
-            alike = ([label] * more for label in range(size + 1))
-            return any(self([*classes, *ending]) for ending in (*alike, range(size, size + more)))
+            alike = ([label] * count for label in range(size + 1))
+            return any(self([*classes, *ending]) for ending in (*alike, range(size, size + count)))
 
         return bisect_left(range(self.most - len(classes)), True, key=can_stop)
 
@@ -125,16 +125,16 @@ class StoppingRule:
         the sample that makes it known does not count.
         """
         leader = int(counts.argmax())
-        later = np.bincount(classes[_first(classes, leader) + 1 :], minlength=len(counts))
-        rival = int(np.delete(later, leader).max(initial=0))
-        return self._is_enough(log_wealth(int(later[leader]), rival, 0.5), leader)
+        tail = np.bincount(classes[_first(classes, leader) + 1 :], minlength=len(counts))
+        rival = int(np.delete(tail, leader).max(initial=0))
+        return self._is_enough(log_wealth(int(tail[leader]), rival, 0.5), leader)
 
     def _proves_share(self, classes: Labels, counts: Labels, share: float) -> bool:
         """Whether the leading class won the game against having less than the share; same error as above."""
         leader = int(counts.argmax())
-        later = classes[_first(classes, leader) + 1 :]
-        hits = int((later == leader).sum())
-        return self._is_enough(log_wealth(hits, len(later) - hits, share), leader)
+        tail = classes[_first(classes, leader) + 1 :]
+        hits = int((tail == leader).sum())
+        return self._is_enough(log_wealth(hits, len(tail) - hits, share), leader)
 
     def _is_enough(self, log_money: float, leader: int) -> bool:
         return log_money >= (leader + 1) * math.log(2) - math.log(self._each_error)

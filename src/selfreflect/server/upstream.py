@@ -141,7 +141,7 @@ class RemoteServer:
             if response.status_code != 200 or not models.data:
                 message = f"{self.endpoint.url} lists no models (HTTP {response.status_code})"
                 raise ChatError(502, message, type="upstream_error", code="no_models")
-        self._names = [one.id for one in models.data]
+        self._names = [model.id for model in models.data]
         self._names_until = now + _LIST_SECONDS
         return self._names
 
@@ -231,18 +231,18 @@ class RelayedResponse:
     async def parts(self) -> AsyncGenerator[bytes, None]:
         """The body as it comes, decompressed and without keys. Raises ChatError if it breaks off."""
         endpoint = self._server.endpoint
-        held = b""
+        tail = b""
         try:
             async for part in self._response.aiter_bytes():
-                part = endpoint.without_secrets(held + part)
+                part = endpoint.without_secrets(tail + part)
                 size = _begun(part, endpoint.hidden)
-                held = part[len(part) - size :]
+                tail = part[len(part) - size :]
                 if part := part[: len(part) - size]:
                     yield part
         except http_errors() as error:
             raise self._server.fault(error) from None
-        if held:
-            yield held
+        if tail:
+            yield tail
 
 
 def _unusable(response: httpx2.Response) -> tuple[str, str] | None:
@@ -273,8 +273,8 @@ def _begun(data: bytes, forms: Sequence[bytes]) -> int:
 def relay(
     chat: ChatRequest,
     model: RemoteModel,
-    place: AbstractAsyncContextManager[None],
-    counted: AbstractContextManager[None],
+    slot: AbstractAsyncContextManager[None],
+    counter: AbstractContextManager[None],
 ) -> Response:
     """Send the body on. Status, content type and body of the response are the upstream's.
 
@@ -282,8 +282,8 @@ def relay(
     """
 
     async def write(scope: Scope, receive: Receive, send: Send) -> None:
-        with counted:
-            async with place, await model.send(chat.data) as response:
+        with counter:
+            async with slot, await model.send(chat.data) as response:
                 headers = {**response.headers, "x-selfreflect-passthrough": chat.passthrough}
                 if response.is_stream:
                     await begin(send, headers)
@@ -334,7 +334,7 @@ class ModelTable:
         if self._server is not None and (self._names is None or name in self._names):
             return self._server.model(name)
         own_names = [*self._local, *(self._names or ())]
-        names = [f"{PREFIX}{one}" for one in own_names] + own_names
+        names = [f"{PREFIX}{name}" for name in own_names] + own_names
         hint = nearest(name, own_names) or f" Known: {', '.join(names)}."
         raise ChatError(
             404,

@@ -264,11 +264,11 @@ class JobProgress:
                 view = information_view(information, self.run.answers.get(id_))
                 summaries.setdefault(name, {"name": name})["information"] = view
         for failure in self.run.failures:
-            described = failure_problem(failure)
+            entry = failure_problem(failure)
             if failure.name:
-                summaries.setdefault(failure.name, {"name": failure.name})["why"] = problem_text(described)
+                summaries.setdefault(failure.name, {"name": failure.name})["why"] = problem_text(entry)
             else:
-                problems.append(described)
+                problems.append(entry)
         self.job.show(summaries=list(summaries.values()), problems=problems)
 
 

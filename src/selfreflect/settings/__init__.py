@@ -1,4 +1,4 @@
-"""Settings: what changes results, and where the work is done; a file, a run directory and flags merged."""
+"""Settings of all commands: defaults, run directory, file and flags, merged and checked."""
 
 from __future__ import annotations
 
@@ -83,6 +83,7 @@ def load_config(
             summaries.setdefault(key, answers[answers_key])
     if scores.get("budget") == "none":
         scores["budget"] = None
+    # options and old run directories have not passed the check of a file
     checked = _checked_table(Config, merged)
     checked["summaries"]["strategies"] = each_draw(
         checked["summaries"].get("strategies", SummariesConfig().strategies)
@@ -105,6 +106,7 @@ def read_config(path: Path) -> dict[str, Any]:
     from selfreflect.prompts import read_toml
 
     file = read_toml(path)
+    # a value of a file is changed there, so the message names the file, and no remedy names a flag
     try:
         return _checked_table(Config, file)
     except ConfigError as error:
@@ -123,7 +125,7 @@ def _checked_table(settings: type[Record], table: Any, name: str = "") -> dict[s
         if key not in hints:
             raise _unknown_key(key, value, name, hints)
         inner = f"{name}.{key}" if name else key
-        if key == "prices":
+        if key == "prices":  # the only table whose keys are names of models
             prices = value.items() if isinstance(value, Mapping) else {"": value}.items()
             values[key] = {
                 model: _checked_table(Price, price, f"prices.{excerpt(model)}") for model, price in prices
@@ -199,14 +201,14 @@ def each_draw(names: Sequence[str]) -> tuple[str, ...]:
         if draws is None:
             result.append(name)
             continue
-        first, last = int(draws[2]), int(draws[3])
-        if not first <= last < first + MAX_DRAWS:
+        start, end = int(draws[2]), int(draws[3])
+        if not start <= end < start + MAX_DRAWS:
             raise ConfigError(
                 f"strategy {excerpt(name)}: write #FIRST-LAST, with {MAX_DRAWS} draws at most",
                 code="draws",
                 strategy=name,
             )
-        result += [f"{draws[1]}#{number}" for number in range(first, last + 1)]
+        result += [f"{draws[1]}#{number}" for number in range(start, end + 1)]
     return tuple(result)
 
 

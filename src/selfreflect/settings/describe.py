@@ -29,7 +29,7 @@ PRICES = {
 
 
 class SettingRow(NamedTuple):
-    """One key, as a reader sees it."""
+    """Row of a page of settings: one key."""
 
     key: str
     flag: str
@@ -43,7 +43,7 @@ class SettingRow(NamedTuple):
 
 
 def sections() -> dict[str, list[SettingRow]]:
-    """The rows of every section, by its name in the file."""
+    """List the rows of every section, by its name in the file."""
     tables: dict[str, list[SettingRow]] = {}
     for name in Config.__struct_fields__:
         if name == "ray":
@@ -59,7 +59,7 @@ def sections() -> dict[str, list[SettingRow]]:
 
 
 def _following(row: SettingRow) -> SettingRow:
-    """A key of the summaries that follows one of the answers unless a file sets it."""
+    """Mark a key of the summaries that follows one of the answers unless a file sets it."""
     if row.key not in ("model", *SAMPLED_ALIKE):
         return row
     return row._replace(help=f"{row.help} Without it: as for answers.", default=None, example=row.default)
@@ -79,7 +79,7 @@ def _rows(settings: type[msgspec.Struct]) -> Iterator[SettingRow]:
 
 
 def template() -> str:
-    """A settings file with every key, its comment and its default; it reads back as the defaults."""
+    """Write a settings file with every key, its comment and its default."""
     lines = [HEADER]
     for name, rows in sections().items():
         is_example = name.startswith("prices.")
@@ -108,7 +108,7 @@ def _comment(text: str) -> list[str]:
 
 
 def schema() -> dict[str, Any]:
-    """The JSON schema of a settings file, with help, ranges and choices."""
+    """Make the JSON schema of a settings file, with help, ranges and choices."""
     document: dict[str, Any] = msgspec.json.schema(Config)
     classes: list[type[Record]] = [*FLAGGED.values(), Placement, Price]
     for settings in classes:

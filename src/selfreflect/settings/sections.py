@@ -30,7 +30,7 @@ from selfreflect.text import name_list
 from selfreflect.traits import traits_of
 
 if TYPE_CHECKING:
-    from selfreflect.metric.limits import Limits
+    from selfreflect.metric.inputs import Limits
 
 DEVICE = Range("auto, cuda, cuda:N, mps or cpu", DEVICES.fullmatch, {"pattern": f"^({DEVICES.pattern})$"})
 
@@ -147,7 +147,7 @@ class AnswersConfig(Record, frozen=True, kw_only=True):
 
     @property
     def sampling(self) -> Sampling:
-        """How answers are sampled."""
+        """Return how answers are sampled."""
         return Sampling(temperature=self.temperature, top_p=self.top_p, max_new_tokens=self.max_new_tokens)
 
 
@@ -186,7 +186,7 @@ class SummariesConfig(Record, frozen=True, kw_only=True):
 
     @property
     def sampling(self) -> Sampling:
-        """How a strategy's fresh answers are sampled."""
+        """Return how a strategy's fresh answers are sampled."""
         return Sampling(
             temperature=self.sample_temperature,
             top_p=self.sample_top_p,
@@ -225,8 +225,8 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
         str,
         Flag(
             "--measures A,B",
-            "What to measure: selfreflect (the published score), information (how much of that in the "
-            "answers a summary recovers), and measures of other packages by their names.",
+            "What to measure: selfreflect (the published score), information (how much of the "
+            "answers' information a summary recovers), and measures of other packages by their names.",
         ),
     ] = "selfreflect,information"
     reader: Annotated[
@@ -261,25 +261,25 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
 
     @property
     def measure_names(self) -> frozenset[str]:
-        """Names of the wanted measures."""
+        """List the names of the wanted measures."""
         return frozenset(name_list(self.measures))
 
     @property
     def limits(self) -> Limits | None:
-        """When to stop scoring words; None to score all of them.
+        """Return when to stop scoring words; None to score all of them.
 
         Raises:
             ConfigError: a limit is out of range.
         """
         if self.budget is None:
             return None
-        from selfreflect.metric.limits import Limits
+        from selfreflect.metric.inputs import Limits
 
         return Limits.parse(self.budget, self.seed)
 
 
 class Placement(Record, frozen=True, kw_only=True):
-    """How the actors of a stage are laid out on a Ray cluster; None lets model and cluster decide."""
+    """Layout of a stage's actors on a Ray cluster; None lets model and cluster decide."""
 
     actors: Annotated[
         int | None, Key("Workers, each with its own copy of the model.", POSITIVE, example=4)
@@ -292,7 +292,7 @@ class Placement(Record, frozen=True, kw_only=True):
 
 
 class RayConfig(Record, frozen=True, kw_only=True):
-    """For ``--executor ray``; it changes no results, so a run directory does not remember it."""
+    """Layout of stages for ``--executor ray``. It changes no results, and run directories do not keep it."""
 
     answers: Placement = Placement()
     summaries: Placement = Placement()
@@ -300,7 +300,7 @@ class RayConfig(Record, frozen=True, kw_only=True):
 
 
 class ExecutionConfig(Record, frozen=True, kw_only=True):
-    """Where and how the work is done. It changes no results, so a run directory does not remember it."""
+    """Place and way of the work. It changes no results, so a run directory does not keep it."""
 
     device: Annotated[
         str,
@@ -380,7 +380,7 @@ class ExecutionOptions(ExecutionConfig, frozen=True, kw_only=True):
         Path | None,
         Flag(
             "--cache DIR",
-            "Store the judge's states after the conditioning answers in DIR, so that one more"
+            "Store the judge's states after the reference answers in DIR, so that one more"
             " summary of a question is cheap to score: about 1 MB per question for smollm2, 4"
             " GB at most. With limits, such as --budget, this helps only if the same words "
             "are scored again.",
@@ -425,7 +425,7 @@ class ExecutionOptions(ExecutionConfig, frozen=True, kw_only=True):
 
 
 class ServeConfig(Record, frozen=True, kw_only=True):
-    """What the endpoint, ``selfreflect serve``, does with a question that says nothing else."""
+    """Defaults of the endpoint, ``selfreflect serve``, for questions that say nothing else."""
 
     num_answers: Annotated[
         int,
@@ -533,13 +533,13 @@ class ServeConfig(Record, frozen=True, kw_only=True):
 
 
 class Price(Record, frozen=True, kw_only=True):
-    """What a model costs, in any currency; ``--dry-run`` and ``serve`` use it."""
+    """Price of a model, in any currency, for ``--dry-run`` and ``serve``."""
 
     input_per_million: Annotated[float, Key("Of a million prompt tokens.", ZERO_OR_MORE, 0.15)]
     output_per_million: Annotated[float, Key("Of a million completion tokens.", ZERO_OR_MORE, 0.6)]
 
     def cost(self, prompt_tokens: int, completion_tokens: int) -> float:
-        """What these tokens cost."""
+        """Compute the price of some tokens."""
         return (prompt_tokens * self.input_per_million + completion_tokens * self.output_per_million) * 1e-6
 
 
@@ -560,14 +560,14 @@ class Config(Record, frozen=True, kw_only=True):
     """By the name of the model, as ``--model`` takes it."""
 
     def price_of(self, model: str) -> Price | None:
-        """The price of a model: as the file has it, else from a list of its backend."""
+        """Look up the price of a model: in the file, else in a list of its backend."""
         if model in self.prices:
             return self.prices[model]
         listed = backend_of(model).price(model)
         return Price(input_per_million=listed[0], output_per_million=listed[1]) if listed else None
 
     def section(self, name: str) -> dict[str, Any]:
-        """One section as plain values."""
+        """Return one section as plain values."""
         plain: dict[str, Any] = msgspec.to_builtins(getattr(self, name))
         return plain
 
@@ -579,7 +579,7 @@ FLAGGED: dict[str, type[Record]] = {
 
 
 def sampling_of(model: str) -> dict[str, Any]:
-    """How the demo, ``ask`` and the app sample answers of a model."""
+    """Return how the demo, ``ask`` and the app sample answers of a model."""
     return dict(traits_of(model).sampling)
 
 

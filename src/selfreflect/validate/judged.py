@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from selfreflect.metric import distance, information
+from selfreflect.metric import distance
 from selfreflect.metric.distance import Formula
 from selfreflect.metric.engine.engines import Engine, engine_for
 from selfreflect.metric.engine.logits import Reference, log_probabilities
@@ -26,6 +26,7 @@ from selfreflect.metric.prompts import (
     prepare,
     summary_prompts,
 )
+from selfreflect.metric.texts import GIVE_ONE
 from selfreflect.models.base import Message
 from selfreflect.models.judge import Judge
 from selfreflect.records import Information, Reader
@@ -208,7 +209,7 @@ def answering(question: str, summary: str | None) -> Conversation:
     (in ``metric.information`` it is told)."""
     system = Message(role="system", content=SYSTEM)
     text = normalise_question(question)
-    request = Message(role="user", content=information.GIVE_ONE)
+    request = Message(role="user", content=GIVE_ONE)
     if summary is None:
         return (system, Message(role="user", content=f"{text}\n{request.content}"))
     reply = Message(role="assistant", content=summary)

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from msgspec.structs import replace as replace_item
 
 from selfreflect.errors import ConfigError, DataError, SelfReflectError, excerpt, nearest
-from selfreflect.metric import information
+from selfreflect.metric.texts import control_texts
 from selfreflect.report.overview import CONTROL
 from selfreflect.sources.files import listed
 from selfreflect.sources.items import Item
@@ -418,7 +418,7 @@ class RankedSets:
 def _control_texts(item: Item) -> tuple[str | None, ...]:
     """Make the repeated question, the empty text, nonsense, and all conditioning answers pasted; None for a
     text that an item has not."""
-    texts = information.control_texts(item.question, item.conditioning)
+    texts = control_texts(item.question, item.conditioning)
     nonsense = next((text for control, text in texts if control.name == "nonsense"), None)
     pasted = max((pair for pair in texts if pair[0].answers), key=lambda pair: pair[0].answers, default=None)
     return item.question, "", nonsense, pasted[1] if pasted else None

@@ -16,11 +16,12 @@ from selfreflect.metric.engine.attention import Extras, TreeAttention, mapped_em
 from selfreflect.metric.engine.engines import (
     FusedDecoder,
     HFDecoder,
+    RotaryLimitEngine,
+    SequenceEngine,
     TreeEngine,
     choose_engine,
     tree_attention,
 )
-from selfreflect.metric.engine.sequences import RotaryLimitEngine, SequenceEngine
 from selfreflect.metric.engine.tree import Prompt, build_tree, pack
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.local.layers import is_llama

@@ -15,8 +15,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfreflect.metric.engine import reference
-from selfreflect.metric.engine.reference import ReferenceCache, judge_key
+from selfreflect.metric.engine import logits
+from selfreflect.metric.engine.logits import ReferenceCache, judge_key
 from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
 from selfreflect.metric.prompts import masked_words, reference_context
 from selfreflect.metric.scorer import SelfReflect
@@ -337,7 +337,7 @@ def reference_tree(judge: Judge) -> PrefixTree:
 def test_the_package_need_not_be_installed(tiny_judge, monkeypatch) -> None:
     """It may be imported from a folder on the path."""
     judge = tiny_judge("llama")
-    monkeypatch.setattr(reference, "version", missing)
+    monkeypatch.setattr(logits, "version", missing)
     assert len(judge_key(judge, judge.head)) == 64
 
 

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from selfreflect.metric.engine.tree import Prompt, build_tree
-from selfreflect.metric.limits import Limits
+from selfreflect.metric.inputs import Limits
 from selfreflect.metric.prompts import masked_words
-from selfreflect.metric.sampling.budget import BudgetScoring, OverBudgetError
-from selfreflect.metric.sampling.population import Cost, Population
+from selfreflect.metric.sampling import BudgetScoring, Cost, OverBudgetError, Population
 from selfreflect.records import WordDistance
 
 

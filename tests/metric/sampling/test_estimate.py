@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfreflect.metric.sampling.estimate import WordSample, drawn_sum, sampled_mean
+from selfreflect.metric.sampling import WordSample, drawn_sum, sampled_mean
 from selfreflect.stats import clustered_mean
 
 SCORES = st.floats(0, 1, allow_subnormal=False)

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from selfreflect.metric.engine.tree import Prompt, build_tree
 from selfreflect.metric.prompts import masked_words
-from selfreflect.metric.sampling.estimate import WordSample
-from selfreflect.metric.sampling.population import Cost, Population
+from selfreflect.metric.sampling import Cost, Population, WordSample
 
 ANSWERS = [
     "Radishes grow very fast indeed.",

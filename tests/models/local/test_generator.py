@@ -27,7 +27,6 @@ from tiny_chat import (
     single_threaded,
 )
 
-from selfreflect.errors import BackendError
 from selfreflect.logprobs import AnswerTokens, first_token
 from selfreflect.models.base import Completion, Message, Refusal, Reply, Request, Sampling
 from selfreflect.models.chat import ChatTokenizer
@@ -183,64 +182,11 @@ def test_a_reply_comes_as_its_last_sequence_ends(lm: CausalLM) -> None:
     assert sum(ended for _, ended in steps) == 18
 
 
-def test_more_samples_keep_the_first_ones(lm: CausalLM) -> None:
-    generator = HFGenerator(lm)
-    [three], [five] = (texts(generator.generate([ask("Hi", HOT, n=n, seed=9)])) for n in (3, 5))
-    assert three == five[:3]
-    assert len(set(five)) == 5
-
-
-def test_the_seed_decides(lm: CausalLM) -> None:
-    generator = HFGenerator(lm)
-    first, again, other = (only(generator, ask("Hi", HOT, seed=seed)).text for seed in (1, 1, 2**63 - 2))
-    assert first == again != other
-
-
-def test_loading_says_that_steps_are_slower_without_a_compiler(
-    lm: CausalLM, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lines: list[str] = []
-    quick = HFGenerator.load(lm.name, lines.append, device="cpu")
-    assert not any("slower" in line for line in lines)
-    monkeypatch.setattr("selfreflect.models.local.step.step_library", lambda: "no gcc")
-    slow = HFGenerator.load(lm.name, lines.append, device="cpu")
-    assert lines[-1] == "generation is slower without its C code: no gcc"
-    assert slow.lm is quick.lm, "a second copy could be larger than the memory"
-
-
 def test_the_embedded_model_draws_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     [quick] = HFGenerator.load("smollm2", device="cpu").generate([ask("Hi", GREEDY)])
     monkeypatch.setattr("selfreflect.models.local.step.step_library", lambda: "no gcc")
     [slow] = HFGenerator.load("smollm2", device="cpu").generate([ask("Hi", GREEDY)])
     assert texts([slow]) == texts([quick])
-
-
-def test_requests_with_different_settings_in_one_call(lm: CausalLM) -> None:
-    settings = [
-        GREEDY,
-        HOT,
-        Sampling(temperature=1.5, top_k=2, max_new_tokens=6),
-        Sampling(temperature=0.6, top_p=0.95, max_new_tokens=3),
-    ]
-    requests = [ask(text, sampling, seed=i) for i, text in enumerate(TEXTS) for sampling in settings]
-    generator = HFGenerator(lm, batch_size=4)
-    together = generator.generate(requests)
-    assert together == [generator.generate([request])[0] for request in requests]
-    assert max(reply.tokens for reply in together[3::4] if isinstance(reply, Reply)) <= 3
-
-
-def test_nothing_to_do(lm: CausalLM) -> None:
-    assert HFGenerator(lm).generate([]) == []
-    [reply] = HFGenerator(lm).generate([ask("Hi", n=0)])
-    assert isinstance(reply, Reply)
-    assert reply.completions == ()
-
-
-def test_a_generator_is_named_after_its_model(lm: CausalLM) -> None:
-    generator = HFGenerator(lm)
-    assert (generator.name, generator.revision) == (lm.name, "")
-    with pytest.raises(BackendError, match=r"no config\.json"):
-        HFGenerator.load(str(Path(lm.name).parent))
 
 
 # --- where a completion ends. Scripted models say exactly which tokens come.
@@ -255,16 +201,6 @@ def scripted(
         plain=[piece for piece in pieces if piece not in special],
     )
     return HFGenerator.load(save_scripted(directory, tokenizer, *pieces, **options), device="cpu")
-
-
-def test_it_stops_at_the_end_token(tmp_path: Path) -> None:
-    assert only(scripted(tmp_path, "Par", "is", "!"), ask()) == Completion(
-        text="Paris!", finish="stop", tokens=3
-    )
-
-
-def test_it_stops_before_the_first_word(tmp_path: Path) -> None:
-    assert only(scripted(tmp_path), ask()) == Completion(text="", finish="stop", tokens=0)
 
 
 @pytest.mark.parametrize("stop", ["STOP", "HALT", "<|im_end|>"])
@@ -327,14 +263,6 @@ def test_a_prompt_of_megabytes_is_refused_without_tokenising_it(
     assert max(sizes) < 1000
 
 
-def test_an_empty_conversation_of_a_model_without_template(tmp_path: Path) -> None:
-    generator = HFGenerator.load(save_lm(tmp_path, chatml(None)))
-    refused, reply = generator.generate([ask(""), ask("Hi")])
-    assert isinstance(refused, Refusal)
-    assert "no tokens" in refused.message
-    assert isinstance(reply, Reply)
-
-
 # --- what is taken off
 
 
@@ -342,11 +270,6 @@ def test_an_empty_conversation_of_a_model_without_template(tmp_path: Path) -> No
 def test_reasoning_is_removed(tmp_path: Path, special: tuple[str, ...]) -> None:
     generator = scripted(tmp_path, "<think>", "Hmm", "</think>", "Paris", special=special)
     assert only(generator, ask()) == Completion(text="Paris", finish="stop", tokens=4)
-
-
-def test_reasoning_that_the_prompt_opened_is_removed(tmp_path: Path) -> None:
-    generator = scripted(tmp_path, "Hmm", "</think>", "Paris", template=R1)
-    assert only(generator, ask(thinking=True)) == Completion(text="Paris", finish="stop", tokens=3)
 
 
 def test_unclosed_reasoning_has_no_text(tmp_path: Path) -> None:
@@ -373,13 +296,6 @@ def test_special_tokens_are_removed(tmp_path: Path, trace: tuple[str, ...]) -> N
         "a special token without a role, as most are"
     )
     assert only(generator, ask()).text == "Paris"
-
-
-def test_a_text_that_spells_a_special_token_is_kept(tmp_path: Path) -> None:
-    assert (
-        only(scripted(tmp_path, "The tag <|im_", "start|>", " is one."), ask()).text
-        == "The tag <|im_start|> is one."
-    )
 
 
 # --- log-probabilities
@@ -465,13 +381,3 @@ def test_the_embedded_model_knows_the_capital_of_france(smollm2: HFGenerator) ->
         ).text
     )
     assert smollm2.revision == REVISION
-
-
-def test_the_embedded_model_gives_the_same_samples_in_any_batch(smollm2: HFGenerator) -> None:
-    asked = [
-        ask("What should I plant first?", Sampling(max_new_tokens=5), n=4, seed=1),
-        ask("Name a colour.", Sampling(max_new_tokens=5), n=2),
-    ]
-    single, six = (texts(HFGenerator(smollm2.lm, batch_size=size).generate(asked)) for size in (1, 6))
-    assert single == six
-    assert len({*single[0], *single[1]}) > 3

@@ -1,17 +1,14 @@
 """Products with weights are torch's own but for rounding, whatever the rows, strides and types."""
 
 import os
-import platform
 import subprocess
 import sys
 
-import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfreflect.models.local import layers
 from selfreflect.models.local.layers import add_linear, linear
 
 
@@ -44,36 +41,6 @@ def test_a_product_is_exact_but_for_rounding(
     assert ((found - exact).abs() <= 1e-6 * size).all()
     assert ((added - total - exact).abs() <= 1e-6 * size).all()
     assert ((activated - F.silu(exact)).abs() <= 2e-6 * size).all()
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
-def test_other_types_are_left_to_torch(dtype: torch.dtype) -> None:
-    x, weight = made(5, 8, dtype=dtype), made(3, 8, seed=1, dtype=dtype)
-    assert torch.equal(linear(x, weight), F.linear(x, weight))
-
-
-def test_gradients_are_not_lost() -> None:
-    x, weight = made(5, 8), made(3, 8, seed=1).requires_grad_()
-    linear(x, weight).sum().backward()
-    assert weight.grad is not None
-
-
-@pytest.mark.skipif(
-    platform.machine() != "x86_64" or sys.platform != "linux", reason="other builds of torch may lack oneDNN"
-)
-def test_the_pinned_torch_has_the_fast_products() -> None:
-    assert layers._has_onednn()
-
-
-def test_a_torch_without_onednn_multiplies_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    x, weight, total = made(5, 8), made(3, 8, seed=1), made(5, 3, seed=2)
-    with torch.inference_mode():
-        ours = linear(x, weight)
-        monkeypatch.setattr(layers, "_has_onednn", lambda: False)
-        torch.testing.assert_close(linear(x, weight), ours)
-        added = total.clone()
-        add_linear(added, x, weight)
-    torch.testing.assert_close(added, total + ours)
 
 
 def test_ever_new_numbers_of_rows_do_not_fill_the_memory() -> None:

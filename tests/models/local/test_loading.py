@@ -16,10 +16,9 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny_chat import byte_bpe, chatml, multimodal_config, save_config, save_lm, wrapped
+from tiny_chat import byte_bpe, chatml, save_lm, wrapped
 
 from selfreflect.errors import BackendError
-from selfreflect.models import smollm2 as demo
 from selfreflect.models.backend import check_loadable
 from selfreflect.models.base import ModelSpec
 from selfreflect.models.judge import Judge
@@ -64,38 +63,11 @@ def test_a_local_directory(path: str) -> None:
     assert not lm.model.training
 
 
-def test_a_relative_directory_and_one_below_home(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(Path(path).parent)
-    monkeypatch.setenv("HOME", str(Path(path).parent))
-    assert loaded("model").name == "model"
-    assert loaded("~/model").name == "~/model"
-
-
-def test_how_many_threads_compute_is_said_when_a_model_is_loaded(path: str) -> None:
-    said: list[str] = []
-    loaded(path, device="cpu", progress=said.append)
-    [line] = said
-    assert line.startswith(f"computing with {torch.get_num_threads()} thread")
-    loaded(path, device="cpu", progress=said.append)  # from memory: nothing to measure
-    assert said == [line]
-
-
-def test_the_embedded_model_records_its_revision() -> None:
-    lm = loaded("smollm2", device="cpu")
-    assert (lm.name, lm.revision, lm.window, len(lm.tokenizer)) == ("smollm2", demo.REVISION, 8192, 49152)
-
-
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_the_precision_is_as_asked_for(path: str, dtype: str) -> None:
     lm = loaded(path, device="cpu", dtype=dtype)
     assert lm.dtype == dtype
     assert lm.model.get_input_embeddings().weight.dtype == getattr(torch, dtype)
-
-
-def test_half_precision_weights_are_computed_in_float32_on_a_cpu(tmp_path: Path) -> None:
-    lm = loaded(save_lm(tmp_path, chatml(), dtype=torch.bfloat16), device="cpu")
-    assert lm.dtype == "float32"
-    assert lm.model.get_input_embeddings().weight.dtype == torch.float32
 
 
 def test_judge_and_generator_share_one_model(path: str) -> None:
@@ -143,22 +115,6 @@ def test_the_window_is_the_smaller_limit_of_model_and_tokenizer(
     assert loaded(save_lm(tmp_path, tokenizer, max_position_embeddings=positions)).window == window
 
 
-def test_the_window_of_a_multimodal_model_is_that_of_its_text_part(tmp_path: Path) -> None:
-    assert loaded(save_config(tmp_path, chatml(), multimodal_config("gemma3", chatml()))).window == 1024
-
-
-def test_a_model_without_limits_has_no_window(tmp_path: Path) -> None:
-    from transformers import MambaConfig
-
-    tokenizer = chatml()
-    lm = loaded(
-        save_config(
-            tmp_path, tokenizer, MambaConfig(vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=1)
-        )
-    )
-    assert lm.window is None
-
-
 # --- what is refused
 
 
@@ -166,25 +122,6 @@ def refusal(name: str, **fields: Any) -> str:
     with pytest.raises(BackendError) as caught:
         loaded(name, **fields)
     return str(caught.value)
-
-
-def test_a_directory_without_weights(path: str) -> None:
-    (Path(path) / "model.safetensors").unlink()
-    assert "holds no safetensors weights" in refusal(path)
-
-
-@pytest.mark.parametrize(
-    ("name", "most"),
-    [
-        *[("chat_template.jinja", 16), ("config.json", 16), ("tokenizer_config.json", 16)],
-        *[("generation_config.json", 16), ("tokenizer.json", 256), ("model.safetensors.index.json", 16)],
-    ],
-)
-def test_a_file_of_very_many_megabytes_is_not_read(path: str, name: str, most: int) -> None:
-    with (Path(path) / name).open("ab") as file:
-        file.truncate(300 * 2**20)  # a hole, which takes no space
-    message = f"{name}' has 300 MB, and no model's has more than {most}. Copy the model again."
-    assert refusal(path).endswith(message)
 
 
 def test_a_rotary_embedding_of_half_a_head_is_refused_before_the_first_pass(path: str) -> None:
@@ -198,13 +135,6 @@ def test_a_rotary_embedding_of_half_a_head_is_refused_before_the_first_pass(path
     }
     file.write_text(json.dumps(config))
     assert "remove partial_rotary_factor from config.json" in refusal(path)
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "generation_config.json"])
-def test_a_pipe_in_a_directory_is_not_waited_for(path: str, name: str) -> None:
-    (Path(path) / name).unlink(missing_ok=True)
-    os.mkfifo(Path(path) / name)
-    assert f"{name}' is a pipe or a device" in refusal(path)
 
 
 def test_pickled_weights_are_not_loaded(path: str) -> None:
@@ -248,12 +178,6 @@ def test_an_index_names_safetensors_in_the_folder_alone(
         loads(ModelSpec(path, device="cpu"))
 
 
-def test_a_configuration_names_safetensors_alone(path: str) -> None:
-    torch.save(load_file(Path(path) / "model.safetensors"), Path(path) / "adapter_model.bin")
-    edit_config(path, transformers_weights="adapter_model.bin")
-    assert "'adapter_model.bin' as weights" in refusal(path)
-
-
 def test_shards_in_the_folder_are_loaded(path: str) -> None:
     folder = Path(path)
     model = loaded(path, device="cpu").model
@@ -265,23 +189,12 @@ def test_shards_in_the_folder_are_loaded(path: str) -> None:
     assert all(torch.equal(again[name], tensor) for name, tensor in expected.items())
 
 
-def test_a_directory_without_config(path: str) -> None:
-    (Path(path) / "config.json").unlink()
-    assert refusal(path) == f"'{path}' has no config.json, so it is not a model directory"
-
-
 def test_a_file_or_a_missing_path_instead_of_a_directory(path: str) -> None:
     for name in (f"{path}/model.safetensors", f"{path}/nowhere", "./nowhere", "~/nowhere"):
         assert (
             refusal(name)
             == f"{name!r} is not a directory with a model (config.json, tokenizer and *.safetensors)"
         )
-
-
-def test_names_that_nothing_can_have() -> None:
-    assert "is neither a directory nor the name of a model" in refusal("x" * 5000)
-    assert len(refusal("x" * 5000)) < 400
-    assert "could not load the model '\\x1b[31mred\\n'" in refusal("\x1b[31mred\n")
 
 
 @pytest.mark.parametrize("weights", [b"", b"\xff" * 100, None], ids=["empty", "not safetensors", "cut off"])
@@ -359,15 +272,6 @@ def test_one_of_several_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pick_dtype("auto", "cuda:1") == torch.bfloat16
     with pytest.raises(BackendError, match="the last GPU that torch sees is cuda:1"):
         pick_device("cuda:2")
-
-
-def test_unknown_devices_and_precisions(path: str) -> None:
-    assert refusal(path, device="gpu") == "unknown device 'gpu'; there are auto, cuda, cuda:N, mps and cpu"
-    assert refusal(path, device="cuda:x").startswith("unknown device 'cuda:x'")
-    assert (
-        refusal(path, device="cpu", dtype="int4")
-        == "unknown dtype 'int4'; there are auto, float32, bfloat16, float16"
-    )
 
 
 # --- the hub, without a network: a child process, because the library reads its settings once

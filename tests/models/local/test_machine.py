@@ -39,24 +39,11 @@ def no_explicit_number(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- what is allowed
 
 
-def test_one_thread_for_each_core(tmp_path):
-    assert usable(machine(tmp_path)) == 4
-
-
 def test_hyperthreads_share_a_core(tmp_path):
     root = machine(tmp_path, cores=4, threads_per_core=2)
     assert usable(root, cpus=8) == 4
     assert usable_threads(root, allowed={1, 5}) == 1
     assert usable_threads(root, allowed={0, 5}) == 2
-
-
-def test_affinity_limits(tmp_path):
-    assert usable(machine(tmp_path), cpus=1) == 1
-
-
-def test_the_affinity_of_this_process_is_the_default(tmp_path):
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    assert usable_threads(tmp_path) == allowed
 
 
 @pytest.mark.parametrize(
@@ -138,7 +125,3 @@ def test_what_a_user_has_set_stays(no_library_settings):
     assert in_a_fresh_process(DEFAULTS) == "PASSIVE 64 64"
     said = in_a_fresh_process(DEFAULTS, OMP_WAIT_POLICY="ACTIVE", LRU_CACHE_CAPACITY="8")
     assert said == "ACTIVE 64 8"
-
-
-def test_openmp_is_left_alone_once_it_has_read_its_settings(no_library_settings):
-    assert in_a_fresh_process("import torch" + DEFAULTS) == "None 64 64"

@@ -59,19 +59,6 @@ def test_it_has_the_weights_and_predictions_of_the_library(library: Any, plain: 
     assert torch.equal(states, library.get_decoder()(input_ids=ids).last_hidden_state)
 
 
-def test_prompts_are_computed_as_by_the_library(library: Any, plain: LlamaForCausalLM) -> None:
-    """Padded, beginning alike, and continued by one token and by several."""
-    long = tuple(range(5, 95))
-    batches = [[long[:7], long[:51], (*long[:60], 3, 4)], [long[:51]], [long[:52], long[:51] + (9,) * 20]]
-    own, other = PromptStates(plain), PromptStates(library)
-    for prompts in batches:
-        logits, states = own.compute(prompts)
-        expected, expected_states = other.compute(prompts)
-        assert torch.equal(logits, expected)
-        for layer, truth in zip(states.keys, expected_states.keys, strict=True):
-            assert torch.equal(layer, truth)
-
-
 @torch.inference_mode()
 def test_a_pass_over_padded_prompts_equals_the_library_s_own(library: Any, plain: LlamaForCausalLM) -> None:
     prompts = [tuple(range(5, 5 + length)) for length in (7, 20, 21)]
@@ -106,15 +93,6 @@ def test_its_chat_template_is_rendered_as_by_the_library(folder: Path) -> None:
         options: dict[str, Any] = {"add_generation_prompt": prompt, "enable_thinking": False}
         expected = library.apply_chat_template(conversations, tokenize=False, **options)
         assert own.apply_chat_template(conversations, tokenize=False, **options) == expected
-
-
-def test_other_uses_of_the_embedded_model_get_the_library_s_classes() -> None:
-    assert type(load_causal_lm(ModelSpec("smollm2", device="cpu")).model) is LlamaForCausalLM
-    for lm in (
-        load_causal_lm(ModelSpec("smollm2", device="cpu"), library=True),
-        load_causal_lm(ModelSpec("smollm2", device="cpu", dtype="bfloat16")),
-    ):
-        assert type(lm.model).__module__.startswith("transformers.")
 
 
 def test_files_in_another_layout_are_left_to_the_library(

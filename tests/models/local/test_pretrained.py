@@ -8,25 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import tiny
 import torch
-from placed import Placed, devices, dispatched
+from placed import devices, dispatched
 from tiny_chat import single_threaded
 from transformers import AutoModelForCausalLM
 
 from selfreflect.errors import BackendError, JudgeError
 from selfreflect.metric.engine.engines import FusedDecoder, HFDecoder, TreeEngine
-from selfreflect.metric.engine.sequences import RotaryLimitEngine, SequenceEngine
 from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.base import Message, ModelSpec, Reply, Request, Sampling
 from selfreflect.models.judge import Judge
-from selfreflect.models.local import pretrained
 from selfreflect.models.local.generator import HFGenerator
 from selfreflect.models.local.loading import CausalLM, load_causal_lm
 from selfreflect.models.local.pretrained import check_placement, placement
@@ -103,35 +100,6 @@ def same(found: dict[str, Score], expected: dict[str, Score]) -> None:
 # On several devices
 
 
-def test_tensors_of_two_devices_do_not_meet() -> None:
-    with devices() as all_devices:
-        one, other = torch.ones(2, 2).to("cpu:1"), torch.ones(2, 2, device="cpu:2")
-        assert (type(one), one.device, (one @ one)[0].device) == (
-            Placed,
-            torch.device("cpu:1"),
-            torch.device("cpu:1"),
-        )
-        for mixed in (
-            lambda: one + other,
-            lambda: one @ torch.ones(2, 2),
-            lambda: one[torch.tensor([0])],
-            lambda: one.copy_(other),
-        ):
-            with pytest.raises(RuntimeError, match="meet in"):
-                mixed()
-        moved = one.to("cpu:2").mul_(2) + other
-        assert moved.cpu().tolist() == [[3.0, 3.0]] * 2
-        assert moved.to("cpu:2") is moved
-    assert [str(place) for move in all_devices.moves for place in move] == [
-        "cpu",
-        "cpu:1",
-        "cpu:1",
-        "cpu:2",
-        "cpu:2",
-        "cpu",
-    ]
-
-
 BODIES = {"llama": FusedDecoder, "qwen3": FusedDecoder, "gemma2": HFDecoder, "gpt_oss": HFDecoder}
 
 
@@ -156,64 +124,8 @@ def test_a_judge_on_several_devices_gives_the_same_scores(
         same(metric.score(**ITEM), expected)
 
 
-def test_what_is_kept_of_a_judge_on_several_devices_serves_it_again(
-    saved: Callable[..., str], tmp_path: Path
-) -> None:
-    path = saved("llama")
-    expected = SelfReflect(Judge.load(path, device="cpu"), guesses=2).score(**ITEM)
-    with devices():
-        metric = SelfReflect(Judge(in_parts(path)), guesses=2, cache=tmp_path)
-        for _ in range(2):
-            found = metric.score(**ITEM)
-            same(found, expected)
-            assert [word.guesses for word in found["long"].words] == [
-                word.guesses for word in expected["long"].words
-            ]
-
-
 def probe() -> PrefixTree:
     return build_tree([Prompt(ids=tuple(range(3, 40)), first=30)])
-
-
-def test_a_projection_that_is_the_embedding_too_stays_with_it(saved: Callable[..., str]) -> None:
-    path = saved("llama", tie_word_embeddings=True)
-    expected = SelfReflect(Judge.load(path, device="cpu")).score(**ITEM)
-    with devices():
-        metric = SelfReflect(Judge(in_parts(path)))
-        assert type(metric.engine.decoder) is FusedDecoder  # type: ignore[attr-defined]
-        same(metric.score(**ITEM), expected)
-
-
-@pytest.mark.parametrize("architecture", ["phi3 longrope", "qwen2_moe"])
-def test_whole_sequences_on_several_devices(saved: Callable[..., str], architecture: str) -> None:
-    path = saved(architecture)
-    expected = SelfReflect(Judge.load(path, device="cpu")).score(**ITEM)
-    with devices():
-        metric = SelfReflect(Judge(in_parts(path)))
-        assert type(metric.engine) in (RotaryLimitEngine, SequenceEngine)
-        same(metric.score(**ITEM), expected)
-
-
-def test_rows_move_only_where_the_next_layer_is_elsewhere(saved: Callable[..., str]) -> None:
-    path = saved("llama")
-    with devices() as all_devices:
-        engine = SelfReflect(Judge(in_parts(path))).engine
-        all_devices.moves.clear()
-        engine.states([probe()])
-    between = [f"{here} {there}" for here, there in all_devices.moves if here.index is not None]
-    # Positions and rows to the rotary tables, the tables to the first layer; rows and tables to the third;
-    # states to the projection.
-    assert sorted(between) == sorted(
-        ["cpu:1 cpu:3"] * 2 + ["cpu:3 cpu:1"] * 2 + ["cpu:1 cpu:2"] * 3 + ["cpu:2 cpu:3"]
-    )
-
-
-def test_a_body_that_forgets_to_move_rows_on_would_be_noticed(saved: Callable[..., str]) -> None:
-    with devices():
-        engine = SelfReflect(Judge(in_parts(saved("llama")))).engine
-        engine.decoder.layer_devices = [torch.device("cpu:1")] * LAYERS  # type: ignore[attr-defined]
-        with pytest.raises(RuntimeError, match=r"cpu:1, cpu:2 meet in"):
-            engine.states([probe()])
 
 
 HOT, GREEDY = Sampling(temperature=1.5, max_new_tokens=12), Sampling(temperature=0, max_new_tokens=12)
@@ -242,30 +154,18 @@ def test_a_generator_on_several_devices_draws_the_same_texts(
         assert HFGenerator(in_parts(path)).generate(REQUESTS) == expected
 
 
-def test_it_is_told_where_the_parts_are(saved: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """With main memory and disk as the devices."""
-    places = {**dict.fromkeys(parts(), "cpu"), "model.norm": "disk"}
-    monkeypatch.setattr(pretrained, "placement", lambda *_: {"device_map": places})
-    monkeypatch.setattr(pretrained, "check_placement", lambda *_: None)
-    told = list[str]()
-    load_causal_lm(ModelSpec(saved("llama"), device="cpu", device_map="auto"), told.append)
-    assert told[0] == "the model is spread over the devices cpu, disk"
-
-
 # What cannot be
 
 
 def test_without_several_gpus_there_is_nothing_to_spread_a_model_over(
     saved: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    message = "--device-map auto needs at least two visible GPUs, and on device 'cpu' there are none"
-    with pytest.raises(JudgeError, match=message):
+    with pytest.raises(JudgeError) as raised:
         Judge.load(saved("llama"), device="cpu", device_map="auto")
-    with pytest.raises(BackendError, match=message):
-        HFGenerator.load(saved("llama"), device="cpu", device_map="auto")
+    assert (raised.value.code, "{execution.device_map}" in raised.value.remedy) == ("gpus", True)
     seen: dict[int | str, int] = {0: 1000, "cpu": 10**9}
     monkeypatch.setattr("accelerate.utils.get_max_memory", lambda: seen)
-    with pytest.raises(BackendError, match="on device 'cuda' there is 1"):
+    with pytest.raises(BackendError):
         placement("auto", "cuda")
     seen[1] = 2000
     assert placement("auto", "cuda") == {"device_map": "auto", "max_memory": {0: 900, 1: 1800}}

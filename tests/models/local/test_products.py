@@ -95,26 +95,6 @@ def test_packed_weights_give_the_same_bits(
         assert torch.equal(packed(x, lanes), own(x, lanes))
 
 
-@pytest.mark.parametrize("form", [products.CODES4, products.CODES8, products.BFLOAT16])
-@pytest.mark.parametrize("place", [0, 39 * 96 + 95, 17 * 96 + 40])
-def test_one_weight_that_would_change_keeps_the_matrix_as_it_is(form: int, place: int) -> None:
-    torch.manual_seed(2)
-    weight = weights(form, 40, 96)
-    one = weight.view(-1)[place : place + 1]
-    one.copy_(torch.nextafter(one, torch.tensor(9.0)))
-    packed = packed_weights(library(), linear(weight))
-    assert packed.form == products.FLOAT32
-    assert packed.address == weight.data_ptr()
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), 0.0, -0.0])
-def test_weights_that_are_all_alike(value: float) -> None:
-    module = linear(torch.full((3, 64), value))
-    x = torch.ones(2, 64)
-    product = Product(library(), [module])(x, torch.empty_like(x))
-    assert torch.equal(product.nan_to_num(7), module(x).nan_to_num(7))
-
-
 @torch.inference_mode(False)
 def test_weights_that_have_changed_are_packed_again() -> None:
     """In place, through ``data`` (as merging an adapter does), and by another tensor."""
@@ -138,12 +118,3 @@ def test_weights_that_have_changed_are_packed_again() -> None:
 def test_without_spare_memory_weights_are_not_packed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(products, "free_memory", lambda: 10_000)
     assert packed_weights(library(), linear(weights(products.CODES8, 32, 64))).form == products.FLOAT32
-
-
-def test_packed_weights_go_with_their_module() -> None:
-    before = len(products._packed)
-    module = linear(weights(products.CODES4, 32, 64))
-    assert packed_weights(library(), module) is packed_weights(library(), module)
-    assert len(products._packed) == before + 1
-    del module
-    assert len(products._packed) == before

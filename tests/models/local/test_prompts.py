@@ -14,7 +14,7 @@ import torch
 from tiny_chat import single_threaded
 from transformers import AutoModelForCausalLM
 
-from selfreflect.models.local.decode import SHORTEST, Prompt, PromptStates, shared_beginnings
+from selfreflect.models.local.decode import Prompt, PromptStates
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -103,15 +103,3 @@ def test_what_is_kept_is_bounded_and_the_latest(tmp_path: Path) -> None:
             assert layer.untyped_storage().nbytes() == layer.nbytes, "no part of a larger tensor"
     computed.compute([tokens(40, 201)])
     assert not computed._kept
-
-
-def test_little_in_common_is_not_worth_a_pass() -> None:
-    begin = tokens(1, SHORTEST - 1)
-    assert shared_beginnings([(*begin, 1), (*begin, 2)], []) == []
-    enough = (*begin, 3)
-    assert shared_beginnings([(*enough, 1), (*enough, 2)], []) == [[enough]]
-    assert shared_beginnings([(*enough, 1), (*enough, 2)], [(*enough, 7)]) == []
-    longer = enough + tokens(2, SHORTEST)
-    prompts = [(*longer, 1), (*longer, 2), (*enough, 1)]
-    assert shared_beginnings(prompts, []) == [[enough], [longer]]
-    assert shared_beginnings(prompts, [enough]) == [[longer]]

@@ -3,7 +3,6 @@ wrong."""
 
 from __future__ import annotations
 
-import asyncio
 import math
 import re
 import sys
@@ -25,7 +24,6 @@ from selfreflect.logprobs import AnswerTokens
 from selfreflect.models.base import Message, ModelSpec, Refusal, Reply, Request, Sampling, as_done
 from selfreflect.models.openai.client import LARGEST_RESPONSE, RetryPolicy, retry_after
 from selfreflect.models.openai.generator import OpenAIGenerator
-from selfreflect.models.openai.protocol import APIError
 
 
 @pytest.fixture(autouse=True)
@@ -131,41 +129,6 @@ def test_a_server_that_refuses_several_completions_is_asked_for_one_at_a_time() 
     assert sorted(call.n for call in server.calls) == [1, 1, 1, 1, 4]
 
 
-def test_fields_that_a_server_does_not_take_are_left_out_from_then_on() -> None:
-    def picky(call: fault.Call) -> fault.Action:
-        unknown = [
-            name
-            for name in ("min_p", "repetition_penalty", "chat_template_kwargs", "max_tokens")
-            if name in call.body
-        ]
-        if "top_k" in call.body:
-            return status(400, "Unrecognized request argument supplied: top_k")
-        if unknown == ["max_tokens"]:
-            return status(400, "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.")
-        return (
-            status(422, {"detail": [{"loc": ["body", name], "type": "extra_forbidden"} for name in unknown]})
-            if unknown
-            else answers()
-        )
-
-    notes: list[str] = []
-    with FaultServer(picky) as server:
-        asked = generator(server.url, progress=notes.append)
-        assert all(isinstance(one, Reply) for one in (*asked.generate([ask()]), *asked.generate([ask()])))
-        assert (server.calls[-1].body["max_completion_tokens"], server.calls[-1].body["temperature"]) == (
-            9,
-            1.0,
-        )
-        assert len(server.calls) == 5
-        needy = Request(messages=ask().messages, sampling=Sampling(top_k=20))
-        with pytest.raises(BackendError, match="does not take top_k 20"):
-            asked.generate([needy])
-    assert notes == [
-        f"{server.url} does not take chat_template_kwargs, min_p, repetition_penalty, top_k; its own "
-        "defaults hold there"
-    ]
-
-
 def test_no_more_calls_are_under_way_than_allowed() -> None:
     lock, under_way, seen = threading.Lock(), [0], [0]
 
@@ -182,12 +145,6 @@ def test_no_more_calls_are_under_way_than_allowed() -> None:
         generator(server.url, max_connections=3).generate([ask(n=4, seed=10 * number) for number in range(6)])
     assert len(server.calls) == 24
     assert max(seen) == 3
-
-
-def test_a_lone_surrogate_in_a_question_does_not_stop_it() -> None:
-    with FaultServer() as server:
-        assert isinstance(only(server.url, ask("Who is \ud800?")), Reply)
-        assert server.calls[0].body["messages"][0]["content"] == "Who is ??"
 
 
 # What comes back
@@ -260,12 +217,6 @@ def test_a_passing_fault_is_tried_again_and_a_lasting_one_is_told(name: str) -> 
     assert message in refused.message
     assert "(4 tries)" in refused.message
     assert len(server.calls) == 4
-
-
-def test_a_server_without_completions_is_asked_again() -> None:
-    assert reply(in_turn(fault.EMPTY, answers())).text == "answer 5"
-    refused, server = refusal(lambda call: fault.EMPTY)
-    assert (refused.kind, len(server.calls)) == ("empty", 4)
 
 
 @pytest.mark.parametrize(
@@ -436,12 +387,6 @@ def test_waits_double_up_to_a_limit_and_are_never_shorter_than_asked(
     assert wait - (asked or 0) <= doubled + 1e-9
 
 
-def test_patience_ends() -> None:
-    assert RetryPolicy().wait(10, None, 0.5) is None
-    assert RetryPolicy().wait(1, 301, 0.5) is None
-    assert 1.0 <= (RetryPolicy(tries=5000).wait(4000, 0, 0) or 0) <= 60
-
-
 @pytest.mark.parametrize(
     ("header", "seconds"),
     [
@@ -457,14 +402,6 @@ def test_patience_ends() -> None:
 )
 def test_retry_after_is_a_number_of_seconds_or_a_date(header: str | None, seconds: float | None) -> None:
     assert retry_after(header) == seconds
-
-
-@given(st.text() | st.from_regex(r"\A[+-]?\d+(\.\d*)?(e\d+)?\Z"))
-def test_whatever_a_server_asks_for_is_a_wait_or_none(header: str) -> None:
-    asked = retry_after(header)
-    assert asked is None or asked >= 0
-    wait = RetryPolicy().wait(1, asked, 0.5)
-    assert wait is None or 0 < wait <= 300 + 0.5
 
 
 def test_a_call_that_only_waits_ends_within_three_times_its_timeout() -> None:
@@ -533,13 +470,6 @@ def test_a_server_that_restarts_is_waited_for() -> None:
     assert again.calls
 
 
-def test_an_answer_in_between_keeps_a_server() -> None:
-    script = in_turn(*[status(403, "no"), status(403, "no"), answers()] * 3)
-    with FaultServer(script) as server:
-        results = generator(server.url, max_connections=1).generate([ask(seed=number) for number in range(9)])
-    assert [isinstance(result, Reply) for result in results] == [False, False, True] * 3
-
-
 def test_results_are_given_as_soon_as_they_are_there() -> None:
     release = threading.Event()
 
@@ -555,14 +485,6 @@ def test_results_are_given_as_soon_as_they_are_there() -> None:
         assert {next(stream)[0], next(stream)[0]} == {1, 2}
         release.set()
         assert [index for index, _ in stream] == [0]
-
-
-def test_it_works_inside_a_running_event_loop() -> None:
-    async def main(url: str) -> Reply | Refusal:
-        return only(url)
-
-    with FaultServer() as server:
-        assert isinstance(asyncio.run(main(server.url)), Reply)
 
 
 def test_a_stream_that_is_dropped_leaves_no_thread_and_no_call_behind() -> None:
@@ -639,12 +561,6 @@ def test_likely_first_tokens_are_those_where_the_answer_begins() -> None:
     assert [token.text for token in result.completions[0].first_tokens] == ["True", " False", "x"]
 
 
-@pytest.mark.parametrize("value", [None, [], {"content": []}, {"content": [{"token": "a", "logprob": 0}]}])
-def test_a_server_without_likely_tokens_gives_none(value: Any) -> None:
-    result, _, _ = told(lambda call: chat({**choice("a"), "logprobs": value}), ask(first_tokens=5))
-    assert (result.text, result.completions[0].first_tokens) == ("a", ())
-
-
 @pytest.mark.parametrize(
     "refusal_text",
     [
@@ -669,25 +585,6 @@ def test_a_server_with_fewer_likely_tokens_refuses_once(refusal_text: Any) -> No
     assert [call.body["top_logprobs"] for call in server.calls] == [20, *[5] * 80]
 
 
-def test_a_server_that_names_another_number_is_asked_without_likely_tokens() -> None:
-    refuses = status(400, "logprobs are not supported by model 4 of this server")
-    result, _, server = told(
-        lambda call: refuses if "logprobs" in call.body else answers(), ask(first_tokens=20)
-    )
-    assert (result.text, result.completions[0].first_tokens) == ("answer 5", ())
-    assert [call.body.get("top_logprobs") for call in server.calls] == [20, 4, None]
-
-
-def test_a_field_that_a_server_refuses_costs_a_call_for_each_connection_and_not_for_each_request() -> None:
-    def picky(call: fault.Call) -> fault.Action:
-        return status(400, "Unknown argument: top_k") if "top_k" in call.body else answers()
-
-    with FaultServer(picky) as server:
-        model = generator(server.url, max_connections=4)
-        assert all(isinstance(one, Reply) for one in model.generate([ask(str(n)) for n in range(60)]))
-    assert 61 <= len(server.calls) <= 64
-
-
 def test_a_refusal_that_repeats_its_request_changes_nothing_for_those_beside_it() -> None:
     def script(call: fault.Call) -> fault.Action:
         if "bad" in str(call.body):
@@ -707,39 +604,6 @@ def test_a_refusal_that_repeats_its_request_changes_nothing_for_those_beside_it(
     assert {len(result.completions[0].first_tokens) for result in results} == {20}
     assert all("min_p" in call.body for call in server.calls if "bad" not in str(call.body))
     assert notes == []
-
-
-def test_requests_go_at_once_after_a_first_one_that_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    under_way = [0]
-
-    async def send(*_: object) -> bytes:
-        under_way.append(under_way[-1] + 1)
-        await asyncio.sleep(0.05)
-        under_way.append(under_way[-1] - 1)
-        raise APIError("HTTP 400", server_text="blocked by the content filter", rejected=True)
-
-    model = generator("http://127.0.0.1:9", max_connections=16)
-    monkeypatch.setattr(model.client, "send", send)
-    results = model.generate([ask(str(number), first_tokens=20) for number in range(16)])
-    assert all(isinstance(result, Refusal) for result in results)
-    assert max(under_way) == 15
-
-
-def test_a_request_that_is_refused_however_it_is_said_changes_nothing_for_others() -> None:
-    with FaultServer(
-        lambda call: status(400, "min_p of 'bad' is no number") if "bad" in str(call.body) else answers()
-    ) as server:
-        model = generator(server.url)
-        [refused] = model.generate([ask("bad")])
-        assert isinstance(refused, Refusal)
-        assert isinstance(model.generate([ask("good")])[0], Reply)
-    assert ["min_p" in call.body for call in server.calls] == [True, False, False, True]
-
-
-def test_nobody_asks_for_log_probabilities_by_default() -> None:
-    result, _, server = told(lambda call: chat(with_tokens("a", token("a", -1))), ask())
-    assert "logprobs" not in server.calls[0].body
-    assert result.completions[0].logprobs is None
 
 
 @pytest.mark.parametrize(
@@ -784,17 +648,3 @@ def test_values_that_are_no_log_probabilities_cost_no_answers() -> None:
         result, [line], _ = told(lambda call, body=body: fault.raw(body.encode()), ask(logprobs=True))
         assert (result.text, result.completions[0].logprobs) == ("NaN yes", "out_of_range"), value
         assert "no number up to 0; such an answer is kept" in line
-
-
-def test_the_mark_of_servers_for_an_unknown_log_probability_is_no_number() -> None:
-    reply = with_tokens("yes no", token("yes", -0.5), token(" no", -9999.0))
-    result, [line], _ = told(lambda call: chat(reply), ask(logprobs=True))
-    assert (result.text, result.completions[0].logprobs) == ("yes no", "out_of_range")
-    assert "-9999, which means unknown" in line
-
-
-def test_tokens_of_another_tokenizer_are_not_those_of_the_answer() -> None:
-    other = with_tokens("Paris", token("Par", -1), token("\u2581is", -1))
-    result, [line], _ = told(lambda call: chat(other), ask(logprobs=True))
-    assert result.completions[0].logprobs == "other_text"
-    assert "another tokenizer" in line

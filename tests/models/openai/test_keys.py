@@ -7,7 +7,7 @@ from fault_server import FaultServer, answers, status
 from served import KEY, forget, only
 
 from selfreflect.errors import BackendError
-from selfreflect.models.base import Refusal, Reply
+from selfreflect.models.base import Reply
 from selfreflect.models.openai.endpoint import endpoint
 
 
@@ -36,30 +36,6 @@ def test_the_key_of_openai_goes_to_openai_alone(url: str | None, sent: bool) -> 
     assert KEY not in server.redacted(f"a server that guesses it: {KEY}")
     own = endpoint(url, {"OPENAI_API_KEY": KEY, "SELFREFLECT_API_KEY": "sk-own"})
     assert own.authorization == "Bearer sk-own"
-
-
-def test_credentials_of_the_address_need_no_key() -> None:
-    server = endpoint("https://me:word@host/v1", {"OPENAI_API_KEY": KEY})
-    assert server.authorization.startswith("Basic ")
-
-
-def test_openai_is_the_only_server_whose_key_may_be_in_two_variables() -> None:
-    assert "OPENAI_API_KEY" in endpoint(None, {}).key_advice
-    assert endpoint("http://localhost:8000/v1", {}).key_advice == "Set SELFREFLECT_API_KEY in the environment"
-
-
-def test_a_server_that_says_forbidden_where_only_the_key_of_openai_is_set(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with FaultServer(lambda call: status(403, "no key")) as server:
-        monkeypatch.setenv("OPENAI_API_KEY", KEY)
-        withheld = only(server.url)
-        monkeypatch.setenv("SELFREFLECT_API_KEY", KEY)
-        sent = only(server.url)
-    assert isinstance(withheld, Refusal)
-    assert isinstance(sent, Refusal)
-    assert "set SELFREFLECT_API_KEY to the key of this server" in withheld.message
-    assert "SELFREFLECT_API_KEY" not in sent.message
 
 
 def test_a_server_that_wants_a_key_where_only_that_of_openai_is_set(monkeypatch: pytest.MonkeyPatch) -> None:

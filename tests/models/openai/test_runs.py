@@ -22,20 +22,6 @@ def _no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     forget(monkeypatch)
 
 
-def test_at_20_percent_faults_a_run_of_200_questions_is_complete(tmp_path: Path) -> None:
-    """With responses that never come or never end among the faults."""
-    asked, out = questions(tmp_path / "q.txt", 200), tmp_path / "r"
-    with FaultServer(fault.faulty(0.2, (*fault.PASSING, fault.silent, fault.endless))) as server:
-        done = run(*command(out, server.url, asked, "--timeout", 2))
-    assert done.code == 0, done.stderr
-    stored = Run.load(out)
-    assert stored.failures == []
-    assert {len(one.answers) for one in stored.answers.values()} == {4}
-    assert stored.answers.keys() == stored.questions.keys()
-    assert len(stored.answers) == 200
-    assert len(server.calls) > 230
-
-
 def test_where_a_server_stays_down_what_is_done_is_kept_and_the_next_start_does_the_rest(
     tmp_path: Path,
 ) -> None:
@@ -100,37 +86,6 @@ def test_failures_are_counted_apart_and_openai_wants_a_key_at_once(tmp_path: Pat
     assert "'openai:gpt-4o-mini' needs a key. Set SELFREFLECT_API_KEY or OPENAI_API_KEY" in refused.said
 
 
-def test_summaries_made_before_a_server_goes_down_are_kept(tmp_path: Path) -> None:
-    asked, out = questions(tmp_path / "q.txt", 10), tmp_path / "r"
-    with FaultServer() as server:
-        assert run(*command(out, server.url, asked)).code == 0
-        server.script = lambda call: answers() if call.number < 10 + 7 else fault.reset
-        model = f"--model openai:m --base-url {server.url} --timeout 1"
-        more = f"summarize --strategies greedy,basic {model} --out {out}".split()
-        failed = run(*more, "--max-connections", "2")
-        assert failed.code == 2
-        kept = len(Run.load(out).summaries)
-        assert 0 < kept <= 7
-        assert f"{kept} of 20 summaries saved, {20 - kept} to go" in failed.said
-        server.script = lambda call: answers()
-        assert run(*more).code == 0
-    assert len(Run.load(out).summaries) == 20
-
-
-def test_a_wrong_name_does_not_stick_to_the_directory(tmp_path: Path) -> None:
-    asked, out = questions(tmp_path / "q.txt", 3), tmp_path / "r"
-    with FaultServer(
-        lambda call: answers() if call.body["model"] == "m" else status(404, "no such model")
-    ) as server:
-        mistyped = command(out, server.url, asked)
-        mistyped[mistyped.index("openai:m")] = "openai:n"
-        failed = run(*mistyped)
-        assert failed.code == 2
-        assert "knows no such model" in failed.said
-        assert run(*command(out, server.url, asked)).code == 0
-    assert len(Run.load(out).answers) == 3
-
-
 NOT_JSON = "text/html"
 
 
@@ -139,13 +94,6 @@ def test_a_server_that_speaks_something_else_is_found_before_the_run(tmp_path: P
         failed = run(*command(tmp_path / "r", server.url, questions(tmp_path / "q.txt", 2)))
     assert (failed.code, len(server.calls)) == (2, 1)
     assert NOT_JSON in failed.said
-
-
-def test_why_a_run_has_failures_is_said(tmp_path: Path) -> None:
-    with FaultServer(lambda call: fault.HTML if call.number else answers()) as server:
-        failed = run(*command(tmp_path / "r", server.url, questions(tmp_path / "q.txt", 2)))
-    assert failed.code == 1
-    assert NOT_JSON in " ".join(failed.stdout.split())
 
 
 def test_refusals_are_counted_and_filtered_answers_leave_no_distribution(tmp_path: Path) -> None:

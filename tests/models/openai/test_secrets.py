@@ -228,27 +228,6 @@ def test_no_secret_is_in_any_file_output_or_log(
     assert leaks(folder, *outcomes, logged=caplog.text) == []
 
 
-def test_no_secret_is_in_what_a_dry_run_shows(
-    folder: Path, asked: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HTTP_PROXY", "http://me:pr0xypass@127.0.0.1:9")
-    judge = ("--judge", "vllm+http:m", "--judge-url", "http://me:pa55word@127.0.0.1:9/v1")
-    wanted = command(
-        folder / "r",
-        "http://me:pa55word@127.0.0.1:9/v1",
-        asked,
-        *judge,
-        "--strategies",
-        "greedy",
-        "--dry-run",
-    )
-    outcomes = [run("run", *wanted[1:]), run("run", *wanted[1:], "--json")]
-    assert [one.code for one in outcomes] == [0, 0]
-    assert all("openai:m at http://127.0.0.1:9/v1" in one.stdout for one in outcomes)
-    assert leaks(folder, *outcomes) == []
-    assert list(folder.iterdir()) == []
-
-
 def test_no_secret_is_in_what_judges_on_servers_leave_behind(folder: Path, tmp_path: Path) -> None:
     item = {"question": "What first?", "answers": ["Radishes.", "Lettuce."], "summaries": {"a": "Radishes."}}
     items = written(tmp_path / "items.json", [item])

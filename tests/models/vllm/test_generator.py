@@ -102,43 +102,15 @@ def test_each_completion_comes_when_it_has_ended_and_the_others_are_given_up_wit
     stream.close()
     assert len(engine.aborted) == 2
     earlier = tuple(event for _, event in events)
-    [whole] = model.generate([replace(ask(n=3, seed=7), earlier=earlier)])
+    [whole] = model.generate([replace(ask(n=3, seed=7), samples=earlier)])
     assert [one.text for one in whole.completions] == ["answer 7", "answer 8", "answer 9"]
     assert [params.seed for _, params in engine.calls[4:]] == [7]
-
-
-def test_where_nothing_fits_the_engine_is_not_asked(monkeypatch):
-    model, engine = generator(monkeypatch)
-    [refusal] = model.generate([ask("word " * 90)])
-    assert isinstance(refusal, Refusal)
-    assert engine.calls == []
-
-
-def test_a_completion_that_the_engine_cuts_off_for_length_is_marked(monkeypatch):
-    model, _ = generator(monkeypatch, "length")
-    [reply] = model.generate([ask()])
-    assert isinstance(reply, Reply)
-    assert reply.completions[0].finish == "length"
 
 
 def test_a_completion_that_was_aborted_refuses_its_request(monkeypatch):
     model, _ = generator(monkeypatch, "abort")
     expected = Refusal(kind="backend", message="vLLM ended a completion of 'vllm:tiny' with 'abort'")
     assert model.generate([ask()]) == [expected]
-
-
-def test_an_engine_that_gives_too_few_completions_refuses_its_request(monkeypatch):
-    model, engine = generator(monkeypatch)
-    monkeypatch.setattr(engine, "parts", lambda seed: [])
-    expected = Refusal(kind="backend", message="'vllm:tiny' gave no completion")
-    assert model.generate([ask(n=2)]) == [expected]
-
-
-def test_an_engine_that_loses_a_request_is_a_backend_error(monkeypatch):
-    model, engine = generator(monkeypatch)
-    monkeypatch.setattr(engine, "add_request", lambda *_: None)
-    with pytest.raises(BackendError, match="it lost 1 requests"):
-        model.generate([ask()])
 
 
 def test_an_engine_that_breaks_is_a_backend_error(monkeypatch):

@@ -5,29 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-import numpy as np
 import pytest
 import tiny
 import torch
 from command import run, written
-from fault_server import HTML, FaultServer, raw, reset, status, unused_port
-from pooling import constant, mean, pooling, prompts, unit
+from fault_server import HTML, FaultServer, raw, reset, status
+from pooling import mean, pooling, prompts, unit
 
-from selfreflect.errors import ConfigError, JudgeError
-from selfreflect.metric.engine.sequences import RemoteEngine
-from selfreflect.metric.engine.tree import build_tree
+from selfreflect.errors import JudgeError
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.base import ModelSpec
 from selfreflect.models.judge import Judge
 from selfreflect.models.openai.client import RetryPolicy
 from selfreflect.models.openai.endpoint import endpoint
-from selfreflect.models.vllm.judge import PoolingServer, load_lm_head, precision
-from selfreflect.pipeline.models import ConfiguredModels, Quiet
-from selfreflect.settings import ExecutionOptions, load_config
+from selfreflect.models.vllm.judge import PoolingServer, load_lm_head
 from selfreflect.store.run import Run
-from selfreflect.validate.judged import judge_name
 
 ITEM = {
     "question": "What should I plant first?",
@@ -121,22 +115,6 @@ def test_each_prefix_is_sent_before_its_prompts(tiny_judge: TinyJudge) -> None:
     assert {call.body["use_activation"] for call in server.calls[begun:]} == {False}
 
 
-def test_prompts_are_the_paths_of_the_tree() -> None:
-    from selfreflect.metric.engine.tree import Prompt
-
-    asked: list[list[tuple[int, ...]]] = []
-
-    def states(sent: Any) -> torch.Tensor:
-        asked.append([tuple(ids) for ids in sent])
-        return torch.tensor([[float(ids[-1])] for ids in sent])
-
-    plan = build_tree([Prompt((1, 2, 3, 4, 5), 3), Prompt((1, 2, 6, 7), 3)])
-    [found] = RemoteEngine(states, lambda rows: rows).states([plan])
-    assert asked == [[(1, 2)], [(1, 2, 3), (1, 2, 3, 4), (1, 2, 6)]]
-    assert found.tolist() == [[3.0], [4.0], [6.0]]
-    assert [[plan.tokens[plan.outputs[row]] for row in rows] for rows in plan.rows] == [[3, 4], [6]]
-
-
 def test_the_window_is_that_of_the_server_where_it_is_shorter(tiny_judge: TinyJudge) -> None:
     local = tiny_judge("llama")
     with FaultServer(pooling(local, window=60)) as server:
@@ -159,14 +137,6 @@ def _records() -> Any:
     )
 
 
-def test_values_name_the_server_of_their_judge(tiny_judge: TinyJudge) -> None:
-    local = tiny_judge("llama")
-    with FaultServer(pooling(local)) as server:
-        judge = served(local, server.url.replace("://", "://me:hidden-word@"))
-    assert judge_name(judge) == f"vllm+http:{local.name} at {server.url}, float32"
-    assert judge_name(local) == f"{local.name}, float32"
-
-
 # --- precision
 
 
@@ -183,14 +153,6 @@ def test_the_servers_precision_is_seen_in_its_states(tiny_judge: TinyJudge) -> N
     )
     # two orders of bfloat16 sums
     assert value == pytest.approx(SelfReflect(local).score(**ITEM)["near"].value, abs=3e-3)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_precision(dtype: str) -> None:
-    torch.manual_seed(0)
-    states = (100 * torch.randn(3, 48)).to(getattr(torch, dtype)).float().numpy()
-    assert precision(states) == dtype
-    assert precision(np.full((1, 4), 1e30 / 3, dtype=np.float32)) == "float32"
 
 
 # --- the projection alone
@@ -215,54 +177,17 @@ def test_only_the_file_with_the_projection_is_read(tmp_path: Path) -> None:
     assert lm.window == 2048
 
 
-def test_weights_without_a_projection_are_refused(tmp_path: Path, tiny_judge: TinyJudge) -> None:
-    from safetensors.torch import load_file, save_file
-
-    folder = tiny.save(tmp_path, "llama")
-    tensors = load_file(folder / "model.safetensors")
-    del tensors["lm_head.weight"]
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    local = tiny_judge("llama")
-    with (
-        FaultServer(pooling(local, name=str(folder))) as server,
-        pytest.raises(JudgeError, match=r"no single tensor lm_head\.weight"),
-    ):
-        Judge.load(f"vllm+http:{folder}", base_url=server.url, device="cpu")
-
-
 # --- what is refused
-
-
-def test_another_model_on_the_server(tiny_judge: TinyJudge) -> None:
-    said = refusal(tiny_judge("llama"), pooling(tiny_judge("llama"), name="Qwen/Qwen3-8B"))
-    assert "does not serve" in said
-    assert "'Qwen/Qwen3-8B'" in said
-    assert "--served-model-name" in said
-
-
-def test_another_width(tiny_judge: TinyJudge) -> None:
-    local, wide = tiny_judge("llama"), tiny_judge("llama", hidden_size=64)
-    assert "have 64 numbers" in refusal(local, pooling(wide, name=local.name))
 
 
 def test_states_scaled_to_length_one(tiny_judge: TinyJudge) -> None:
     assert "use_activation" in refusal(tiny_judge("llama"), pooling(tiny_judge("llama"), unit))
 
 
-def test_states_that_are_the_same_whatever_is_read(tiny_judge: TinyJudge) -> None:
-    said = refusal(tiny_judge("llama"), pooling(tiny_judge("llama"), constant))
-    assert "the same whatever it reads" in said
-
-
 def test_states_that_are_means_over_the_tokens(tiny_judge: TinyJudge) -> None:
     said = refusal(tiny_judge("llama"), pooling(tiny_judge("llama"), mean))
     assert "hardly depend on the last token" in said
     assert '"seq_pooling_type": "LAST"' in said
-
-
-def test_no_server(tiny_judge: TinyJudge) -> None:
-    with pytest.raises(JudgeError, match=r"127\.0\.0\.1.*connection failed.*3 tries"):
-        served(tiny_judge("llama"), f"http://127.0.0.1:{unused_port()}/v1")
 
 
 @pytest.mark.parametrize(
@@ -285,18 +210,6 @@ def test_what_a_server_may_send_instead_of_states(tiny_judge: TinyJudge, action:
     assert said in refusal(local, lambda call: models(call) if call.path.endswith("/models") else action)
 
 
-def test_a_server_that_recovers_is_asked_again(tiny_judge: TinyJudge) -> None:
-    local, told = tiny_judge("llama"), []
-    script = pooling(local)
-    with FaultServer(lambda call: status(503, "busy") if call.number % 3 == 0 else script(call)) as server:
-        pool = PoolingServer(local.name, endpoint(server.url), retries=QUICK, progress=told.append)
-        states = pool.last_states([[3, 5, 7]] * 100)
-    assert states.shape == (100, 48)
-    assert np.array_equal(states, np.repeat(states[:1], 100, axis=0))
-    assert told
-    assert "trying again" in told[0]
-
-
 def test_a_server_that_stays_down_ends_typed_and_without_the_key(
     tiny_judge: TinyJudge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -307,15 +220,6 @@ def test_a_server_that_stays_down_ends_typed_and_without_the_key(
             pool.last_states([[3]])
     assert "sk-very" not in str(raised.value)
     assert server.calls[0].headers["authorization"].endswith("0123456789")
-
-
-def test_states_on_a_server_are_not_cached_here(tiny_judge: TinyJudge, tmp_path: Path) -> None:
-    local = tiny_judge("llama")
-    with (
-        FaultServer(pooling(local)) as server,
-        pytest.raises(ConfigError, match="it keeps states of judges that run here"),
-    ):
-        SelfReflect(served(local, server.url), cache=tmp_path)
 
 
 # --- commands
@@ -335,20 +239,6 @@ def test_score_through_a_server(tiny_judge: TinyJudge, tmp_path: Path) -> None:
     assert [line["score"] for line in found.json] == pytest.approx(
         [line["score"] for line in expected.json], abs=1e-5
     )
-
-
-def test_people_are_told_that_states_of_a_server_are_not_checked(tiny_judge: TinyJudge) -> None:
-    class Told(Quiet):
-        lines: ClassVar[list[str]] = []
-
-        def note(self, line: str) -> None:
-            self.lines.append(line)
-
-    local = tiny_judge("llama")
-    with FaultServer(pooling(local)) as server:
-        config = load_config(None, {"scores": {"judge": f"vllm+http:{local.name}", "base_url": server.url}})
-        ConfiguredModels(config, ExecutionOptions(device="cpu"), Told()).judge()
-    assert "not checked" in Told.lines[-1]
 
 
 def test_a_key_that_was_not_sent_is_told(tiny_judge: TinyJudge, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -434,11 +324,3 @@ def test_options_that_cannot_work(tmp_path: Path, options: list[str], said: str)
     outcome = run("score", "--items", items(tmp_path), *options, "--device", "cpu")
     assert outcome.code == 2
     assert said in outcome.said
-
-
-def test_a_generator_in_vllm_needs_its_extra(tmp_path: Path) -> None:
-    outcome = run(
-        "run", "--questions", "bundled", "--limit", 1, "--model", "vllm:smollm2", "--out", tmp_path / "run"
-    )
-    assert outcome.code == 2
-    assert "pip install '.[vllm]'" in outcome.said

@@ -1,5 +1,6 @@
-"""The report page as text: what is embedded, what is refused, and what no text of a run can do to it. The
-browser tests look at it."""
+"""The report page as text: what is embedded, what is refused, and what no text of a run can do to it."""
+
+from __future__ import annotations
 
 import base64
 import csv
@@ -19,6 +20,7 @@ import pytest
 from command import process
 from command import run as run_command
 from hostile import PAYLOADS
+from measured import measured_run
 from msgspec.structs import replace
 from synthetic import informed_run, synthetic_run
 
@@ -619,3 +621,13 @@ def test_the_bundled_prompts_of_an_older_run_are_known_by_their_hash(tmp_path):
     [(stage, texts)] = prompt_texts(run_records(Run.load(tmp_path / "run")).manifest)
     assert stage == "answers"
     assert ("answers: user", "{question}") in texts
+
+
+@pytest.mark.parametrize(("same", "count"), [(True, "24"), (False, "48")])
+def test_answers_that_two_versions_are_scored_against_count_once(same, count):
+    released, new = (measured_run({"mine": [5.0, 6.0]}, label=label) for label in ("released", "new"))
+    if not same:
+        answers = {id_: replace(one, masked_out=("a", "b")) for id_, one in new.answers.items()}
+        new = dataclasses.replace(new, answers=answers)
+    page = report_page([[released], [new]])
+    assert re.findall(r"sampled answers<\D*(\d+)", page) == [count]

@@ -10,7 +10,7 @@ import pytest
 
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.metric import information
-from selfreflect.metric.limits import Limits
+from selfreflect.metric.inputs import Limits
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.judge import Judge
 from selfreflect.records import halves, question_id

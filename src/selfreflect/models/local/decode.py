@@ -162,9 +162,9 @@ def token_likelihoods(
     divergences = normalizer - logits.mean(dim=-1) - math.log(logits.shape[-1])
     values, ids = logits.topk(min(likeliest, logits.shape[-1]), dim=-1)
     values = (values - normalizer[:, None]).clamp(max=0)
-    others = [tuple(zip(*row, strict=True)) for row in zip(ids.tolist(), values.tolist(), strict=True)]
-    rows = zip(logprobs.clamp(max=0).tolist(), divergences.tolist(), others, strict=True)
-    return [TokenLikelihood(*one) for one in rows]
+    likely_tokens = [tuple(zip(*row, strict=True)) for row in zip(ids.tolist(), values.tolist(), strict=True)]
+    rows = zip(logprobs.clamp(max=0).tolist(), divergences.tolist(), likely_tokens, strict=True)
+    return [TokenLikelihood(*row) for row in rows]
 
 
 def choose(logits: torch.Tensor, sampling: Sampling, sources: Sequence[torch.Generator]) -> torch.Tensor:
@@ -336,17 +336,17 @@ class PromptStates:
         ids, mask = left_padded([prompt[n:] for prompt, n in zip(prompts, reused, strict=True)], pad_id=0)
         before = None
         if any(reused):
-            _, earlier = left_padded([(1,) * n for n in reused], pad_id=0)
-            mask = torch.cat([earlier, mask], dim=1)
+            _, padding = left_padded([(1,) * n for n in reused], pad_id=0)
+            mask = torch.cat([padding, mask], dim=1)
             before = _beginnings(origins, available)
-        passed = run_layers(
+        output = run_layers(
             self.model.model, ids, positions(mask)[:, -ids.shape[1] :], _visible(mask, ids.shape[1]), before
         )
         # Beginnings and what follows are padded on the left, each. All padding moves to the left of both.
         order = mask.argsort(dim=1, stable=True)[:, None, :, None]
-        keys = [torch.take_along_dim(layer, order, dim=2) for layer in passed.keys]
-        values = [torch.take_along_dim(layer, order, dim=2) for layer in passed.values]
-        return self.model.lm_head(passed.hidden[:, -1]), States(keys, values)
+        keys = [torch.take_along_dim(layer, order, dim=2) for layer in output.keys]
+        values = [torch.take_along_dim(layer, order, dim=2) for layer in output.values]
+        return self.model.lm_head(output.hidden[:, -1]), States(keys, values)
 
     def _keep(self, prompts: Sequence[Prompt], states: States) -> None:
         """Keep the latest prompts that fit, and of those before as many as there is room for."""
@@ -358,12 +358,12 @@ class PromptStates:
             if room < 0:
                 break
             latest[prompt] = _row(states, row, len(prompt))
-        for prompt, earlier in reversed(self._kept.items()):
+        for prompt, old_states in reversed(self._kept.items()):
             if prompt not in latest:
-                room -= earlier.size
+                room -= old_states.size
                 if room < 0:
                     break
-                latest[prompt] = earlier
+                latest[prompt] = old_states
         self._kept = dict(reversed(latest.items()))
 
 
@@ -373,8 +373,8 @@ def shared_beginnings(prompts: Sequence[Prompt], available: Iterable[Prompt]) ->
     Beginnings in one list can be computed together; they continue those of the lists before.
     """
     beginnings = set()
-    for one, other in pairwise(sorted(prompts)):  # neighbours have the most in common
-        beginnings.add(one[: common_prefix(one, other)])
+    for prompt, neighbour in pairwise(sorted(prompts)):  # neighbours have the most in common
+        beginnings.add(prompt[: common_prefix(prompt, neighbour)])
     levels: list[list[Prompt]] = []
     depth = dict.fromkeys(available, 0)
     for beginning in sorted(beginnings, key=len):
@@ -392,12 +392,12 @@ def shared_beginnings(prompts: Sequence[Prompt], available: Iterable[Prompt]) ->
 def _longest_beginning(prompt: Prompt, available: Iterable[Prompt]) -> tuple[Prompt, int]:
     """Which of the available has most in common with a prompt, and how many tokens; 0 for too few."""
     best: Prompt = ()
-    most = 0
+    longest = 0
     for origin in available:
         length = common_prefix(prompt, origin)
-        if length > most or not best:
-            best, most = origin, length
-    return best, most if most >= SHORTEST else 0
+        if length > longest or not best:
+            best, longest = origin, length
+    return best, longest if longest >= SHORTEST else 0
 
 
 def _row(states: States, row: int, tokens: int) -> States:
@@ -424,9 +424,9 @@ def _visible(mask: torch.Tensor, tokens: int) -> torch.Tensor | None:
     longest = mask.shape[1]
     if tokens in (1, longest) and bool(mask.all()):
         return None
-    own = torch.eye(longest, dtype=torch.bool)[-tokens:]
+    itself = torch.eye(longest, dtype=torch.bool)[-tokens:]
     causal = torch.ones(tokens, longest, dtype=torch.bool).tril(longest - tokens)
-    return (causal & mask[:, None].bool() | own)[:, None]
+    return (causal & mask[:, None].bool() | itself)[:, None]
 
 
 def _stacked(rows: Sequence[torch.Tensor]) -> torch.Tensor:

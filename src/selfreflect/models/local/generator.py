@@ -128,18 +128,18 @@ class TokenGenerator(StreamingGenerator):
         likelihoods = draw.likelihoods or []
         if not likelihoods and draw.tokens:
             return "not_returned"
-        logprobs = [one.logprob for one in likelihoods]
-        divergences = [one.divergence for one in likelihoods]
+        logprobs = [likelihood.logprob for likelihood in likelihoods]
+        divergences = [likelihood.divergence for likelihood in likelihoods]
         return answer_tokens(answer, token_texts(self.chat.tokenizer, draw.tokens), logprobs, divergences)
 
     def _first_tokens(self, text: str, draw: Draw) -> tuple[LikelyToken, ...]:
         """The likeliest tokens where the text begins."""
-        place = first_token(text, token_texts(self.chat.tokenizer, draw.tokens))
+        index = first_token(text, token_texts(self.chat.tokenizer, draw.tokens))
         likelihoods = draw.likelihoods or []
-        if place is None or place >= len(likelihoods):
+        if index is None or index >= len(likelihoods):
             return ()
         tokens = []
-        for token, logprob in likelihoods[place].likeliest:
+        for token, logprob in likelihoods[index].likeliest:
             [piece] = token_texts(self.chat.tokenizer, [token])
             tokens.append((piece or "", logprob))
         return likely_tokens(tokens)
@@ -189,7 +189,7 @@ class _Completions:
     def __init__(self, request: Request, prompt_tokens: int) -> None:
         self._n = request.n
         self._prompt_tokens = prompt_tokens
-        self._completions = {sample.index: sample.completion for sample in request.earlier}
+        self._completions = {sample.index: sample.completion for sample in request.samples}
         self._failure = ""
 
     def add(self, sample: Sample, failure: str) -> None:

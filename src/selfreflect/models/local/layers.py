@@ -203,8 +203,8 @@ def _attend(
         )
     group = queries.shape[1] // keys.shape[1]
     if queries.shape[2] == 1:  # then the heads of a group can be its queries
-        grouped = queries.view(len(queries), keys.shape[1], group, -1)
-        out = F.scaled_dot_product_attention(grouped, keys, values, attn_mask=visible, scale=scaling)
+        group_queries = queries.view(len(queries), keys.shape[1], group, -1)
+        out = F.scaled_dot_product_attention(group_queries, keys, values, attn_mask=visible, scale=scaling)
         return out.reshape(queries.shape)
     keys = keys.repeat_interleave(group, dim=1)
     values = values.repeat_interleave(group, dim=1)

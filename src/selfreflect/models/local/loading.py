@@ -28,16 +28,6 @@ EMBEDDED = "smollm2"
 _WEIGHTS = "model.safetensors"
 _INDEX = f"{_WEIGHTS}.index.json"
 
-LARGEST_TEXT = 16 * 2**20
-"""Bytes of a chat template or a configuration. Those of models in use have less than a tenth."""
-
-_LARGEST = {
-    **dict.fromkeys(("config.json", "tokenizer_config.json", "generation_config.json"), LARGEST_TEXT),
-    **dict.fromkeys(("special_tokens_map.json", "added_tokens.json", _INDEX), LARGEST_TEXT),
-    **dict.fromkeys(("tokenizer.json", "tokenizer.model", "vocab.json", "merges.txt"), 16 * LARGEST_TEXT),
-}
-"""Bytes by the name of a file. Tokenizers in use have up to 35 MB."""
-
 
 @dataclass(frozen=True)
 class ModelSource:
@@ -140,23 +130,23 @@ class ModelSource:
     def check_weight_files(self, config: Any) -> None:
         """Refuse a model whose configuration or index names other weights than safetensors in its folder:
         transformers opens what they name, pickles and files elsewhere too."""
-        named = str(getattr(config, "transformers_weights", None) or _WEIGHTS)
-        index = named if named.endswith(".json") else _INDEX
+        weights_name = str(getattr(config, "transformers_weights", None) or _WEIGHTS)
+        index = weights_name if weights_name.endswith(".json") else _INDEX
         folder = Path(self.path)
         if folder.is_dir():
-            found = folder / index if (folder / index).is_file() else None
+            index_path = folder / index if (folder / index).is_file() else None
         else:
             from transformers.utils import cached_file
 
             options = {name: self.options[name] for name in ("revision", "local_files_only")}
             missing_is_fine = {"_raise_exceptions_for_missing_entries": False}
-            found = cached_file(self.path, index, **options, **missing_is_fine)
-        names = [named.removesuffix(".index.json")]
-        if found is not None:
-            listed = json.loads(Path(found).read_bytes())
-            weights = listed.get("weight_map") if isinstance(listed, dict) else None
+            index_path = cached_file(self.path, index, **options, **missing_is_fine)
+        names = [weights_name.removesuffix(".index.json")]
+        if index_path is not None:
+            content = json.loads(Path(index_path).read_bytes())
+            weights = content.get("weight_map") if isinstance(content, dict) else None
             if not isinstance(weights, dict):
-                raise BackendError(f"{found} is damaged: it lists no weights. Copy the model again.")
+                raise BackendError(f"{index_path} is damaged: it lists no weights. Copy the model again.")
             names += weights.values()
         for name in names:
             path = PurePath(str(name))
@@ -275,9 +265,9 @@ def load_causal_lm(
     lm = _load(source, _last_change(source.path), spec.device_map, plain)
     if _load.cache_info().hits > hits:
         return lm
-    places = getattr(lm.model, "hf_device_map", {})
-    if progress and places:
-        devices = sorted(set(map(str, places.values())))
+    parts = getattr(lm.model, "hf_device_map", {})
+    if progress and parts:
+        devices = sorted(set(map(str, parts.values())))
         progress(f"the model is spread over the devices {', '.join(devices)}")
     if source.device == "cpu":
         threads = limit_threads()
@@ -345,10 +335,6 @@ def _resolve(name: str, progress: Callable[[str], None] | None) -> str:
                 "loaded because they can run code; convert them once with "
                 "`AutoModelForCausalLM.from_pretrained(...).save_pretrained(...)` where you trust them."
             )
-        for file in path.glob("*"):
-            if file.exists() and not (file.is_file() or file.is_dir()):  # reading a pipe may block for ever
-                raise BackendError(f"{excerpt(str(file), 200)} is a pipe or a device. Remove it.")
-            _check_size(file)
         return str(path)
     if exists or name.startswith((".", "/", "~")):
         raise BackendError(
@@ -359,23 +345,10 @@ def _resolve(name: str, progress: Callable[[str], None] | None) -> str:
     return name
 
 
-def _check_size(file: Path) -> None:
-    """Refuse a template, configuration or tokenizer of very many megabytes, which would be read whole."""
-    if not file.is_file():
-        return
-    limit = LARGEST_TEXT if file.suffix == ".jinja" else _LARGEST.get(file.name)
-    size = file.stat().st_size
-    if limit is not None and size > limit:
-        raise BackendError(
-            f"{excerpt(str(file), 200)} has {size / 2**20:.0f} MB, and no model's has more than "
-            f"{limit // 2**20}. Copy the model again."
-        )
-
-
 def not_local(name: str) -> BackendError:
     begin, judge = (
-        " or ".join(f"{prefix}:" for prefix in found)
-        for found in (prefixes(can_generate=True), prefixes(can_judge=True))
+        " or ".join(f"{prefix}:" for prefix in names)
+        for names in (prefixes(can_generate=True), prefixes(can_judge=True))
     )
     return BackendError(
         f"{excerpt(name, 200)} is no local model. Known names: {LOCAL_NAMES}. Other backends begin with "

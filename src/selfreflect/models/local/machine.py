@@ -162,7 +162,7 @@ SECONDS_TO_ANSWER = 10
 _REMEMBERED = 60
 """Seconds for which a hub is not asked again: each stage looks for its model there, and a silent hub takes
 all the time that it gets."""
-_asked: dict[str, tuple[float, bool]] = {}
+_ANSWERS: dict[str, tuple[float, bool]] = {}
 """When a hub was last asked, and whether it answered, by its address."""
 
 
@@ -172,10 +172,10 @@ def hub_answers() -> bool:
 
     if constants.is_offline_mode():
         return False
-    moment, answers = _asked.get(constants.ENDPOINT, (-math.inf, False))
+    moment, answers = _ANSWERS.get(constants.ENDPOINT, (-math.inf, False))
     if time.monotonic() - moment > _REMEMBERED:
         answers = _answers(constants.ENDPOINT)
-        _asked[constants.ENDPOINT] = time.monotonic(), answers
+        _ANSWERS[constants.ENDPOINT] = time.monotonic(), answers
     return answers
 
 

@@ -194,7 +194,7 @@ class PlainTokenizer:
         if isinstance(texts, str):
             return Encoded(self.backend_tokenizer.encode(texts, add_special_tokens=add_special_tokens).ids)
         encoded = self.backend_tokenizer.encode_batch(list(texts), add_special_tokens=add_special_tokens)
-        return Encoded([one.ids for one in encoded])
+        return Encoded([encoding.ids for encoding in encoded])
 
     @property
     def added_tokens_decoder(self) -> dict[int, Any]:

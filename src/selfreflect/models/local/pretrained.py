@@ -33,9 +33,6 @@ KINDS = ("LORA", "ADALORA", "LOHA", "LOKR", "IA3", "OFT", "BOFT", "VERA", "HRA")
 """Kinds of adapters that become a part of the weights and consist of nothing but their two files. Of others
 some name further models, which peft would download, or cannot be merged, such as soft prompts."""
 
-LARGEST_CONFIG, LARGEST_WEIGHTS = 16 * 2**20, 32 * 2**30
-"""Bytes of the two files. Those of adapters in use have less than a tenth."""
-
 _EXAMPLES = 2
 """Wrong tensors that an error names."""
 
@@ -106,8 +103,8 @@ def placement(device_map: Literal["auto"] | None, device: str) -> dict[str, Any]
 
 def check_placement(name: str, model: Any) -> None:
     """Raise BackendError where a part of the model has no GPU."""
-    places: dict[str, str | int] = getattr(model, "hf_device_map", {})
-    left = [part for part, place in places.items() if place in ("cpu", "disk")]
+    devices: dict[str, str | int] = getattr(model, "hf_device_map", {})
+    left = [part for part, device in devices.items() if device in ("cpu", "disk")]
     if left:
         size = model.get_memory_footprint() / 2**30
         raise BackendError(
@@ -212,8 +209,6 @@ class PeftAdapter:
     """As peft calls it: ``LORA``."""
     digest: str
     """Of the adapter's two files."""
-    rank: int = 0
-    """The largest that its configuration names, where its kind has tensors of such a side."""
 
     def merge(self, model: Any) -> Any:
         """Add the adapter to the weights of its base.
@@ -235,9 +230,6 @@ class PeftAdapter:
 
         with safe_open(Path(self.path) / WEIGHTS, framework="pt") as tensors:
             names = set(tensors.keys())
-            longest = max((side for name in names for side in tensors.get_slice(name).get_shape()), default=0)
-        if self.rank > longest:  # for which peft would take the memory before it reads the weights
-            raise ValueError(f"its configuration has rank {self.rank}, and its weights at most {longest}")
         adapted = peft.PeftModel.from_pretrained(model, self.path)
         # Left to itself, peft asks the hub whether the base's embeddings were changed.
         embeddings = any(name.endswith(("embed_tokens.weight", "lm_head.weight")) for name in names)
@@ -259,10 +251,6 @@ def find_adapter(folder: Path) -> PeftAdapter | None:
     where = excerpt(str(folder), 200)
     if not (folder / CONFIG).is_file() or (folder / "config.json").is_file():
         return None
-    for name, limit in ((CONFIG, LARGEST_CONFIG), (WEIGHTS, LARGEST_WEIGHTS)):
-        size = (folder / name).stat().st_size if (folder / name).is_file() else 0
-        if size > limit:
-            raise BackendError(f"{name} in {where} has {size:,} bytes; at most {limit:,} are read")
     try:
         text = (folder / CONFIG).read_bytes()
         config = json.loads(text)
@@ -286,16 +274,4 @@ def find_adapter(folder: Path) -> PeftAdapter | None:
         base_revision=revision if isinstance(revision, str) and revision else None,
         kind=str(config.get("peft_type")),
         digest=digest.hexdigest()[:12],
-        rank=_rank(config),
     )
-
-
-def _rank(config: dict[str, Any]) -> int:
-    patterns = config.get("rank_pattern")
-    ranks = [
-        config.get("r"),
-        config.get("init_r"),
-        *(patterns.values() if isinstance(patterns, dict) else ()),
-    ]
-    is_ranked = config.get("peft_type") in ("LORA", "ADALORA", "LOHA", "VERA", "HRA")
-    return max((rank for rank in ranks if isinstance(rank, int)), default=0) if is_ranked else 0

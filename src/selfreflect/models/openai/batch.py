@@ -99,7 +99,7 @@ class BatchReader(StreamingGenerator):
                         row = msgspec.json.decode(line)
                         name, response = row["custom_id"], row.get("response") or {}
                         beginning, _, first = name.rpartition("#")
-                        place = int(first)
+                        number = int(first)
                     except (msgspec.MsgspecError, KeyError, AttributeError, TypeError, ValueError):
                         self._counts["unreadable"] += 1
                         continue
@@ -108,7 +108,7 @@ class BatchReader(StreamingGenerator):
                         continue
                     seen.add(name)
                     entry = {**response, "error": row.get("error")}
-                    self._responses.setdefault(beginning, []).append((place, entry))
+                    self._responses.setdefault(beginning, []).append((number, entry))
         except OSError as error:
             raise _unusable(self._path, error) from None
         if not seen:
@@ -121,7 +121,7 @@ class BatchReader(StreamingGenerator):
     def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
         """Replies where all completions are there; elsewhere those that are, and a refusal."""
         for index, request in enumerate(requests):
-            samples, prompt_tokens, refusals = list(request.earlier), 0, []
+            samples, prompt_tokens, refusals = list(request.samples), 0, []
             missing = set(request.missing)
             beginning = custom_id(request, 0).rpartition("#")[0]
             if beginning in self._responses:

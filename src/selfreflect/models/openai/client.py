@@ -126,8 +126,8 @@ class ServerClient:
         queue: SimpleQueue[tuple[int, T] | Future[None]] = SimpleQueue()
 
         async def run_task(connection: Connection, index: int, task: Task[T]) -> None:
-            own = replace(connection, report=lambda event: queue.put((index, event)))
-            queue.put((index, await task(own)))
+            connection = replace(connection, report=lambda event: queue.put((index, event)))
+            queue.put((index, await task(connection)))
 
         async def run_all() -> None:
             connection = self.connect()
@@ -326,10 +326,10 @@ def transport_error(exception: BaseException) -> APIError:
             if isinstance(error, ssl.SSLEOFError):  # an overloaded or restarting server hangs up like that
                 return APIError(message, retryable=True)
             return APIError(message, code="tls", remedy="For a certificate of your own set SSL_CERT_FILE.")
-    last = chain[-1]
-    reason = getattr(last, "strerror", None) or str(last) or type(last).__name__
+    cause = chain[-1]
+    reason = getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
     message = f"the connection failed: {excerpt(reason, 200)}"
-    is_connected = isinstance(last, ConnectionResetError)  # it hung up: it is there
+    is_connected = isinstance(cause, ConnectionResetError)  # it hung up: it is there
     if not is_connected and any(isinstance(error, aiohttp.ClientConnectorError) for error in chain):
         remedy = "Start the server, or correct {base_url}."
         return APIError(message, code="unreachable", remedy=remedy, retryable=True)

@@ -183,10 +183,10 @@ def _is_telling(secret: str) -> bool:
 def _without_parts(text: str, secret: str) -> str:
     """Remove the beginning and the end of a secret: four characters beside a mark, else eight."""
     pieces = _MARKS.split(text)
-    for place in range(1, len(pieces), 2):
-        before, after = pieces[place - 1], pieces[place + 1]
-        pieces[place - 1] = _without_end(before, secret)
-        pieces[place + 1] = _without_end(after[::-1], secret[::-1])[::-1]
+    for index in range(1, len(pieces), 2):
+        before, after = pieces[index - 1], pieces[index + 1]
+        pieces[index - 1] = _without_end(before, secret)
+        pieces[index + 1] = _without_end(after[::-1], secret[::-1])[::-1]
     text = _without_beginning("".join(pieces), secret)
     return _without_beginning(text[::-1], secret[::-1])[::-1]
 
@@ -203,9 +203,9 @@ def _without_end(text: str, secret: str) -> str:
 def _without_beginning(text: str, secret: str) -> str:
     """Replace every longest beginning of the secret, of eight characters or more."""
     pieces, start = [], 0
-    while (found := text.find(secret[:_PART], start)) >= 0:
-        end = found + common_prefix(text[found : found + len(secret)], secret)
-        pieces += [text[start:found], "***"]
+    while (start_of_key := text.find(secret[:_PART], start)) >= 0:
+        end = start_of_key + common_prefix(text[start_of_key : start_of_key + len(secret)], secret)
+        pieces += [text[start:start_of_key], "***"]
         start = end
     return "".join([*pieces, text[start:]])
 

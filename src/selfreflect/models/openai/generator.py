@@ -78,8 +78,8 @@ class OpenAIGenerator(StreamingGenerator):
     def facts(self) -> dict[str, Any]:
         """What a manifest says of the model, and of what its server refused so far."""
         facts = {"name": self.name, "revision": self.revision, "base_url": self.client.server.url}
-        found = {"refused": self.learned.wording.changes, "drawn_again": self.learned.drawn_again}
-        return facts | {name: value for name, value in found.items() if value}
+        observations = {"refused": self.learned.wording.changes, "drawn_again": self.learned.drawn_again}
+        return facts | {name: value for name, value in observations.items() if value}
 
     @classmethod
     def load(cls, spec: ModelSpec, progress: Callable[[str], None] | None = None) -> OpenAIGenerator:
@@ -144,7 +144,7 @@ class OpenAIGenerator(StreamingGenerator):
         draws = [self._draw(connection, request, first, count) for first, count in gaps]
         # an error gets out of a group late, after another call has begun
         responses = [await draws[0]] if len(draws) == 1 else await together(draws)
-        samples = list(request.earlier)
+        samples = list(request.samples)
         for response in responses:
             samples += response.samples
         samples.sort(key=lambda sample: sample.index)
@@ -162,7 +162,7 @@ class OpenAIGenerator(StreamingGenerator):
             self.learned.drawn_again += len(response.broken)
             self.client.note(f"{self.client.server.url}: texts that did not end are drawn again")
         end = first + count
-        rest = [self._draw(connection, request, place, 1) for place in response.broken]
+        rest = [self._draw(connection, request, index, 1) for index in response.broken]
         for start in range(first + size, end, size):
             rest.append(self._draw(connection, request, start, min(size, end - start)))
         for further in await together(rest):
@@ -188,16 +188,16 @@ class OpenAIGenerator(StreamingGenerator):
     ) -> ParsedResponse:
         """The response to one call, said in another way as long as the server's refusals point to one. Other
         calls say it so, too, once that has helped: a refusal alone may be about this request."""
-        shared = wording = self.learned.wording
+        common = wording = self.learned.wording
         body: dict[str, Any] = {}
         guesses: Iterator[Wording] | None = None
         crashes = 0
 
         async def send(http: httpx2.AsyncClient) -> ParsedResponse:
-            nonlocal shared, wording, body, guesses, crashes
+            nonlocal common, wording, body, guesses, crashes
             while True:
-                if self.learned.wording != shared:  # another call has found out what the server takes
-                    shared = wording = self.learned.wording
+                if self.learned.wording != common:  # another call has found out what the server takes
+                    common = wording = self.learned.wording
                 size = 1 if wording.one_at_a_time else count
                 body = wording.body(self._model, request, first, size, self._extra)
                 try:
@@ -211,23 +211,23 @@ class OpenAIGenerator(StreamingGenerator):
                             )
                     if not error.rejected:
                         raise
-                    if self.learned.wording != shared:
+                    if self.learned.wording != common:
                         continue
-                    other = wording.without(error, body, request, self.learned.taken, self._extra)
-                    if other is None:
+                    candidate = wording.without(error, body, request, self.learned.accepted, self._extra)
+                    if candidate is None:
                         if guesses is None:
-                            guesses = wording.guesses(body, self._extra, is_known=bool(self.learned.taken))
-                        other = next(guesses, None)
-                    if other is None:
+                            guesses = wording.guesses(body, self._extra, is_known=bool(self.learned.accepted))
+                        candidate = next(guesses, None)
+                    if candidate is None:
                         raise
-                    wording = other
+                    wording = candidate
 
         response = await self.client.call(connection, send, self._retries)
         self._failures = 0
         response, wording = await self._without_thinking(connection, response, wording, request, first)
         if crashes >= CRASHES_WITH_LOGPROBS and self._gave_logprobs:
-            wording = shared  # only these answers have values that cannot be sent
-        if wording != shared:
+            wording = common  # only these answers have values that cannot be sent
+        if wording != common:
             if note := self.learned.note(wording):
                 self.client.note(f"{self.client.server.url} {note}")
             self.learned.wording = wording
@@ -249,12 +249,12 @@ class OpenAIGenerator(StreamingGenerator):
         if request.thinking or not response.unclosed or wording.no_effort:
             return response, wording
         async with connection.effort:
-            known = self.learned.wording
-            if self.learned.tried_effort and not known.no_effort:
+            current = self.learned.wording
+            if self.learned.tried_effort and not current.no_effort:
                 return response, wording
             self.learned.tried_effort = True
-            other = replace(wording, no_effort=True)
-            body = other.body(self._model, request, first, response.size, self._extra)
+            candidate = replace(wording, no_effort=True)
+            body = candidate.body(self._model, request, first, response.size, self._extra)
             try:
                 async with asyncio.timeout(EFFORT_SECONDS):
                     again = await self._send(connection.http, body, request, first, response.size)
@@ -264,10 +264,10 @@ class OpenAIGenerator(StreamingGenerator):
                 return response, wording
             if again.size < response.size or again.unclosed >= response.unclosed:
                 return response, wording
-            if not known.no_effort:
-                self.client.note(f"{self.client.server.url} {self.learned.note(other)}")
-                self.learned.wording = other
-            return again, other
+            if not current.no_effort:
+                self.client.note(f"{self.client.server.url} {self.learned.note(candidate)}")
+                self.learned.wording = candidate
+            return again, candidate
 
     def _note_missing_logprobs(self, response: ParsedResponse) -> None:
         """Say once for each reason why answers come without the log-probabilities that were asked for."""

@@ -329,8 +329,8 @@ def error_message(error: Any) -> str:
     if problems := _problems(error):
         lines = []
         for problem in problems:
-            place = ".".join(map(str, problem["loc"])).removeprefix("body.") if "loc" in problem else ""
-            lines.append(": ".join(filter(None, [place, str(problem.get("msg") or problem.get("type", ""))])))
+            path = ".".join(map(str, problem["loc"])).removeprefix("body.") if "loc" in problem else ""
+            lines.append(": ".join(filter(None, [path, str(problem.get("msg") or problem.get("type", ""))])))
         return "; ".join(lines)
     return error if isinstance(error, str) else msgspec.json.encode(error).decode()
 
@@ -372,14 +372,14 @@ def _tokens(value: Any) -> list[_Token]:
     try:
         return msgspec.convert(value, _Tokens).content
     except msgspec.ValidationError:
-        older = msgspec.convert(value, _CompletionTokens)
-    if len(older.tokens) != len(older.token_logprobs):
+        layout = msgspec.convert(value, _CompletionTokens)
+    if len(layout.tokens) != len(layout.token_logprobs):
         raise msgspec.ValidationError("there is not one log-probability for each token")
-    likely = older.top_logprobs or []
+    likely = layout.top_logprobs or []
     tokens = []
-    for place, (text, logprob) in enumerate(zip(older.tokens, older.token_logprobs, strict=True)):
-        others = (likely[place] or {}) if place < len(likely) else {}
-        top = [{"token": other, "logprob": value} for other, value in others.items()]
+    for index, (text, logprob) in enumerate(zip(layout.tokens, layout.token_logprobs, strict=True)):
+        likely_here = (likely[index] or {}) if index < len(likely) else {}
+        top = [{"token": name, "logprob": value} for name, value in likely_here.items()]
         tokens.append(_Token(text, logprob, top_logprobs=top))
     return tokens
 
@@ -403,15 +403,15 @@ def _first_tokens(answer: str, value: Any) -> tuple[LikelyToken, ...]:
     """The likeliest tokens where an answer begins, from the log-probabilities of a choice."""
     try:
         tokens = _tokens(value)
-        place = first_token(answer, _texts(tokens))
-        others = msgspec.convert([] if place is None else tokens[place].top_logprobs, list[_Token])
+        index = first_token(answer, _texts(tokens))
+        candidates = msgspec.convert([] if index is None else tokens[index].top_logprobs, list[_Token])
     except msgspec.ValidationError:
         return ()
     likely = []
-    for other in others:
-        is_number = isinstance(other.logprob, int | float) and not isinstance(other.logprob, bool)
+    for candidate in candidates:
+        is_number = isinstance(candidate.logprob, int | float) and not isinstance(candidate.logprob, bool)
         if is_number:
-            likely.append((other.token, other.logprob))
+            likely.append((candidate.token, candidate.logprob))
     return likely_tokens(likely)
 
 

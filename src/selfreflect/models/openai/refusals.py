@@ -28,7 +28,7 @@ class Field:
     """What is lost without the field."""
     choose: str = ""
     """What to choose in place of a value that is not neutral."""
-    last: bool = False
+    is_last_resort: bool = False
     """Whether other fields that a refusal names are left out first."""
 
 
@@ -47,7 +47,7 @@ FIELDS: dict[str, Field] = {
         lambda value: value == 1,
         choose="set {answers.temperature} to 1; summaries are greedy unless they are drawn, as by basic#1-2 "
         "in {summaries.strategies}",
-        last=True,
+        is_last_resort=True,
     ),
 }
 """By name. A field without neutral values can always be left out: texts come from the same distribution."""
@@ -155,7 +155,7 @@ class Wording:
         error: APIError,
         body: dict[str, Any],
         request: Request,
-        taken: Collection[tuple[str, Any]],
+        accepted: Collection[tuple[str, Any]],
         extra: Mapping[str, Any] = NO_FIELDS,
     ) -> Wording | None:
         """Another way to say the same to a server that refused ``body``, if the refusal points to one.
@@ -171,20 +171,20 @@ class Wording:
         text = error.server_text
         for message in request.messages:  # a server may quote it, and it may name anything
             text = text.replace(message.content, " ") if message.content.strip() else text
-        named = [
+        field_names = [
             name
             for name in FIELDS
             if name in body.keys() - extra.keys() and _names(name, text, error.fields, extra)
         ]
-        if {"logprobs", "top_logprobs"} & {*named}:
-            if request.first_tokens and {*named} <= {"logprobs", "top_logprobs"}:
-                asked = min(request.first_tokens, self.most_likely)
-                allowed = [int(number) for number in _NUMBER.findall(text) if 0 < int(number) < asked]
+        if {"logprobs", "top_logprobs"} & {*field_names}:
+            if request.first_tokens and {*field_names} <= {"logprobs", "top_logprobs"}:
+                limit = min(request.first_tokens, self.most_likely)
+                allowed = [int(number) for number in _NUMBER.findall(text) if 0 < int(number) < limit]
                 if allowed:
                     return replace(self, most_likely=max(allowed))
-            named = list(dict.fromkeys([*named, "logprobs", "top_logprobs"]))
-        neutral = [name for name in named if name not in body or FIELDS[name].is_neutral(body[name])]
-        if first := [name for name in neutral if not FIELDS[name].last]:
+            field_names = list(dict.fromkeys([*field_names, "logprobs", "top_logprobs"]))
+        neutral = [name for name in field_names if name not in body or FIELDS[name].is_neutral(body[name])]
+        if first := [name for name in neutral if not FIELDS[name].is_last_resort]:
             return replace(self, left_out=self.left_out.union(first))
         for old, new in RENAMED.items():
             if old in body and _names(old, text, error.fields) and _UNKNOWN_FIELD.search(text):
@@ -195,7 +195,7 @@ class Wording:
         if has_system and (_SYSTEM.search(text) or "role" in error.fields):
             return replace(self, folds_system=True)
         theirs = [name for name in extra if _names(name, text, error.fields, extra)]
-        if theirs and not any((name, repr(extra[name])) in taken for name in theirs):
+        if theirs and not any((name, repr(extra[name])) in accepted for name in theirs):
             fields = ", ".join(theirs)
             raise APIError(
                 f"the server does not take {fields}",
@@ -204,9 +204,9 @@ class Wording:
                 server_text=error.server_text,
                 fatal=True,
             )
-        if refused := [name for name in named if name not in neutral]:
-            if not any((name, body[name]) in taken for name in refused):
-                raise not_neutral(named, body, error)
+        if refused := [name for name in field_names if name not in neutral]:
+            if not any((name, body[name]) in accepted for name in refused):
+                raise not_neutral(field_names, body, error)
             return None  # about this request
         return replace(self, left_out=self.left_out.union(neutral)) if neutral else None
 
@@ -235,7 +235,7 @@ class Learned:
 
     wording: Wording = Wording()
     """That of the last call which succeeded after a refusal."""
-    taken: set[tuple[str, Any]] = field(default_factory=set)
+    accepted: set[tuple[str, Any]] = field(default_factory=set)
     """Fields with values that the server took."""
     tried_effort: bool = False
     """Whether a model that thinks against the request was asked in another way not to."""
@@ -257,21 +257,21 @@ class Learned:
 
     def take(self, body: dict[str, Any], extra: Mapping[str, Any] = NO_FIELDS) -> None:
         """Remember what a call held that succeeded."""
-        self.taken |= {(name, repr(value)) for name, value in extra.items()}
+        self.accepted |= {(name, repr(value)) for name, value in extra.items()}
         sampled = {name for name, row in FIELDS.items() if row.choose}
-        self.taken |= {(name, body[name]) for name in sampled & body.keys()}
+        self.accepted |= {(name, body[name]) for name in sampled & body.keys()}
 
 
 def not_neutral(names: Collection[str], body: dict[str, Any], error: APIError | None = None) -> APIError:
     """The error that ends a command: without these fields, texts would be others."""
-    shown = " and ".join(f"{name} {body[name]}" if name in body else name for name in names)
+    values = " and ".join(f"{name} {body[name]}" if name in body else name for name in names)
     choices = [
         FIELDS[name].choose
         for name in names
         if name in body and FIELDS[name].choose and not FIELDS[name].is_neutral(body[name])
     ]
     return APIError(
-        f"the server does not take {shown}, and without it texts would come from another distribution",
+        f"the server does not take {values}, and without it texts would come from another distribution",
         code="field",
         remedy=f"To use this model, {'; '.join(choices)}." if choices else "",
         server_text=error.server_text if error else "",

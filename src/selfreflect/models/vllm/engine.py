@@ -85,8 +85,8 @@ class VLLMGenerator(TokenGenerator):
         """Every draw is a request of its own to the engine, which computes equal prompts once, so that each
         comes as soon as it has ended."""
         under_way: dict[str, tuple[int, Draw]] = {}
-        for index, own in draws.items():
-            for draw in own:
+        for index, request_draws in draws.items():
+            for draw in request_draws:
                 under_way[str(next(self._numbers))] = (index, draw)
         try:
             for key, output in self._finished(under_way):
@@ -125,7 +125,11 @@ class VLLMGenerator(TokenGenerator):
         draw.stopped = part.finish_reason == "stop"
         if draw.likelihoods is not None:
             for token, logprobs in zip(draw.tokens, part.logprobs or (), strict=False):
-                likeliest = [(id_, one.logprob) for id_, one in logprobs.items()] if draw.likeliest else []
+                likeliest = (
+                    [(id_, likelihood.logprob) for id_, likelihood in logprobs.items()]
+                    if draw.likeliest
+                    else []
+                )
                 draw.likelihoods.append(TokenLikelihood(logprobs[token].logprob, None, tuple(likeliest)))
         if part.finish_reason not in ("stop", "length"):
             draw.failure = f"vLLM ended a completion of {self.name!r} with {excerpt(part.finish_reason)}"

@@ -85,7 +85,7 @@ class PooledJudge(Judge):
         longest = min(LONG, (self.lm.window or LONG + 1) - 1)
         prompts = []
         for length in (SHORT, longest):
-            start = [PROBE[place % len(PROBE)] for place in range(length)]
+            start = [PROBE[index % len(PROBE)] for index in range(length)]
             prompts += [[*start, PROBE[0]], [*start, PROBE[-1]]]
         states = self._last_states(prompts).float()
         if torch.equal(states[0], states[1]):
@@ -97,7 +97,7 @@ class PooledJudge(Judge):
             raise JudgeError(
                 f"judge {self.name!r}: its hidden states come scaled to length 1. Serve it with {_POOLER}"
             )
-        short, long = (torch.linalg.vector_norm(one - other) for one, other in (states[:2], states[2:]))
+        short, long = (torch.linalg.vector_norm(first - second) for first, second in (states[:2], states[2:]))
         if long < 0.1 * short:  # 0.03 for a mean, 0.5 and more for the last state
             raise JudgeError(
                 f"judge {self.name!r}: its hidden states hardly depend on the last token of a long prompt, "
@@ -363,12 +363,12 @@ class PoolingServer:
         return [bodies[index] for index in range(len(calls))]
 
 
-def _decoded(body: bytes, kind: type[T], what: str) -> T:
+def _decoded(body: bytes, kind: type[T], content: str) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise JudgeError(
-            f"the judge's server did not send {what} ({error}); it must be `vllm serve` in pooling mode"
+            f"the judge's server did not send {content} ({error}); it must be `vllm serve` in pooling mode"
         ) from None
 
 

@@ -39,7 +39,7 @@
  *                                       requested by `guessesOf`, null if nothing was recorded.
  * @property {?InformationView} information  What the summary recovers; null if it was not measured.
  * @property {?BitsView} bits
- * @property {{name: string, text: string, cells: Object}[]} measures  Of other packages, and their cells in the table of questions.
+ * @property {{text: string, cells: Object}[]} measures  Of other packages: what they say, and their cells in the table of questions.
  * @property {?string} place        Where the score stands between its anchors; null if these have no scores.
  *
  * @typedef {Object} InformationView
@@ -300,7 +300,7 @@ function summaryCard(summary, { end, shared, shares, said }) {
     if (information === null) card.append(scoreRange(summary, end));
     card.append(element("p", { class: "facts" }, scoreFacts(summary)));
   }
-  for (const { name, text } of summary.measures ?? []) card.append(element("p", { class: "facts" }, label(`${name}: ${text}`)));
+  for (const { text } of summary.measures ?? []) card.append(element("p", { class: "facts" }, label(text)));
   if (summary.why) card.append(warningLine(summary.why));
   card.append(
     element("p", { class: "summary-text", dir: "auto" }, summary.text === null ? element("span", { class: "quiet" }, "no summary") : prose(summary.text)),

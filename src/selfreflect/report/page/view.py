@@ -14,6 +14,7 @@ from selfreflect.report.measures import (
     INFORMATION,
     SELFREFLECT,
     MeasureView,
+    measurement_text,
     run_measures,
     tentative,
     view_of,
@@ -178,13 +179,9 @@ def _scoring_view(
 
 
 def _measurement_view(measurement: Measurement) -> dict[str, Any]:
-    """Convert the value that a measure of another package gives a summary, or why there is none."""
-    view = view_of(measurement.measure)
-    cells = dict(zip(view.measure.columns, view.measure.cells(measurement), strict=True))
-    text = view.measure.reason(measurement.undefined)
-    if measurement.value is not None:
-        text = view.text(measurement.value)
-    return {"name": view.noun, "text": text, "cells": cells}
+    measure = view_of(measurement.measure).measure
+    cells = dict(zip(measure.columns, measure.cells(measurement), strict=True))
+    return {"text": measurement_text(measurement), "cells": cells}
 
 
 def guesses_view(score: Score, answers: AnswerSet, answer: int) -> dict[int, list[Any]]:

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from selfreflect.errors import ConfigError, DataError, excerpt
-from selfreflect.metric.inputs import checked_number
-from selfreflect.metric.limits import Limits
+from selfreflect.metric.inputs import Limits, checked_number
 from selfreflect.models.base import ModelSpec
 from selfreflect.records import AnswerSet, Failure, Question, ReaderChoice, Summary, halves, question_id
 from selfreflect.train.rewards.base import BatchColumns, Outcome, Reward, Scaling, Unrewarded

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from selfreflect.grouping import group_indices
-from selfreflect.metric.measures import Measures
+from selfreflect.metric.measure import Measures
 from selfreflect.records import AnswerSet, Information, Question, Score, Summary, halves
 from selfreflect.stats import mean_interval
 from selfreflect.table import Cell, Column, Table, interval_text

@@ -1,0 +1,447 @@
+"""Scores from some of the masked words: which are drawn, how many a budget pays for, and the estimate.
+
+Equal masked-out answers are one stratum, because scoring one copy scores them all. Inside a stratum words are
+drawn one after the other, with probability proportional to their token tasks: distances grow with tokens, so
+the rate per token varies little. The first N words of this order are the sample of size N, so a larger sample
+extends a smaller one, and all summaries of a question get the same words.
+
+A budget of tokens is spent in one round. One of time is spent in a few, since only the rounds before tell how
+fast the machine is. Every round takes new words, so nothing but prefixes is computed twice. What the words
+cannot determine is None, never NaN.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, chain
+from typing import Literal
+
+import numpy as np
+
+from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
+from selfreflect.metric.inputs import Limits
+from selfreflect.metric.prompts import MaskedWord
+from selfreflect.records import Sampled, WordDistance
+from selfreflect.stats import Floats
+
+
+@dataclass(frozen=True)
+class _Stratum:
+    """Masked-out answers that are equal, and the order in which their words are drawn."""
+
+    copies: tuple[tuple[int, ...], ...]
+    """For each copy the indices of its words."""
+    sizes: tuple[int, ...]
+    """Token tasks of each word of one copy."""
+    order: tuple[int, ...]
+    """Positions in ``sizes``, in the order of drawing."""
+
+    @property
+    def weight(self) -> int:
+        return len(self.copies) * sum(self.sizes)
+
+
+class Population:
+    """The masked words of one question in strata, and the order in which they are drawn, which derives from
+    the seed and the question's id alone. ``sizes`` are the token tasks of each word.
+
+    Attributes:
+        words, tokens: how many words and token tasks there are, copies counted.
+        size: how many distinct words there are: what sample sizes count.
+    """
+
+    def __init__(
+        self, words: Sequence[MaskedWord], sizes: Sequence[int], seed: int, question_id: str
+    ) -> None:
+        digest = hashlib.sha256(f"{seed} {question_id}".encode("utf-8", "surrogatepass")).digest()
+        rng = np.random.default_rng(int.from_bytes(digest, "big"))
+        indices_of: dict[int, list[int]] = {}
+        for index, word in enumerate(words):
+            indices_of.setdefault(word.answer, []).append(index)
+        copies_of: dict[tuple[tuple[str, str], ...], list[tuple[int, ...]]] = {}
+        for indices in indices_of.values():
+            text = tuple((words[index].masked, words[index].text) for index in indices)
+            copies_of.setdefault(text, []).append(tuple(indices))
+        self.strata: list[_Stratum] = []
+        for copies in copies_of.values():
+            own_sizes = tuple(sizes[index] for index in copies[0])
+            order = _random_order(own_sizes, rng)
+            self.strata.append(_Stratum(tuple(copies), own_sizes, order))
+        self.stratum_order = _random_order([stratum.weight for stratum in self.strata], rng)
+        self._answers = [word.answer for word in words]
+        self.words = len(words)
+        self.tokens = sum(sizes)
+        self.size = sum(len(stratum.sizes) for stratum in self.strata)
+
+    @cached_property
+    def _later(self) -> list[int]:
+        """The stratum of each draw after every stratum has one word, by d'Hondt's rule on their token tasks.
+        Independent of the random order, so that a sample size chosen by cost favours no words."""
+        shares = []
+        for index, stratum in enumerate(self.strata):
+            for rank in range(2, len(stratum.sizes) + 1):
+                shares.append((-stratum.weight / rank, index))
+        return [index for _, index in sorted(shares)]
+
+    def quotas(self, size: int) -> list[int]:
+        """Words of each stratum in the sample of ``size``; with fewer words than strata, these are drawn."""
+        quotas = [0] * len(self.strata)
+        for index in self.stratum_order[:size]:
+            quotas[index] = 1
+        for index in self._later[: max(0, size - len(self.strata))]:
+            quotas[index] += 1
+        return quotas
+
+    def indices(self, size: int) -> list[int]:
+        """Ascending indices of the words in the sample of ``size``, every copy of them."""
+        indices: list[int] = []
+        for stratum, quota in zip(self.strata, self.quotas(size), strict=True):
+            for copy in stratum.copies:
+                for position in stratum.order[:quota]:
+                    indices.append(copy[position])
+        return sorted(indices)
+
+    def size_within(self, words: int) -> int:
+        """The size of the largest sample of at most ``words`` words, copies counted; at least 1."""
+        for size in range(self.size, 1, -1):
+            if len(self.indices(size)) <= words:
+                return size
+        return 1
+
+    def samples(self, size: int, values: Mapping[int, float]) -> list[WordSample]:
+        """The sample of ``size``, with a value for each word index."""
+        quotas = self.quotas(size)
+        samples = []
+        for index in self.stratum_order:
+            stratum = self.strata[index]
+            positions = stratum.order[: quotas[index]]
+            first = stratum.copies[0]
+            samples.append(
+                WordSample(
+                    total_size=sum(stratum.sizes),
+                    count=len(stratum.sizes),
+                    copies=len(stratum.copies),
+                    sizes=tuple(stratum.sizes[position] for position in positions),
+                    values=tuple(values[first[position]] for position in positions),
+                )
+            )
+        return samples
+
+    def answer_means(self, size: int, values: Mapping[int, float]) -> dict[int, float]:
+        """The estimated mean of each masked-out answer that has a word in the sample, by its index."""
+        means = {}
+        for index, sample in zip(self.stratum_order, self.samples(size, values), strict=True):
+            if sample.values:
+                mean = drawn_sum(sample) / sample.total_size
+                for copy in self.strata[index].copies:
+                    means[self._answers[copy[0]]] = mean
+        return means
+
+
+def _random_order(sizes: Sequence[int], rng: np.random.Generator) -> tuple[int, ...]:
+    """Draw one after the other with probability proportional to size, by an exponential race."""
+    arrivals = rng.exponential(size=len(sizes)) / np.array(sizes)
+    return tuple(np.argsort(arrivals, kind="stable").tolist())
+
+
+class Cost:
+    """How many tokens one context can cost at most, whichever words chance picks. With the cost of the words
+    drawn, cheap words would get into samples more often, and estimates would be biased."""
+
+    def __init__(self, population: Population, prompts: Sequence[Prompt]) -> None:
+        whole = build_tree(prompts)
+        self._population = population
+        self._prefix = len(whole.prefix)
+        self._all = whole.computed_tokens
+        self._most: list[list[int]] = []
+        """For each stratum the most tokens below the prefix that any 0, 1, 2, ... of its words need."""
+        for stratum in population.strata:
+            tree = build_tree([prompts[index] for index in stratum.copies[0]])
+            first, *others = _path_lengths(tree)
+            first += len(tree.prefix) - self._prefix
+            self._most.append(list(accumulate([first, *others], initial=0)))
+
+    def tokens(self, before: int, after: int) -> int:
+        """Upper bound on the tokens of a round that enlarges the sample from ``before`` to ``after``."""
+        if before == 0 and after < len(self._population.strata):
+            # any stratum may be drawn, with one word
+            first_words = sorted([most[1] for most in self._most], reverse=True)
+            return self._prefix + sum(first_words[:after])
+        bound = self._prefix
+        earlier = self._population.quotas(before)
+        later = self._population.quotas(after)
+        for most, old, new in zip(self._most, earlier, later, strict=True):
+            bound += most[min(new - old, len(most) - 1)]
+        return min(bound, self._all)
+
+
+def _path_lengths(tree: PrefixTree) -> list[int]:
+    """Lengths of the paths that a tree falls apart into when each node stays with its tallest child, longest
+    first. The first n add up to the most nodes that any n prompts can have: in a tree, greedy is optimal."""
+    tallest = [0] * len(tree.tokens)  # below each node, among the children seen so far
+    lengths = []
+    for node in reversed(range(len(tree.tokens))):
+        length = tallest[node] + 1
+        parent = int(tree.parent[node])
+        if parent < 0:
+            lengths.append(length)
+            continue
+        if tallest[parent]:
+            lengths.append(min(length, tallest[parent]))
+        tallest[parent] = max(length, tallest[parent])
+    return sorted(lengths, reverse=True)
+
+
+@dataclass(frozen=True)
+class WordSample:
+    """Words sampled from one masked-out answer without replacement, with probability proportional to size."""
+
+    total_size: int
+    """Token tasks in all words of the answer."""
+    count: int
+    """Number of words in the answer."""
+    copies: int
+    """How often the answer occurs."""
+    sizes: tuple[int, ...]
+    """Token tasks of each sampled word, in sampling order."""
+    values: tuple[float, ...]
+    """Summed distances (or differences of distances) of each sampled word."""
+
+    @property
+    def complete(self) -> bool:
+        return len(self.values) == self.count
+
+    @property
+    def weight(self) -> int:
+        return self.copies * self.total_size
+
+    @property
+    def rates(self) -> list[float]:
+        """Distance per token task of each sampled word."""
+        return [value / size for value, size in zip(self.values, self.sizes, strict=True)]
+
+
+@dataclass(frozen=True)
+class SampledMean:
+    """A flat mean over token tasks, estimated from some of the words."""
+
+    mean: float
+    sampling_error: float | None
+    """Standard error relative to the mean over all words of these answers."""
+    stderr: float | None
+    """Standard error including the spread between answers."""
+
+
+def sampled_mean(answers: Sequence[WordSample]) -> SampledMean:
+    """Estimate the flat mean over all token tasks, without bias, from words sampled within answers.
+
+    With a word of every answer, each answer's sum is estimated by :func:`drawn_sum` (stratified sampling;
+    Cochran, Sampling Techniques, 3rd ed. 1977, chapter 5). An answer with one sampled word of several borrows
+    the variance of all rates, which overstates the error (collapsed strata, 5A.12). ``stderr`` adds the
+    spread between answers as in :func:`~selfreflect.stats.clustered_mean`, less the part that sampling words
+    contributes to it.
+
+    With fewer words than answers, the first answers have one word each (two-stage sampling, chapter 11): the
+    mean is Des Raj's estimator over answers, and both standard errors assume sampling with replacement, which
+    overstates them (9A.3).
+
+    Args:
+        answers: in the order in which answers are sampled; with at least one word, and finite values.
+    """
+    rates = np.array(list(chain.from_iterable(answer.rates for answer in answers)))
+    token_tasks = sum(answer.weight for answer in answers)
+    spread = float(rates.var(ddof=1)) if len(rates) > 1 else None
+    if not all(answer.values for answer in answers):
+        error = math.sqrt(spread / len(rates)) if spread is not None else None
+        return SampledMean(_first_answers(answers) / token_tasks, error, error)
+    copies = np.array([answer.copies for answer in answers], dtype=np.float64)
+    sums = np.array(list(map(drawn_sum, answers)))
+    mean = float(copies @ sums) / token_tasks
+    variances = _sum_variances(answers, sums, spread)
+    if variances is None:
+        return SampledMean(mean, None, None)
+    sampling_variance = float(copies**2 @ variances)
+    error = math.sqrt(sampling_variance) / token_tasks
+    m = float(copies.sum())
+    if m < 2:
+        return SampledMean(mean, error, None)
+    sizes = np.array([answer.total_size for answer in answers])
+    squares = float(copies @ (sums - mean * sizes) ** 2)
+    between = max(0.0, m / (m - 1) * squares - float(copies @ variances))
+    return SampledMean(mean, error, math.sqrt(between + sampling_variance) / token_tasks)
+
+
+def drawn_sum(answer: WordSample) -> float:
+    """Estimate the sum of an answer's values from its sampled words, without bias (Des Raj 1956, J. Am. Stat.
+    Assoc. 51, 269-284).
+
+    Draw i estimates the sum as the values drawn before it plus its own rate times the size then left. Draw i
+    of N has weight 1/((N-i)(N-i+1)), its inverse variance if all sizes are equal; then the estimate is as
+    precise as the mean of a simple random sample. If all words were sampled the sum is exact.
+    """
+    if answer.complete:
+        return math.fsum(answer.values)
+    estimates, weights = _draws(answer)
+    return float(np.average(estimates, weights=weights))
+
+
+def _draws(answer: WordSample) -> tuple[Floats, Floats]:
+    """Estimates of the sum of an answer's values, one per draw, and their weights."""
+    values = np.array(answer.values)
+    sizes = np.array(answer.sizes, dtype=np.float64)
+    size_left = answer.total_size - (np.cumsum(sizes) - sizes)
+    words_left = answer.count - np.arange(1, len(values) + 1)
+    estimates = np.cumsum(values) - values + values / sizes * size_left
+    return estimates, 1 / (words_left * (words_left + 1.0))
+
+
+def _sum_variances(answers: Sequence[WordSample], sums: Floats, spread: float | None) -> Floats | None:
+    """Variances of each answer's :func:`drawn_sum`; None if one has to borrow a ``spread`` that is None."""
+    variances = np.zeros(len(answers))
+    for index, answer in enumerate(answers):
+        n = len(answer.values)
+        if answer.complete:
+            continue
+        if n > 1:
+            estimates, weights = _draws(answer)
+            variances[index] = np.average((estimates - sums[index]) ** 2, weights=weights) / (n - 1)
+        elif spread is None:
+            return None
+        else:
+            variances[index] = answer.total_size**2 * spread * (1 - 1 / answer.count)
+    return variances
+
+
+def _first_answers(answers: Sequence[WordSample]) -> float:
+    """Des Raj's estimate of the sum over all answers, from one word in each of the first answers."""
+    estimates = []
+    sum_before = 0.0
+    weight_left = sum(answer.weight for answer in answers)
+    for answer in answers:
+        if answer.values:
+            rate = answer.rates[0]
+            estimates.append(sum_before + rate * weight_left)
+            sum_before += rate * answer.weight
+            weight_left -= answer.weight
+    return math.fsum(estimates) / len(estimates)
+
+
+_TIMED_FIRST_ROUND = 8
+"""Words of the round that measures how fast the machine is."""
+
+_SAFETY = 0.9
+"""Share of the remaining time that a round may be expected to take."""
+
+Measure = Callable[[Sequence[int]], Sequence[Sequence[WordDistance]]]
+"""Indices of words -> for each summary the distances of those words."""
+
+
+class OverBudgetError(Exception):
+    """Not even one word can be scored; ``needed`` tokens would suffice."""
+
+    def __init__(self, tokens: int) -> None:
+        self.needed = tokens
+
+
+class BudgetScoring:
+    """Scores one question within a budget, the same words of it for all summaries.
+
+    ``contexts`` are the prompts of the reference and of each summary. No summary gets more than ``max_words``
+    scored words, copies counted.
+    """
+
+    def __init__(
+        self,
+        population: Population,
+        contexts: Sequence[Sequence[Prompt]],
+        limits: Limits,
+        measure: Measure,
+        *,
+        max_words: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.population = population
+        self.limits = limits
+        self.measure = measure
+        self.clock = clock
+        self.max_size = population.size if max_words is None else population.size_within(max_words)
+        self.size = 0
+        """Distinct words scored, see :class:`~selfreflect.metric.sampling.Population`."""
+        self.distances: list[dict[int, WordDistance]] = [{} for _ in contexts[1:]]
+        """Of each summary, by index of the word."""
+        self.stopped: Literal["budget", "paired"] = "budget"
+        self._costs = [Cost(population, prompts) for prompts in contexts]
+        self._spent = 0
+
+    def run(self) -> None:
+        """Score words until the budget is spent.
+
+        Raises:
+            OverBudgetError: the token budget does not suffice for a single word.
+        """
+        start = self.clock()
+        while self.distances and self.size < self.max_size:
+            size = self._next_size(self.clock() - start)
+            if size == self.size:
+                return
+            old = self.population.indices(self.size)
+            new = sorted(set(self.population.indices(size)).difference(old))
+            for distances, words in zip(self.distances, self.measure(new), strict=True):
+                distances.update(zip(new, words, strict=True))
+            self.size = size
+        if self.size < self.population.size:
+            self.stopped = "paired"
+
+    def words(self, summary: int) -> tuple[WordDistance, ...]:
+        """The scored words of a summary, in the order of the question's words."""
+        return tuple(word for _, word in sorted(self.distances[summary].items()))
+
+    def estimate(self, summary: int) -> tuple[SampledMean, dict[int, float], Sampled]:
+        """The score of one summary, estimated from some words, the mean of each answer by its index, and how
+        it was estimated."""
+        values = {index: math.fsum(word.distances) for index, word in self.distances[summary].items()}
+        words = self.words(summary)
+        mean = sampled_mean(self.population.samples(self.size, values))
+        estimate = Sampled(
+            words_scored=len(words),
+            words_total=self.population.words,
+            tokens_scored=sum(len(word.distances) for word in words),
+            tokens_total=self.population.tokens,
+            stderr=mean.sampling_error,
+            stopped=self.stopped,
+            budget=self.limits.budget,
+            seed=self.limits.seed,
+        )
+        return mean, self.population.answer_means(self.size, values), estimate
+
+    def _next_size(self, elapsed: float) -> int:
+        """The size of the sample after the next round; the present one if the budget allows no more words."""
+        size, target, room = self.size, self.max_size, math.inf
+        if self.limits.tokens is not None:
+            if size:
+                return size
+            room = self.limits.tokens
+        elif size == 0:
+            target = min(_TIMED_FIRST_ROUND, target)
+        elif elapsed > 0:
+            assert self.limits.seconds is not None  # a budget is one or the other
+            room = _SAFETY * (self.limits.seconds - elapsed) * self._spent / elapsed
+        sizes = range(size + 1, target + 1)
+        added = bisect_right(sizes, room, key=lambda after: self._round_cost(size, after))
+        if size == added == 0:
+            raise OverBudgetError(self._round_cost(0, 1))
+        # a few words more are not worth another pass over the contexts
+        if added == 0 or (size + added < target and added < size // 8):
+            return size
+        self._spent += self._round_cost(size, size + added)
+        return size + added
+
+    def _round_cost(self, before: int, after: int) -> int:
+        """Tokens that a round takes at most: the reference and all summaries in it."""
+        return sum(cost.tokens(before, after) for cost in self._costs)

@@ -1,0 +1,225 @@
+"""Texts that a judge reads when usable information is measured: summaries, answers and controls."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Literal
+
+import numpy as np
+
+from selfreflect.grouping import group_indices, normal_form
+from selfreflect.metric.prompts import SYSTEM
+from selfreflect.models.base import Message
+from selfreflect.records import Control, Reader
+from selfreflect.text import common_prefix, normalise_question
+
+GIVE_ONE = "Give one answer to this question."
+TOLD = "What is known about the answer: "
+BLIND_QUESTION = "What do you think?"
+BLIND_GIVE_ONE = "Give one answer."
+
+NONSENSE = "18:08:33 37 ;; qx 2044 [ok] 7f 19"
+"""A control: what tells nothing about any question."""
+
+SUBSETS = 2
+"""Subsets of the conditioning answers over which controls of pasted answers are means
+(benchmarks/RESULTS.md)."""
+
+
+def answering(question: str, context: str, reader: Reader) -> tuple[Message, ...]:
+    """Write the turns after which the judge gives an answer.
+
+    The informed reader is told in the user's turn: there the repeated question and nonsense tell next to
+    nothing (benchmarks/RESULTS.md). The blind one, who does not see the question, has said it.
+
+    Args:
+        context: a summary; or answers, one per line; or the zero of the measure: nothing, or to a blind
+            reader the question.
+    """
+    system = Message(role="system", content=SYSTEM)
+    if reader == "blind":
+        question_turn = Message(role="user", content=BLIND_QUESTION)
+        request = Message(role="user", content=BLIND_GIVE_ONE)
+        return (system, question_turn, Message(role="assistant", content=context), request)
+    lines = (normalise_question(question), TOLD + context, GIVE_ONE)
+    return (system, Message(role="user", content="\n".join(lines)))
+
+
+def pasted(answers: Sequence[str]) -> str:
+    """Join answers to a text that stands where a summary would."""
+    return "\n".join(answers)
+
+
+def pasted_subsets(answers: Sequence[str], count: int, subsets: int = SUBSETS) -> list[str]:
+    """Paste ``count`` answers, from each of ``subsets`` evenly spread starts on; the first answer follows the
+    last. One text if it is all answers.
+
+    Every text of more answers begins with one of fewer. So chance in which answers come first hardly disturbs
+    what more answers add; subsets that share nothing would be compared with twice that noise.
+    """
+    if count == len(answers):
+        return [pasted(answers)]
+    starts = dict.fromkeys(len(answers) * number // subsets for number in range(subsets))
+    around = [*answers, *answers]
+    return [pasted(around[start : start + count]) for start in starts]
+
+
+def distinct(answers: Sequence[str]) -> dict[str, int]:
+    """Count the answers that are not blank, one spelling of each, the most frequent first.
+
+    Answers that come equally often keep their order, so a text of answers that all differ is that of all.
+    """
+    texts = [answer for answer in answers if answer.strip()]
+    groups = sorted(group_indices(texts), key=lambda group: (-len(group), min(group)))
+    return {texts[group[0]]: len(group) for group in groups}
+
+
+def anchor_texts(answers: Sequence[str]) -> list[str]:
+    """Write what tells 100 %: distinct answers, and where some come more often than others, also with counts.
+
+    Repeated as often as it was given, an answer tells far more than what it says: that is repetition, which
+    no summary should imitate (benchmarks/anchor.py).
+    """
+    counts = distinct(answers)
+    texts = [pasted(list(counts))]
+    if len(set(counts.values())) > 1:
+        total = sum(counts.values())
+        texts.append(pasted([f"{answer} ({count} of {total})" for answer, count in counts.items()]))
+    return texts
+
+
+def shared_phrase(answers: Sequence[str]) -> tuple[list[str], list[str]]:
+    """List the words that all distinct answers begin with, and those that all end with.
+
+    There are none where an answer has more other words than these, or none: such answers share no phrase with
+    a gap, they are sentences of their own, or wordings of which one says less.
+    """
+    texts = [normal_words(answer) for answer in answers]
+    if len(texts) < 2:
+        return [], []
+    smallest, greatest = min(texts), max(texts)
+    head = smallest[: common_prefix(smallest, greatest)]
+    ends = [text[len(head) :][::-1] for text in texts]
+    smallest, greatest = min(ends), max(ends)
+    tail = smallest[: common_prefix(smallest, greatest)][::-1]
+    shared = len(head) + len(tail)
+    if all(0 < len(text) - shared <= shared for text in texts):
+        return head, tail
+    return [], []
+
+
+def normal_words(answer: str) -> list[str]:
+    return list(map(normal_form, answer.split()))
+
+
+def compared_texts(question: str, answers: Sequence[str]) -> list[str]:
+    """List every text that a judge may be told to measure summaries against, if there is room for it."""
+    total = len(answers)
+    counted = pasted([f"{answer} ({total} of {total})" for answer in answers])
+    return ["", question, NONSENSE, pasted(answers), counted, *answers[:MOST_ALTERNATIVES]]
+
+
+def control_texts(question: str, conditioning: Sequence[str]) -> list[tuple[Control, str]]:
+    """List the texts that summaries are compared with: nothing, the question, nonsense, and 1, 2, 5 and all
+    distinct conditioning answers, pasted.
+
+    The texts of one control are several subsets of the answers; it is measured by the mean over them, since
+    what one answer tells depends much on which one it is.
+    """
+    pairs: list[tuple[Literal["empty", "question", "nonsense"], str]] = [
+        ("empty", ""),
+        ("question", question),
+        ("nonsense", NONSENSE),
+    ]
+    controls = [(Control(name=name, words=len(text.split())), text) for name, text in pairs]
+    answers = list(distinct(conditioning))
+    for count in sorted({1, 2, 5, len(answers)}):
+        if 1 <= count <= len(answers):
+            texts = pasted_subsets(answers, count)
+            words = round(fmean(len(text.split()) for text in texts))
+            control = Control(name="pasted", answers=count, subsets=len(texts), words=words)
+            controls += [(control, text) for text in texts]
+    return controls
+
+
+CLOSED = (
+    "yes no",
+    "true false",
+    "correct incorrect",
+    "right wrong",
+    "agree disagree",
+    "ja nein",
+    "wahr falsch",
+    "oui non",
+    "vrai faux",
+    "sí no",
+    "si no",
+    "verdadero falso",
+    "sim não",
+    "a b c d e",
+)
+"""Words that closed answers begin with, one set of alternatives a row."""
+
+MOST_ALTERNATIVES = max(len(row.split()) for row in CLOSED)
+
+_FIRST = re.compile(r"\W*(\w+)(?=\W*\Z|[.,;:!)])")
+"""A first word that punctuation or the end follows; "No idea" and "A heron" are no closed answers."""
+
+
+class ClosedAnswers:
+    """The alternatives of closed answers, as texts that have their form.
+
+    Args:
+        answers: the held-out answers.
+        told: distinct conditioning answers, the most frequent first.
+
+    Attributes:
+        texts: of each alternative a text in the form of the answers, by its word; empty if the answers are
+            not closed.
+    """
+
+    def __init__(self, answers: Sequence[str], told: Sequence[str]) -> None:
+        self._words = [_first_word(answer) for answer in answers]
+        self.texts: dict[str, str] = {}
+        words = [_first_word(text) for text in told]
+        every = {*self._words, *words}
+        row = next((row.split() for row in CLOSED if every <= set(row.split())), None)
+        if row is None or not told:
+            return
+        for word, text in zip(words, told, strict=True):
+            self.texts.setdefault(word, text)
+        if len(self.texts) == 1:
+            [(word, text)] = self.texts.items()
+            other = row[(row.index(word) + 1) % len(row)]
+            self.texts[other] = _in_form_of(text, other)
+
+    def wrong_bits(self, bits: Mapping[str, Sequence[float]]) -> float:
+        """Average over answers what the alternatives to each tell about it.
+
+        Args:
+            bits: of each held-out answer, by text.
+        """
+        told = []
+        for index, word in enumerate(self._words):
+            others = [bits[text][index] for other, text in self.texts.items() if other != word]
+            told.append(float(np.mean(others)))
+        return float(np.mean(told))
+
+
+def _first_word(answer: str) -> str:
+    match = _FIRST.match(answer)
+    return match[1].casefold() if match else ""
+
+
+def _in_form_of(text: str, word: str) -> str:
+    """Write a word with the capitals of a text's first word, and with the mark that follows it there."""
+    match = _FIRST.match(text)
+    assert match is not None
+    shown = match[1]
+    cased = word.upper() if shown.isupper() and len(shown) > 1 else word
+    if shown[0].isupper():
+        cased = cased[0].upper() + cased[1:]
+    mark = text[match.end() : match.end() + 1]
+    return cased + (mark if mark in ("", "!", ")") else ".")

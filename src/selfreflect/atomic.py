@@ -89,6 +89,7 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
     _remove_leftovers(folder)
     unique = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}.partial")
     unique.mkdir()
+    # A rename is the only step that readers see: the folder is there whole, or not at all.
     with _turn(unique), _staged(unique, files):
         unique.rename(folder)
         sync_directory(folder.parent)
@@ -108,8 +109,10 @@ def _replace_files(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _refuse_links(folder: Path, path: Path) -> None:
-    """Raise OSError if a path below a folder leads through a link: anybody may have made it, and files
-    elsewhere would be replaced and removed."""
+    """Refuse a path below a folder that leads through a link. Raises OSError.
+
+    Anybody may have made the link, and files elsewhere would be replaced and removed.
+    """
     for part in (path, *path.parents):
         if part == folder:
             return
@@ -162,8 +165,10 @@ def _turn(folder: Path) -> Iterator[None]:
 
 
 def conflicts(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
-    """The files in a folder that :func:`write_files` would replace; none if a killed process left them as the
-    beginning of the same files."""
+    """List the files in a folder that :func:`write_files` would replace.
+
+    These are none if a killed process left them as the beginning of the same files.
+    """
     paths = {folder / name: data for name, data in files.items()}
     existing = [path for path in paths if path.exists()]
     staging = folder / _STAGING
@@ -186,6 +191,6 @@ def sync(path: Path) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """:func:`sync` for a directory, where the file system can; some network file systems cannot."""
+    """Sync a directory where the file system can; some network file systems cannot."""
     with suppress(OSError):
         sync(path)

@@ -107,8 +107,7 @@ def likely_tokens(tokens: Iterable[tuple[str, float]]) -> tuple[LikelyToken, ...
 
 
 def first_token(answer: str, texts: Sequence[str | None]) -> int | None:
-    """The place of the token that an answer begins with; None if the answer is empty, or other tokens spell
-    it.
+    """Find the token that an answer begins with; None if it is empty, or other tokens spell it.
 
     Args:
         texts: of all tokens of the completion, as in :func:`answer_tokens`.
@@ -118,12 +117,13 @@ def first_token(answer: str, texts: Sequence[str | None]) -> int | None:
 
 
 def _pieces(answer: str, texts: Sequence[str | None]) -> dict[int, str] | None:
-    """What each token adds to the answer, by its place among all tokens; None if they do not spell it."""
+    """Find what each token adds to the answer, by its index; None if the tokens do not spell it."""
     whole = "".join(text or "" for text in texts)
     limit = len(whole) - len(_end_of_turn(answer, texts))
     closing = whole.rfind("</answer>", 0, limit)  # what follows may repeat the answer
     if closing >= 0 and not whole[:limit].rstrip().endswith(answer) and answer in whole[:closing]:
         limit = closing
+    # The last occurrence: a reasoning trace before it may mention the answer.
     start = whole.rfind(answer, 0, limit)
     if start < 0:
         return None
@@ -141,8 +141,10 @@ def _pieces(answer: str, texts: Sequence[str | None]) -> dict[int, str] | None:
 
 
 def _end_of_turn(answer: str, texts: Sequence[str | None]) -> str:
-    """The last token if it is one of the chat format, which some servers send as text; a short answer may
-    occur in it."""
+    """Find the last token if it is one of the chat format, which some servers send as text.
+
+    A short answer may occur in it.
+    """
     last_text = next(filter(None, reversed(texts)), "")
     return last_text if _MARKER.fullmatch(last_text) and not answer.endswith(last_text) else ""
 
@@ -169,7 +171,7 @@ class TokenValues(NamedTuple):
     """Mean over an answer's tokens of KL(uniform, prediction), in nats."""
 
     def records(self, answers: Sequence[str]) -> tuple[AnswerTokens | NoLogprobs, ...]:
-        """As a run directory stores them; empty without both log-probabilities and tokens."""
+        """Make records as a run directory stores them; none without both log-probabilities and tokens."""
         if not self.logprobs or not self.tokens:
             return ()
         records = []
@@ -181,19 +183,19 @@ class TokenValues(NamedTuple):
         return tuple(records)
 
     def choose(self, indices: Sequence[int]) -> TokenValues:
-        """Those of some of the answers."""
+        """Choose the values of some of the answers."""
         return TokenValues(
             _at(self.logprobs, indices), _at(self.tokens, indices), _at(self.self_certainty, indices)
         )
 
 
 def _at(values: tuple[T, ...], indices: Sequence[int]) -> tuple[T, ...]:
-    """Some of the values, if there are any."""
+    """Choose some of the values, if there are any."""
     return tuple(values[index] for index in indices) if values else ()
 
 
 def stored_values(records: Sequence[AnswerTokens | NoLogprobs]) -> TokenValues:
-    """What a run directory stores of answers; nothing if one of them lacks its tokens or has none."""
+    """Collect what a run directory stores of answers; nothing if one lacks its tokens or has none."""
     answers = [record for record in records if isinstance(record, AnswerTokens) and record.texts]
     if len(answers) < len(records):
         return TokenValues()

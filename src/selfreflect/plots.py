@@ -87,8 +87,10 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class Curve:
-    """One line of a figure. ``low`` and ``high`` are the ends of intervals, both empty without intervals; all
-    have the length of ``x``."""
+    """One line of a figure.
+
+    ``low`` and ``high`` are the ends of intervals, both empty without; all have the length of ``x``.
+    """
 
     label: str
     x: tuple[float, ...]
@@ -150,6 +152,7 @@ def intervals_figure(
     percent: str | None = None,
 ) -> str:
     """Draw a dot with its interval on each line, the first on top, and a line across them at ``mark``.
+
     ``percent`` writes 50 beside the axis in place of 0.5, and this sign behind it."""
     from matplotlib.ticker import PercentFormatter
 

@@ -39,6 +39,7 @@ PREDICTION = {
 """Measures of ``uncertainty``."""
 
 _SCORING = ("run", "score", "ask")
+_ANEW = "Move or delete the adapter's folder, and it is trained anew."
 
 FLAGS: dict[tuple[str, str], str] = {
     **{(command, "--se"): _FEWER_WORDS for command in _SCORING},
@@ -46,6 +47,7 @@ FLAGS: dict[tuple[str, str], str] = {
     ("import", "--leave-out"): "Join whole directories; `report --output` can leave words out of its page.",
     **{("bench", flag): _CURVES for flag in ("--scaling", "--no-scaling")},
     ("validate", "--pad"): "The study ranked has the win rate at equal length, and a preference for length.",
+    **{(step, "--fresh"): _ANEW for step in ("run", "train")},
     ("validate", "--writer"): "Statements come from the template; summaries of your own are edited as well.",
 }
 """By command and flag."""

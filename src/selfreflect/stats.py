@@ -155,7 +155,7 @@ def ratio_interval(
 
 
 def is_tie(a: float, b: float) -> bool:
-    """Whether two scores or shares count as equal."""
+    """Tell whether two scores or shares count as equal."""
     return abs(a - b) < TIE
 
 
@@ -348,8 +348,9 @@ def _blocks(resamples: int, n: int) -> list[int]:
 
 
 def _bca(deviations: Floats, resamples: int, seed: int, weights: Floats | None = None) -> tuple[float, float]:
-    """Ends of the interval relative to the estimate, from deviations that are not all zero. The estimate is
-    their mean, or with ``weights`` their sum as a share of the sum of these."""
+    """Compute the ends of the interval relative to the estimate, from deviations that are not all zero.
+
+    The estimate is their mean, or with ``weights`` their sum as a share of the sum of these."""
     n = len(deviations)
     rng = np.random.default_rng(seed)
     blocks = []
@@ -404,16 +405,16 @@ def halves_p_value(counts: Iterable[tuple[int, int]]) -> float:
         return _halves_p_value_drawn(pairs)
     taken = sum(first for first, _ in pairs)
     observed = sum(map(min, pairs))
-    most = sum(sum(pair) // 2 for pair in pairs)
+    largest = sum(sum(pair) // 2 for pair in pairs)
     # chance, up to a factor, of each number of members in the first half (rows) and overlap (columns)
-    chances = np.zeros((taken + 1, most + 1))
+    chances = np.zeros((taken + 1, largest + 1))
     chances[0, 0] = 1.0
     for size in map(sum, pairs):
         longer = np.zeros_like(chances)
         for count in range(min(size, taken) + 1):
             overlap = min(count, size - count)
             ways = math.comb(size, count) / math.comb(size, size // 2)
-            longer[count:, overlap:] += ways * chances[: taken + 1 - count, : most + 1 - overlap]
+            longer[count:, overlap:] += ways * chances[: taken + 1 - count, : largest + 1 - overlap]
         chances = longer / longer.max()
     whole = chances[taken]
     return min(1.0, float(whole[: observed + 1].sum() / whole.sum()))

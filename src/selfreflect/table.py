@@ -85,7 +85,7 @@ def joined(tables: Mapping[str, Table], of: str = "run") -> Table:
 def interval_text(
     low: float | None, high: float | None, form: str = ".3f", between: str = " to "
 ) -> str | None:
-    """The cell of an interval; None without one."""
+    """Write the cell of an interval; None without one."""
     return None if low is None or high is None else f"{low:{form}}{between}{high:{form}}"
 
 
@@ -164,7 +164,7 @@ def to_rich(table: Table, width: int = 80) -> list[RichTable | Text]:
 
 
 def _least_width(column: Column, cells: Sequence[str]) -> int:
-    """The width that a column needs: a number's whole, and a text's longest part, up to a limit."""
+    """Compute the width that a column needs: a number's whole, a text's longest part up to a limit."""
     from rich.cells import cell_len
 
     if column.form:
@@ -179,7 +179,7 @@ def _blocks(columns: Sequence[Column], least: Sequence[int], width: int) -> list
     names = list(range(max(1, first_number)))
     blocks = [names]
     for at in range(len(names), len(columns)):
-        if len(blocks[-1]) > len(names) and sum(least[one] + 1 for one in blocks[-1]) + least[at] > width:
+        if len(blocks[-1]) > len(names) and sum(least[index] + 1 for index in blocks[-1]) + least[at] > width:
             blocks.append(names)
         blocks[-1] = [*blocks[-1], at]
     return blocks

@@ -64,8 +64,10 @@ def fill(template: str, values: Mapping[str, str]) -> str:
 
 
 def fenced(text: str) -> str:
-    """Put a text between two lines of quotes, at least three, and more than follow each other in the text, so
-    that it cannot close them itself."""
+    """Put a text between two lines of quotes that it cannot close itself.
+
+    They are at least three, and more than follow each other in the text.
+    """
     longest = max(map(len, re.findall('"+', text)), default=0)
     fence = '"' * max(3, longest + 1)
     return f"{fence}\n{text}\n{fence}"
@@ -95,7 +97,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def name_list(text: str) -> list[str]:
-    """The names of a list such as ``a,b``, without blank ones."""
+    """Split a list of names such as ``a,b``, without blank ones."""
     return list(filter(None, map(str.strip, text.split(","))))
 
 
@@ -139,7 +141,9 @@ def printable_json(line: str) -> str:
     """Escape in a line of JSON what :func:`printable` escapes, as JSON does, so that its values stay."""
     if line.isprintable():
         return line
-    return "".join(one if printable(one) == one else json.dumps(one)[1:-1] for one in line)
+    return "".join(
+        character if printable(character) == character else json.dumps(character)[1:-1] for character in line
+    )
 
 
 def one_line(text: str, limit: int | None = None) -> str:
@@ -183,7 +187,7 @@ def one_liner(name: str, fields: Fields) -> str:
 
 
 def html_table(name: str, fields: Fields, words: str = "") -> str:
-    """The same as HTML, with a line of ``words`` below."""
+    """Write a record as HTML, with a line of ``words`` below."""
     rows = []
     for field, value in fields:
         if value is not None:
@@ -194,7 +198,7 @@ def html_table(name: str, fields: Fields, words: str = "") -> str:
 
 
 def shaded_words(words: Iterable[tuple[str, float, str]]) -> str:
-    """Words as HTML. Each is a text, how dark it is from 0 to 1, and what a pointer on it tells."""
+    """Write words as HTML: each a text, its shade from 0 to 1, and its tooltip."""
     spans = []
     for text, strength, title in list(words)[:_SHADED_WORDS]:
         style = f"background:rgba(255,140,0,{0.7 * min(max(strength, 0.0), 1.0):.2f})"
@@ -220,7 +224,7 @@ _ENGLISH = frozenset(
 
 
 def in_english(texts: Iterable[str]) -> bool:
-    """Whether most sentences hold an English function word. True without any letters."""
+    """Tell whether most sentences hold an English function word. True without any letters."""
     sentences = [set(re.findall(r"[^\W\d_]+", text.casefold())) for text in texts]
     sentences = list(filter(None, sentences))
     return 2 * sum(not _ENGLISH.isdisjoint(words) for words in sentences) >= len(sentences)

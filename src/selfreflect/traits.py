@@ -40,5 +40,5 @@ TRAITS: Mapping[str, Traits] = {
 
 
 def traits_of(name: str) -> Traits:
-    """The row of a model, or the defaults."""
+    """Return the row of a model, or the defaults."""
     return TRAITS.get(name, Traits())

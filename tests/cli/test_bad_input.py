@@ -183,11 +183,6 @@ def test_a_directory_that_is_not_there_is_not_made(command: str, tmp_path: Path)
     assert not (tmp_path / "r").exists()
 
 
-@pytest.mark.parametrize("command", ["report", "compare"])
-def test_reading_a_directory_that_is_none(command: str, tmp_path: Path) -> None:
-    refused(run(command, tmp_path), tmp_path, "not a run directory")
-
-
 def test_a_stage_before_its_time_names_the_one_before(tmp_path: Path) -> None:
     assert run("questions", "--limit", 2, "--out", tmp_path / "r").code == 0
     refused(run("score", "--out", tmp_path / "r"), "holds no summaries yet", "selfreflect summarize")
@@ -313,10 +308,6 @@ def test_a_name_that_is_too_long(command: str, tmp_path: Path) -> None:
     refused(run(command, "x" * 300, *output), "x" * 100)
 
 
-def test_a_draw_of_thousands_of_digits() -> None:
-    refused(run("ask", "What?", "--strategies", f"basic#1-{'9' * 5000}"), "unknown strategy")
-
-
 @pytest.mark.parametrize(
     "arguments", [("--b\u202ead\x1b[31m",), ("--limit", "\u202e5\x1b[31m"), ("x\u202e\x1b",)]
 )
@@ -326,7 +317,7 @@ def test_what_was_typed_is_not_obeyed_by_the_terminal(arguments: tuple[str, ...]
         assert set(outcome.stderr) & set("\x1b\u202e") == set()
 
 
-@pytest.mark.parametrize("value", ["9" * 5000, "0x" + "f" * 5000, str(2**63), f"[{10**30}]"])
+@pytest.mark.parametrize("value", ["9" * 5000, str(2**63)])
 def test_an_integer_that_is_too_large_names_the_file(tmp_path: Path, value: str) -> None:
     file = written(tmp_path / "c.toml", f"[answers]\nseed = {value}\n")
     (tmp_path / "q.txt").write_text("Why?\n")

@@ -15,9 +15,7 @@ from command import run
 from selfreflect.cli import ask as ask_command
 from selfreflect.errors import DataError
 from selfreflect.pipeline import models
-from selfreflect.settings import Config, sampling_of
-from selfreflect.sources.items import read_item_file
-from selfreflect.sources.questions import load_questions
+from selfreflect.settings import Config
 from selfreflect.store.run import Run
 
 ITEMS = Path(ask_command.__file__).parents[1] / "data" / "demo_items.json"
@@ -79,13 +77,6 @@ def test_hand_written_summaries_are_what_their_names_say() -> None:
             assert len(named["honest"]) == 1
 
 
-def test_the_questions_are_a_source_of_any_run() -> None:
-    source = load_questions("demo")
-    assert len(source.questions) == len(read_item_file(ITEMS).items) == 10
-    assert [bool(question.context) for question in source.questions] == 8 * [True] + 2 * [False]
-    assert all(question.kind and not question.gold for question in source.questions)
-
-
 def test_a_newcomer_reads_evidence_summaries_and_where_the_report_is(tiny_demo: None, tmp_path: Path) -> None:
     out = tmp_path / "demo"
     outcome = run("demo", "--out", out)
@@ -122,13 +113,6 @@ def test_a_directory_of_an_earlier_demo_is_refused_in_words(
     assert outcome.code == 2
     assert 'questions.source: "bundled" -> "demo"' in outcome.said
     assert "--fresh" in outcome.said
-
-
-@pytest.mark.parametrize(
-    ("model", "sampled"), [("smollm2", {"temperature": 0.7, "top_p": 0.9}), ("openai:gpt", {})]
-)
-def test_only_the_embedded_model_is_sampled_more_carefully(model: str, sampled: dict[str, float]) -> None:
-    assert sampling_of(model) == sampled
 
 
 @pytest.mark.parametrize(

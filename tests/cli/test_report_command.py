@@ -64,16 +64,6 @@ def test_too_few_questions_are_said_and_can_fail_a_gate(tmp_path: Path) -> None:
     assert many["no_interval"] is None
 
 
-@pytest.mark.parametrize(("difference", "code"), [(0.2, 3), (0.0, 0)])
-def test_enough_questions_are_testable_even_if_all_are_equal(
-    tmp_path: Path, difference: float, code: int
-) -> None:
-    path = two_strategies(tmp_path / "r", 7, difference)
-    done = run("compare", path, "--fail-if", "worse > 0", "--fail-if", "untestable > 0", "--json")
-    assert (done.code, done.json[0]["testable"]) == (code, True)
-    assert "cannot be told" not in done.said
-
-
 @pytest.mark.parametrize(
     ("unnamed", "scale", "zero", "said"),
     [

@@ -92,16 +92,6 @@ TOKENIZERS: dict[str, Callable[[], PreTrainedTokenizerFast]] = {
     "overlapping markers": lambda: other_markers("n<|im_start|>", ".<|im_", "<|im_end|>\n", "sentence.<"),
     "splits its markers": splits_its_markers,
 }
-FAST = {
-    "byte-level",
-    "byte-level, llama",
-    "reasoning",
-    "metaspace",
-    "unigram first, inst",
-    "unigram first",
-    "wordpiece",
-    "rstrip",
-}
 
 
 def _with_space() -> PreTrainedTokenizerFast:
@@ -218,32 +208,6 @@ def test_tasks_are_what_the_library_alone_makes_of_ordinary_text(
 
 
 # --- what is worth cutting is cut, and nothing else
-
-
-class Counting:
-    """A tokenizer that counts the letters it is given."""
-
-    def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
-        self.tokenizer, self.letters = tokenizer, 0
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self.tokenizer, name)
-
-    def __call__(self, texts: str | list[str], **options: object) -> object:
-        self.letters += sum(map(len, texts))
-        return self.tokenizer(texts, **options)
-
-
-@pytest.mark.parametrize("name", sorted(FAST))
-def test_what_tasks_share_is_tokenised_once(name: str) -> None:
-    counting = Counting(TOKENIZERS[name]())
-    made = Judge(SimpleNamespace(tokenizer=counting, name=name, vocabulary=None))
-    context = reference_context("Capital of France", ["Paris is the capital of France."] * 50)
-    counting.letters = 0
-    made.encode_tasks([context.conversation(f"The _ is {number}.") for number in range(20)], ["capital"] * 20)
-    once = len(made.chat.render(context.conversation("The _ is 10.")))
-    assert once > 2000
-    assert counting.letters < 5 * once, "once in parts and once in full to compare, and twenty short ends"
 
 
 def test_a_tokenizer_that_still_differs_is_given_full_strings(monkeypatch: pytest.MonkeyPatch) -> None:

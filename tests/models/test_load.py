@@ -12,16 +12,12 @@ from selfreflect.models.backend import (
     Backend,
     backend_of,
     bare_name,
-    load_generator,
     load_judge,
 )
 from selfreflect.models.base import ModelSpec
 from selfreflect.models.function import Function
-from selfreflect.models.judge import Judge
 from selfreflect.models.local import Local
-from selfreflect.models.local.generator import HFGenerator
 from selfreflect.models.openai import OpenAI
-from selfreflect.models.openai.generator import OpenAIGenerator
 from selfreflect.models.vllm import VLLM, VLLMServer
 
 
@@ -52,26 +48,6 @@ def test_a_model_of_another_backend_is_charged_by_nobody_but_a_public_host() -> 
     assert openai.may_charge(None) == "api.openai.com"
     assert openai.may_charge("http://10.0.0.7:8000/v1") == ""
     assert backend_of("smollm2").may_charge(None) == ""
-
-
-def test_each_kind_is_loaded_by_its_class(tmp_path: Path) -> None:
-    pytest.importorskip("openai")
-    lines: list[str] = []
-    path = save_lm(tmp_path, chatml())
-    spec = ModelSpec(path, device="cpu", batch_size=3)
-    generator = load_generator(spec, lines.append)
-    assert isinstance(generator, HFGenerator)
-    assert generator.batch_size == 3
-    judge = load_judge(spec, compat="published", progress=lines.append)
-    assert type(judge) is Judge
-    assert judge.compat == "published"
-    assert judge.lm is generator.lm
-    assert lines[0] == f"loading {path}"
-    assert lines[-1] == f"loading judge {path}"
-    served = load_generator(ModelSpec("openai:m", base_url="http://localhost:1/v1", max_connections=2))
-    assert isinstance(served, OpenAIGenerator)
-    assert served.facts == {"name": "openai:m", "revision": "", "base_url": "http://localhost:1/v1"}
-    assert served.client.max_connections == 2
 
 
 def test_a_directory_may_have_a_colon_in_its_name(tmp_path: Path) -> None:

@@ -83,14 +83,6 @@ class TestPrepare:
         assert prepare(target, never, said.append) == target
         assert said == []
 
-    def test_files_can_be_read_by_others(self, tiny, target):
-        def private(gguf: Path, folder: Path) -> None:
-            copy_gguf(gguf, folder)
-            (folder / "model.safetensors").chmod(0o600)
-
-        prepare(target, replace(tiny, convert=private))
-        assert (target / "model.safetensors").stat().st_mode & 0o777 == 0o644
-
     @pytest.mark.parametrize("damage", ["truncate", "delete", "no marker", "bad marker"])
     def test_a_damaged_model_is_built_again(self, tiny, target, damage):
         prepare(target, tiny)
@@ -159,16 +151,6 @@ class TestDownload:
         prepare(target, replace(tiny, fetch=demo.download))
         assert (target / "model.safetensors").read_bytes() == WEIGHTS
         assert given.is_file()
-
-
-class TestConversionProcess:
-    def test_a_killed_child_is_a_failure(self, tmp_path):
-        with pytest.raises(BackendError, match=r"too big\. Exit status -9"):
-            demo.run_child(
-                ["-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"],
-                failure="too big",
-                scratch=tmp_path,
-            )
 
 
 COPY = """
@@ -330,18 +312,3 @@ def test_xdg_then_home(monkeypatch, tmp_path, ignored):
     assert cache_directory() == tmp_path / "xdg" / "selfreflect"
     monkeypatch.setenv("XDG_CACHE_HOME", ignored)
     assert cache_directory() == tmp_path / ".cache" / "selfreflect"
-
-
-def test_who_has_no_home_is_told_which_variable_to_set(monkeypatch):
-    monkeypatch.setenv("SELFREFLECT_CACHE", "~nobody-of-this-name/cache")
-    with pytest.raises(BackendError, match="set SELFREFLECT_CACHE"):
-        cache_directory()
-
-    def homeless() -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.delenv("SELFREFLECT_CACHE")
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setattr(Path, "home", homeless)
-    with pytest.raises(BackendError, match="set SELFREFLECT_CACHE"):
-        cache_directory()

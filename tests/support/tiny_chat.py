@@ -59,10 +59,6 @@ CHATML = (
     "{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{%- endfor -%}"
     "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}"
 )
-CHATML_DEFAULT = (
-    "{%- if messages[0].role != 'system' -%}"
-    "{{ '<|im_start|>system\\nBe the default.<|im_end|>\\n' }}{%- endif -%}" + CHATML
-)
 LLAMA3 = (
     "{{- bos_token -}}{%- for m in messages -%}"
     "{{ '<|start_header_id|>' + m.role + '<|end_header_id|>\\n\\n' + m.content | trim + '<|eot_id|>' }}"

@@ -41,6 +41,7 @@ names the new one."""
 REMOVED: dict[tuple[str, str], str] = {
     **{(command, flag): "--budget" for command in ("run", "score") for flag in ("--se", "--race")},
     **{("bench", flag): "--items" for flag in ("--scaling", "--no-scaling")},
+    ("import", "--leave-out"): "whole",
     ("validate", "--pad"): "ranked",
     ("validate", "--writer"): "template",
 }

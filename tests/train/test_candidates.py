@@ -43,12 +43,6 @@ def test_a_candidate_has_the_share_that_it_tells_of_each_answer() -> None:
     assert one.by_answer == (0.5, None, 0.75)  # nothing was measured of the second answer
 
 
-def test_a_score_is_better_if_lower_and_so_is_its_part_of_each_answer() -> None:
-    run = run_of(summary("basic", "Paris"), score("basic", 0.25, [0.3, None, 0.2]))
-    [one] = candidates(run, "q", "selfreflect")
-    assert (one.value, one.merit, one.by_answer) == (0.25, -0.25, (-0.3, None, -0.2))
-
-
 def test_why_summaries_are_left_out_is_counted() -> None:
     unclear = replace(information("q", "d", [0.0]), recovered=None, undefined="unclear")
     nothing = replace(information("q", "e", [0.0]), bits_available=None)
@@ -95,12 +89,6 @@ def test_a_margin_is_the_mean_difference_with_its_standard_error() -> None:
     better, worse = candidate("a", 2.0, 2.0, None, 9.0), candidate("b", 1.0, 0.0, 5.0, 3.0)
     assert margin(better, worse) == (3.0, pytest.approx(math.sqrt(7 / 3)))
     assert margin(worse, better) == (-3.0, pytest.approx(math.sqrt(7 / 3)))
-
-
-@pytest.mark.parametrize("other", [(), (1.0,), (1.0, None), (None, 2.0)])
-def test_one_shared_answer_has_no_margin(other: tuple[float | None, ...]) -> None:
-    assert margin(candidate("a", 3.0, 4.0), candidate("b", *other)) is None
-    assert margin(candidate("b", *other), candidate("a", 3.0, 4.0)) is None
 
 
 def test_the_best_of_equals_is_the_shorter_one_then_the_first() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 
 import pytest
@@ -32,11 +31,6 @@ def test_rows_settings_and_the_adapter_before_are_compared(tmp_path: Path) -> No
     assert settings == ["model (smollm2 then, larger now)", "steps (40 then, 3 now)"]
 
 
-def test_rows_may_hold_what_json_does_not() -> None:
-    dated = [training_input([{"prompt": "a", "asked": date(2026, 1, day)}], PRESET) for day in (1, 2)]
-    assert dated[0] != dated[1]
-
-
 @pytest.mark.parametrize("text", ["{", "3", "[1]"])
 def test_a_damaged_file_is_named(tmp_path: Path, text: str) -> None:
     assert read_input(tmp_path) == {}
@@ -48,31 +42,3 @@ def test_a_damaged_file_is_named(tmp_path: Path, text: str) -> None:
 class Named(Reward):
     criterion = "named by exact"  # type: ignore[assignment]
     worst = 0.0
-
-
-def test_what_rewards_is_part_of_a_training(tmp_path: Path) -> None:
-    facts = training_input(ROWS, PRESET, reward=Named())
-    assert facts["reward"] == "named by exact"
-    assert "reward" not in training_input(ROWS, PRESET)
-    assert "start" not in training_input(ROWS, PRESET, tmp_path)  # which is no adapter yet
-    assert re.fullmatch(r"1, [0-9a-f]{12}", str(facts["rows"]))
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("name", "mine"),
-        ("judge", "larger"),
-        ("device", "cuda"),
-        ("micro_batch", 1),
-        ("save_steps", 1),
-        ("logging_steps", 9),
-    ],
-)
-def test_where_and_how_often_changes_no_adapter(name: str, value: object) -> None:
-    other = training_input(ROWS, replace(PRESET, **{name: value}))  # type: ignore[arg-type]
-    assert other == training_input(ROWS, PRESET)
-
-
-def test_only_what_both_know_is_compared() -> None:
-    assert changes({"a": 1, "b": 2}, {"b": 3, "c": 4}) == ["b (2 then, 3 now)"]

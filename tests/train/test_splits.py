@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from selfreflect.errors import ConfigError
 from selfreflect.records import Question
@@ -55,18 +53,6 @@ def test_parts_begin_where_those_before_them_end(
     assert split_questions([Question(id="q", text="any")], (0, 100, 0))["dev"] == ["q"]
 
 
-@given(st.text(max_size=20))
-def test_a_place_is_of_the_hash_in_hundredths(text: str) -> None:
-    """As the documentation says, so that it can be computed elsewhere."""
-    assert 0 <= place_of(text) < 100
-    assert round(100 * place_of(text)) == pytest.approx(100 * place_of(text))
-    assert place_of(f"  {text}") == place_of(text)
-
-
 def test_a_place_can_be_computed_elsewhere() -> None:
     number = int(hashlib.sha256(b"who is it").hexdigest()[:16], 16)
     assert place_of("Who is  it?") == number % 10_000 / 100
-
-
-def test_half_a_character_has_a_place() -> None:
-    assert 0 <= place_of("a\ud800") < 100

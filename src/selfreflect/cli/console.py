@@ -126,17 +126,17 @@ def write_file(path: Path, text: str) -> None:
     say(f"wrote {path}")
 
 
-def check_file(flag: str, output: Path, source: str = "") -> None:
+def check_file(output: Path, source: str = "") -> None:
     """Raise ConfigError, before work begins, if the directory of an output is not there, or if the output
     would replace the file that is read, by whatever name."""
     with suppress(OSError):  # whoever reads or writes the file says what is wrong
         if not output.parent.is_dir():
             raise ConfigError(
-                f"{flag} {output}: there is no directory {output.parent}. Make it first", code="no_directory"
+                f"{output}: there is no directory {output.parent}. Make it first", code="no_directory"
             )
         if output.samefile(source):
             raise ConfigError(
-                f"{flag} {output} would replace the questions; name another file", code="output_is_input"
+                f"{output} would replace the questions; name another file", code="output_is_input"
             )
 
 
@@ -151,7 +151,7 @@ def check_output(output: Sequence[Path], source: str = "") -> None:
                 remedy="Give {output} another name.",
             )
         for ending in ("", "-reliability", "-coverage") if path.suffix == ".csv" else ("",):
-            check_file("--output", path.with_stem(path.stem + ending), source)
+            check_file(path.with_stem(path.stem + ending), source)
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes], overwrite: bool) -> None:

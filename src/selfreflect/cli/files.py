@@ -66,7 +66,7 @@ def convert_command(
             raise DataError(
                 f"{output} is already there", code="exists", remedy="Use another name, or {overwrite}."
             )
-        check_file("--output", output, file)
+        check_file(output, file)
     items = reading.read(file)
     if json:
         emit(_described(items))

@@ -292,7 +292,7 @@ def calibrate_command(
     from selfreflect.uncertainty.estimators import ESTIMATORS
 
     if save is not None:
-        check_file("--save", save, source)
+        check_file(save, source)
     questions = read_questions(source, fields)
     if save is not None:
         _require_labels(len(questions))  # before a model is asked

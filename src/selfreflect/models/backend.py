@@ -81,7 +81,7 @@ class Backend:
         return bare
 
     def server(self, base_url: str | None) -> Endpoint:
-        """The server of a remote backend, with its key. Raises ConfigError for a wrong address."""
+        """Describe the server of a remote backend, with its key. Raises ConfigError for a wrong address."""
         from selfreflect.models.openai.endpoint import endpoint
 
         return endpoint(base_url)
@@ -139,20 +139,24 @@ class Backend:
 
 
 def backend_of(name: str) -> Backend:
-    """The backend of a model's name. Raises ConfigError where that of another package cannot be imported."""
+    """Find the backend of a model's name.
+
+    Raises ConfigError where that of another package cannot be imported.
+    """
     prefix, colon, _ = name.partition(":")
+    # "llama3:8b" and "C:\\models" have a colon, too: only a prefix that somebody registered counts.
     if colon and prefix not in _WITHOUT_PREFIX and (prefix in BACKENDS or prefix in _entry_points()):
         return _load(prefix)
     return _load("function" if _FUNCTION.fullmatch(name) else "local")
 
 
 def bare_name(name: str) -> str:
-    """The name of a model without that of its backend. Raises ConfigError where nothing is left."""
+    """Remove the backend from a model's name. Raises ConfigError where nothing is left."""
     return backend_of(name).bare_name(name)
 
 
 def prefixes(**properties: bool) -> list[str]:
-    """The prefixes of all backends that have these properties, ours first."""
+    """List the prefixes of all backends that have these properties, ours first."""
     names = []
     for prefix in dict.fromkeys([*BACKENDS, *_entry_points()]):
         with suppress(ConfigError):  # a broken package must not hide the others
@@ -163,7 +167,7 @@ def prefixes(**properties: bool) -> list[str]:
 
 
 def on_server(name: str) -> str:
-    """What a model of a server is called, such as ``openai:NAME``."""
+    """Name a model as one of a server, such as ``openai:NAME``."""
     return f"{prefixes(is_remote=True, can_generate=True)[0]}:{name}"
 
 
@@ -184,7 +188,7 @@ def _load(prefix: str) -> Backend:
 
 @cache
 def _entry_points() -> dict[str, Callable[[], Any]]:
-    """Loaders of the backends of other packages, by prefix."""
+    """List the loaders of other packages' backends by prefix."""
     from selfreflect.plugins import packaged
 
     return dict(packaged(GROUP))

@@ -150,8 +150,9 @@ class StageGenerator(Generator, Protocol):
 
 
 def as_done(generator: Generator, requests: Sequence[Request]) -> Iterator[tuple[int, Reply | Refusal]]:
-    """Yield each result with the index of its request: as soon as it is there if the generator has a
-    ``stream`` method, else in order.
+    """Yield each result with the index of its request.
+
+    Results come as soon as they are there if the generator has a ``stream`` method, else in order.
 
     Raises:
         BackendError: the generator does not give one result per request, or gives up.
@@ -171,10 +172,13 @@ def results_of(
 def as_drawn(
     generator: Generator, requests: Sequence[Request]
 ) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
-    """Like :func:`as_done`, with each completion that a reply still waits for as a ``Sample`` of its own, if
-    the generator has a ``stream_samples`` method."""
+    """Yield results as :func:`as_done`, and before each the completions that it still waits for.
+
+    Completions come as ``Sample``, from generators that have a ``stream_samples`` method.
+    """
     stream = getattr(generator, "stream_samples", None) or getattr(generator, "stream", None)
     results = stream(requests) if stream else enumerate(generator.generate(requests))
+    # A generator of another package may lose a request or answer it twice, and records would be mixed up.
     missing = set(range(len(requests)))
     for index, result in results:
         if isinstance(result, Sample):
@@ -198,15 +202,14 @@ class StreamingGenerator(ABC):
 
     @abstractmethod
     def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
-        """Each result with the index of its request, and before it, as they end, the completions that it
-        waits for.
+        """Yield each result with the index of its request, after the completions that it waits for.
 
         Raises:
             BackendError: the model or its server stops working, or refuses every call.
         """
 
     def stream(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply | Refusal]]:
-        """The results as they are done, each with the index of its request."""
+        """Yield the results as they are done, each with the index of its request."""
         return results_of(self.stream_samples(requests))
 
     def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
@@ -216,8 +219,7 @@ class StreamingGenerator(ABC):
 
 
 def seed_for(seed: int, *parts: str) -> int:
-    """A 63-bit seed for one question, stage or step, derived from the run's seed: independent of order and
-    batching."""
+    """Derive a 63-bit seed for one question, stage or step, independent of order and batching."""
     text = "\x1f".join([str(seed), *parts])
     return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:8], "big") >> 1
 
@@ -238,8 +240,7 @@ LOCAL_NAMES = "smollm2, a local directory, or a hub name such as Qwen/Qwen2.5-7B
 
 
 def check_extra_body(fields: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a field that has a setting of its own, or that may hold a secret: settings are
-    kept in files."""
+    """Refuse a field that has a setting of its own, or that may hold a secret. Raises ConfigError."""
     for name in fields:
         if name in EXTRA_BODY_REFUSED:
             raise ConfigError(
@@ -282,9 +283,10 @@ class ModelSpec:
 
     @classmethod
     def of(cls, model: str | ModelSpec, **fields: Any) -> ModelSpec:
-        """The spec of a model that is given by name or as a spec, with ``fields`` replaced.
+        """Make the spec of a model that is given by name or as a spec, with ``fields`` replaced.
 
-        Raises ConfigError for anything else."""
+        Raises ConfigError for anything else.
+        """
         if not isinstance(model, ModelSpec | str):
             raise ConfigError(f"a model is given by its name, such as 'smollm2', not by {excerpt(model)}")
         return replace(model if isinstance(model, ModelSpec) else cls(model), **fields)

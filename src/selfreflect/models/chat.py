@@ -1,7 +1,7 @@
 """Conversations to token ids: chat template, one BOS, untrusted text that never becomes a special token.
 
-Before the chat template runs, markers such as ``<|im_end|>`` inside untrusted text are swapped for stand-ins,
-so the markers left in the rendered string are the template's own. Only a text with stand-ins pays for the
+Before the chat template runs, markers such as ``<|im_end|>`` inside untrusted text become placeholders, so
+the markers left in the rendered string are the template's own. Only a text with placeholders pays for the
 second tokenizer, whose markers have unguessable names.
 
 A template is code of the model's author. Its sandbox bounds neither time nor memory.
@@ -55,17 +55,17 @@ class ChatTokenizer:
         return Markers(self.tokenizer)
 
     def render(self, messages: Sequence[Message], *, thinking: bool = False) -> str:
-        """The conversation as one string that ends where the assistant's next turn begins.
+        """Render a conversation as one string that ends where the assistant's next turn begins.
 
         Without ``thinking`` a reasoning block that the template leaves open is closed. Markers in the
-        messages become private stand-ins, which :meth:`encode` turns back into plain text. Raises JudgeError
-        where the template cannot render these turns.
+        messages become private placeholders, which :meth:`encode` turns back into plain text. Raises
+        JudgeError where the template cannot render these turns.
         """
         [text] = self.render_all([messages], thinking=thinking)
         return text
 
     def render_all(self, conversations: Sequence[Sequence[Message]], *, thinking: bool = False) -> list[str]:
-        """:meth:`render` each; a text that occurs in many of them is searched for markers once."""
+        """Render conversations as :meth:`render`; a text that occurs in many is searched for markers once."""
         disarm = cache(self._markers.disarm)
         conversations_of_turns = []
         for messages in conversations:
@@ -76,6 +76,7 @@ class ChatTokenizer:
         if not self._has_system_role:
             conversations_of_turns = list(map(_fold_system, conversations_of_turns))
         texts = self._apply_template(conversations_of_turns, thinking)
+        # A template for images, say, drops a plain text without an error, and the model would never read it.
         for text, turns in zip(texts, conversations_of_turns, strict=True):
             if turns[-1]["content"].strip() not in text:
                 raise JudgeError(
@@ -84,39 +85,40 @@ class ChatTokenizer:
         return texts if thinking else list(map(_close_trace, texts))
 
     def continued(self, rendered: str, word: str) -> str:
-        """``rendered`` continued by the first ``word`` of the assistant's turn."""
+        """Continue ``rendered`` by the first ``word`` of the assistant's turn."""
         separator = "" if self.tokenizer.chat_template else "\n"
         return rendered + separator + self._markers.disarm(word)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids of rendered texts, each tokenised as one full string. Raises JudgeError where the model
-        lacks one."""
+        """Tokenise rendered texts as full strings. Raises JudgeError where the model lacks a token."""
         return self._encode_parts([(text,) for text in texts])
 
     def encode_alike(self, texts: Sequence[str]) -> list[list[int]]:
-        """:meth:`encode` for texts that begin alike: what they share between markers is tokenised once."""
+        """Tokenise texts that begin alike: what they share between markers is tokenised once."""
         if not texts or not self._markers.can_cut:
             return self.encode(texts)
         longest = max(texts, key=len)
         encoded = self._encode_parts(_cut(texts, self._markers.places_in(longest)))
+        # The longest text shows whether cutting changes ids: steps that nobody has heard of may look across.
         if encoded[texts.index(longest)] != self.encode([longest])[0]:
             return self.encode(texts)
         return encoded
 
     def _encode_parts(self, texts: Sequence[tuple[str, ...]]) -> list[list[int]]:
-        """Token ids of texts in parts. Where one needs renamed markers, all parts of the text get them."""
+        """Tokenise texts in parts. Where one part needs renamed markers, all parts of the text get them."""
         if not texts:
             return []
         parts = list(dict.fromkeys(chain.from_iterable(texts)))
         encoded = self.tokenizer(parts, add_special_tokens=False, verbose=False).input_ids
         self._check_ids(encoded)
         plain = dict(zip(parts, encoded, strict=True))
+        # More markers than the text spells were made of ordinary letters by a normaliser.
         excess = {part: self._markers.excess(part, ids) for part, ids in plain.items()}
         encode_safely = cache(self._markers.encode)
         ids_of_texts = []
         for text in texts:
-            has_stand_in = any(map(self._markers.has_stand_in, text))
-            unsafe = has_stand_in or sum(excess[part] for part in text) != 0
+            has_placeholder = any(map(self._markers.has_placeholder, text))
+            unsafe = has_placeholder or sum(excess[part] for part in text) != 0
             ids: list[int] = []
             for part in text:
                 ids += encode_safely(part) if unsafe else plain[part]
@@ -166,7 +168,7 @@ class ChatTokenizer:
 
 
 def fewest_tokens(texts: Iterable[str]) -> int:
-    """A lower bound of the number of tokens of all texts."""
+    """Bound the number of tokens of all texts from below."""
     characters = 0
     words = 0
     for text in texts:
@@ -181,7 +183,7 @@ def ends_in_trace(rendered: str) -> bool:
 
 
 def _open_trace(rendered: str) -> str:
-    """The tag of a reasoning block that a prompt leaves open; empty without one."""
+    """Find the tag of a reasoning block that a prompt leaves open; empty without one."""
     match = _OPEN_TRACE.search(rendered, max(rendered.rfind("<"), rendered.rfind("["), 0))
     return match[1] if match else ""
 
@@ -241,22 +243,22 @@ class Markers:
         any_marker = _any_of(self._tokens)
         self._pattern = re.compile(any_marker)
         self._hidden = re.compile(f"{_any_of({*self._tokens, *_TAG.findall(template)})}|{TRACE}")
-        self._armed = re.compile(f"{self._stand_in('([0-9a-f]+)')}|{any_marker}")
+        self._armed = re.compile(f"{self._placeholder('([0-9a-f]+)')}|{any_marker}")
 
     def disarm(self, text: str) -> str:
-        """Replace markers, and tags that the template may look for, by stand-ins."""
+        """Replace markers, and tags that the template may look for, by placeholders."""
         text = _SURROGATE.sub("\ufffd", text)
-        return self._hidden.sub(lambda match: self._stand_in(match[0].encode().hex()), text)
+        return self._hidden.sub(lambda match: self._placeholder(match[0].encode().hex()), text)
 
-    def has_stand_in(self, text: str) -> bool:
+    def has_placeholder(self, text: str) -> bool:
         return self._nonce in text
 
     def excess(self, text: str, ids: list[int]) -> int:
-        """How many more marker tokens ``ids`` hold than ``text`` spells. A normaliser can make some."""
+        """Count the marker tokens of ``ids`` that ``text`` does not spell. A normaliser can make some."""
         return sum(index in self._ids for index in ids) - len(self._pattern.findall(text))
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a rendered text. Stand-ins become plain text, and no normaliser can make a marker."""
+        """Tokenise a rendered text. Placeholders become plain text, and no normaliser can make a marker."""
 
         def rename(match: re.Match[str]) -> str:
             return bytes.fromhex(match[1]).decode() if match[1] else self._renamed(match[0])
@@ -269,7 +271,7 @@ class Markers:
         return works_between_markers(self._tokenizer)
 
     def places_in(self, text: str) -> re.Pattern[str]:
-        """Matches the places where ``text``, and texts with its beginning, may be cut."""
+        """Make a pattern for the places where ``text``, and texts with its beginning, may be cut."""
         names = filter(self._cuts_cleanly, set(self._pattern.findall(text)))
         return re.compile(f"(?={_any_of(names)})")
 
@@ -279,8 +281,8 @@ class Markers:
             self._clean[name] = cuts_cleanly(self._tokens[name], added)
         return self._clean[name]
 
-    def _stand_in(self, digits: str) -> str:
-        """Holds what it stands for in hexadecimal digits."""
+    def _placeholder(self, digits: str) -> str:
+        """Make the placeholder of a marker, which holds the marker in hexadecimal digits."""
         return f"\ue000{self._nonce}{digits}\ue001"
 
     @cached_property
@@ -318,7 +320,7 @@ def _is_marker_of(template: str, name: str) -> bool:
 
 
 def _any_of(names: Iterable[str]) -> str:
-    """A pattern for any of ``names``, the longest that fits; it matches nothing when there are none."""
+    """Make a pattern for any of ``names``, the longest that fits; without names it matches nothing."""
     longest_first = sorted(names, key=lambda name: (-len(name), name))
     return "|".join(map(re.escape, longest_first)) or r"(?!)"
 
@@ -362,7 +364,7 @@ def works_between_markers(tokenizer: Any) -> bool:
 
 
 def _types(step: dict[str, Any]) -> set[str]:
-    """The types of a step and of all steps in its sequence."""
+    """List the types of a step and of all steps in its sequence."""
     inner: list[dict[str, Any]] = (
         step.get("normalizers") or step.get("pretokenizers") or step.get("processors") or []
     )

@@ -95,8 +95,9 @@ class SentenceEmbedder:
         self._model.load_state_dict(parts)
 
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Shape (texts, 384)."""
+        """Embed texts: unit vectors (texts, 384)."""
         ids = [self._read(text.encode("utf-8", "replace").decode("utf-8")) for text in texts]
+        # Texts of similar length go together, so that little padding is computed.
         by_length = sorted(range(len(ids)), key=lambda index: len(ids[index]))
         vectors = np.zeros((len(ids), _WIDTH), np.float32)
         for start in range(0, len(ids), _BATCH):
@@ -106,7 +107,7 @@ class SentenceEmbedder:
         return vectors
 
     def _mean_states(self, texts: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """Average the last layer's states over each text's ids: shape (texts, 384)."""
+        """Average the last layer's states over each text's ids, (texts, 384)."""
         import torch
 
         longest = max(map(len, texts))
@@ -120,7 +121,7 @@ class SentenceEmbedder:
         return means
 
     def _read(self, text: str) -> list[int]:
-        """Ids of the word pieces that the model reads."""
+        """Tokenise as much of a text as the model reads."""
         # far more letters than the pieces have: a long text need not be tokenised to its end
         ids: list[int] = self._tokenizer.encode(text[:_LETTERS], add_special_tokens=False).ids
         return [_CLS, *ids[: _PIECES - 2], _SEP]
@@ -139,7 +140,8 @@ class MeaningGroups:
         self._embed = SentenceEmbedder(purpose)
 
     def __call__(self, answers: Sequence[str], question: str = "") -> list[list[int]]:
-        """Indices of the answers in each group, as :func:`selfreflect.sameness.same_groups` gives them."""
+        """Group answers by their indices, as :func:`selfreflect.sameness.same_groups` does."""
+        # Only one answer of each group is embedded: the rest is equal but for spelling.
         groups = same_groups(answers, question)
         if len(groups) < 2:
             return groups
@@ -203,8 +205,7 @@ class EntailmentModel:
         self._longest = int(getattr(config, "max_position_embeddings", 0) or 512)
 
     def entails(self, pairs: Sequence[Pair]) -> list[bool | None]:
-        """Classify pairs, in order: whether entailment is the likeliest label. None for a pair that is longer
-        than the model reads."""
+        """Classify whether entailment is the likeliest label of each pair; None for one that is too long."""
         import torch
 
         verdicts: list[bool | None] = [None] * len(pairs)
@@ -225,7 +226,7 @@ class EntailmentModel:
 
 
 def _entailment_label(name: str, labels: dict[int, str]) -> int:
-    """The number of the label that means entailment."""
+    """Find the number of the label that means entailment."""
     matching = [number for number, label in labels.items() if label.lower().startswith("entail")]
     if len(matching) != 1:
         names = ", ".join(map(excerpt, labels.values()))

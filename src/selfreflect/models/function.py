@@ -92,7 +92,7 @@ class FunctionGenerator(StreamingGenerator):
             raise ConfigError(f"{error}.{hint}" if hint else str(error)) from error
 
     def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
-        """Like :meth:`stream`, with the texts of each call before the last one of their request."""
+        """Yield results as :meth:`stream`, with the texts of each call before the last one of its request."""
         if min(self.workers, len(requests)) > 1:
             yield from self._answer_at_once(requests)
             return
@@ -114,6 +114,7 @@ class FunctionGenerator(StreamingGenerator):
             except BaseException as error:  # such as a bug, which ends the run as in one thread
                 events.put((index, error))
 
+        # No context manager: leaving it would wait for calls that nobody wants any more.
         pool = ThreadPoolExecutor(min(self.workers, len(requests)))
         try:
             for index, request in enumerate(requests):
@@ -222,7 +223,7 @@ def _completion(text: str) -> Completion:
 
 
 def _accepted_options(function: TextFunction, name: str) -> tuple[str, ...]:
-    """Which of ``OPTIONS`` the function takes."""
+    """List those of ``OPTIONS`` that the function takes."""
     subject = f"the model function {excerpt(name)}"
     if not callable(function):
         raise ConfigError(f"a model function must be callable, not {excerpt(function)}")
@@ -251,7 +252,7 @@ def _name_of(function: object) -> str:
 
 
 def _digest(file: str | None) -> str:
-    """SHA-256 (hex) of the file that the function is written in; empty if there is none."""
+    """Compute the SHA-256 (hex) of the file that holds the function; empty if there is none."""
     try:
         return hashlib.sha256(Path(file or "").read_bytes()).hexdigest()
     except OSError:

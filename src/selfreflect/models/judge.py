@@ -73,7 +73,7 @@ class Judge:
         return self.lm.model.get_decoder()
 
     def head(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Logits in float32, (rows, vocabulary), of final normed hidden states (rows, hidden).
+        """Compute logits in float32, (rows, vocabulary), from final normed hidden states (rows, hidden).
 
         bfloat16 logits would move scores by 1e-4, always upward, so a half-precision head accumulates and
         returns float32.
@@ -107,7 +107,7 @@ class Judge:
     def encode_tasks(
         self, conversations: Sequence[Sequence[Message]], words: Sequence[str]
     ) -> list[tuple[tuple[int, ...], int]]:
-        """Token ids of each conversation continued by its word, and the index of the word's first token.
+        """Tokenise each conversation continued by its word, and find the word's first token.
 
         The conversation is tokenised twice as a full string: with and without the word. The word's tokens are
         those by which the two differ.

@@ -48,7 +48,8 @@ class LiteLLM(Backend):
     loads_model = False
 
     def server(self, base_url: str | None) -> Endpoint:
-        """The server at ``base_url``, else the provider's own, with every key of the environment hidden."""
+        """Describe the server at ``base_url``, else the provider's own, with every key of the environment
+        hidden."""
         server = endpoint(base_url) if base_url is not None else Endpoint(_NO_SERVER)
         hidden = {value for name, value in os.environ.items() if _SECRET.fullmatch(name) and len(value) > 7}
         return replace(server, secrets=tuple(sorted({*server.secrets, *hidden}, key=len, reverse=True)))
@@ -59,7 +60,7 @@ class LiteLLM(Backend):
         return super().may_charge(base_url)
 
     def price(self, name: str) -> tuple[float, float] | None:
-        """Price of a million prompt tokens and of a million completion tokens, in US dollars."""
+        """Look up the price of a million prompt and completion tokens, in US dollars."""
         with suppress(MissingExtraError):
             prices = _sdk().model_cost
             bare = self.bare_name(name)
@@ -80,7 +81,7 @@ class LiteLLMGenerator(OpenAIGenerator):
 
     @classmethod
     def load(cls, spec: ModelSpec, progress: Callable[[str], None] | None = None) -> LiteLLMGenerator:
-        """The model ``litellm:PROVIDER/NAME``. Nothing is sent yet.
+        """Load the model ``litellm:PROVIDER/NAME``. Nothing is sent yet.
 
         Raises:
             ConfigError: LiteLLM knows no such provider, or the address is wrong.
@@ -138,7 +139,7 @@ class LiteLLMGenerator(OpenAIGenerator):
         return parse_response(data, request, first, count)
 
     def _meaning(self, error: Any) -> APIError:
-        """What an error of LiteLLM means: those of all providers have the status of HTTP."""
+        """Translate an error of LiteLLM: those of all providers have the status of HTTP."""
         sdk = _sdk()
         message = str(getattr(error, "message", error))
         data = message[message.find("{") : message.rfind("}") + 1].encode() or b"{}"
@@ -166,8 +167,9 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 @cache
 def _sdk() -> Any:
-    """Import LiteLLM: no telemetry, no log, no price list over the network, and no redirects, since a key in
-    a header of a provider's own would go along.
+    """Import LiteLLM without telemetry, log, price list over the network, and redirects.
+
+    A redirect would take a key in a header of a provider's own along.
 
     Raises:
         MissingExtraError: it is not installed.

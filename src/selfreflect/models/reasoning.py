@@ -98,7 +98,7 @@ def split_reasoning(text: str, in_trace: bool = False, *, unwrap: bool = True) -
 
 
 def split_answer(text: str, in_trace: bool = False) -> Split:
-    """Find the answer of a reply: what stands between ``<answer>`` tags in its visible text, or all of that.
+    """Find the answer of a reply: what stands between ``<answer>`` tags in its visible text, or all of it.
 
     A tag may lack its partner: the prompt may have opened it, or the limit of tokens cut the other off.
     Raises UnclosedReasoningError as :func:`split_reasoning`.
@@ -131,7 +131,7 @@ def _leads(text: str, position: int, tags: Sequence[_Tag], index: int) -> bool:
 
 
 def _end_of_prompted(tags: Sequence[_Tag], in_trace: bool) -> int | None:
-    """Index of the tag that closes a trace the prompt opened; None when there is no sign of one."""
+    """Find the tag that closes a trace the prompt opened; None when there is no sign of one."""
     depth: Counter[int] = Counter()
     for index, tag in enumerate(tags):
         if not tag.opens and not depth[tag.row]:
@@ -145,7 +145,7 @@ def _end_of_prompted(tags: Sequence[_Tag], in_trace: bool) -> int | None:
 
 
 def _end_of_tagged(tags: Sequence[_Tag], first: int) -> int:
-    """Index of the tag that closes the trace opened by ``tags[first]``, past nested traces of its kind."""
+    """Find the tag that closes the trace opened by ``tags[first]``, past nested traces of its kind."""
     row = tags[first].row
     depth = 0
     for index in range(first, len(tags)):

@@ -42,7 +42,7 @@ class Source:
 
 
 def model_directory(progress: Callable[[str], None] | None = None) -> Path:
-    """The directory of the embedded model: float32 safetensors and tokenizer, as transformers loads them.
+    """Find or build the directory of the embedded model: float32 safetensors and tokenizer.
 
     The first call downloads 93 MB, converts for about 20 s and keeps 540 MB. ``progress`` gets a line at each
     step. Safe to call from several processes, and to kill, at any moment.
@@ -55,8 +55,9 @@ def model_directory(progress: Callable[[str], None] | None = None) -> Path:
 
 
 def cache_directory() -> Path:
-    """``$SELFREFLECT_CACHE``, else ``$XDG_CACHE_HOME/selfreflect``, else ``~/.cache/selfreflect``. It may not
-    exist yet.
+    """Name ``$SELFREFLECT_CACHE``, else ``$XDG_CACHE_HOME/selfreflect``, else ``~/.cache/selfreflect``.
+
+    It may not exist yet.
 
     Raises:
         BackendError: the user has no home directory.
@@ -190,7 +191,7 @@ def download(scratch: Path) -> Path:
 
 
 def convert_in_child(gguf: Path, folder: Path) -> None:
-    """:func:`convert` in a separate process, which gives the memory back."""
+    """Convert in a separate process, which gives the memory back."""
     run_child(
         ["-m", "selfreflect.models.smollm2", str(gguf), str(folder)],
         failure="the embedded model could not be converted, which needs about 1.3 GB of memory and 0.8 GB of "

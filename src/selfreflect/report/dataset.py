@@ -1,5 +1,8 @@
-"""A run as a data set folder, with a card: two parquet files, for ``datasets.load_dataset`` and any other
-reader, and the same tables as Arrow, which ``datasets.load_from_disk`` maps into memory."""
+"""Write a run as a data set folder with a card.
+
+Two parquet files are for ``datasets.load_dataset`` and any other reader; the same tables as Arrow are what
+``datasets.load_from_disk`` maps into memory.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ _LONGEST_NAME = 200
 
 
 def dataset_files(scorings: Sequence[RunRecords], title: str) -> dict[str, bytes]:
-    """The files of a data set folder, by their path in it.
+    """Make the files of a data set folder, by their path in it.
 
     Args:
         scorings: the records of one run, once for each judge.
@@ -68,7 +71,7 @@ def require_datasets() -> None:
 
 
 def table_files(tables: Mapping[Any, Any]) -> dict[str, bytes]:
-    """The files of some Arrow tables by path in a folder, for ``load_dataset`` and ``load_from_disk``."""
+    """Make the files of Arrow tables, by path in a folder that ``datasets`` loads."""
     files = {f"data/{name}.parquet": _parquet_bytes(table) for name, table in tables.items()}
     return files | _saved_to_disk(tables)
 
@@ -138,7 +141,7 @@ def _summaries(scorings: Sequence[RunRecords]) -> Any:
 
 
 def _judge(scoring: RunRecords, question: str, strategy: str) -> str | None:
-    """The judge that a summary was measured by."""
+    """Find the judge that a summary was measured by."""
     record = scoring.scores.get((question, strategy)) or scoring.information.get((question, strategy))
     return record.judge if record else None
 

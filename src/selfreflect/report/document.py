@@ -78,7 +78,7 @@ def markdown(by_run: Sequence[Sequence[RunRecords]], by: str | None) -> str:
 
 
 def csv(records: Sequence[RunRecords]) -> str:
-    """A row for each question and strategy."""
+    """Write a row for each question and strategy."""
     return to_csv(joined({run.label: question_table(run) for run in records}))
 
 
@@ -139,7 +139,7 @@ def _ends(estimate: Estimate, prefix: str = "") -> dict[str, float | None]:
 
 
 def breakdown_lines(run: RunRecords, name: str) -> list[dict[str, Any]]:
-    """The rows of :func:`breakdown` as JSON."""
+    """Write the rows of :func:`breakdown` as JSON."""
     lines = []
     for value, part in by_value(run, name).items():
         for result in strategy_results(part):
@@ -158,7 +158,7 @@ def breakdown_lines(run: RunRecords, name: str) -> list[dict[str, Any]]:
 
 
 def comparison_line(base: Contender, candidate: Contender) -> dict[str, Any]:
-    """The JSON line of a comparison."""
+    """Write a comparison as a line of JSON."""
     line = {
         "baseline": {"run": base.label, "strategy": base.strategy},
         "run": candidate.label,
@@ -194,7 +194,7 @@ def _difference(base: Contender, candidate: Contender, measure: MeasureView) -> 
 def comparison_lines_by(
     base: Contender, candidates: Sequence[Contender], by: str
 ) -> Iterator[dict[str, Any]]:
-    """The lines of a comparison for each value of a column."""
+    """Write the lines of a comparison for each value of a column."""
     for value, (part, sides) in divided_contenders(base, candidates, by).items():
         for side in sides:
             yield {"by": by, "value": value, **comparison_line(part, side)}

@@ -141,11 +141,11 @@ class Reflection:
         }
 
     def to_pandas(self) -> pd.DataFrame:
-        """One row per summary. Raises MissingExtraError if pandas is not installed."""
+        """Make one row per summary. Raises MissingExtraError if pandas is not installed."""
         return Reflections([self]).to_pandas()
 
     def _rows(self) -> list[dict[str, Any]]:
-        """One row per summary, without metadata; a single one with the failure if there are no summaries."""
+        """Make one row per summary, without metadata; without summaries a single one with the failure."""
         rows = []
         headings = [column.heading for column in question_columns(self.records)]
         for cells in question_table(self.records).rows:
@@ -210,8 +210,9 @@ class Reflections(list[Reflection]):
     """The results for several questions: a list of :class:`Reflection`, and a data frame of them."""
 
     def to_pandas(self) -> pd.DataFrame:
-        """One row per question and summary, with the columns that your data had besides. A question without a
-        summary has one row, whose ``failure`` says why.
+        """Make one row per question and summary, with the columns that your data had besides.
+
+        A question without a summary has one row, whose ``failure`` says why.
 
         Raises:
             MissingExtraError: pandas is not installed.

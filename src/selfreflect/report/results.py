@@ -243,7 +243,7 @@ def sorted_results(run: RunRecords) -> list[StrategyResult]:
 
 
 def main_measure(run: RunRecords, results: Sequence[StrategyResult]) -> MeasureView:
-    """The first measure in which a strategy has a result."""
+    """Choose the first measure in which a strategy has a result."""
     measures = run_measures(run)
     for measure in measures:
         if any(result.estimate(measure).mean is not None for result in results):
@@ -258,7 +258,7 @@ def best_strategy(results: Sequence[StrategyResult], measure: MeasureView) -> st
 
 
 def _settled_means(results: Sequence[StrategyResult], measure: MeasureView) -> dict[str, float]:
-    """The mean of each strategy that has one, negated where lower is better; ties are equal."""
+    """Map strategies to their means, negated where lower is better; ties are equal."""
     means = {}
     for result in results:
         mean = result.estimate(measure).mean

@@ -265,7 +265,7 @@ def answer_halves_p_value(answers: AnswerSet) -> float:
 
 
 def records_in_memory(label: str, records: Iterable[Record]) -> RunRecords:
-    """What a report needs of records that no directory holds; what they were made with is left out.
+    """Collect records that no directory holds; what they were made with is left out.
 
     Strategies are in the order in which they were made.
     """

@@ -50,7 +50,7 @@ def marks(words: Sequence[WordBits], summary: str) -> list[Mark]:
 
 @lru_cache(maxsize=256)
 def _forms(summary: str) -> str:
-    """The words of a summary as the classes compare them, in one text."""
+    """Join the words of a summary as the classes compare them."""
     return f" {' '.join(map(normal_form, summary.split()))} "
 
 

@@ -36,6 +36,7 @@ _NOTE = "an undefined value is in no mean and wins no comparison; it is never a 
 _UNDEFINED = Layout("Undefined values", "", (_NOTE,))
 _LOCK, _MANIFEST, _FINDING = ".lock", "manifest.json", "finding.json"
 _NAME_LENGTH = 48
+_ELSEWHERE = "Use another {out}."
 
 
 def _key(value: Value) -> Key:
@@ -117,10 +118,12 @@ def open_values(directory: Path) -> AbstractContextManager[Journal[Value]]:
         directory.mkdir(parents=True, exist_ok=True)
         names = {entry.name for entry in directory.iterdir()} - {_LOCK}
     if _MANIFEST in names:
-        raise StoreError(f"{directory} is a run directory, which validate only reads. Use another --out.")
+        raise StoreError(f"{directory} is a run directory, which validate only reads", remedy=_ELSEWHERE)
     if names and VALUES not in names:
-        what = f"is not empty and was not made by validate (it has no {VALUES})"
-        raise StoreError(f"{directory} {what}. Use another --out.")
+        raise StoreError(
+            f"{directory} is not empty and was not made by validate (it has no {VALUES})",
+            remedy="Use another {out}.",
+        )
     return open_locked(directory, journal(directory))
 
 

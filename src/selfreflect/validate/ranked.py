@@ -312,8 +312,8 @@ class RankedSets:
         self.items: list[Item] = []
         self.control_pairs: list[Pair] = []
         for item in usable:
-            made = zip(self.controls, _control_texts(item), strict=False)
-            texts = {name: text for name, text in made if text is not None}
+            named = zip(self.controls, _control_texts(item), strict=False)
+            texts = {name: text for name, text in named if text is not None}
             self.items.append(replace_item(item, summaries={**item.summaries, **texts}))
             for name, text in texts.items():
                 if item.summaries[best[item.id]] != text:

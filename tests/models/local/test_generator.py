@@ -245,24 +245,6 @@ def test_the_window(tmp_path: Path) -> None:
     assert [reply.kind for reply in full.generate([ask()]) if isinstance(reply, Refusal)] == ["too_long"]
 
 
-def test_a_prompt_of_megabytes_is_refused_without_tokenising_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    generator = scripted(tmp_path, "Par", "is", "!", max_position_embeddings=2048)
-    sizes: list[int] = []
-    encode = generator.chat.encode
-    monkeypatch.setattr(
-        generator.chat, "encode", lambda texts: sizes.extend(map(len, texts)) or encode(texts)
-    )
-    refused, without_spaces, reply = generator.generate([ask("word " * 10_000), ask("x" * 10**6), ask()])
-    assert isinstance(refused, Refusal)
-    assert isinstance(without_spaces, Refusal)
-    assert (refused.kind, without_spaces.kind) == ("too_long", "too_long")
-    assert refused.message.startswith("the prompt has 10000 tokens or more, but the window of model")
-    assert isinstance(reply, Reply)
-    assert max(sizes) < 1000
-
-
 # --- what is taken off
 
 

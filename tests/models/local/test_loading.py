@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from selfreflect.errors import BackendError
 from selfreflect.models.backend import check_loadable
 from selfreflect.models.base import ModelSpec
 from selfreflect.models.judge import Judge
-from selfreflect.models.local import pretrained
 from selfreflect.models.local.generator import HFGenerator
 from selfreflect.models.local.loading import CausalLM, load_causal_lm, pick_device, pick_dtype
 
@@ -81,28 +79,6 @@ def test_a_directory_that_was_written_again_is_read_again(tmp_path: Path) -> Non
     before = loaded(save_lm(tmp_path, chatml()))
     after = loaded(save_lm(tmp_path, chatml(), num_hidden_layers=3))
     assert (before.model.config.num_hidden_layers, after.model.config.num_hidden_layers) == (2, 3)
-
-
-def test_a_model_in_parts_finds_the_memory_of_an_earlier_one_free(
-    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Here the parts are all on the CPU."""
-    earlier: list[weakref.ref[Any]] = []
-    held: list[bool] = []
-
-    def placed(parts: object, device: str) -> dict[str, Any]:
-        held.append(any(model() is not None for model in earlier))
-        return {}
-
-    monkeypatch.setattr(pretrained, "placement", placed)
-    said: list[str] = []
-    first = loaded(path, device="cpu", progress=said.append, device_map="auto")
-    assert loaded(path, device="cpu", progress=said.append, device_map="auto") is first
-    earlier.append(weakref.ref(first.model))
-    del first
-    loaded(save_lm(tmp_path / "other", chatml()), device="cpu", progress=said.append, device_map="auto")
-    assert held == [False, False]
-    assert len(said) == 2, "each model says once how it computes"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,7 @@ import torch
 from tiny_chat import single_threaded
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from selfreflect.models.base import ModelSpec
 from selfreflect.models.local.decode import PromptStates
-from selfreflect.models.local.loading import load_causal_lm
 from selfreflect.models.local.plain import LlamaForCausalLM, PlainTokenizer, read_plain_model
 from selfreflect.models.smollm2 import model_directory
 
@@ -93,21 +90,3 @@ def test_its_chat_template_is_rendered_as_by_the_library(folder: Path) -> None:
         options: dict[str, Any] = {"add_generation_prompt": prompt, "enable_thinking": False}
         expected = library.apply_chat_template(conversations, tokenize=False, **options)
         assert own.apply_chat_template(conversations, tokenize=False, **options) == expected
-
-
-def test_files_in_another_layout_are_left_to_the_library(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Some versions of transformers keep the chat template in a JSON file."""
-    for file in folder.iterdir():
-        (tmp_path / file.name).symlink_to(file)
-    template = tmp_path / "chat_template.jinja"
-    config = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
-    config["chat_template"] = template.read_text("utf-8")
-    template.unlink()
-    (tmp_path / "tokenizer_config.json").unlink()
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config), "utf-8")
-    monkeypatch.setattr("selfreflect.models.local.loading.model_directory", lambda progress: tmp_path)
-    lm = load_causal_lm(ModelSpec("smollm2", device="cpu"))
-    assert type(lm.model).__module__.startswith("transformers.")
-    assert lm.tokenizer.chat_template == config["chat_template"]

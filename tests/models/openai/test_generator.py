@@ -332,20 +332,6 @@ def test_a_certificate_that_nobody_vouches_for_and_a_server_without_tls() -> Non
     assert "no secure connection" in plain.message
 
 
-def test_a_server_that_hangs_up_before_a_connection_is_secure_is_tried_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", str(fault.CERTIFICATE))
-    with FaultServer(tls=True) as server:
-        server.hangs_up = 3
-        assert isinstance(only(server.url), Reply)
-        server.hangs_up = 100
-        refused = only(server.url)
-    assert isinstance(refused, Refusal)
-    assert "4 tries" in refused.message
-    assert server.hangs_up == 100 - 4
-
-
 def test_a_certificate_of_ones_own_can_be_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(fault.CERTIFICATE))
     with FaultServer(tls=True) as server:

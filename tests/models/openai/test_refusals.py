@@ -4,9 +4,7 @@ ends where it would, and half a text is no answer."""
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
-from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,6 @@ from served import ask, command, forget, generator, only, questions
 from selfreflect.errors import BackendError
 from selfreflect.logprobs import AnswerTokens
 from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling
-from selfreflect.models.openai.client import RetryPolicy, retry_after
 from selfreflect.store.run import Run
 
 STANDARD = {"model", "messages", "temperature", "top_p", "max_tokens", "n", "seed", "stream"}
@@ -206,19 +203,6 @@ def test_a_stream_that_nobody_asked_for_is_named() -> None:
         assert server.calls[0].body["stream"] is False
     assert isinstance(refused, Refusal)
     assert "event stream" in refused.message
-
-
-def test_a_date_to_wait_for_is_waited_for() -> None:
-    waits: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        waits.append(seconds)
-
-    later = formatdate(time.time() + 20, usegmt=True)
-    with FaultServer(in_turn(status(429, "slow down", Retry_After=later), answers())) as server:
-        assert isinstance(only(server.url, retries=RetryPolicy(sleep=sleep), timeout=60.0), Reply)
-    assert 17 < waits[0] < 21
-    assert (retry_after(later) or 0) > 15
 
 
 def test_a_flagged_question_is_filtered_and_a_plain_403_still_ends_the_run() -> None:

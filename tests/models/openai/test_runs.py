@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import threading
 import time
 from pathlib import Path
 
@@ -51,25 +50,6 @@ def test_a_server_that_nobody_has_started_ends_the_run_within_seconds(tmp_path: 
     assert f"server check: {closed}: the connection failed" in failed.said, "while it still tries"
     assert "(4 tries)" in failed.said
     assert "--base-url" in failed.said
-
-
-@pytest.mark.slow
-def test_a_server_that_stops_for_a_while_after_a_first_response_is_asked_again(tmp_path: Path) -> None:
-    result = []
-    out, asked = tmp_path / "r", questions(tmp_path / "q.txt", 20)
-    with FaultServer(delay=0.05) as server:
-        arguments = command(out, server.url, asked, "--max-connections", 1)
-        thread = threading.Thread(
-            target=lambda: result.append(subprocess.run([*COMMAND, *arguments], env=environment()))
-        )
-        thread.start()
-        while len(server.calls) < 3:
-            time.sleep(0.01)
-    time.sleep(4.5)
-    with FaultServer(port=server.port):
-        thread.join()
-    assert result[0].returncode == 0
-    assert len(Run.load(out).answers) == 20
 
 
 def test_failures_are_counted_apart_and_openai_wants_a_key_at_once(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import tiny
 import torch
 from command import run, written
 from fault_server import HTML, FaultServer, raw, reset, status
-from pooling import mean, pooling, prompts, unit
+from pooling import mean, pooling, unit
 
 from selfreflect.errors import JudgeError
 from selfreflect.metric.scorer import SelfReflect
@@ -89,30 +89,6 @@ def test_the_scores_of_the_local_judge(tiny_judge: TinyJudge, architecture: str,
                 [g.token for g in place] for place in theirs.guesses
             ]
     assert (found["near"].judge, found["near"].judge_dtype) == (f"vllm+http:{local.name}", "float32")
-
-
-def test_each_prefix_is_sent_before_its_prompts(tiny_judge: TinyJudge) -> None:
-    local = tiny_judge("llama")
-    with FaultServer(pooling(local)) as server:
-        metric = SelfReflect(served(local, server.url), reader=None)
-        begun = len(server.calls)
-        metric.score(**ITEM)
-        sent = prompts(server.calls[begun:])
-    contexts = [
-        call
-        for call, asked in enumerate(sent)
-        if len(asked) == 1 and any(ids[: len(asked[0])] == asked[0] for ids in sent[call + 1])
-    ]
-    assert len(contexts) == 3, "conditioning answers and two summaries"
-    for start, end in zip(contexts, [*contexts[1:], len(sent)], strict=True):
-        [prefix] = sent[start]
-        assert len(prefix) > 20
-        assert all(
-            ids[: len(prefix)] == prefix and len(ids) > len(prefix)
-            for asked in sent[start + 1 : end]
-            for ids in asked
-        )
-    assert {call.body["use_activation"] for call in server.calls[begun:]} == {False}
 
 
 def test_the_window_is_that_of_the_server_where_it_is_shorter(tiny_judge: TinyJudge) -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 from scripted import Scripted
 
-from selfreflect.errors import ConfigError
 from selfreflect.train.sayself.clusters import cluster_answers, tenths
 from selfreflect.uncertainty.asking.asker import Asker
-from selfreflect.uncertainty.classes import ClassRule, Labels
+from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.question import AnsweredQuestion
 
@@ -35,15 +33,6 @@ def test_the_largest_cluster_comes_first_and_the_right_one_is_known() -> None:
     assert question.share(gold) == 0.5
 
 
-def test_a_question_whose_answers_are_all_wrong_has_no_right_cluster_but_a_largest_one() -> None:
-    wrong = AnsweredQuestion(id="q", answers=("Lyon", "Nice", "Lyon"), gold=("Paris",))
-    [question] = cluster_answers([wrong], ClassRule("exact"), Correctness("exact"))
-    assert question.choose("gold") is None
-    majority = question.choose("majority")
-    assert majority is not None
-    assert majority.answer == "Lyon"
-
-
 def test_reasoning_is_cut_off_before_answers_are_compared() -> None:
     answers = ("It is on the Seine. Answer: Paris.", "I recall a tower. Answer: Paris.")
     [question] = cluster_answers(
@@ -61,61 +50,11 @@ def test_a_cluster_is_led_by_the_first_answer_and_leaders_do_not_chain() -> None
     assert [(one.answer, one.size) for one in question.clusters] == [("a b", 2), ("c d", 1)]
 
 
-def test_a_threshold_can_be_one_that_must_be_exceeded() -> None:
-    """The published rule is a cosine above 0.9."""
-    question = AnsweredQuestion(id="q", answers=("a b", "a b c d"))  # half of the words are shared
-    sizes = []
-    for rule in ("jaccard:0.5", "jaccard:>0.5", "jaccard:>0.49"):
-        [clustered] = cluster_answers([question], ClassRule(rule), Correctness("exact"))
-        sizes.append(len(clustered.clusters))
-    assert sizes == [1, 2, 1]
-    with pytest.raises(ConfigError, match="the threshold after the colon"):
-        ClassRule("jaccard:>much")
-
-
 @pytest.mark.parametrize(
     ("share", "value"), [(0.0, 1), (0.04, 1), (0.15, 2), (0.25, 3), (0.94, 9), (0.95, 10), (1.0, 10)]
 )
 def test_shares_are_rounded_half_up_to_tenths_of_at_least_one(share: float, value: int) -> None:
     assert tenths(share) == value
-
-
-def test_a_reply_whose_answer_part_is_blank_is_compared_whole() -> None:
-    answers = ("Answer: Confidence: 3", "Answer: Paris.", "Answer: Confidence: 3")
-    [question] = cluster_answers(
-        [AnsweredQuestion(id="q", answers=answers)], ClassRule("exact"), Correctness("exact")
-    )
-    assert [(one.answer, one.size) for one in question.clusters] == [
-        ("Answer: Confidence: 3", 2),
-        ("Paris", 1),
-    ]
-
-
-def test_clusters_keep_what_their_question_needs_later() -> None:
-    known = AnsweredQuestion(id="q", text="Which?", context="A map.", answers=("a",), gold=("b", "c"))
-    [question] = cluster_answers([known], ClassRule("exact"), Correctness("exact"))
-    assert (question.id, question.question, question.context) == ("q", "Which?", "A map.")
-    assert (question.gold, question.num_answers) == (("b", "c"), 1)
-    [unlabelled] = cluster_answers([replace(known, gold=())], ClassRule("exact"), Correctness("exact"))
-    assert unlabelled.clusters[0].correct is None
-
-
-def test_rules_that_need_a_model_see_all_answers_before_the_first_is_sorted() -> None:
-    class Noting(ClassRule):
-        seen: tuple[str, ...] = ()
-
-        def prepare(self, questions: Iterable[AnsweredQuestion]) -> None:
-            self.seen = tuple(text for question in questions for text in question.answers)
-
-        def __call__(self, question: AnsweredQuestion) -> Labels:
-            assert self.seen == ("Paris", "Lyon", "Nice")
-            return super().__call__(question)
-
-    questions = [
-        AnsweredQuestion(id="q", answers=("By the Seine. Answer: Paris.", "Lyon")),
-        AnsweredQuestion(id="r", answers=("Nice",)),
-    ]
-    assert len(cluster_answers(questions, Noting(), Correctness("exact"))) == 2
 
 
 def test_a_judge_decides_which_clusters_are_right() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from scripted import Scripted
 
-from selfreflect.models.base import Completion, Refusal, Reply
+from selfreflect.models.base import Completion, Reply
 from selfreflect.train.sayself.clusters import (
     Cluster,
     ClusteredQuestion,
@@ -93,17 +93,6 @@ def test_answers_cannot_close_their_quotes_in_the_prompt() -> None:
     assert sum(line.startswith("2. ") for line in lines) == 1
 
 
-def test_six_words_are_enough() -> None:
-    assert find_problem("I am not sure of it.") == ""
-    assert find_problem("I am not sure, Ann.") == "it has fewer than 6 words"
-
-
-def test_the_first_three_sentences_without_a_leak_are_kept() -> None:
-    sentences = [f"I doubt that it was the {name} one." for name in ("old", "new", "long", "short")]
-    assert repair(" ".join(["It was 1912.", *sentences])) == " ".join(sentences[:3])
-    assert repair(f"  {sentences[0]}\n\n Confidence: 9.  {sentences[1]} ") == " ".join(sentences[:2])
-
-
 def test_a_text_that_was_cut_off_ends_with_its_last_whole_sentence() -> None:
     def said(text: str) -> tuple[str, str]:
         reply = Reply(completions=(Completion(text=text, finish="length", tokens=96),))
@@ -115,26 +104,3 @@ def test_a_text_that_was_cut_off_ends_with_its_last_whole_sentence() -> None:
     whole = "Was it the bridge that I remember?"
     assert said(f"{whole} I cannot") == (whole, "model")
     assert said("I am not sure whether the bridge was built") == ("", "dropped")
-
-
-def test_a_model_that_declines_is_asked_in_other_words() -> None:
-    refusal = Refusal(kind="refused", message="No.")
-    asked, model = asker(lambda request: GOOD if "this sentence" in request.messages[-1].content else refusal)
-    [rationale] = write_rationales([question("a", 3, 2)], asked)
-    assert (rationale.text, rationale.origin) == (GOOD, "second")
-    assert rationale.problem == "the model gave no reply (refused)"
-    assert len(model.requests) == 2
-
-
-def test_the_second_request_names_the_two_largest_answers_and_the_context() -> None:
-    clusters = tuple(Cluster(answer=name, size=3) for name in ("Po", "Arno", "Tiber"))
-    clustered = ClusteredQuestion(id="a", question="Q?", context="A map.", clusters=clusters)
-    asked, model = asker("60%")
-    write_rationales([clustered], asked)
-    first, second = (request.messages[-1].content for request in model.requests)
-    for text in (first, second):
-        assert text.index("A map.") < text.index("Q?")
-    assert '"Po" and "Arno"' in second
-    assert "Tiber" in first
-    assert "Tiber" not in second
-    assert {request.sampling.max_new_tokens for request in model.requests} == {96}

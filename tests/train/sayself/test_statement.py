@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from selfreflect.train.sayself.statement import (
     begin_statement,
-    has_marker,
     parse_confidence,
     parse_statement,
     write_statement,
@@ -49,11 +48,6 @@ def test_confidences_that_can_be_read(text: str, value: float) -> None:
     assert parse_confidence(text) == pytest.approx(value)
 
 
-def test_percent_means_percent() -> None:
-    assert parse_confidence("85%") == pytest.approx(0.85)
-    assert parse_confidence("5 percent") == pytest.approx(0.05)
-
-
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -77,22 +71,11 @@ def test_confidences_that_cannot_be_read_are_refused_and_never_clamped(text: str
     assert value.reason == reason
 
 
-def test_a_reflection_is_no_part_of_the_answer() -> None:
-    """The published code hands the whole text to the judge as the answer."""
-    statement = parse_statement("Answer: Lyon. Self-reflection: It may be Paris. Confidence: 3")
-    assert statement.answer == "Lyon"
-    assert "Paris" not in statement.answer
-
-
 def test_without_markers_everything_is_the_answer() -> None:
     statement = parse_statement("It is Paris.")
     assert statement.answer == "It is Paris"
     assert isinstance(statement.confidence, NoValue)
     assert not statement.is_complete
-
-
-def test_lone_numbers_are_no_confidence_without_the_marker() -> None:
-    assert isinstance(parse_statement("Answer: 7").confidence, NoValue)
 
 
 @given(st.text())
@@ -101,44 +84,12 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     assert isinstance(statement.confidence, NoValue) or 0 <= statement.confidence <= 1
 
 
-@pytest.mark.parametrize("answer", ["Paris", "Paris.", " Paris. ", "\nParis.\n"])
-def test_an_answer_ends_with_one_stop(answer: str) -> None:
-    assert write_statement("", answer, "", None) == "Answer: Paris."
-
-
-def test_a_statement_is_one_line() -> None:
-    written = write_statement(" It is\nold. ", "a\nb", "I  doubt\tit. ", 0)
-    assert written == "It is old. Answer: a b. Self-reflection: I doubt it. Confidence: 0"
-
-
 def test_each_marker_is_looked_for_after_the_one_before() -> None:
     text = "Confidence: 3, I thought. Self-reflection: x. Answer: Rome. Self-reflection: y. Confidence: 7"
     statement = parse_statement(text)
     assert (statement.answer, statement.reflection, statement.confidence) == ("Rome", "y.", 0.7)
     assert statement.reasoning == "Confidence: 3, I thought. Self-reflection: x."
     assert begin_statement(text) == text.removesuffix(" 7")
-
-
-def test_emphasis_is_no_part_of_what_is_said() -> None:
-    text = "_So_ *Answer*: **Rome** **Self-reflection:** *I doubt it.* __Confidence__: 7"
-    statement = parse_statement(text)
-    assert (statement.reasoning, statement.reflection) == ("So", "I doubt it.")
-    assert (statement.answer, statement.confidence) == ("Rome", 0.7)
-
-
-@pytest.mark.parametrize(
-    ("text", "marked"),
-    [
-        ("Answer: x", True),
-        ("so self-reflection : y", True),
-        ("**Confidence**: 3", True),
-        ("MyAnswer: x", False),
-        ("the answer is x", False),
-        ("Self reflection: x", False),
-    ],
-)
-def test_markers_stand_apart(text: str, marked: bool) -> None:
-    assert has_marker(text) is marked
 
 
 @pytest.mark.parametrize(

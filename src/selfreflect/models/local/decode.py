@@ -99,8 +99,10 @@ def decode(
     pad_id: int,
     prompt_states: PromptStates | None = None,
 ) -> Iterator[DecodeStep]:
-    """Extend draws with the same sampling settings as one batch. Equal prompts are computed once, and see
-    :func:`begin` for ``prompt_states``."""
+    """Extend draws with the same sampling settings as one batch.
+
+    Equal prompts are computed once; see :func:`begin` for ``prompt_states``.
+    """
     logits, sequences = begin(model, [draw.prompt for draw in draws], pad_id, prompt_states)
     active = list(range(len(draws)))
     sources = [torch.Generator(device=logits.device).manual_seed(draw.seed) for draw in draws]
@@ -119,6 +121,7 @@ def decode(
         yield DecodeStep(len(active), ended)
         if not unfinished:
             return
+        # Sequences that ended leave the batch, or each further step would compute them, too.
         if len(unfinished) < len(active):
             sequences.keep(unfinished)
             tokens = tokens[torch.tensor(unfinished, device=tokens.device)]
@@ -134,6 +137,7 @@ def begin(
 
     ``prompt_states`` are those of calls before, for models that do their steps in C.
     """
+    # All samples of a question have the same prompt.
     distinct = list(dict.fromkeys(prompts))
     row_of = {prompt: row for row, prompt in enumerate(distinct)}
     rows = [row_of[prompt] for prompt in prompts]
@@ -144,7 +148,6 @@ def begin(
         return logits[rows], FusedSequences(model, states.keys, states.values, row_numbers, lengths)
     ids, mask = left_padded(distinct, pad_id)
     device = input_device(model)
-
     library = LibrarySequences(model, mask.to(device))
     logits = library.logits(ids.to(device), positions(library.mask))
     library.keep(rows)
@@ -154,8 +157,7 @@ def begin(
 def token_likelihoods(
     logits: torch.Tensor, tokens: torch.Tensor, likeliest: int = 0
 ) -> list[TokenLikelihood]:
-    """What predictions make of the tokens that were drawn from them, and their ``likeliest`` tokens. Logits
-    are (sequences, vocabulary)."""
+    """Look up drawn tokens, and the ``likeliest`` ones, in the logits (sequences, vocabulary)."""
     logits = logits.float()
     normalizer = logits.logsumexp(dim=-1)
     logprobs = logits.gather(-1, tokens[:, None])[:, 0] - normalizer
@@ -211,7 +213,7 @@ def _winners(probs: torch.Tensor, sources: Sequence[torch.Generator]) -> torch.T
 def _speeds(
     probs: torch.Tensor, uniform: torch.Tensor, rows: npt.NDArray[np.int64], tokens: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.float32]:
-    """p / E of some tokens, with the E that ``exponential_`` makes of a uniform number."""
+    """Compute p / E of some tokens, with the E that ``exponential_`` makes of a uniform number."""
     times = uniform[rows, tokens].neg_().log1p_().neg_().clamp_(min=_LEAST)
     speeds: npt.NDArray[np.float32] = (probs[rows, tokens] / times.to(probs.dtype)).numpy()
     return speeds
@@ -232,7 +234,7 @@ def _filtered(probs: torch.Tensor, sampling: Sampling) -> torch.Tensor:
 
 
 def _largest(probs: torch.Tensor, sampling: Sampling) -> tuple[torch.Tensor, torch.Tensor]:
-    """What top-k leaves, in descending order, with indices; what the nucleus excludes may be missing.
+    """Sort what top-k leaves in descending order, with indices; what the nucleus excludes may be missing.
 
     On a CPU, sorting a whole vocabulary takes longer than the forward pass before it.
     """
@@ -265,7 +267,7 @@ class LibrarySequences:
         return self.logits(tokens[:, None], positions(self.mask)[:, -1:])
 
     def logits(self, ids: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
-        """The logits after the last of some tokens more, (sequences, vocabulary)."""
+        """Compute the logits after the last of some tokens more, (sequences, vocabulary)."""
         output = self.model(
             input_ids=ids,
             attention_mask=self.mask,
@@ -390,7 +392,7 @@ def shared_beginnings(prompts: Sequence[Prompt], available: Iterable[Prompt]) ->
 
 
 def _longest_beginning(prompt: Prompt, available: Iterable[Prompt]) -> tuple[Prompt, int]:
-    """Which of the available has most in common with a prompt, and how many tokens; 0 for too few."""
+    """Find which available beginning has most in common with a prompt, and how many tokens; 0 for too few."""
     best: Prompt = ()
     longest = 0
     for origin in available:
@@ -401,14 +403,14 @@ def _longest_beginning(prompt: Prompt, available: Iterable[Prompt]) -> tuple[Pro
 
 
 def _row(states: States, row: int, tokens: int) -> States:
-    """A copy of one prompt's, so that those of its batch can be freed."""
+    """Copy the states of one prompt, so that those of its batch can be freed."""
     keys = [layer[row, :, -tokens:].clone() for layer in states.keys]
     values = [layer[row, :, -tokens:].clone() for layer in states.values]
     return States(keys, values)
 
 
 def _beginnings(origins: Sequence[tuple[Prompt, int]], available: Mapping[Prompt, States]) -> States:
-    """The first tokens of what is available, so many of each, padded on the left."""
+    """Collect the first states of what is available, padded on the left."""
     [layers] = {len(states.keys) for states in available.values()}
     keys = []
     values = []
@@ -419,8 +421,11 @@ def _beginnings(origins: Sequence[tuple[Prompt, int]], available: Mapping[Prompt
 
 
 def _visible(mask: torch.Tensor, tokens: int) -> torch.Tensor | None:
-    """Which keys each of the last ``tokens`` sees, (prompts, 1, tokens, longest): those up to its own that
-    are no padding, and its own, so that padding sees something too. None where that is all before it."""
+    """Mask the keys that each of the last ``tokens`` sees, (prompts, 1, tokens, longest).
+
+    A token sees those up to itself that are no padding; padding sees itself, so that it sees something. None
+    where nothing is masked but what comes later.
+    """
     longest = mask.shape[1]
     if tokens in (1, longest) and bool(mask.all()):
         return None
@@ -430,13 +435,13 @@ def _visible(mask: torch.Tensor, tokens: int) -> torch.Tensor | None:
 
 
 def _stacked(rows: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Rows (KV, tokens, D) as one tensor (rows, KV, longest, D), padded with zeros on the left."""
+    """Stack rows (KV, tokens, D) as (rows, KV, longest, D), padded with zeros on the left."""
     longest = max(row.shape[1] for row in rows)
     return torch.stack([F.pad(row, (0, 0, longest - row.shape[1], 0)) for row in rows])
 
 
 def left_padded(prompts: Sequence[Prompt], pad_id: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Token ids and attention mask, each (prompts, longest)."""
+    """Pad prompts on the left: token ids and attention mask, each (prompts, longest)."""
     longest = max(map(len, prompts))
     ids = np.full((len(prompts), longest), pad_id, dtype=np.int64)
     mask = np.zeros((len(prompts), longest), dtype=np.int64)
@@ -447,5 +452,5 @@ def left_padded(prompts: Sequence[Prompt], pad_id: int) -> tuple[torch.Tensor, t
 
 
 def positions(mask: torch.Tensor) -> torch.Tensor:
-    """Positions without the padding, so that a prompt gives the same logits however far it is padded."""
+    """Count positions without the padding, so that logits do not depend on it."""
     return (mask.cumsum(dim=1) - 1).clamp_(min=0)

@@ -46,7 +46,7 @@ class TokenGenerator(StreamingGenerator):
         self.window = window
 
     def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
-        """Like :meth:`stream`, with the completions of a request as they end. Raises as :meth:`generate`."""
+        """Yield results as :meth:`stream`, with the completions of a request as they end."""
         refusals: dict[int, Refusal] = {}
         texts = []
         for index, request in enumerate(requests):
@@ -88,7 +88,7 @@ class TokenGenerator(StreamingGenerator):
         ended."""
 
     def _refusal(self, tokens: int, size: str) -> Refusal | None:
-        """Why the model cannot continue so many tokens, if it cannot."""
+        """Say why the model cannot continue so many tokens, if it cannot."""
         if tokens == 0:
             message = f"the conversation has no tokens, so model {self.name!r} has nothing to continue"
             return Refusal(kind="backend", message=message)
@@ -101,7 +101,7 @@ class TokenGenerator(StreamingGenerator):
         return Refusal(kind="too_long", message=message)
 
     def _draws(self, request: Request, prompt: tuple[int, ...]) -> list[Draw]:
-        """The request's completions to draw."""
+        """Make the draws of a request's missing completions."""
         limit = request.sampling.max_new_tokens
         if self.window is not None:
             limit = min(limit, self.window - len(prompt))
@@ -115,7 +115,7 @@ class TokenGenerator(StreamingGenerator):
         return draws
 
     def _sample(self, draw: Draw, request: Request, rendered: str) -> Sample:
-        """The completion that a draw has become, at its place in the reply."""
+        """Make the completion of a finished draw, at its place in the reply."""
         in_trace = ends_in_trace(rendered)
         completion = _completion(self.chat.tokenizer, draw.tokens, in_trace=in_trace, stopped=draw.stopped)
         if request.logprobs:
@@ -133,7 +133,7 @@ class TokenGenerator(StreamingGenerator):
         return answer_tokens(answer, token_texts(self.chat.tokenizer, draw.tokens), logprobs, divergences)
 
     def _first_tokens(self, text: str, draw: Draw) -> tuple[LikelyToken, ...]:
-        """The likeliest tokens where the text begins."""
+        """List the likeliest tokens where the text begins."""
         index = first_token(text, token_texts(self.chat.tokenizer, draw.tokens))
         likelihoods = draw.likelihoods or []
         if index is None or index >= len(likelihoods):
@@ -146,8 +146,10 @@ class TokenGenerator(StreamingGenerator):
 
 
 def _completion(tokenizer: Any, tokens: Sequence[int], *, in_trace: bool, stopped: bool) -> Completion:
-    """What the model generated, without reasoning trace and special tokens. ``in_trace``: the prompt ends
-    inside a trace. ``stopped``: the model ended by itself."""
+    """Make a completion of what the model generated, without reasoning trace and special tokens.
+
+    ``in_trace``: the prompt ends inside a trace. ``stopped``: the model ended by itself.
+    """
     raw = tokenizer.decode(tokens, skip_special_tokens=False)
     try:
         visible = split_answer(raw, in_trace).visible
@@ -164,9 +166,10 @@ def _completion(tokenizer: Any, tokens: Sequence[int], *, in_trace: bool, stoppe
 
 
 def token_texts(tokenizer: Any, tokens: Sequence[int]) -> list[str | None]:
-    """The text that each generated token adds to those before it; None for a special token, which has no
-    text. Of several tokens that are one character together, the last one has it, and the others are
-    empty."""
+    """Find the text that each generated token adds; None for a special token, which has none.
+
+    Of several tokens that are one character together, the last one has it, and the others are empty.
+    """
     texts: list[str | None] = []
     start = stop = 0  # text is known up to `stop`; `start` is one step before it
     for end in range(1, len(tokens) + 1):
@@ -246,7 +249,7 @@ class HFGenerator(TokenGenerator):
         return cls(lm, batch_size=spec.batch_size)
 
     def _decode(self, draws: Mapping[int, Sequence[Draw]]) -> Iterator[tuple[int, Draw]]:
-        """Batches span requests: draws of one sampling setting, and of prompts of similar length."""
+        """Draw in batches that span requests: one sampling setting, prompts of similar length."""
         queue = [(index, draw) for index, own in draws.items() for draw in own]
         queue.sort(key=lambda one: (repr(one[1].sampling), len(one[1].prompt), one[1].prompt))
         for _, draws_alike in groupby(queue, key=lambda one: one[1].sampling):
@@ -261,7 +264,8 @@ class HFGenerator(TokenGenerator):
 
 
 def _stop_ids(lm: CausalLM) -> frozenset[int]:
-    """End-of-sequence ids of generation config and tokenizer; chat models often name theirs in one only."""
+    """Collect the end-of-sequence ids of generation config and tokenizer: many models name theirs in one
+    only."""
     config = getattr(lm.model, "generation_config", None)
     eos = getattr(config, "eos_token_id", None)
     ids = eos if isinstance(eos, list) else [eos]

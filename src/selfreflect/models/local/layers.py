@@ -21,12 +21,12 @@ _HOMES = ("transformers.models.", "selfreflect.models.local.plain")
 
 
 def input_device(module: Any) -> Any:
-    """The device for the token ids of a model or decoder: that of its first weights."""
+    """Find the device for the token ids of a model or decoder: that of its first weights."""
     return next(module.parameters()).device
 
 
 def output_device(model: Any) -> Any:
-    """The device for final hidden states: that of the vocabulary projection."""
+    """Find the device for final hidden states: that of the vocabulary projection."""
     return model.get_output_embeddings().weight.device
 
 
@@ -42,7 +42,7 @@ def on_device(numbers: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
 def linear(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, *, silu: bool = False
 ) -> torch.Tensor:
-    """``x @ weight.T + bias``, as :func:`torch.nn.functional.linear` but for rounding; without gradients.
+    """Compute ``x @ weight.T + bias``, as :func:`torch.nn.functional.linear` but for rounding; no gradients.
 
     Shapes are x (rows, inner), weight (outer, inner), bias (outer,), and the result's (rows, outer). ``silu``
     applies SiLU to it, in the same kernel if possible.
@@ -59,7 +59,7 @@ def linear(
 def add_linear(
     total: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
 ) -> None:
-    """``total += linear(x, weight, bias)``, in one kernel where that is faster."""
+    """Compute ``total += linear(x, weight, bias)``, in one kernel where that is faster."""
     if _use_onednn(x, weight):
         total += linear(x, weight, bias)
         return
@@ -116,7 +116,7 @@ def _only_moves(hook: Any) -> bool:
 
 
 def rms_norm(module: Any, x: torch.Tensor) -> torch.Tensor:
-    """``x`` (..., size), normed by its root mean square as ``module`` does."""
+    """Norm ``x`` (..., size) by its root mean square, as ``module`` does."""
     if x.device.type != "cpu" or x.dtype != torch.float32:
         return F.rms_norm(x, x.shape[-1:], module.weight, module.variance_epsilon)
     # A CPU has no kernel for it, and torch would write the squares out.
@@ -174,7 +174,7 @@ def run_layers(
 def _rotated(
     projected: torch.Tensor, size: int, norm: Any, rotary: tuple[torch.Tensor, torch.Tensor]
 ) -> torch.Tensor:
-    """Heads (rows, heads, tokens, D), each half turned with the other."""
+    """Turn each half of heads (rows, heads, tokens, D) with the other."""
     heads = _split_heads(projected, size)
     if norm is not None:
         heads = norm(heads)
@@ -185,7 +185,7 @@ def _rotated(
 
 
 def _split_heads(projected: torch.Tensor, size: int) -> torch.Tensor:
-    """(rows, tokens, heads, size)"""
+    """Split states into heads, (rows, tokens, heads, size)."""
     return projected.view(*projected.shape[:2], -1, size)
 
 
@@ -196,7 +196,7 @@ def _attend(
     visible: torch.Tensor | None,
     scaling: float,
 ) -> torch.Tensor:
-    """What each query takes, (rows, heads, tokens, D)."""
+    """Compute what each query takes, (rows, heads, tokens, D)."""
     if visible is None:
         return F.scaled_dot_product_attention(
             queries, keys, values, is_causal=queries.shape[2] > 1, scale=scaling, enable_gqa=True

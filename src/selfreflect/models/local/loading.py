@@ -104,7 +104,7 @@ class ModelSource:
         return transformers.AutoTokenizer.from_pretrained(self.path, **self.options)
 
     def architecture(self) -> Any:
-        """The transformers class of this model; multimodal ones are mostly listed under another class."""
+        """Find the transformers class of this model; multimodal ones mostly have another."""
         import transformers
         from transformers.models.auto.modeling_auto import (
             MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
@@ -128,8 +128,10 @@ class ModelSource:
         return transformers.AutoModelForCausalLM
 
     def check_weight_files(self, config: Any) -> None:
-        """Refuse a model whose configuration or index names other weights than safetensors in its folder:
-        transformers opens what they name, pickles and files elsewhere too."""
+        """Refuse a model whose configuration or index names other weights than safetensors in its folder.
+
+        Transformers opens what they name, pickles and files elsewhere too.
+        """
         weights_name = str(getattr(config, "transformers_weights", None) or _WEIGHTS)
         index = weights_name if weights_name.endswith(".json") else _INDEX
         folder = Path(self.path)
@@ -169,7 +171,7 @@ class ModelSource:
 
 
 def locate(spec: ModelSpec, progress: Callable[[str], None] | None, *, adapters: bool = False) -> ModelSource:
-    """Where to load a model from; the embedded model is fetched and converted first if necessary.
+    """Find where to load a model from; the embedded model is fetched and converted first if necessary.
 
     Args:
         adapters: whether the caller merges an adapter, too.
@@ -204,7 +206,7 @@ def locate(spec: ModelSpec, progress: Callable[[str], None] | None, *, adapters:
 
 
 def _adapter(name: str) -> PeftAdapter | None:
-    """The adapter in a directory of this name, if there is one."""
+    """Find the adapter in a directory of this name, if there is one."""
     try:
         folder = Path(name).expanduser()
         if name == EMBEDDED or not folder.is_dir():
@@ -260,6 +262,7 @@ def load_causal_lm(
     if not backend_of(spec.name).is_torch:
         raise not_local(spec.name)
     source = locate(spec, progress, adapters=True)
+    # Whoever gets a model from the cache has been told of it when it was loaded.
     hits = _load.cache_info().hits
     plain = source.is_plain and spec.device_map is None and not library
     lm = _load(source, _last_change(source.path), spec.device_map, plain)
@@ -278,7 +281,10 @@ def load_causal_lm(
 
 @lru_cache(maxsize=2)
 def _load(source: ModelSource, last_change: int, device_map: Literal["auto"] | None, plain: bool) -> CausalLM:
-    """``last_change`` makes a directory that was written again another key; ``plain``: no transformers."""
+    """Load a model, or take it from the cache.
+
+    ``last_change`` makes a directory that was written again another key; ``plain``: no transformers.
+    """
     if plain:
         from selfreflect.models.local.plain import PlainTokenizer, read_plain_model
 
@@ -301,13 +307,13 @@ def _load(source: ModelSource, last_change: int, device_map: Literal["auto"] | N
 
 
 def _last_change(source: str) -> int:
-    """When a file of a model directory was last written, in nanoseconds; 0 for a hub name."""
+    """Find when a file of a model directory was last written, in nanoseconds; 0 for a hub name."""
     changes = [path.stat().st_mtime_ns for path in Path(source).glob("*") if path.is_file()]
     return max(changes, default=0)
 
 
 def _window(model: Any, tokenizer: Any) -> int | None:
-    """The smaller of what the (text) config and the tokenizer allow; tokenizers without a limit say 1e30."""
+    """Take the smaller limit of (text) config and tokenizer; tokenizers without one say 1e30."""
     of_model = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     of_tokenizer = getattr(tokenizer, "model_max_length", None)
     limits = []
@@ -318,7 +324,7 @@ def _window(model: Any, tokenizer: Any) -> int | None:
 
 
 def _resolve(name: str, progress: Callable[[str], None] | None) -> str:
-    """The directory or hub name to load from."""
+    """Find the directory or hub name to load from."""
     if name == EMBEDDED:
         return str(model_directory(progress))
     try:
@@ -340,7 +346,8 @@ def _resolve(name: str, progress: Callable[[str], None] | None) -> str:
         raise BackendError(
             f"{excerpt(name, 200)} is not a directory with a model (config.json, tokenizer and *.safetensors)"
         )
-    if ":" in name:  # which no hub name holds
+    # no hub name holds a colon
+    if ":" in name:
         raise not_local(name)
     return name
 
@@ -401,7 +408,7 @@ def _explanation(name: str, path: str, error: Exception) -> BackendError:
 
 
 def pick_device(device: Device) -> str:
-    """The device itself, and for ``auto`` the fastest there is. Raises BackendError if there is none such."""
+    """Pick the device, for ``auto`` the fastest there is. Raises BackendError if there is none such."""
     kind, _, index = device.partition(":")
     if not DEVICES.fullmatch(device):
         raise BackendError(f"unknown device {excerpt(device)}; there are auto, cuda, cuda:N, mps and cpu")
@@ -429,7 +436,10 @@ def pick_device(device: Device) -> str:
 
 
 def pick_dtype(dtype: DType, device: str) -> torch.dtype:
-    """float32 wherever it is affordable; bfloat16 weights on CUDA, with float32 softmax and accumulation."""
+    """Pick float32 wherever it is affordable, and bfloat16 weights on CUDA.
+
+    Softmax and accumulation are in float32 everywhere.
+    """
     if dtype not in get_args(DType):
         raise BackendError(f"unknown dtype {excerpt(dtype)}; there are {', '.join(get_args(DType))}")
     if dtype == "auto":

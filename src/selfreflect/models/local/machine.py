@@ -51,9 +51,12 @@ def limit_threads() -> int:
 
 
 def usable_threads(root: Path = Path("/"), allowed: Set[int] | None = None) -> int:
-    """``OMP_NUM_THREADS``, else the physical cores of the process's affinity, or fewer if its CPU quota pays
-    for fewer: OpenMP threads meet at a barrier after every operation, and one without a core holds up all.
-    ``root`` is where ``sys`` is, ``allowed`` the CPU numbers of the affinity."""
+    """Count the CPU threads that can compute at once.
+
+    This is ``OMP_NUM_THREADS``, else the physical cores of the process's affinity, or fewer if its CPU quota
+    pays for fewer: OpenMP threads meet at a barrier after every operation, and one without a core holds up
+    all. ``root`` is where ``sys`` is, ``allowed`` the CPU numbers of the affinity.
+    """
     explicit = os.environ.get("OMP_NUM_THREADS", "").strip()
     if explicit.isdecimal() and int(explicit) > 0:
         return int(explicit)
@@ -70,7 +73,7 @@ def _affinity() -> Set[int]:
 
 
 def _cores(root: Path, cpus: Set[int]) -> int:
-    """Physical cores behind ``cpus``: two hyperthreads of one core share its arithmetic units."""
+    """Count the physical cores behind ``cpus``: two hyperthreads of one core share its arithmetic units."""
     siblings = set()
     for cpu in cpus:
         path = root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
@@ -82,7 +85,10 @@ def _cores(root: Path, cpus: Set[int]) -> int:
 
 
 def _quota(root: Path) -> float:
-    """CPU quota of this container, in cores: cgroups of version 2 show a container its own group as root."""
+    """Read the CPU quota of this container, in cores.
+
+    Cgroups of version 2 show a container its own group as root.
+    """
     try:
         quota, period = (root / "sys/fs/cgroup/cpu.max").read_text("utf-8").split()
         return int(quota) / int(period)
@@ -91,7 +97,7 @@ def _quota(root: Path) -> float:
 
 
 def free_memory() -> int:
-    """Bytes that are still free in the machine, and within the container's limit."""
+    """Count the bytes that are still free in the machine, and within the container's limit."""
     import psutil
 
     free = int(psutil.virtual_memory().available)
@@ -114,8 +120,10 @@ def count_gpus() -> int:
 
 
 def load_compiled(source: Path, load: Callable[[Path], Library]) -> Library | str:
-    """Compile a C file, in less than a second, and load it from the path that ``load`` gets; or say why there
-    is no library. It needs GCC on Linux; ``SELFREFLECT_NATIVE=0`` switches it off."""
+    """Compile a C file and load it from the path that ``load`` gets, or say why there is no library.
+
+    It takes less than a second and needs GCC on Linux; ``SELFREFLECT_NATIVE=0`` switches it off.
+    """
     import subprocess
     import tempfile
 

@@ -190,7 +190,7 @@ class PlainTokenizer:
     def __call__(
         self, texts: str | Sequence[str], add_special_tokens: bool = True, verbose: bool = True
     ) -> Encoded:
-        """Token ids of a text, or of each text. ``verbose`` changes nothing: no text is too long here."""
+        """Tokenise one text or each. ``verbose`` changes nothing: no text is too long here."""
         if isinstance(texts, str):
             return Encoded(self.backend_tokenizer.encode(texts, add_special_tokens=add_special_tokens).ids)
         encoded = self.backend_tokenizer.encode_batch(list(texts), add_special_tokens=add_special_tokens)

@@ -72,15 +72,17 @@ def read_model(source: ModelSource, parts: Mapping[str, Any]) -> tuple[Any, Any]
 
 
 def accumulate_in_float32(device: str) -> None:
-    """Torch's default lets cuBLAS add up parts of a sum in half precision."""
+    """Keep cuBLAS from adding up parts of a sum in half precision, which is torch's default."""
     if device.startswith("cuda"):
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
 
 
 def placement(device_map: Literal["auto"] | None, device: str) -> dict[str, Any]:
-    """Options of ``from_pretrained``; none for a model on one device. Raises BackendError where ``"auto"``
-    finds fewer than two GPUs."""
+    """Choose options of ``from_pretrained``; none for a model on one device.
+
+    Raises BackendError where ``"auto"`` finds fewer than two GPUs.
+    """
     if device_map is None:
         return {}
     from accelerate.utils import get_max_memory
@@ -115,8 +117,10 @@ def check_placement(name: str, model: Any) -> None:
 
 
 def check_rotary(model: Any) -> None:
-    """Raise ValueError where a configuration turns a part of each head only, which the layers of this family
-    cannot: their first pass would fail."""
+    """Refuse a configuration that turns only a part of each head. Raises ValueError.
+
+    The layers of this family cannot: their first pass would fail.
+    """
     decoder: Any = getattr(model, "model", None)
     frequencies = getattr(getattr(decoder, "rotary_emb", None), "inv_freq", None)
     if type(decoder).__name__ not in DECODERS or frequencies is None or not len(decoder.layers):

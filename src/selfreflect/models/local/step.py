@@ -37,7 +37,7 @@ def serves(model: Any) -> bool:
 
 
 def why_slow(model: Any) -> str:
-    """Why there is no library for a model that it would serve; empty if there is nothing to say."""
+    """Say why there is no library for a model that it would serve; empty if there is nothing to say."""
     library = step_library() if _is_known(model) else ""
     return library if isinstance(library, str) else ""
 
@@ -153,7 +153,7 @@ class FusedSequences:
             self.first.append((keys.data_ptr() + FLOAT * before, values.data_ptr() + FLOAT * before))
 
     def _attend(self, index: int, states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-        """What each new token takes from its sequence, (sequences, H * D)."""
+        """Compute what each new token takes from its sequence, (sequences, H * D)."""
         first_keys, first_values = self.first[index]
         keys = self.prompt_keys[index]
         size = keys.shape[3]
@@ -281,7 +281,7 @@ class StepLibrary:
 
 @cache
 def step_library() -> StepLibrary | str:
-    """The library, compiled for this process in about a second, or why there is none."""
+    """Compile the library for this process, in about a second, or say why there is none."""
     return load_compiled(SOURCE, StepLibrary)
 
 
@@ -305,8 +305,10 @@ class Product:
     def __call__(
         self, x: torch.Tensor, lanes: torch.Tensor, total: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """The products of ``x`` (rows, inner), contiguous, added to ``total`` if there is one. ``lanes`` is
-        room for as many numbers as ``x`` has."""
+        """Multiply ``x`` (rows, inner), contiguous, and add the products to ``total`` if there is one.
+
+        ``lanes`` is room for as many numbers as ``x`` has.
+        """
         assert lanes.numel() >= x.numel() == len(x) * self.inner  # the C code checks no bounds
         out = x.new_empty(len(x), self.width) if total is None else total
         self.library.products(
@@ -341,8 +343,11 @@ _packing = Lock()
 
 
 def packed_weights(library: StepLibrary, module: torch.nn.Linear) -> PackedWeights:
-    """The weights of a module in the smallest form that gives the very same numbers. They are packed once,
-    and again when the module has others; the model's own stay, because other passes need them."""
+    """Pack the weights of a module in the smallest form that gives the very same numbers.
+
+    They are packed once, and again when the module has others; the model's own stay, because other passes
+    need them.
+    """
     with _packing:
         origin = _origin(module.weight)
         packed = _packed.get(module)

@@ -119,7 +119,7 @@ class BatchReader(StreamingGenerator):
             )
 
     def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
-        """Replies where all completions are there; elsewhere those that are, and a refusal."""
+        """Yield replies where all completions are there; elsewhere those that are, and a refusal."""
         for index, request in enumerate(requests):
             samples, prompt_tokens, refusals = list(request.samples), 0, []
             missing = set(request.missing)
@@ -159,7 +159,7 @@ def _unusable(path: Path, error: OSError) -> DataError:
 
 
 def _parsed(entry: dict[str, Any], request: Request, first: int) -> ParsedResponse:
-    """The completions of one line from ``first`` on. Raises APIError if it holds none."""
+    """Read the completions of one line from ``first`` on. Raises APIError if it holds none."""
     error = entry.get("error")
     if error:
         raise APIError("the server failed", server_text=excerpt(error, 200))

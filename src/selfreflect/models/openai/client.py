@@ -1,4 +1,9 @@
-"""HTTP calls to a server, in a thread of their own; when to call again, and how long to wait before."""
+"""Call a server over HTTP, in a thread of its own, and call it again where that may help.
+
+Transport, pools and proxies are those of the ``openai`` package. Its retries are not used: they end at any
+response with HTTP 200, though half a text or an error of a gateway may come with it, wait two minutes at
+most, say nothing meanwhile, and read the body of an error whole, however long.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +76,7 @@ class RetryPolicy:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     def wait(self, tries: int, minimum: float | None, jitter: float) -> float | None:
-        """Seconds before the next try, after ``tries`` that failed; None to give up.
+        """Compute the seconds before the next try, after ``tries`` that failed; None to give up.
 
         This is the ``minimum`` that the server asks for, plus between half and all of the doubled wait.
         ``jitter``, in [0, 1), says how much, so that requests refused together do not come back together.
@@ -115,14 +120,16 @@ class ServerClient:
         self._has_responded = False
 
     def run(self, tasks: Iterable[Task[T]]) -> Iterator[tuple[int, T]]:
-        """Run all ``tasks`` at once and yield each result with the index of its task, as soon as it is done;
-        before it what the task reports.
+        """Run all ``tasks`` at once, and yield each result with the index of its task as soon as it is done.
+
+        What a task reports comes before its result.
 
         The event loop has its own thread, so this also works inside another loop. Closing the iterator early
         cancels the tasks, as does the first error of one, which is raised.
         """
         from anyio.from_thread import start_blocking_portal
 
+        # The queue holds results, and at last the future of the whole, which raises what went wrong.
         queue: SimpleQueue[tuple[int, T] | Future[None]] = SimpleQueue()
 
         async def run_task(connection: Connection, index: int, task: Task[T]) -> None:
@@ -159,6 +166,7 @@ class ServerClient:
                     return response
                 except failures as exception:
                     error = transport_error(exception)
+                # A server that was there before restarts; one that never was has a wrong address.
                 if error.code != "unreachable":
                     self._has_responded = True
                 elif tries >= TRIES_TO_REACH and not self._has_responded:
@@ -201,7 +209,7 @@ class ServerClient:
         return BackendError(message, code=error.code, remedy=remedy, status=error.status, wait=error.wait)
 
     def connect(self) -> Connection:
-        """A connection of one event loop, which closes its ``http``."""
+        """Open a connection of one event loop, which closes its ``http``."""
         http = self.http_client(event_hooks={"response": [_check]})
         return Connection(http, asyncio.Semaphore(self.max_connections))
 
@@ -213,9 +221,11 @@ class ServerClient:
             return self.server.without_secrets(await body_of(response))
 
     def http_client(self, **options: Any) -> httpx2.AsyncClient:
-        """A pool of connections for one event loop, which closes it. aiohttp moves the bytes, with which the
-        endpoint takes a quarter less processor time than with httpx2's own transport. Raises BackendError if
-        the environment names a proxy that cannot be used."""
+        """Make a pool of connections for one event loop, which closes it.
+
+        aiohttp moves the bytes, with which the endpoint takes a quarter less processor time than with
+        httpx2's own transport. Raises BackendError if the environment names a proxy that cannot be used.
+        """
         import httpx2
         from openai import DefaultAioHttpClient
 
@@ -239,7 +249,7 @@ class ServerClient:
 
 
 async def together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Results of coroutines that run at once. The first error cancels the others and is raised as it is."""
+    """Run coroutines at once. The first error cancels the others and is raised as it is."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = list(map(group.create_task, coroutines))
@@ -249,7 +259,7 @@ async def together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 async def body_of(response: Any) -> bytes:
-    """The JSON of a response with HTTP 200. Raises APIError if it is something else, or too large."""
+    """Read the JSON of a response with HTTP 200. Raises APIError if it is something else, or too large."""
     content_type = response.headers.get("content-type", "")
     if "event-stream" in content_type:
         raise APIError(
@@ -296,7 +306,7 @@ async def _read(chunks: AsyncIterator[bytes]) -> bytes:
 
 
 def http_errors() -> tuple[type[BaseException], ...]:
-    """What a call raises that gets no whole response. Anything else is a mistake of ours."""
+    """List what a call raises that gets no whole response. Anything else is a mistake of ours."""
     import aiohttp
     import httpx2
 
@@ -304,8 +314,11 @@ def http_errors() -> tuple[type[BaseException], ...]:
 
 
 def transport_error(exception: BaseException) -> APIError:
-    """What an exception of the client means: the APIError inside it, or that no whole response came. The
-    exceptions of aiohttp say it, not those of httpx2 around them: a refused connection is a timeout there."""
+    """Translate an exception of the client: the APIError inside it, or that no whole response came.
+
+    The exceptions of aiohttp say it, not those of httpx2 around them: a refused connection is a timeout
+    there.
+    """
     import aiohttp
 
     chain: list[BaseException] = []
@@ -337,7 +350,8 @@ def transport_error(exception: BaseException) -> APIError:
 
 
 def retry_after(value: str | None) -> float | None:
-    """Seconds that a Retry-After header asks to wait, as a number or until a date; None without either."""
+    """Read the seconds that a Retry-After header asks to wait, as a number or until a date; None without
+    either."""
     try:
         seconds = float(value or "")
     except ValueError:

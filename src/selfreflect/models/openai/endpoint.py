@@ -94,7 +94,7 @@ class Endpoint:
         return not self.authorization and self.is_openai
 
     def redacted(self, text: str) -> str:
-        """``text`` without key and credentials, which a server may send back in an error, also shortened."""
+        """Remove key and credentials, also shortened, from what a server sends back in an error."""
         for secret in self.secrets:
             text = text.replace(secret, "***")
             if len(secret) >= _LONG:
@@ -103,8 +103,11 @@ class Endpoint:
 
     @cached_property
     def hidden(self) -> tuple[bytes, ...]:
-        """How secrets may be spelt in a successful response, in which ordinary words and numbers must stay:
-        many a key that a server does not check is ``EMPTY`` or ``none``."""
+        """How secrets may be spelt in a successful response.
+
+        Ordinary words and numbers stay there: many a key that a server does not check is ``EMPTY`` or
+        ``none``.
+        """
         forms: dict[bytes, None] = {}
         for secret in filter(_is_telling, self.secrets):
             plain = json.dumps(secret, ensure_ascii=False)[1:-1]
@@ -114,7 +117,7 @@ class Endpoint:
         return tuple(sorted(forms, key=len, reverse=True))
 
     def without_secrets(self, data: bytes) -> bytes:
-        """The body of a successful response without key and credentials, and otherwise as it is."""
+        """Remove key and credentials from the body of a successful response, and nothing else."""
         for form in self.hidden:
             data = data.replace(form, b"***")
         return data
@@ -125,7 +128,8 @@ def endpoint(
     environment: Mapping[str, str] | None = None,
     setting: str = Endpoint.setting,
 ) -> Endpoint:
-    """The server at ``base_url`` (default: OpenAI's own) with the key of the environment, if there is one.
+    """Describe the server at ``base_url`` (default: OpenAI's own), with the key of the environment if there
+    is one.
 
     ``OPENAI_API_KEY`` is sent to OpenAI alone, not even to this machine, where a port may lead anywhere.
 
@@ -182,6 +186,7 @@ def _is_telling(secret: str) -> bool:
 
 def _without_parts(text: str, secret: str) -> str:
     """Remove the beginning and the end of a secret: four characters beside a mark, else eight."""
+    # "sk-ab…yz": beside a mark even four characters of a key are telling.
     pieces = _MARKS.split(text)
     for index in range(1, len(pieces), 2):
         before, after = pieces[index - 1], pieces[index + 1]
@@ -215,7 +220,8 @@ def _basic(user: str, password: str) -> str:
 
 
 def _proxy_secrets(environment: Mapping[str, str]) -> Iterator[str]:
-    """Passwords of the environment's proxies and the headers they become: a proxy may send them back too."""
+    """Collect passwords of the environment's proxies and the headers they become, which a proxy may send
+    back."""
     for name, value in environment.items():
         if name.lower() not in _PROXIES:
             continue
@@ -236,7 +242,7 @@ def _is_openai(url: str) -> bool:
 
 
 def _parts(base_url: str, setting: str) -> tuple[str, str, str]:
-    """The URL without credentials, user and password."""
+    """Split an address into the URL without credentials, user and password."""
     try:
         parts = urlsplit(base_url.strip())
         host, port = parts.hostname, parts.port

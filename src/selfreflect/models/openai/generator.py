@@ -83,7 +83,7 @@ class OpenAIGenerator(StreamingGenerator):
 
     @classmethod
     def load(cls, spec: ModelSpec, progress: Callable[[str], None] | None = None) -> OpenAIGenerator:
-        """The model ``openai:NAME`` at ``base_url`` (default: OpenAI). Nothing is sent yet.
+        """Load the model ``openai:NAME`` at ``base_url`` (default: OpenAI). Nothing is sent yet.
 
         Raises ConfigError for a wrong address or key, or without a key that OpenAI needs; MissingExtraError
         without the client.
@@ -106,8 +106,7 @@ class OpenAIGenerator(StreamingGenerator):
         return generator
 
     def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
-        """Like :meth:`stream`, with the completions of each call that gave some of a request's only. Raises
-        as :meth:`generate`."""
+        """Yield results as :meth:`stream`, and early completions where several calls make a reply."""
         tasks = [partial(self.answer, request) for request in requests]
         return self.client.run(tasks)
 
@@ -125,8 +124,9 @@ class OpenAIGenerator(StreamingGenerator):
         return response.reply(self._opens_trace.get(request.thinking, False))
 
     def _refusal(self, error: APIError) -> Refusal:
-        """What a request gets that failed for good, unless the server is given up."""
+        """Refuse a request that failed for good, or give up the server."""
         problem = self.client.problem(error)
+        # A fault found with one request says nothing of the next, so only others count towards giving up.
         if error.kind == "backend" and not error.rejected:
             self._failures += 1
         if error.fatal:
@@ -139,7 +139,8 @@ class OpenAIGenerator(StreamingGenerator):
         return Refusal(kind=error.kind, message=str(problem), status=error.status, wait=error.wait)
 
     async def _complete(self, connection: Connection, request: Request) -> ParsedResponse:
-        """All completions of a request, those that it has already included."""
+        """Collect all completions of a request, those that it has already included."""
+        # What an interrupted run has stored is kept: only the gaps are drawn.
         gaps = runs(request.missing)
         draws = [self._draw(connection, request, first, count) for first, count in gaps]
         # an error gets out of a group late, after another call has begun
@@ -151,8 +152,11 @@ class OpenAIGenerator(StreamingGenerator):
         return ParsedResponse(samples, sum(response.prompt_tokens for response in responses))
 
     async def _draw(self, connection: Connection, request: Request, first: int, count: int) -> ParsedResponse:
-        """Completions ``first`` to ``first + count`` of a request. Where a call gives fewer, further calls of
-        that size run at once, and calls of their own for texts that broke off."""
+        """Draw completions ``first`` to ``first + count`` of a request.
+
+        Where a call gives fewer, further calls of that size run at once, and calls of their own for texts
+        that broke off.
+        """
         response = await self._call(connection, request, first, count)
         size = response.size
         if size < request.n or response.broken:
@@ -172,8 +176,11 @@ class OpenAIGenerator(StreamingGenerator):
         return response
 
     async def _call(self, connection: Connection, request: Request, first: int, count: int) -> ParsedResponse:
-        """One call, said as the server takes it. The first one that wants likely tokens goes alone,
-        because servers differ in how many they give: otherwise each of those at once would be refused."""
+        """Send one call, said as the server takes it.
+
+        The first one that wants likely tokens goes alone, because servers differ in how many they give:
+        otherwise each of those at once would be refused.
+        """
         if request.first_tokens and not self._asked_for_likely_tokens:
             async with connection.alone:
                 if not self._asked_for_likely_tokens:
@@ -186,8 +193,10 @@ class OpenAIGenerator(StreamingGenerator):
     async def _negotiate(
         self, connection: Connection, request: Request, first: int, count: int
     ) -> ParsedResponse:
-        """The response to one call, said in another way as long as the server's refusals point to one. Other
-        calls say it so, too, once that has helped: a refusal alone may be about this request."""
+        """Repeat one call in other words as long as the server's refusals point to some.
+
+        Other calls say it so, too, once that has helped: a refusal alone may be about this request.
+        """
         common = wording = self.learned.wording
         body: dict[str, Any] = {}
         guesses: Iterator[Wording] | None = None

@@ -84,7 +84,7 @@ class APIError(Exception):
 def status_error(
     status: int, server_text: str, wait: float | None = None, fields: frozenset[str] = frozenset()
 ) -> APIError:
-    """What an HTTP status means."""
+    """Make the error that an HTTP status means."""
     error = _meaning(status, server_text)
     if error.code == "credit":  # no wait helps, so nobody must take it for a limit of the rate
         return error
@@ -193,7 +193,7 @@ class ParsedResponse:
         return sum(votes) * 2 > len(votes) if votes else None
 
     def reply(self, opens_trace: bool) -> Reply:
-        """The reply. If the prompt began a trace, what was cut off before the trace ended holds no answer."""
+        """Make the reply. If the prompt began a trace, what was cut off before its end holds no answer."""
         completions = []
         for sample in self.samples:
             completion = sample.completion
@@ -214,6 +214,7 @@ def parse_response(data: bytes, request: Request, first: int, count: int) -> Par
         raise APIError(f"the response is not a chat completion ({error})", retryable=True) from None
     if body.error:
         raise _embedded_error(body.error)
+    # Some servers give more than were asked for.
     choices = (body.choices or [])[:count]
     if not choices:
         raise APIError("the response holds no completions", kind="empty", retryable=True)
@@ -241,7 +242,7 @@ def parse_response(data: bytes, request: Request, first: int, count: int) -> Par
 
 
 def _ending(choice: _Choice) -> Finish | None:
-    """How a choice ended; None if it did not."""
+    """Read how a choice ended; None if it did not."""
     if choice.message.refusal:
         return "refused"
     word = (choice.finish_reason or "").lower().removeprefix("finish_reason_")
@@ -249,7 +250,7 @@ def _ending(choice: _Choice) -> Finish | None:
 
 
 def _unfinished(choice: _Choice) -> APIError:
-    """What is wrong with a choice that did not end."""
+    """Make the error of a choice that did not end."""
     if choice.error:
         error = _embedded_error(choice.error)
         if error.kind != "backend" or error.fatal:
@@ -285,12 +286,12 @@ def _is_json(data: bytes) -> bool:
 
 
 def error_text(data: bytes) -> str:
-    """What the body of an error says, as far as it follows any convention."""
+    """Read what the body of an error says, as far as it follows any convention."""
     return error_message(_error_value(data))
 
 
 def error_fields(data: bytes) -> frozenset[str]:
-    """Fields of the request that the structure of an error names, with the parts of their paths."""
+    """List fields of the request that the structure of an error names, with the parts of their paths."""
     return frozenset(_paths(_error_value(data)))
 
 
@@ -302,7 +303,7 @@ def is_moderation(data: bytes) -> bool:
 
 
 def _error_value(data: bytes) -> Any:
-    """The error in a body: the body itself, or what stands under ``error``, in a list or not."""
+    """Find the error in a body: the body itself, or what stands under ``error``, in a list or not."""
     try:
         value = msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -313,14 +314,17 @@ def _error_value(data: bytes) -> Any:
 
 
 def _embedded_error(error: Any) -> APIError:
-    """An error that came with HTTP 200, as gateways send it in mid-answer. Its code may be an HTTP status."""
+    """Make the error that came with HTTP 200, as gateways send it in mid-answer.
+
+    Its code may be an HTTP status.
+    """
     code = error.get("code") if isinstance(error, dict) else None
     status = code if isinstance(code, int) and 400 <= code < 600 else 500
     return status_error(status, error_message(error), fields=frozenset(_paths(error)))
 
 
 def error_message(error: Any) -> str:
-    """The message of an error in any of the usual layouts, else its JSON."""
+    """Read the message of an error in any of the usual layouts, else its JSON."""
     if isinstance(error, dict) and isinstance(error.get("message"), str):
         code = error.get("code")
         return f"{error['message']} ({code})" if isinstance(code, str) else str(error["message"])
@@ -336,14 +340,15 @@ def error_message(error: Any) -> str:
 
 
 def _problems(error: Any) -> list[dict[str, Any]]:
-    """The entries of a validation error in the layout of pydantic: ``{"detail": [{"loc": …, "msg": …}]}``."""
+    """List the entries of a validation error in the layout of pydantic: ``{"detail": [{"loc": …, "msg":
+    …}]}``."""
     detail = error.get("detail") if isinstance(error, dict) else None
     entries = detail if isinstance(detail, list) else []
     return [entry for entry in entries if isinstance(entry, dict) and isinstance(entry.get("loc", []), list)]
 
 
 def _paths(error: Any) -> Iterator[str]:
-    """The parts of all paths of an error, such as ``messages``, ``0`` and ``role``."""
+    """Yield the parts of all paths of an error, such as ``messages``, ``0`` and ``role``."""
     paths = [problem.get("loc", []) for problem in _problems(error)]
     if isinstance(error, dict) and isinstance(error.get("param"), str):
         paths.append(re.split(r"[.\[\]]+", error["param"]))
@@ -352,7 +357,7 @@ def _paths(error: Any) -> Iterator[str]:
 
 
 def _parse(choice: _Choice, finish: Finish, tokens: int) -> tuple[Completion, bool]:
-    """A completion, and whether it ends a reasoning trace that the prompt began."""
+    """Read a completion, and whether it ends a reasoning trace that the prompt began."""
     message = choice.message
     text, closes_trace = "", False
     if message.refusal:
@@ -368,7 +373,7 @@ def _parse(choice: _Choice, finish: Finish, tokens: int) -> tuple[Completion, bo
 
 
 def _tokens(value: Any) -> list[_Token]:
-    """The tokens in the log-probabilities of a choice. Raises ValidationError if it holds none."""
+    """Read the tokens in the log-probabilities of a choice. Raises ValidationError if it holds none."""
     try:
         return msgspec.convert(value, _Tokens).content
     except msgspec.ValidationError:
@@ -385,7 +390,7 @@ def _tokens(value: Any) -> list[_Token]:
 
 
 def _answer_tokens(answer: str, value: Any) -> AnswerTokens | NoLogprobs:
-    """The tokens of an answer, from the log-probabilities of a choice."""
+    """Read the tokens of an answer from the log-probabilities of a choice."""
     try:
         tokens = _tokens(value)
     except msgspec.ValidationError:
@@ -400,7 +405,7 @@ def _answer_tokens(answer: str, value: Any) -> AnswerTokens | NoLogprobs:
 
 
 def _first_tokens(answer: str, value: Any) -> tuple[LikelyToken, ...]:
-    """The likeliest tokens where an answer begins, from the log-probabilities of a choice."""
+    """List the likeliest tokens where an answer begins, from the log-probabilities of a choice."""
     try:
         tokens = _tokens(value)
         index = first_token(answer, _texts(tokens))
@@ -416,7 +421,7 @@ def _first_tokens(answer: str, value: Any) -> tuple[LikelyToken, ...]:
 
 
 def _texts(tokens: Sequence[_Token]) -> list[str | None]:
-    """The text that each token adds. A token may be a part of a character, which only its bytes say."""
+    """Find the text that each token adds. A part of a character is told by its bytes alone."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     texts: list[str | None] = []
     for token in tokens:
@@ -426,7 +431,7 @@ def _texts(tokens: Sequence[_Token]) -> list[str | None]:
 
 
 def _text(content: str | list[Any] | None) -> str:
-    """Plain text, or the parts of type ``text`` of a content in parts; others hold the reasoning."""
+    """Join the parts of type ``text`` of a content; other parts hold the reasoning."""
     if not isinstance(content, list):
         return content or ""
     text = ""
@@ -437,5 +442,5 @@ def _text(content: str | list[Any] | None) -> str:
 
 
 def _count(value: Any) -> int:
-    """A number of tokens; 0 where the server gives none, or one that no call can have."""
+    """Read a number of tokens; 0 where the server gives none, or one that no call can have."""
     return value if isinstance(value, int) and 0 < value <= MOST_TOKENS else 0

@@ -110,9 +110,12 @@ class Wording:
     def body(
         self, model: str, request: Request, first: int, count: int, extra: Mapping[str, Any] = NO_FIELDS
     ) -> dict[str, Any]:
-        """The call for completions ``first`` to ``first + count`` of a request, with the user's ``extra``
-        fields; a server may give fewer. Raises APIError if the request needs a field that the server does not
-        take."""
+        """Write the call for completions ``first`` to ``first + count`` of a request; a server may give
+        fewer.
+
+        ``extra`` are the user's fields. Raises APIError if the request needs a field that the server does not
+        take.
+        """
         sampling = request.sampling
         messages = [
             {"role": message.role, "content": _encodable(message.content)} for message in request.messages
@@ -158,7 +161,7 @@ class Wording:
         accepted: Collection[tuple[str, Any]],
         extra: Mapping[str, Any] = NO_FIELDS,
     ) -> Wording | None:
-        """Another way to say the same to a server that refused ``body``, if the refusal points to one.
+        """Find another way to say the same to a server that refused ``body``, if the refusal points to one.
 
         Args:
             taken: fields with values that the server is known to take.
@@ -176,6 +179,7 @@ class Wording:
             for name in FIELDS
             if name in body.keys() - extra.keys() and _names(name, text, error.fields, extra)
         ]
+        # Of likely tokens a server may give fewer, and say how many; the two fields go together otherwise.
         if {"logprobs", "top_logprobs"} & {*field_names}:
             if request.first_tokens and {*field_names} <= {"logprobs", "top_logprobs"}:
                 limit = min(request.first_tokens, self.most_likely)
@@ -184,6 +188,7 @@ class Wording:
                     return replace(self, most_likely=max(allowed))
             field_names = list(dict.fromkeys([*field_names, "logprobs", "top_logprobs"]))
         neutral = [name for name in field_names if name not in body or FIELDS[name].is_neutral(body[name])]
+        # Fields that change nothing go first: the server may take the others without them.
         if first := [name for name in neutral if not FIELDS[name].is_last_resort]:
             return replace(self, left_out=self.left_out.union(first))
         for old, new in RENAMED.items():
@@ -191,6 +196,7 @@ class Wording:
                 return replace(self, limit=new)
         if "n" in error.fields and "n" in body:
             return replace(self, one_at_a_time=True)
+        # Templates without a system role raise in words of their own, so any mention of roles will do.
         has_system = any(message["role"] == "system" for message in body["messages"])
         if has_system and (_SYSTEM.search(text) or "role" in error.fields):
             return replace(self, folds_system=True)
@@ -205,6 +211,7 @@ class Wording:
                 fatal=True,
             )
         if refused := [name for name in field_names if name not in neutral]:
+            # A value that it took before is no reason to refuse: then the fault lies in this request.
             if not any((name, body[name]) in accepted for name in refused):
                 raise not_neutral(field_names, body, error)
             return None  # about this request
@@ -213,7 +220,7 @@ class Wording:
     def guesses(
         self, body: dict[str, Any], extra: Mapping[str, Any] = NO_FIELDS, *, is_known: bool
     ) -> Iterator[Wording]:
-        """Ways to say the same to a server that does not tell what it refuses.
+        """Yield ways to say the same to a server that does not tell what it refuses.
 
         Args:
             is_known: whether the server takes other calls that are said like this one.
@@ -263,7 +270,7 @@ class Learned:
 
 
 def not_neutral(names: Collection[str], body: dict[str, Any], error: APIError | None = None) -> APIError:
-    """The error that ends a command: without these fields, texts would be others."""
+    """Make the error that ends a command: without these fields, texts would be others."""
     values = " and ".join(f"{name} {body[name]}" if name in body else name for name in names)
     choices = [
         FIELDS[name].choose
@@ -302,7 +309,7 @@ def _encodable(text: str) -> str:
 
 
 def runs(indices: Sequence[int]) -> list[tuple[int, int]]:
-    """Ascending numbers as runs without a gap: the first number of each, and how many there are."""
+    """Join ascending numbers to runs without a gap: the first number of each, and its length."""
     runs: list[tuple[int, int]] = []
     for index in indices:
         if runs and sum(runs[-1]) == index:

@@ -48,7 +48,7 @@ class PoolingLLM:
         self._llm = _start(source, runner="pooling", convert="embed", pooler_config=pooler)
 
     def last_states(self, prompts: Sequence[Sequence[int]]) -> Floats:
-        """The final normed hidden state of the last token of each prompt, shape (prompts, width)."""
+        """Compute the final normed hidden state of the last token of each prompt, (prompts, width)."""
         try:
             outputs = self._llm.encode(
                 list(map(_token_prompt, prompts)), pooling_task="embed", use_tqdm=False
@@ -82,8 +82,10 @@ class VLLMGenerator(TokenGenerator):
         return cls(_start(source), tokenizer, {**source.facts, "name": spec.name})
 
     def _decode(self, draws: Mapping[int, Sequence[Draw]]) -> Iterator[tuple[int, Draw]]:
-        """Every draw is a request of its own to the engine, which computes equal prompts once, so that each
-        comes as soon as it has ended."""
+        """Draw each completion as a request of its own, so that it comes as soon as it has ended.
+
+        The engine computes equal prompts once.
+        """
         under_way: dict[str, tuple[int, Draw]] = {}
         for index, request_draws in draws.items():
             for draw in request_draws:

@@ -106,7 +106,7 @@ class PooledJudge(Judge):
 
 
 def load_in_process(spec: ModelSpec, compat: Compat, progress: Callable[[str], None] | None) -> PooledJudge:
-    """The judge ``vllm:NAME``: load the projection here and start vLLM with the same model."""
+    """Load the judge ``vllm:NAME``: the projection here, and the same model in vLLM."""
     from selfreflect.models.vllm.engine import PoolingLLM, check_installed
 
     check_installed("A judge vllm:NAME")
@@ -116,12 +116,15 @@ def load_in_process(spec: ModelSpec, compat: Compat, progress: Callable[[str], N
 
 
 def load_served(spec: ModelSpec, compat: Compat, progress: Callable[[str], None] | None) -> PooledJudge:
-    """The judge ``vllm+http:NAME`` behind ``vllm serve`` in pooling mode at ``base_url``. NAME is what the
-    server calls it, and the model whose projection is loaded here, on ``device``. ``dtype`` must be the one
-    of the server's decoder, or ``"auto"``."""
+    """Load the judge ``vllm+http:NAME`` behind ``vllm serve`` in pooling mode at ``base_url``.
+
+    NAME is what the server calls it, and the model whose projection is loaded here, on ``device``. ``dtype``
+    must be the one of the server's decoder, or ``"auto"``.
+    """
 
     server = endpoint(spec.base_url, setting="scores.base_url")
     pool = PoolingServer(bare_name(spec.name), server, timeout=spec.timeout, progress=progress)
+    # The projection must be in the precision of the decoder, which no server tells: its numbers do.
     longest = pool.longest()
     dtype = precision(pool.last_states([PROBE]))
     if spec.dtype not in ("auto", dtype):
@@ -145,7 +148,7 @@ def _checked(judge: PooledJudge, progress: Callable[[str], None] | None) -> Pool
 
 
 def precision(states: Floats) -> DType:
-    """The precision in which float32 numbers were computed: the shortest format that holds all of them."""
+    """Find the precision in which numbers were computed: the shortest that holds all of them."""
     if not (states.view(np.uint32) & 0xFFFF).any():
         return "bfloat16"
     with np.errstate(over="ignore"):
@@ -167,7 +170,7 @@ class LMHead(torch.nn.Module):
 def load_lm_head(
     spec: ModelSpec, progress: Callable[[str], None] | None = None
 ) -> tuple[CausalLM, ModelSource]:
-    """The projection of a model with its tokenizer, and where they come from.
+    """Load the projection of a model with its tokenizer, and say where they come from.
 
     Of a model on the hub only its configuration, its tokenizer and the file with the projection are fetched.
 
@@ -192,7 +195,7 @@ def load_lm_head(
 
 
 def _projection(skeleton: Any, source: ModelSource) -> torch.nn.Linear:
-    """The projection with its own weights, which tied models keep under the name of their input embedding."""
+    """Load the projection, which tied models keep under the name of their input embedding."""
     empty = skeleton.get_output_embeddings()
     names = {id(module): name for name, module in skeleton.named_modules()}
     name = names[id(empty)]
@@ -230,8 +233,10 @@ class _Checkpoint:
                 self._files = dict.fromkeys(tensors.keys(), SINGLE)
 
     def first(self, names: Sequence[str], shape: tuple[int, ...]) -> torch.Tensor:
-        """The first of these tensors that is there, or the only one with its ending: checkpoints wrap layers
-        differently. Raises ValueError if none has this shape."""
+        """Load the first of these tensors that is there, or the only one with its ending.
+
+        Checkpoints wrap layers differently. Raises ValueError if none has this shape.
+        """
         from safetensors import safe_open
 
         for name in names:
@@ -312,8 +317,10 @@ class PoolingServer:
         )
 
     def longest(self) -> int | None:
-        """Tokens of the longest prompt that the server takes, None where it does not say. Raises JudgeError
-        if it cannot be reached, or does not serve the model."""
+        """Count the tokens of the longest prompt that the server takes, None where it does not say.
+
+        Raises JudgeError if it cannot be reached, or does not serve the model.
+        """
         [body] = self._call_all([self._list_models], AT_FIRST)
         models = _decoded(body, _Models, "a list of models").data
         for model in models:
@@ -327,8 +334,10 @@ class PoolingServer:
         )
 
     def last_states(self, prompts: Sequence[Sequence[int]]) -> Floats:
-        """The final normed hidden state of the last token of each prompt, shape (prompts, width). Raises
-        JudgeError if the server fails, or sends something else."""
+        """Compute the final normed hidden state of the last token of each prompt, (prompts, width).
+
+        Raises JudgeError if the server fails, or sends something else.
+        """
         batches = []
         for start in range(0, len(prompts), PROMPTS_PER_CALL):
             batches.append(prompts[start : start + PROMPTS_PER_CALL])
@@ -353,7 +362,7 @@ class PoolingServer:
         return await self._client.send(http, "GET", "/models")
 
     def _call_all(self, calls: Sequence[Send], retries: RetryPolicy) -> list[bytes]:
-        """The response to each call, in order. Raises JudgeError if one fails for good."""
+        """Send all calls and return their responses in order. Raises JudgeError if one fails for good."""
         tasks = [partial(self._client.call, send=send, retries=retries) for send in calls]
         try:
             bodies = dict(self._client.run(tasks))
@@ -373,7 +382,7 @@ def _decoded(body: bytes, kind: type[T], content: str) -> T:
 
 
 def _states(body: bytes, count: int) -> list[Floats]:
-    """The states in one response, in the order of the prompts."""
+    """Read the states in one response, in the order of the prompts."""
     vectors = sorted(_decoded(body, _Vectors, "embeddings").data, key=lambda vector: vector.index)
     if [vector.index for vector in vectors] != list(range(count)):
         raise JudgeError(f"the judge's server gave {len(vectors)} hidden states for {count} prompts")
@@ -381,7 +390,7 @@ def _states(body: bytes, count: int) -> list[Floats]:
 
 
 def _row(embedding: str | list[float]) -> Floats:
-    """One state, from base64 of its float32 numbers, or from a list where a server knows no base64."""
+    """Read one state, from base64 of its float32 numbers, or from a list where a server knows no base64."""
     if isinstance(embedding, list):
         return np.array(embedding, dtype=np.float32)
     try:

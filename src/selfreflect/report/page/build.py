@@ -360,7 +360,7 @@ def prompt_texts(manifest: Mapping[str, Any]) -> list[tuple[str, list[tuple[str,
 
 
 def _has_own_prompts(run: RunRecords) -> bool:
-    """Whether strategies that the published code has, too, were asked for summaries in other words."""
+    """Tell whether published strategies were asked for summaries in other words."""
     origin = run.manifest.get("sources", {}).get("summaries", {})
     published = {summary.name.partition("#")[0] for summary in run.summaries.values() if summary.model}
     return origin.get("prompts") != "published" and not _PUBLISHED_STRATEGIES.isdisjoint(published)

@@ -1,5 +1,7 @@
-"""The JSON that the page's scripts draw: one question, whose fields the head of ``question.js`` explains, and
-a run as a small index and packed chunks of questions."""
+"""Convert questions and runs to the JSON that the scripts of the page draw.
+
+The head of ``question.js`` explains the fields of a question; a run is a small index and packed chunks.
+"""
 
 from __future__ import annotations
 
@@ -286,7 +288,7 @@ def information_view(information: Information, answers: AnswerSet | None) -> dic
 def bits_view(
     information: Information | None, masked: Sequence[Sequence[str]], summary: str
 ) -> dict[str, Any] | None:
-    """The marks and the bits of every word of every test answer.
+    """Convert the marks and the bits of every word of every test answer.
 
     None if they were not kept, belong to other answers, or mean nothing because there is no share.
     """
@@ -318,7 +320,7 @@ def _tenths(bits: float) -> int:
 
 
 def control_views(controls: Controls | None, outcomes: Sequence[SummaryOutcome]) -> list[dict[str, Any]]:
-    """The controls of a question, each with the strategies that recover less than it.
+    """Convert the controls of a question, each with the strategies that recover less than it.
 
     Shares are relative to the same bits as those of the summaries, and undefined where theirs are.
     """

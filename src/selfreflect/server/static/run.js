@@ -83,7 +83,7 @@ function runView(run, offset) {
       cells(one).map((text) => element("td", {}, text)),
     ),
   );
-  const about = [informed ? "share of what the sampled answers tell" : null, scored ? "score: 0 is perfect, lower is better" : null];
+  const about = [informed ? "share of the information in the sampled answers" : null, scored ? "score: 0 is perfect, lower is better" : null];
   const caption = informed ? about.filter((part) => part !== null).join("; ") : "0 is perfect, lower is better";
   const scores = element("table", {}, element("caption", {}, caption), element("thead", {}, element("tr", {}, head)), element("tbody", {}, rows));
   return element(

@@ -26,7 +26,7 @@ _EMPHASIS = " \t\r\n*_"
 
 @dataclass(frozen=True)
 class StatedBelief:
-    """What a model says, in parts. Parts that it leaves out are empty."""
+    """Statement of a model in parts. Parts that it leaves out are empty."""
 
     answer: str
     confidence: float | NoValue
@@ -139,24 +139,29 @@ class StatedReward(Reward):
         return parse_stated(text, self.out_of)
 
     def grade(self, truth: float, confidence: float) -> float:
-        """The reward of a confidence in an answer."""
+        """Reward a confidence in an answer."""
         return confidence_reward(bool(truth), confidence, self.scoring)
 
     def truths(self, answers: Sequence[str | None], columns: BatchColumns) -> list[float | None]:
-        """How far each answer is true, in [0, 1]; None for all of a question that cannot be decided."""
+        """Say how far each answer is true, in [0, 1]; None for all of a question that cannot be decided."""
         raise NotImplementedError
 
     def outcomes(self, texts: Sequence[str | Unrewarded], columns: BatchColumns) -> list[Outcome]:
         statements = [text if isinstance(text, Unrewarded) else self.parse(text) for text in texts]
-        answers = [None if isinstance(one, Unrewarded) else one.answer or None for one in statements]
+        answers = [
+            None if isinstance(statement, Unrewarded) else statement.answer or None
+            for statement in statements
+        ]
         outcomes: list[Outcome] = []
-        for truth, one in zip(self.truths(answers, columns), statements, strict=True):
-            if truth is None or isinstance(one, Unrewarded):
-                outcomes.append(one if isinstance(one, Unrewarded) and truth is not None else None)
-            elif isinstance(one.confidence, NoValue):
-                outcomes.append(Unrewarded(one.confidence.reason, one.confidence.message))
+        for truth, statement in zip(self.truths(answers, columns), statements, strict=True):
+            if truth is None:
+                outcomes.append(None)
+            elif isinstance(statement, Unrewarded):
+                outcomes.append(statement)
+            elif isinstance(statement.confidence, NoValue):
+                outcomes.append(Unrewarded(statement.confidence.reason, statement.confidence.message))
             else:
-                outcomes.append(self.grade(truth, one.confidence))
+                outcomes.append(self.grade(truth, statement.confidence))
         return outcomes
 
 
@@ -189,7 +194,7 @@ class GoldReward(StatedReward):
 
 
 class GoldMatch:
-    """Decides which answers are correct by gold answers. Can be pickled.
+    """Rule of which answers are correct by gold answers, which can be pickled.
 
     Raises:
         ConfigError: there is no such function, or it asks a model or a person.
@@ -352,7 +357,7 @@ class MultiAnswerBrier(Reward):
                 outcomes.append(guesses)
             else:
                 truths = self._truths(guesses, answers)
-                errors = [(y - one.probability) ** 2 for y, one in zip(truths, guesses, strict=True)]
+                errors = [(y - guess.probability) ** 2 for y, guess in zip(truths, guesses, strict=True)]
                 outcomes.append(min(1.0, math.fsum(truths)) - math.fsum(errors))
         return outcomes
 

@@ -32,6 +32,12 @@ METRICS = {
 }
 """Metrics of ``validate``. Stored values of them stay."""
 
+PREDICTION = {
+    "ece_10_right": "Take ece_10_left, which differs where confidences are multiples of 0.1, or smooth_ece.",
+    "ece_10_mass": "Take ece_exact for few distinct confidences, or smooth_ece.",
+}
+"""Measures of ``uncertainty``."""
+
 _SCORING = ("run", "score", "ask")
 _ANEW = "Move or delete the adapter's folder, and it is trained anew."
 

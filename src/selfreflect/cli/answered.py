@@ -416,8 +416,7 @@ class Confirmation:
         self._accepted: set[str] = set()
 
     def __call__(self, inquiries: Sequence[Inquiry]) -> None:
-        from selfreflect.uncertainty.asking.asker import SAME_MEANING
-        from selfreflect.uncertainty.asking.costs import cost_table
+        from selfreflect.uncertainty.asking.asker import SAME_MEANING, cost_table
 
         inquiries = [inquiry for inquiry in inquiries if inquiry.step not in self._steps]
         if not inquiries:

@@ -24,10 +24,9 @@ from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.calibrator_file import CalibratorFile, digests, read_calibrator
 from selfreflect.uncertainty.classes import ClassRule, Labels, members_of
 from selfreflect.uncertainty.estimators import ESTIMATORS, estimate
-from selfreflect.uncertainty.features import Samples
+from selfreflect.uncertainty.features import Samples, entropy
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
-from selfreflect.uncertainty.samples import entropy
-from selfreflect.uncertainty.similarity import jaccard, make_similarity
+from selfreflect.uncertainty.relations import jaccard, make_similarity
 
 if TYPE_CHECKING:
     from selfreflect.server.session import Session

@@ -21,14 +21,13 @@ from selfreflect.train.sayself.statement import parse_confidence, parse_statemen
 from selfreflect.uncertainty.asking.asker import Asker, Inquiry, failure_of, reply_text
 from selfreflect.uncertainty.asking.verdicts import parse_verdict
 from selfreflect.uncertainty.assess import ScoredAnswers
+from selfreflect.uncertainty.calibrators import FOLDS
 from selfreflect.uncertainty.correctness import Correctness
-from selfreflect.uncertainty.discrimination import auroc
 from selfreflect.uncertainty.measures import INTERVALS, Measurement, definitions, measure_all
+from selfreflect.uncertainty.prediction import Tally, auroc
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
-from selfreflect.uncertainty.recalibrate import FOLDS
-from selfreflect.uncertainty.similarity import words
+from selfreflect.uncertainty.relations import words
 from selfreflect.uncertainty.tables import measured_cells, measured_columns
-from selfreflect.uncertainty.tally import Tally
 
 MEASURED = ("ece_10_left", "mae", "auroc", "brier")
 MAX_TOKENS = 160

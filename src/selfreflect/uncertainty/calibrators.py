@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from selfreflect.errors import DataError, MissingExtraError
 from selfreflect.stats import Floats
-from selfreflect.uncertainty.calibration import CLIP
-from selfreflect.uncertainty.tally import finite_scores, score_pairs
+from selfreflect.uncertainty.prediction import CLIP, finite_scores, score_pairs
 
 CalibrationMethod = Literal["isotonic", "platt", "temperature"]
 FOLDS = 5

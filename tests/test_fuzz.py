@@ -25,8 +25,8 @@ from selfreflect.models.base import Request, Sampling
 from selfreflect.models.openai.protocol import MOST_TOKENS, APIError, error_text, parse_response, status_error
 from selfreflect.prompts import load_prompts
 from selfreflect.report.compare import comparisons, contenders
-from selfreflect.report.dataset import dataset_files
 from selfreflect.report.document import question_table
+from selfreflect.report.export import dataset_files
 from selfreflect.report.findings import findings
 from selfreflect.report.length import length_audit, length_table, pasted_table, run_pasted
 from selfreflect.report.overview import failure_table, overview

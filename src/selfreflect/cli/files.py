@@ -259,7 +259,7 @@ def export_command(
         lines = [dump_line(to_plain(item)) + "\n" for item in run_items(records)]
         files = {"items.jsonl": "".join(lines).encode()}
     else:
-        from selfreflect.report.dataset import dataset_files
+        from selfreflect.report.export import dataset_files
 
         name = run.resolve().name
         files = dataset_files(records_by_judge(records, name), name)

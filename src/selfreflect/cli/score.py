@@ -78,7 +78,7 @@ def score_command(
         return
     assert items is not None
     if log is not None:
-        from selfreflect.report.trackers import check_installed
+        from selfreflect.report.export import check_installed
 
         check_installed(log)
     if overrides.section("execution").get("executor", "local") != "local":

@@ -285,7 +285,7 @@ def log_runs(tracker: str | None, runs: Sequence[RunRecords]) -> None:
     """
     if tracker is None:
         return
-    from selfreflect.report.trackers import log_run
+    from selfreflect.report.export import log_run
 
     for run in runs:
         say(one_line(f"logged {run.label}: {log_run(tracker, run)}"))

@@ -184,7 +184,7 @@ def run_stages(
     repeat them. Exits with 1 if failures are recorded.
     """
     if log is not None:
-        from selfreflect.report.trackers import check_installed
+        from selfreflect.report.export import check_installed
 
         check_installed(log)
     if stages[0] != "questions":

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.grouping import normal_form
 from selfreflect.records import Question, dump_line
-from selfreflect.report.dataset import encodable, require_datasets, table_files
+from selfreflect.report.export import encodable, require_datasets, table_files
 from selfreflect.sources.files import PARSERS, parse_rows, read_content
 from selfreflect.sources.files import Row as FileRow
 from selfreflect.text import counted, markdown_text

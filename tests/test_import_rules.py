@@ -294,6 +294,48 @@ def test_only_models_know_which_backends_there_are() -> None:
     assert found == EXAMPLES
 
 
+NAME_MEASURES = {
+    "traits": "what suits single models",
+    "settings.sections": "the default of --measures",
+    "cli.ask": "what the demo measures",
+    "store.layout": "files of run directories",
+    "store.run": "files of run directories",
+    "uncertainty.estimators": "estimators that are named after a measure",
+    **dict.fromkeys(("app", "chat", "reflector", "requests", "work"), "keys of the servers' JSON"),
+    **dict.fromkeys(("candidates", "sayself.comparison"), "rewards and columns"),
+    **dict.fromkeys(("base", "catalogue", "judged", "ranked"), "metrics of the paper's studies"),
+    **dict.fromkeys(
+        ("findings", "measures", "reflection", "run_records", "words", "page.view"), "older keys and texts"
+    ),
+}
+"""Modules outside of ``metric``, below their package, that may know a measure by name or record, and why."""
+
+
+def measures_named_in(tree: ast.AST) -> Iterator[str]:
+    """Strings that name the second measure, alone or in a list, and imports of its record. The name of the
+    first one is that of the package, too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if "\n" not in node.value and "information" in node.value.split(","):
+                yield node.value
+        elif isinstance(node, ast.ImportFrom) and node.module == "selfreflect.records":
+            yield from (alias.name for alias in node.names if alias.name == "Information")
+
+
+def test_few_modules_know_which_measures_there_are() -> None:
+    code = 'f("selfreflect,information"); from selfreflect.records import Information, Score'
+    assert {*measures_named_in(ast.parse(code))} == {"Information", "selfreflect,information"}
+    naming = {
+        module
+        for module, path in PATHS.items()
+        if module
+        and not under(module, "metric", "records")
+        and any(measures_named_in(ast.parse(path.read_text(encoding="utf-8"))))
+    }
+    unexpected = {name for name in naming if not {name, name.partition(".")[2]} & NAME_MEASURES.keys()}
+    assert unexpected == set()
+
+
 def test_the_web_stack_stays_in_the_servers_which_only_their_commands_load() -> None:
     web_stack = ("fastapi", "starlette", "uvicorn", "prometheus_client")
     outside = [one for one in imports() if not under(one.importer, "server")]

@@ -634,6 +634,10 @@ class Measurement(Record, frozen=True, kw_only=True):
             raise ValueError("a measurement has either a value or a reason why it is undefined")
 
 
+SummaryResult: TypeAlias = Score | Information | Measurement
+"""What a measure found of one summary."""
+
+
 class Failure(Record, frozen=True, kw_only=True):
     """Says why a record could not be computed, and takes its place."""
 

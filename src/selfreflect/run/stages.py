@@ -26,13 +26,11 @@ from selfreflect.records import (
     AnswerSet,
     Controls,
     Failure,
-    Information,
-    Measurement,
     ModelStage,
     Question,
     Record,
-    Score,
     Summary,
+    SummaryResult,
 )
 from selfreflect.run.models import (
     ConfiguredModels,
@@ -54,9 +52,7 @@ if TYPE_CHECKING:
     from selfreflect.settings import Config
 
 
-Result: TypeAlias = (
-    AnswerSample | AnswerSet | Summary | Score | Information | Measurement | Controls | Failure
-)
+Result: TypeAlias = AnswerSample | AnswerSet | Summary | SummaryResult | Controls | Failure
 
 
 class StageTask(Record, frozen=True, kw_only=True):
@@ -97,7 +93,7 @@ def count_results(results: Sequence[Result]) -> int:
         if isinstance(result, AnswerSample):
             continue
         of_question = names.setdefault(result.question_id, set())
-        if isinstance(result, Score | Information | Measurement):
+        if isinstance(result, SummaryResult):
             of_question.add(result.summary)
         elif isinstance(result, Summary | Failure):
             of_question.add(result.name)

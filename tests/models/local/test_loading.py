@@ -95,9 +95,11 @@ def test_the_window_is_the_smaller_limit_of_model_and_tokenizer(
 
 
 def refusal(name: str, **fields: Any) -> str:
+    """The code with which a model is refused."""
     with pytest.raises(BackendError) as caught:
         loaded(name, **fields)
-    return str(caught.value)
+    assert Path(name).name in caught.value.message
+    return caught.value.code
 
 
 def test_a_rotary_embedding_of_half_a_head_is_refused_before_the_first_pass(path: str) -> None:
@@ -110,7 +112,7 @@ def test_a_rotary_embedding_of_half_a_head_is_refused_before_the_first_pass(path
         "partial_rotary_factor": 0.5,
     }
     file.write_text(json.dumps(config))
-    assert "remove partial_rotary_factor from config.json" in refusal(path)
+    assert refusal(path) == "not_loaded"
 
 
 def test_pickled_weights_are_not_loaded(path: str) -> None:
@@ -122,10 +124,7 @@ def test_pickled_weights_are_not_loaded(path: str) -> None:
 
     (Path(path) / "model.safetensors").unlink()
     torch.save({"model.embed_tokens.weight": Bomb()}, Path(path) / "pytorch_model.bin")
-    message = refusal(path)
-    assert "Pickled weights" in message
-    assert "can run code" in message
-    assert "save_pretrained" in message
+    assert refusal(path) == "pickled"
     assert not ran.exists()
 
 
@@ -150,8 +149,9 @@ def test_an_index_names_safetensors_in_the_folder_alone(
         raise AssertionError("the weights were opened")
 
     monkeypatch.setattr(torch, "load", opened)
-    with pytest.raises(BackendError, match="Only safetensors files in its own folder"):
+    with pytest.raises(BackendError) as refused:
         loads(ModelSpec(path, device="cpu"))
+    assert refused.value.code == "foreign_weights"
 
 
 def test_shards_in_the_folder_are_loaded(path: str) -> None:
@@ -167,25 +167,21 @@ def test_shards_in_the_folder_are_loaded(path: str) -> None:
 
 def test_a_file_or_a_missing_path_instead_of_a_directory(path: str) -> None:
     for name in (f"{path}/model.safetensors", f"{path}/nowhere", "./nowhere", "~/nowhere"):
-        assert (
-            refusal(name)
-            == f"{name!r} is not a directory with a model (config.json, tokenizer and *.safetensors)"
-        )
+        assert refusal(name) == "no_model"
 
 
 @pytest.mark.parametrize("weights", [b"", b"\xff" * 100, None], ids=["empty", "not safetensors", "cut off"])
 def test_corrupt_weights(path: str, weights: bytes | None) -> None:
     file = Path(path) / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-10] if weights is None else weights)
-    assert f"could not load the model in '{path}'" in refusal(path)
+    assert refusal(path) == "not_loaded"
 
 
 def test_weights_of_another_architecture(path: str) -> None:
     edit_config(path, num_hidden_layers=3)
-    message = refusal(path)
-    assert "its weights lack 9 tensors of this architecture, such as model.layers.2." in message
+    assert refusal(path) == "not_loaded"
     edit_config(path, num_hidden_layers=2, hidden_size=64)
-    assert "could not load the model in" in refusal(path)
+    assert refusal(path) == "not_loaded"
 
 
 @pytest.mark.parametrize(
@@ -193,7 +189,7 @@ def test_weights_of_another_architecture(path: str) -> None:
 )
 def test_corrupt_configs(path: str, config: str) -> None:
     (Path(path) / "config.json").write_text(config, encoding="utf-8")
-    assert f"could not load the model in '{path}'" in refusal(path)
+    assert refusal(path) == "not_loaded"
 
 
 @pytest.mark.parametrize(
@@ -202,7 +198,7 @@ def test_corrupt_configs(path: str, config: str) -> None:
 def test_missing_and_corrupt_tokenizers(path: str, tokenizer: str | None) -> None:
     file = Path(path) / "tokenizer.json"
     file.unlink() if tokenizer is None else file.write_text(tokenizer, encoding="utf-8")
-    assert f"could not load the model in '{path}'" in refusal(path)
+    assert refusal(path) == "not_loaded"
 
 
 @pytest.mark.parametrize("model_type", ["own", "llama"])
@@ -213,7 +209,7 @@ def test_a_models_own_code_is_not_run_unless_asked(path: str, tmp_path: Path, mo
     edit_config(path, model_type=model_type, auto_map=classes)
     edit_config(path, "tokenizer_config.json", auto_map={"AutoTokenizer": [None, "own.OwnTokenizer"]})
     if model_type == "own":
-        assert "trust_remote_code" in refusal(path)
+        assert refusal(path) == "foreign_code"
     else:
         assert type(loaded(path).model).__module__.startswith("transformers."), (
             "the library's own Llama is used instead"
@@ -227,9 +223,7 @@ def test_a_models_own_code_is_not_run_unless_asked(path: str, tmp_path: Path, mo
 
 def test_kernels_of_the_hub_are_not_fetched_because_a_model_asks_for_them(path: str) -> None:
     edit_config(path, _attn_implementation="somebody/kernel")
-    said = refusal(path)
-    assert "'somebody/kernel'" in said
-    assert "trust_remote_code" in said
+    assert refusal(path) == "foreign_code"
 
 
 MISSING = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
@@ -237,8 +231,9 @@ MISSING = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_avail
 
 @pytest.mark.parametrize("device", [name for name, there in MISSING.items() if not there])
 def test_a_device_that_is_not_there(path: str, device: str) -> None:
-    message = refusal(path, device=device)
-    assert message.startswith(f"device {device!r}: ")
+    with pytest.raises(BackendError) as refused:
+        loaded(path, device=device)
+    assert refused.value.code == "device"
 
 
 def test_one_of_several_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,8 +241,9 @@ def test_one_of_several_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert pick_device("cuda:1") == "cuda:1"
     assert pick_dtype("auto", "cuda:1") == torch.bfloat16
-    with pytest.raises(BackendError, match="the last GPU that torch sees is cuda:1"):
+    with pytest.raises(BackendError) as refused:
         pick_device("cuda:2")
+    assert refused.value.code == "device"
 
 
 # --- the hub, without a network: a child process, because the library reads its settings once

@@ -74,7 +74,7 @@ def test_addresses() -> None:
         endpoint("http://***@host/v1", {}, "scores.base_url")
     assert (refused.value.code, "{scores.base_url}" in refused.value.remedy) == ("address", True)
     for key in ("sk-ü", "sk a", "sk\x07"):
-        with pytest.raises(ConfigError, match="OPENAI_API_KEY holds characters") as raised:
+        with pytest.raises(ConfigError, match="OPENAI_API_KEY") as raised:
             endpoint(None, {"OPENAI_API_KEY": key})
         assert key not in str(raised.value)
 
@@ -221,7 +221,6 @@ def test_no_secret_is_in_any_file_output_or_log(
     failures = [failure.message for name in "ab" for failure in Run.load(folder / name).failures]
     assert any("***" in message for message in failures)
     assert "--base-url" in outcomes[4].said
-    assert "proxy that the environment names" in outcomes[6].said
     assert "***" in outcomes[8].said + outcomes[8].stdout
     assert not any("Traceback" in one.stderr for one in outcomes)
     assert "httpx2" in {record.name.split(".")[0] for record in caplog.records}

@@ -116,7 +116,7 @@ class ModelSource:
         attention = config._attn_implementation or ""
         if "/" in attention and not self.trust_remote_code:
             raise BackendError(
-                f"{excerpt(self.name)} wants to run the attention kernel {excerpt(attention)} from the hub",
+                f"{excerpt(self.name, 200)} would run the attention kernel {excerpt(attention)} of the hub",
                 code="foreign_code",
                 remedy="Set {execution.trust_remote_code} if you trust it, or remove it from the model's "
                 "config.json.",

@@ -27,7 +27,6 @@ from selfreflect.train.sayself.statement import sayself
 from selfreflect.train.sayself.training import question_rows, reinforcement_rows
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.correctness import Correctness
-from selfreflect.uncertainty.measures import measure
 from selfreflect.uncertainty.question import NoValue
 
 
@@ -44,20 +43,6 @@ def questions(count: int) -> list[ClusteredQuestion]:
 def asker(script: object) -> Asker:
     model = Scripted(script)  # type: ignore[arg-type]
     return Asker("scripted", lambda: model)
-
-
-def test_the_published_error_is_a_mean_absolute_error() -> None:
-    assert measure("mae", [0.9, 0.6, 0.2], [1, 0, 0]).value == pytest.approx((0.1 + 0.6 + 0.2) / 3)
-
-
-def test_sure_is_1_unsure_0_and_anything_else_has_no_value() -> None:
-    script = {"Are you sure": "I am unsure."}
-    given = [StatedBelief(answer="Seine", confidence=0.5)]
-    [unsure] = ask_whether_sure(questions(1), given, asker(script))
-    [sure] = ask_whether_sure(questions(1), given, asker("I am sure."))
-    [neither] = ask_whether_sure(questions(1), given, asker("Maybe."))
-    assert (unsure.confidence, sure.confidence) == (0.0, 1.0)
-    assert isinstance(neither.confidence, NoValue)
 
 
 def test_the_tuned_model_is_asked_about_an_answer_as_it_was_trained_on_it() -> None:
@@ -110,14 +95,6 @@ def test_a_confidence_that_was_cut_off_after_its_first_digit_does_not_count() ->
     assert isinstance(one.confidence, NoValue)
     assert (one.confidence.reason, one.answer) == ("cut_off", "Seine")
     assert ten.confidence == 1.0
-
-
-def test_naming_the_right_answer_in_the_reflection_is_not_being_right() -> None:
-    """The published code searches the whole text for it."""
-    statements = ask_statements(
-        questions(1), asker("Answer: Loire. Self-reflection: It may be the Seine. Confidence: 9")
-    )
-    assert label_statements(questions(1), statements, Correctness("squad_f1")) == (False,)
 
 
 def test_the_second_stage_compares_the_answer_alone() -> None:
@@ -242,14 +219,6 @@ def test_a_statement_that_was_cut_off_counts_from_a_whole_confidence_on(
         assert said.confidence.reason == "cut_off"
     else:
         assert said.confidence == confidence
-
-
-@pytest.mark.parametrize("labels", [(True,) * 6, (True, False, True, False)])
-def test_nothing_is_calibrated_on_one_kind_of_label_or_on_fewer_answers_than_folds(
-    labels: tuple[bool, ...],
-) -> None:
-    statements = tuple(StatedBelief("x", number / 10) for number in range(len(labels)))
-    assert reference_rows(Evaluation("m", statements, labels)) == []
 
 
 def test_what_has_no_reply_no_label_or_no_right_answer_is_left_out_of_the_second_stage() -> None:

@@ -76,12 +76,6 @@ def test_no_text_is_in_two_parts_however_it_is_spelled(texts: list[str]) -> None
     assert overlap(by_part) == []
 
 
-def test_parts_have_about_their_shares() -> None:
-    parts = [part_of(f"Number {number}?") for number in range(2000)]
-    shares = [parts.count(part) / 20 for part in ("train", "rl", "dev", "test")]
-    assert shares == pytest.approx([50, 15, 10, 25], abs=3)
-
-
 def test_an_overlap_is_seen() -> None:
     assert overlap({"train": [RIVER], "test": [question("x", "which river?", ("Seine", 1, True))]}) == [
         "r",

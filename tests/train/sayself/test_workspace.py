@@ -96,36 +96,6 @@ def prepared(tmp_path: Path) -> Workspace:
     return workspace
 
 
-def test_a_text_in_two_parts_is_refused(prepared: Workspace) -> None:
-    prepared.write("clusters.jsonl", [clustered(0), clustered(1), clustered(2, "  RIVER 0?")])
-    with pytest.raises(DataError, match="2 questions are in several parts, such as q0"):
-        prepared.parts()
-
-
-def test_an_example_with_the_text_of_a_test_question_is_refused_by_line(prepared: Workspace) -> None:
-    prepared.write("data/plain/train.jsonl", [example(0, "River 0?"), example(7, "river 2?")])
-    with pytest.raises(DataError, match=r"train\.jsonl, line 2: the question 'q7' is in the part 'test'"):
-        prepared.examples("plain")
-    prepared.write("data/plain/train.jsonl", [example(7, "A river that was never clustered?")])
-    assert [row["question_id"] for row in prepared.examples("plain")] == ["q7"]
-
-
-@pytest.mark.parametrize(
-    ("read", "step"),
-    [
-        (lambda workspace: workspace.clusters(), "cluster"),
-        (lambda workspace: workspace.rationales(), "rationale"),
-        (lambda workspace: workspace.parts(), "dataset"),
-        (lambda workspace: workspace.examples("full"), "dataset"),
-    ],
-)
-def test_a_step_that_comes_too_early_names_the_one_before(
-    tmp_path: Path, read: Callable[[Workspace], object], step: str
-) -> None:
-    with pytest.raises(DataError, match=f"is missing. Make it with: selfreflect sayself {step} --out "):
-        read(Workspace(tmp_path / "run"))
-
-
 def test_trained_adapters_are_listed_by_name_with_their_base(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path / "run")
     for name in ("plain-1", "full-0-brier", "other-0", "group-2", "rtuning-0"):

@@ -1,7 +1,8 @@
-"""Presets are TRL's arguments; `test_trainers` gives them to TRL."""
+"""Settings of trainers, and what an adapter was trained on."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from selfreflect.errors import ConfigError
+from selfreflect.train.rewards.base import Reward
 from selfreflect.train.trainers import (
     PRESETS,
+    RECORD,
     TrainingPreset,
+    changes,
     divided,
     preference_arguments,
     reinforcement_arguments,
     supervised_arguments,
+    training_input,
 )
 
 
@@ -58,3 +63,27 @@ def arguments_of(stage: str, preset: TrainingPreset, seed: int = 3) -> dict[str,
     if stage == "grpo":
         return reinforcement_arguments(preset, Path("out"), seed, "batch")
     return STAGES[stage](preset, Path("out"), seed)
+
+
+PRESET = PRESETS["cpu"]
+ROWS = [{"prompt": "a", "correct": True}]
+
+
+def test_rows_settings_and_the_adapter_before_are_compared(tmp_path: Path) -> None:
+    (tmp_path / RECORD).write_text("{}")
+    before = training_input(ROWS, PRESET, tmp_path)
+    assert changes({}, before) == []  # nothing is known of an adapter of an earlier version
+    same = training_input([{"correct": True, "prompt": "a"}], replace(PRESET, save_steps=3), tmp_path)
+    assert changes(before, same) == []
+    (tmp_path / RECORD).write_text("{ }")
+    other = [{"prompt": "a", "correct": False}, *ROWS]
+    now = training_input(other, replace(PRESET, model="larger", steps=3), tmp_path)
+    rows, start, *settings = changes(before, now)
+    assert re.fullmatch(r"rows \(1, \w+ then, 2, \w+ now\)", rows)
+    assert start.startswith("start (")
+    assert settings == ["model (smollm2 then, larger now)", "steps (40 then, 3 now)"]
+
+
+class Named(Reward):
+    criterion = "named by exact"  # type: ignore[assignment]
+    worst = 0.0

@@ -127,7 +127,7 @@ def _refuse_nothing(kind: Kind, path: Path, run: RunRecords, result: TrainingRow
 
 
 def _advice(kind: Kind, path: Path, run: RunRecords) -> str:
-    """What to do where nothing became a row."""
+    """Say what to do where nothing became a row."""
     directory = shlex.quote(str(path))
     if not run.answers:
         return f"Draw answers: selfreflect answers --out {directory}"
@@ -145,7 +145,7 @@ def _advice(kind: Kind, path: Path, run: RunRecords) -> str:
 
 
 def _advice_on_length(run: RunRecords) -> str:
-    """What to do where most summaries were cut off; nothing elsewhere."""
+    """Say what to do where most summaries were cut off; nothing elsewhere."""
     cut = sum(summary.truncated for summary in run.summaries.values())
     if 2 * cut <= len(run.summaries):
         return ""

@@ -57,7 +57,7 @@ def sample(out: Path, overrides: Overrides, reasoned: bool, intent: Intent, dry_
 
 
 class LabelOptions(Struct, frozen=True, kw_only=True):
-    """What counts as correct."""
+    """Options of what counts as correct."""
 
     correctness: Annotated[
         str,
@@ -77,7 +77,7 @@ class LabelOptions(Struct, frozen=True, kw_only=True):
 
 
 class ClusterOptions(LabelOptions, frozen=True, kw_only=True):
-    """How answers are compared with each other and with the right ones."""
+    """Options of how answers are compared with each other and with the right ones."""
 
     classes: Annotated[
         str,
@@ -305,7 +305,7 @@ _SAMPLED = Range("0, or 2 or more, since one answer shows no doubt", lambda valu
 
 
 class EvaluationOptions(LabelOptions, frozen=True, kw_only=True):
-    """What is compared, and how."""
+    """Options of the comparison."""
 
     measured: Measured = 0
     base: Annotated[
@@ -342,8 +342,10 @@ class EvaluationOptions(LabelOptions, frozen=True, kw_only=True):
 
 
 def evaluate(out: Path, options: EvaluationOptions, overrides: Overrides, yes: bool, as_json: bool) -> None:
-    """Print the table of baselines and trained models, and write it to ``evaluation.md``, with all that was
-    stated in a file beside it."""
+    """Print the table of baselines and trained models, and write it to files.
+
+    It goes to ``evaluation.md``, and all that was stated to a file beside it.
+    """
     from selfreflect.table import to_markdown
     from selfreflect.train.sayself.comparison import MethodComparison
     from selfreflect.train.sayself.examples import Workspace
@@ -406,7 +408,7 @@ ABOUT = (
 
 
 class TrainingOptions(Struct, frozen=True, kw_only=True):
-    """What is trained, and how."""
+    """Options of the training."""
 
     preset: Annotated[
         Literal["small", "published", "qwen"],
@@ -441,7 +443,7 @@ class TrainingOptions(Struct, frozen=True, kw_only=True):
     ] = "confidence"
 
     def plan(self, out: Path, labels: LabelOptions) -> TrainingPlan:
-        """The training with these options."""
+        """Make the plan of the training with these options."""
         from selfreflect.train.sayself.training import PRESETS, TrainingPlan
 
         preset = PRESETS[self.preset].with_base(self.base)
@@ -450,7 +452,7 @@ class TrainingOptions(Struct, frozen=True, kw_only=True):
 
 
 class MeasuringOptions(Struct, frozen=True, kw_only=True):
-    """How many reflections `run` measures."""
+    """Option of how many reflections `run` measures."""
 
     measured: Measured = 0
 

@@ -339,6 +339,7 @@ def _pairs(choices: Sequence[Candidate], options: RowOptions) -> list[Pair] | st
     if not any(choice.helps for choice in choices):
         return "no summary tells more than an empty one"
     ranking = sorted(choices, key=lambda choice: -choice.merit)
+    # pairs of about equal length, or the surest way to be better would be to be longer
     alike = []
     for number, better in enumerate(ranking):
         if not better.helps:  # a worse one teaches what to avoid, but nothing misleading is to be preferred

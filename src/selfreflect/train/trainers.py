@@ -394,6 +394,7 @@ class AdapterTraining:
             peft_config=config,
             **extra,
         )
+        # before the first step, so that a resume after a kill can be compared with it
         if trainer.is_world_process_zero():
             self.output.mkdir(parents=True, exist_ok=True)
             write_bytes(self.output / INPUT, json.dumps(now).encode())

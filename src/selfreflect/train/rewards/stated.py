@@ -36,7 +36,7 @@ class StatedBelief:
 
     @property
     def is_complete(self) -> bool:
-        """Whether there are an answer and a confidence."""
+        """True if there are an answer and a confidence."""
         return bool(self.answer) and not isinstance(self.confidence, NoValue)
 
 
@@ -211,7 +211,7 @@ class GoldMatch:
         return self.__dict__ | {"_function": None}
 
     def __call__(self, answers: Sequence[str | None], gold: Sequence[tuple[str, ...]]) -> list[float | None]:
-        """1 for each answer that is correct, 0 for one that is not or is missing; None without gold."""
+        """Label answers: 1 if correct, 0 if not or missing, None without gold."""
         if self._function is None:
             self._function = Correctness(self.correctness)
         questions = [AnsweredQuestion("", gold=texts) for texts in gold]
@@ -220,8 +220,9 @@ class GoldMatch:
 
 
 class BrierReward(GoldReward):
-    """1 - 2 (y - f)² for confidence f, with y = 1 for a correct answer: the reward in SaySelf's code (Xu et
-    al. 2024, arXiv 2405.20974).
+    """Brier reward, 1 - 2 (y - f)² for confidence f, with y = 1 for a correct answer.
+
+    SaySelf's code has this reward (Xu et al. 2024, arXiv 2405.20974).
 
     A wrong answer on purpose, with confidence 0, gets as much as a right one with confidence 1. So use it
     where the answer is not trained, only the confidence; else :class:`RLCRReward`.
@@ -242,7 +243,7 @@ class RLCRReward(GoldReward):
 
 
 class LogReward(GoldReward):
-    """The logarithmic score ln f of a correct answer, ln (1 - f) of a wrong one, times ``scale`` (Rewarding
+    """Logarithmic score: ln f of a correct answer, ln (1 - f) of a wrong one, times ``scale`` (Rewarding
     Doubt, arXiv 2503.02623).
 
     Args:

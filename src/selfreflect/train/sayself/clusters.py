@@ -94,6 +94,7 @@ def cluster_answers(
     for parts, members in zip(plain, groups, strict=True):
         labelled += [parts] * len(members)
         leaders += [parts.answers[group[0]] for group in members]
+    # one call for all, so that a model that decides gets them in one batch
     labels = iter(correctness.label_all(labelled, leaders))
     clustered = []
     for question, parts, members in zip(questions, plain, groups, strict=True):

@@ -165,6 +165,7 @@ def adapter_asker(open_model: OpenModel, adapter: Adapter) -> Asker:
     """Ask a trained model. Its replies are kept under what its training left behind, so that one that is
     trained anew in the same folder is asked anew."""
     asker = open_model(str(adapter.folder))
+    # the name keys the stored replies
     digest = hashlib.sha256(json.dumps(adapter.record, sort_keys=True).encode()).hexdigest()[:12]
     asker.model = f"{asker.model} trained {digest}"
     return asker

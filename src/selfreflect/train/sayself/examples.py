@@ -189,7 +189,7 @@ class Adapter:
 
     @property
     def record(self) -> dict[str, Any] | None:
-        """What its training left behind; None if it has not ended.
+        """Record of its training; None if that has not ended.
 
         Raises:
             DataError: the file is damaged.

@@ -140,7 +140,7 @@ def shorter_questions(
 
 
 class StatedConfidenceReward(StatedReward):
-    """Rewards the end of a statement that the prompt has begun, up to ``Confidence:``.
+    """Reward of the end of a statement that the prompt has begun, up to ``Confidence:``.
 
     So only the confidence is trained, and every token before it is masked. A model that is rewarded for its
     answer, too, learns that a wrong answer with confidence 0 is as good as a right one with 1. The column
@@ -160,7 +160,7 @@ class StatedConfidenceReward(StatedReward):
 
 
 class StatementReward(GoldReward):
-    """Rewards a whole statement, whose own answer is compared with the right ones in the column ``gold``.
+    """Reward of a whole statement, whose own answer is compared with the column ``gold``.
 
     Every token is trained. With ``brier`` a wrong answer with confidence 0 is then worth as much as a right
     one with 1; ``rlcr`` also pays for being right.
@@ -213,8 +213,10 @@ def reinforcement_rows(
 
 
 def question_rows(questions: Sequence[ClusteredQuestion]) -> list[dict[str, Any]]:
-    """Rows to train whole statements on: ``question_id``, ``prompt`` (the question alone) and ``gold``.
-    Questions without a right answer are left out."""
+    """Make rows to train whole statements on: ``question_id``, ``prompt`` (the question alone) and ``gold``.
+
+    Questions without a right answer are left out.
+    """
     rows = []
     for question in questions:
         if question.gold:

@@ -187,7 +187,8 @@ def questions_needed(difference: float | None, sd: float) -> int | None:
     """Compute how many paired questions show a difference with 80% power; None if there is none to show.
 
     Then the 95% interval of the mean difference excludes 0: ((z_.975 + z_.8) sd / |d|)^2, the normal
-    approximation of a paired test (Cohen, Statistical Power Analysis, 2nd ed. 1988, chapter 2), at least ``FEWEST_TESTED``.
+    approximation of a paired test (Cohen, Statistical Power Analysis, 2nd ed. 1988, chapter 2), at least
+    ``FEWEST_TESTED``.
     """
     if not difference:
         return None

@@ -34,7 +34,7 @@ from selfreflect.models.judge import Judge
 from selfreflect.records import Reader, Score, Summary
 from selfreflect.sources.items import Item, read_item_file
 from selfreflect.text import normalise_question
-from selfreflect.uncertainty.reliability import wilson
+from selfreflect.uncertainty.figures import wilson
 
 PASTED = (1, 2, 5)
 ALL = "all pasted"

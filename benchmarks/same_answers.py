@@ -23,7 +23,7 @@ from selfreflect.sameness import are_apart, same_answer
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.question import AnsweredQuestion
-from selfreflect.uncertainty.similarity import EmbeddingSimilarity
+from selfreflect.uncertainty.relations import EmbeddingSimilarity
 
 LABELS = Path(__file__).parents[1] / "tests" / "data" / "same_answers.json"
 

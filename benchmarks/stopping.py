@@ -18,13 +18,11 @@ from pathlib import Path
 import numpy as np
 
 from selfreflect.server.stopping import StoppingRule
-from selfreflect.uncertainty.calibration import ece
 from selfreflect.uncertainty.classes import ClassRule, Labels
 from selfreflect.uncertainty.correctness import Correctness
-from selfreflect.uncertainty.discrimination import auroc
+from selfreflect.uncertainty.features import modal_share
+from selfreflect.uncertainty.prediction import Tally, auroc, ece
 from selfreflect.uncertainty.question import AnsweredQuestion
-from selfreflect.uncertainty.samples import modal_share
-from selfreflect.uncertainty.tally import Tally
 
 MOST = 20
 TRIALS = 4000

@@ -48,7 +48,7 @@ def parser(text: str | None) -> argparse.ArgumentParser:
 
 
 def chosen_preset(arguments: argparse.Namespace) -> TrainingPreset:
-    """The preset with the settings that --model and --set change. Raises ConfigError."""
+    """Take the preset with the settings that --model and --set change. Raises ConfigError."""
     preset = PRESETS[arguments.config]
     changes: dict[str, Any] = {"model": arguments.model} if arguments.model else {}
     hints = get_type_hints(TrainingPreset)

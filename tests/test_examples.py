@@ -25,7 +25,7 @@ def test_every_example_is_run() -> None:
     assert {path.stem for path in EXAMPLES.glob("*.py")} == WRITTEN.keys()
 
 
-# the other two take eight seconds, and pipeline/test_reflect.py proves what they show
+# the other two take eight seconds, and run/test_reflect.py proves what they show
 @pytest.mark.parametrize(
     "name",
     [

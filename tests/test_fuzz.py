@@ -23,18 +23,18 @@ from hypothesis import strategies as st
 from selfreflect.errors import SelfReflectError
 from selfreflect.models.base import Request, Sampling
 from selfreflect.models.openai.protocol import MOST_TOKENS, APIError, error_text, parse_response, status_error
-from selfreflect.pipeline.records import records_by_judge, run_items
-from selfreflect.pipeline.settings import settings_of
 from selfreflect.prompts import load_prompts
 from selfreflect.report.compare import comparisons, contenders
-from selfreflect.report.dataset import dataset_files
 from selfreflect.report.document import question_table
+from selfreflect.report.export import dataset_files
 from selfreflect.report.findings import findings
 from selfreflect.report.length import length_audit, length_table, pasted_table, run_pasted
 from selfreflect.report.overview import failure_table, overview
 from selfreflect.report.page.view import question_view
 from selfreflect.report.results import breakdown
 from selfreflect.report.run_records import RunRecords
+from selfreflect.run.records import records_by_judge, run_items
+from selfreflect.run.resume import settings_of
 from selfreflect.server.chat import read_chat
 from selfreflect.server.library import Library
 from selfreflect.settings import load_config

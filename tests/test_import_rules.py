@@ -34,7 +34,7 @@ LAYERS = (
     ("report", "settings"),
     ("validate", "bench", "uncertainty"),
     ("train",),
-    ("pipeline",),
+    ("run",),
     ("server",),
     ("cli",),
     ("__main__",),
@@ -200,7 +200,7 @@ def test_stages_know_neither_each_other_nor_the_disk(stage: str) -> None:
     assert {
         target
         for target in ours(stage)
-        if under(target, *others, "store", "settings", "pipeline", "report", "cli")
+        if under(target, *others, "store", "settings", "run", "report", "cli")
     } == set()
 
 
@@ -238,30 +238,26 @@ def importers_of(module: str) -> set[str]:
 
 
 JOINING = (
-    "pipeline.experiment",
-    "pipeline.dry_run",
-    "pipeline.questions",
-    "pipeline.settings",
-    "pipeline.todo",
-    "pipeline.records",
+    "run.experiment",
+    "run.dry_run",
+    "run.resume",
+    "run.todo",
+    "run.records",
 )
-"""The part of the pipeline that sees the run directory."""
+"""The part of ``run`` that sees the run directory."""
 
 
 def test_only_the_experiment_joins_settings_and_disk() -> None:
     settings, disk = importers_of("selfreflect.settings"), importers_of("selfreflect.store.run")
-    assert {
-        module for module in settings if not under(module, "settings", "pipeline", "cli", "server")
-    } == set()
-    assert {module for module in disk if under(module, "pipeline") and module not in JOINING} == set()
-    assert {module for module in disk if not under(module, "pipeline", "store", "cli", "server")} == set()
+    assert {module for module in settings if not under(module, "settings", "run", "cli", "server")} == set()
+    assert {module for module in disk if under(module, "run") and module not in JOINING} == set()
+    assert {module for module in disk if not under(module, "run", "store", "cli", "server")} == set()
 
 
 @pytest.mark.parametrize(
     "module",
     [
         "models",
-        "tasks",
         "stages",
         "executors",
         "ray_executor",
@@ -269,7 +265,7 @@ def test_only_the_experiment_joins_settings_and_disk() -> None:
 )
 def test_work_elsewhere_never_sees_the_run_directory(module: str) -> None:
     higher = ("store", *JOINING, "report", "cli", "server")
-    assert {target for target in ours(f"pipeline.{module}") if under(target, *higher)} == set()
+    assert {target for target in ours(f"run.{module}") if under(target, *higher)} == set()
 
 
 EXAMPLES = {("settings.describe", "openai:gpt-4o-mini")}
@@ -296,6 +292,48 @@ def test_only_models_know_which_backends_there_are() -> None:
         for text in backends_named_in(ast.parse(path.read_text(encoding="utf-8")))
     }
     assert found == EXAMPLES
+
+
+NAME_MEASURES = {
+    "traits": "what suits single models",
+    "settings.sections": "the default of --measures",
+    "cli.ask": "what the demo measures",
+    "store.layout": "files of run directories",
+    "store.run": "files of run directories",
+    "uncertainty.estimators": "estimators that are named after a measure",
+    **dict.fromkeys(("app", "chat", "reflector", "requests", "work"), "keys of the servers' JSON"),
+    **dict.fromkeys(("candidates", "sayself.comparison"), "rewards and columns"),
+    **dict.fromkeys(("base", "catalogue", "judged", "ranked"), "metrics of the paper's studies"),
+    **dict.fromkeys(
+        ("findings", "measures", "reflection", "run_records", "words", "page.view"), "older keys and texts"
+    ),
+}
+"""Modules outside of ``metric``, below their package, that may know a measure by name or record, and why."""
+
+
+def measures_named_in(tree: ast.AST) -> Iterator[str]:
+    """Strings that name the second measure, alone or in a list, and imports of its record. The name of the
+    first one is that of the package, too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if "\n" not in node.value and "information" in node.value.split(","):
+                yield node.value
+        elif isinstance(node, ast.ImportFrom) and node.module == "selfreflect.records":
+            yield from (alias.name for alias in node.names if alias.name == "Information")
+
+
+def test_few_modules_know_which_measures_there_are() -> None:
+    code = 'f("selfreflect,information"); from selfreflect.records import Information, Score'
+    assert {*measures_named_in(ast.parse(code))} == {"Information", "selfreflect,information"}
+    naming = {
+        module
+        for module, path in PATHS.items()
+        if module
+        and not under(module, "metric", "records")
+        and any(measures_named_in(ast.parse(path.read_text(encoding="utf-8"))))
+    }
+    unexpected = {name for name in naming if not {name, name.partition(".")[2]} & NAME_MEASURES.keys()}
+    assert unexpected == set()
 
 
 def test_the_web_stack_stays_in_the_servers_which_only_their_commands_load() -> None:

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from selfreflect.metric.scorer import SelfReflect as SelfReflect
     from selfreflect.models.judge import Judge as Judge
     from selfreflect.models.local.generator import HFGenerator as HFGenerator
-    from selfreflect.pipeline.reflect import reflect as reflect
-    from selfreflect.pipeline.reflect import reflect_each as reflect_each
     from selfreflect.records import AnswerSet as AnswerSet
     from selfreflect.records import Failure as Failure
     from selfreflect.records import Information as Information
@@ -50,6 +48,8 @@ if TYPE_CHECKING:
     from selfreflect.records import Score as Score
     from selfreflect.records import Summary as Summary
     from selfreflect.report.reflection import Reflection as Reflection
+    from selfreflect.run.reflect import reflect as reflect
+    from selfreflect.run.reflect import reflect_each as reflect_each
     from selfreflect.store.run import Run as Run
 
 __version__ = "0.1.0"
@@ -67,8 +67,8 @@ _HOMES = {
     "SelfReflect": "metric.scorer",
     "SelfReflectError": "errors",
     "Summary": "records",
-    "reflect": "pipeline.reflect",
-    "reflect_each": "pipeline.reflect",
+    "reflect": "run.reflect",
+    "reflect_each": "run.reflect",
 }
 
 __all__ = sorted([*_HOMES, "__version__"])

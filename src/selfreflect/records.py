@@ -25,6 +25,9 @@ SCHEMA_VERSION = 1
 Stage = Literal["questions", "answers", "summaries", "scores"]
 STAGES: tuple[Stage, ...] = ("questions", "answers", "summaries", "scores")
 
+ModelStage = Literal["answers", "summaries", "scores"]
+"""A stage that needs a model."""
+
 FailureKind = Literal[
     "no_answers",  # nothing to mask or nothing to condition on
     "blank_summary",  # the strategy returned only whitespace
@@ -629,6 +632,10 @@ class Measurement(Record, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if (self.value is None) != bool(self.undefined):
             raise ValueError("a measurement has either a value or a reason why it is undefined")
+
+
+SummaryResult: TypeAlias = Score | Information | Measurement
+"""What a measure found of one summary."""
 
 
 class Failure(Record, frozen=True, kw_only=True):

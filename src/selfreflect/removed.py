@@ -32,7 +32,14 @@ METRICS = {
 }
 """Metrics of ``validate``. Stored values of them stay."""
 
+PREDICTION = {
+    "ece_10_right": "Take ece_10_left, which differs where confidences are multiples of 0.1, or smooth_ece.",
+    "ece_10_mass": "Take ece_exact for few distinct confidences, or smooth_ece.",
+}
+"""Measures of ``uncertainty``."""
+
 _SCORING = ("run", "score", "ask")
+_ANEW = "Move or delete the adapter's folder, and it is trained anew."
 
 FLAGS: dict[tuple[str, str], str] = {
     **{(command, "--se"): _FEWER_WORDS for command in _SCORING},
@@ -40,6 +47,7 @@ FLAGS: dict[tuple[str, str], str] = {
     ("import", "--leave-out"): "Join whole directories; `report --output` can leave words out of its page.",
     **{("bench", flag): _CURVES for flag in ("--scaling", "--no-scaling")},
     ("validate", "--pad"): "The study ranked has the win rate at equal length, and a preference for length.",
+    **{(step, "--fresh"): _ANEW for step in ("run", "train")},
     ("validate", "--writer"): "Statements come from the template; summaries of your own are edited as well.",
 }
 """By command and flag."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from selfreflect.cli import console
 from selfreflect.cli.console import ProgressReporter, StageProgress, duration
-from selfreflect.pipeline.models import WorkDone
+from selfreflect.run.models import WorkDone
 
 
 def test_a_log_file_gets_lines_while_nothing_happens(

@@ -119,7 +119,7 @@ def test_files_never_go_into_a_run_directory(directory: Path, command: list[str]
         (["sft", "RUN", "--strategies", "cot"], "'cot'. It has: greedy, basic#1, basic#2, long"),
         (["sft", "RUN", "--split", "70,30"], "--split must be the percentages"),
         (["dpo", "RUN", "--length-ratio", 0.5], "must be 1 or more"),
-        (["sft", "RUN", "--instruction", " "], "--instruction is blank"),
+        (["sft", "RUN", "--instruction", " "], "instruction is blank"),
         (["sft", "RUN", "--judge", "other"], "has scores by"),
         (["hedge", "RUN", "--classes", "no"], "no class rule 'no'"),
         (["dpo", "RUN", "--margin", 99], "no pairs. 13 questions: no pair"),

@@ -14,7 +14,7 @@ from command import run
 
 from selfreflect.cli import ask as ask_command
 from selfreflect.errors import DataError
-from selfreflect.pipeline import models
+from selfreflect.run import models
 from selfreflect.settings import Config
 from selfreflect.store.run import Run
 

@@ -10,10 +10,9 @@ import pytest
 from command import run, written
 from moments import Files, files_in, moments, place
 
-from selfreflect.pipeline.answered import GOLD, run_questions
-from selfreflect.pipeline.records import run_items, run_records
 from selfreflect.prompts import load_prompts
 from selfreflect.records import AnswerSet, Question, Summary
+from selfreflect.run.records import GOLD, run_items, run_questions, run_records
 from selfreflect.store.run import Run
 from selfreflect.train.rows import RowOptions, hedge_rows
 

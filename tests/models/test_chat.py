@@ -145,7 +145,7 @@ def test_whether_the_reply_begins_inside_a_reasoning_block() -> None:
 
 def test_templates_that_cannot_be_used_say_so() -> None:
     refuses = chatml("{{ raise_exception('only for tools') }}")
-    with pytest.raises(JudgeError, match=r"cannot render these turns.*only for tools"):
+    with pytest.raises(JudgeError, match="only for tools"):
         ChatTokenizer(refuses).render(turns(S, U))
     for broken in (
         "{% for m in messages %}",
@@ -154,18 +154,21 @@ def test_templates_that_cannot_be_used_say_so() -> None:
         "{% include 'other' %}",
         "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
     ):
-        with pytest.raises(JudgeError, match=r"cannot render these turns: .+"):
+        with pytest.raises(JudgeError) as raised:
             ChatTokenizer(chatml(broken)).render(turns(S, U))
+        assert raised.value.code == "template"
     for_images = chatml(
         "{% for m in messages %}{% for c in m.content %}{{ c.text }}{% endfor %}{% endfor %}Reply:"
     )
-    with pytest.raises(JudgeError, match="leaves out the text of a turn"):
+    with pytest.raises(JudgeError) as raised:
         ChatTokenizer(for_images).render(turns(S, U))
+    assert raised.value.code == "template"
 
 
 def test_a_tokenizer_without_fast_backend_is_refused() -> None:
-    with pytest.raises(JudgeError, match=r"no fast tokenizer \(tokenizer.json\)"):
+    with pytest.raises(JudgeError) as raised:
         ChatTokenizer(ByT5Tokenizer())
+    assert raised.value.code == "tokenizer"
 
 
 def test_a_word_that_merges_with_the_end_of_the_prompt_is_tokenised_with_it() -> None:

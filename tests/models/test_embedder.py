@@ -89,5 +89,5 @@ def test_without_the_extra_it_is_named(monkeypatch):
 
 def test_other_weights_are_refused(monkeypatch):
     monkeypatch.setattr(embedding, "_WEIGHTS", "0" * 64)
-    with pytest.raises(BackendError, match="is not the published model"):
+    with pytest.raises(BackendError, match="SHA-256"):
         MeaningGroups()

@@ -98,18 +98,11 @@ def test_what_is_no_text_is_a_refusal(value: object) -> None:
     assert result.message.startswith("mine:f returned ")
 
 
-@pytest.mark.parametrize(
-    ("function", "message"),
-    [
-        (lambda: "x", "cannot be called with messages and nothing else: too many positional arguments"),
-        (lambda messages, model: "x", r"cannot be called with messages .* missing a required argument"),
-        ("mine:f", "must be callable, not 'mine:f'"),
-        (None, "must be callable, not 'None'"),
-    ],
-)
-def test_a_function_that_cannot_be_called_is_refused_at_once(function: Any, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+@pytest.mark.parametrize("function", [lambda: "x", lambda messages, model: "x", "mine:f", None])
+def test_a_function_that_cannot_be_called_is_refused_at_once(function: Any) -> None:
+    with pytest.raises(ConfigError) as raised:
         FunctionGenerator(function)
+    assert raised.value.code == "function"
 
 
 MINE = """
@@ -149,10 +142,10 @@ def test_a_run_draws_from_a_function_and_records_it(workdir: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("selfreflect_nothing:f", "model 'selfreflect_nothing:f': cannot import 'selfreflect_nothing'"),
-        ("opnai:gpt", "cannot import 'opnai': .* Did you mean 'openai'?"),
-        ("selfreflect_gen:f", "model 'selfreflect_gen:f': 'selfreflect_gen' has no function 'f'"),
-        ("selfreflect_gen:__name__", "'__name__' is not a function but 'selfreflect_gen'"),
+        ("selfreflect_nothing:f", "'selfreflect_nothing'"),
+        ("opnai:gpt", "'openai'"),
+        ("selfreflect_gen:f", "'f'"),
+        ("selfreflect_gen:__name__", "'__name__'"),
     ],
 )
 def test_a_missing_module_or_function_is_said(workdir: Path, name: str, message: str) -> None:

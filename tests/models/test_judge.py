@@ -200,7 +200,5 @@ def test_a_token_that_the_model_lacks_is_named(
     (path / "tokenizer.json").write_text(json.dumps(tokens))
     metric = SelfReflect(Judge.load(str(path)))
     assert metric.score("Where?", answers=["Lyon.", "Nice."], summaries=["In Lyon."])  # needs no such token
-    with pytest.raises(
-        DataError, match=r"writes 'Paris' as token \d+, but the model has only \d+ embeddings"
-    ):
+    with pytest.raises(DataError, match="'Paris'"):
         metric.score("Where?", answers=["Lyon.", "Paris."], summaries=["In Paris."])

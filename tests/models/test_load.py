@@ -56,5 +56,6 @@ def test_a_directory_may_have_a_colon_in_its_name(tmp_path: Path) -> None:
 
 
 def test_an_api_is_no_judge() -> None:
-    with pytest.raises(JudgeError, match="full vocabulary"):
+    with pytest.raises(JudgeError) as refused:
         load_judge(ModelSpec("openai:gpt-4o"))
+    assert refused.value.code == "no_judge"

@@ -110,22 +110,6 @@ def test_a_dry_run_names_reward_and_judge_and_sets_steps_against_rows(
     assert ("reward_warning" in plan) == warned
 
 
-def test_each_reward_says_how_it_is_scaled(
-    data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    scalings = {}
-    for reward in ("information", "selfreflect", "brier", "multi-answers"):
-        arguments = ["--data", data, "--out", "out", "--reward", reward, "--dry-run"]
-        recipe("grpo", monkeypatch, *arguments)["main"]()
-        scalings[reward] = json.loads(capsys.readouterr().out)["trainer"]["scale_rewards"]
-    assert scalings == {
-        "information": "batch",
-        "selfreflect": "batch",
-        "brier": "none",
-        "multi-answers": "none",
-    }
-
-
 def test_the_reader_follows_from_judge_and_contexts(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = recipe("grpo", monkeypatch)
     options = names["options"]()

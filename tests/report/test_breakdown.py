@@ -11,10 +11,10 @@ import pytest
 from command import run, written
 
 from selfreflect.errors import DataError
-from selfreflect.pipeline.records import run_records
 from selfreflect.records import AnswerSet, Question, Score, Summary
 from selfreflect.report.results import MAX_VALUES, breakdown, by_value
 from selfreflect.report.run_records import RunRecords
+from selfreflect.run.records import run_records
 from selfreflect.store.run import Run
 
 

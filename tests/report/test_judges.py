@@ -10,22 +10,9 @@ from command import run
 from finished_run import write_run
 
 from selfreflect.records import Score, Summary
-from selfreflect.report.compare import same_order
 from selfreflect.store.run import Run
 
 pytestmark = pytest.mark.usefixtures("quick_figures", "one_embedder")
-
-
-def test_agreement_counts_pairs_of_summaries_of_one_question() -> None:
-    first = {"a": {"q1": 1.0, "q2": 5.0, "q3": 1.0}, "b": {"q1": 2.0, "q2": 4.0, "q3": 1.0}}
-    second = {
-        "a": {"q1": 0.1, "q2": 0.1, "q3": 0.3},
-        "b": {"q1": 0.2, "q2": 0.9, "q3": 0.2},
-        "c": {"q1": 3.0},
-    }
-    share = same_order(first, second)
-    assert (share.mean, share.n) == (0.5, 2)  # q3 is a tie to the first judge
-    assert same_order(first, {"c": {"q1": 1.0}}).mean is None
 
 
 @pytest.fixture
@@ -60,7 +47,7 @@ def test_a_report_shows_each_judge_and_how_far_they_agree(two_judges: Path, tmp_
     said = " ".join(run("report", two_judges).stdout.split())
     assert "(r, judge tiny)" in said
     assert "(r, judge org/big, budget 99)" in said
-    agreement = "tiny and org/big, budget 99 put two summaries of one question in the same order in 67%"
+    agreement = "in the same order in 67%"
     assert agreement in said
     lines = run("report", two_judges, "--json").json
     assert [(line["judge"], line["strategy"]) for line in lines] == [
@@ -117,7 +104,6 @@ def test_two_runs_are_compared_by_the_judge_that_both_have(two_judges: Path, tmp
 def test_a_run_with_one_judge_looks_as_it_did(tmp_path: Path) -> None:
     path = write_run(tmp_path / "r", count=6)
     said = run("report", path).stdout
-    assert "judge by judge" not in said
     assert "by judge" not in said
     assert "(r)" in said
     page = tmp_path / "r.html"

@@ -13,8 +13,8 @@ from finished_run import write_run
 from witness import calls
 
 from selfreflect.records import Summary
+from selfreflect.report.export import flat_results, flat_settings
 from selfreflect.report.run_records import RunRecords
-from selfreflect.report.trackers import flat_results, flat_settings
 from selfreflect.store.run import Run
 
 

@@ -397,7 +397,7 @@ def test_a_run_says_which_stage_it_lacks(client: Client) -> None:
 # --- as a process of its own
 
 
-# by default pipeline/test_kill.py proves that killed runs open, and test_library.py that the app lists runs
+# by default run/test_kill.py proves that killed runs open, and test_library.py that the app lists runs
 @pytest.mark.slow
 def test_a_killed_app_keeps_its_runs(model: Path, tmp_path: Path) -> None:
     with process(tmp_path, "--model", model) as (first, url):

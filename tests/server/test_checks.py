@@ -12,7 +12,7 @@ import tiny
 from app_server import Client, serving
 from fault_server import Call, FaultServer, answers, chat, choice, status, unused_port
 
-from selfreflect.pipeline.preflight import PROBE
+from selfreflect.run.models import PROBE
 from selfreflect.settings import Price
 from selfreflect.store.run import Run
 

@@ -10,7 +10,7 @@ from app_server import ANSWERS
 from scripted import Scripted
 
 from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling
-from selfreflect.pipeline.models import WorkDone
+from selfreflect.run.models import WorkDone
 from selfreflect.server.jobs import Job, StopRequested
 from selfreflect.server.work import BATCH, FIRST_BATCH, JobProgress, Streaming
 

@@ -14,9 +14,9 @@ from measured import measured_run
 
 from selfreflect.errors import DataError
 from selfreflect.metric.inputs import two_halves
-from selfreflect.pipeline.reflect_cases import make_cases
 from selfreflect.records import AnswerSet, from_plain
 from selfreflect.report.document import result_lines
+from selfreflect.run.reflect import make_cases
 from selfreflect.sources.items import read_item_file, to_plain
 from selfreflect.stats import discoveries, halves_p_value
 

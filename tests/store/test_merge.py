@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from selfreflect.pipeline.settings import scoring_label, scoring_name
 from selfreflect.records import (
     AnswerSample,
     AnswerSet,
@@ -26,6 +25,7 @@ from selfreflect.records import (
     Summary,
     WordDistance,
 )
+from selfreflect.run.resume import scoring_label, scoring_name
 from selfreflect.store.merge import MergeResult, merge_runs
 from selfreflect.store.replies import REPLIES, ModelReplies, open_replies
 from selfreflect.store.run import Run

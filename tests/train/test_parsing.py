@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfreflect.train.rewards.stated import StatedBelief, parse_confidence, parse_stated
+from selfreflect.train.rewards.stated import parse_stated
 from selfreflect.uncertainty.question import NoValue
 
 
@@ -109,37 +109,3 @@ def test_any_text_gives_a_confidence_in_range_or_a_reason(text: str | list[str])
     if not isinstance(parsed.confidence, NoValue):
         assert 0 <= parsed.confidence <= 1
         assert parsed.answer
-
-
-@given(st.integers(0, 100), st.sampled_from(["Paris", "12", "a: b", "50 %"]))
-def test_a_percentage_comes_back_whatever_the_answer_is(percent: int, answer: str) -> None:
-    parsed = parse_stated(f"Answer: {answer}\nConfidence: {percent}%")
-    assert (parsed.answer, parsed.confidence) == (answer, pytest.approx(percent / 100))
-
-
-@pytest.mark.parametrize(
-    ("text", "out_of", "value"),
-    [
-        (" 8. ", 10, 0.8),
-        ("10", 10, 1.0),
-        ("0", 10, 0.0),
-        ("8", 100, 0.08),
-        ("8/10", 5, 0.8),
-        ("101", 100, None),
-        ("8", None, 0.08),
-    ],
-)
-def test_scales_are_of_plain_numbers_alone(text: str, out_of: int | None, value: float | None) -> None:
-    read = parse_confidence(text, out_of)
-    assert (None if isinstance(read, NoValue) else read) == (value if value is None else pytest.approx(value))
-
-
-def test_a_belief_is_complete_with_an_answer_and_a_confidence() -> None:
-    nothing = NoValue("no_number", "none")
-    assert StatedBelief("Paris", 0.0).is_complete
-    assert not StatedBelief("", 0.5).is_complete
-    assert not StatedBelief("Paris", nothing).is_complete
-
-
-def test_emphasis_around_answers_is_left_out() -> None:
-    assert parse_stated("my_answer: Rome. __Answer__:\t**Paris** \n\r\n*Confidence*: 80%").answer == "Paris"

@@ -19,9 +19,9 @@ from selfreflect.uncertainty.assess import (
     present,
     subsample,
 )
+from selfreflect.uncertainty.calibrators import cross_fit
 from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
-from selfreflect.uncertainty.recalibrate import cross_fit
 
 EXACT = Method(ClassRule(), correctness=("exact",))
 NAMED = {"answers": ("Paris", "paris.", "Lyon"), "gold": ("Paris",)}

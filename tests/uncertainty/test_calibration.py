@@ -7,34 +7,32 @@ import math
 import numpy as np
 import pytest
 
-from selfreflect.uncertainty.calibration import (
+from selfreflect.uncertainty.prediction import (
+    Tally,
     brier,
     brier_parts,
     ece,
-    ece_equal_mass,
     ece_exact,
     log_loss,
     mean_absolute_error,
     smooth_ece,
 )
-from selfreflect.uncertainty.tally import Tally
 
 FIVE = Tally.of([0.1, 0.3, 0.3, 0.8, 1.0], [0, 1, 0, 1, 1])
 """Sums of confidence minus correctness: 0.1 at 0.1, -0.4 at 0.3, -0.2 at 0.8, 0 at 1."""
 
 
 @pytest.mark.parametrize(
-    ("bins", "edges", "error"),
+    ("bins", "error"),
     [
-        (1, "left", abs(0.1 - 0.4 - 0.2) / 5),
-        (2, "left", (abs(0.1 - 0.4) + 0.2) / 5),
-        (4, "left", (0.1 + 0.4 + 0.2) / 5),
-        (10, "left", (0.1 + 0.4 + 0.2) / 5),
-        (10, "right", (0.1 + 0.4 + 0.2) / 5),
+        (1, abs(0.1 - 0.4 - 0.2) / 5),
+        (2, (abs(0.1 - 0.4) + 0.2) / 5),
+        (4, (0.1 + 0.4 + 0.2) / 5),
+        (10, (0.1 + 0.4 + 0.2) / 5),
     ],
 )
-def test_errors_of_one_bin_cancel(bins: int, edges: str, error: float) -> None:
-    assert float(ece(FIVE, bins, edges)) == pytest.approx(error)  # type: ignore[arg-type]
+def test_errors_of_one_bin_cancel(bins: int, error: float) -> None:
+    assert float(ece(FIVE, bins)) == pytest.approx(error)
 
 
 def test_ten_bins_are_the_default() -> None:
@@ -48,21 +46,6 @@ def test_without_bins() -> None:
     assert float(ece_exact(FIVE)) == pytest.approx((0.1 + 0.4 + 0.2) / 5)
     assert float(mean_absolute_error(FIVE)) == pytest.approx((0.1 + 0.7 + 0.3 + 0.2 + 0) / 5)
     assert float(brier(FIVE)) == pytest.approx((0.01 + 0.49 + 0.09 + 0.04) / 5)
-
-
-def test_bins_of_equal_mass() -> None:
-    """Of five answers in two bins the middle one, whose rank is 2.5 of 5, is in the upper bin."""
-    tally = Tally.of([0.1, 0.2, 0.6, 0.7, 0.9], [0, 1, 0, 1, 1])
-    lower, upper = 0.1 + 0.2 - 1, 0.6 + 0.7 + 0.9 - 2
-    assert float(ece_equal_mass(tally, 2)) == pytest.approx((abs(lower) + abs(upper)) / 5)
-    assert float(ece_equal_mass(tally, 1)) == pytest.approx(abs(lower + upper) / 5)
-    assert float(ece_equal_mass(tally, 5)) == pytest.approx(float(ece_exact(tally)))
-
-
-def test_equal_confidences_are_in_the_bin_of_the_middle_of_their_ranks() -> None:
-    """Three of four answers share a confidence; the middle of their ranks is 1.5 of 4, the fourth's 3.5."""
-    tally = Tally.of([0.5, 0.5, 0.5, 0.9], [1, 1, 1, 0])
-    assert float(ece_equal_mass(tally, 2)) == pytest.approx((1.5 + 0.9) / 4)
 
 
 def test_parts_of_the_brier_score() -> None:

@@ -13,8 +13,7 @@ from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.assess import Assessment, Method
 from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.correctness import Correctness, squad_f1
-from selfreflect.uncertainty.length_audit import audit_length
-from selfreflect.uncertainty.partial_dependence import GRID, RIDGE, partial_dependence
+from selfreflect.uncertainty.length_audit import GRID, RIDGE, audit_length, partial_dependence
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 
 PARIS = AnsweredQuestion(id="q", gold=("Paris", "City of Light"), correct=False)

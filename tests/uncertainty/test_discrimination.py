@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfreflect.uncertainty.discrimination import auprc, auroc, recall_at_fpr
 from selfreflect.uncertainty.measures import MEASURES
-from selfreflect.uncertainty.tally import Tally
+from selfreflect.uncertainty.prediction import Tally, auprc, auroc, recall_at_fpr
 
 scored = st.lists(st.tuples(st.integers(-2, 2), st.booleans()), min_size=1, max_size=8)
 

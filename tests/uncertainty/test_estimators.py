@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from selfreflect.errors import ConfigError
 from selfreflect.logprobs import AnswerTokens
-from selfreflect.uncertainty import likelihoods, samples
+from selfreflect.uncertainty import features
 from selfreflect.uncertainty.classes import ClassRule, group_related
 from selfreflect.uncertainty.estimators import ESTIMATORS, choose_estimators, estimate
 from selfreflect.uncertainty.features import Samples
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, token_fields
-from selfreflect.uncertainty.similarity import jaccard, rouge, rouge_l, words
+from selfreflect.uncertainty.relations import jaccard, rouge, rouge_l, words
 
 texts = st.lists(st.text("ab ", max_size=8), min_size=1, max_size=7)
 labelled = st.lists(st.integers(0, 4), min_size=2, max_size=12).map(lambda values: np.array(values))
@@ -110,19 +110,19 @@ def test_plug_in_bias_and_its_corrections() -> None:
     expected = {5: (1.014, 1.219, 0.496), 10: (1.216, 1.355, 0.420), 50: (1.356, 1.386, 0.324)}
     for size, (plain, corrected, share) in expected.items():
         drawn = rng.integers(0, 4, (4000, size))
-        assert np.mean([samples.entropy(row) for row in drawn]) == pytest.approx(plain, abs=0.02)
-        assert np.mean([samples.entropy_miller_madow(row) for row in drawn]) == pytest.approx(
+        assert np.mean([features.entropy(row) for row in drawn]) == pytest.approx(plain, abs=0.02)
+        assert np.mean([features.entropy_miller_madow(row) for row in drawn]) == pytest.approx(
             corrected, abs=0.02
         )
-        assert np.mean([samples.modal_share(row) for row in drawn]) == pytest.approx(share, abs=0.01)
-        assert np.mean([samples.split_half_share(row) for row in drawn]) == pytest.approx(0.25, abs=0.01)
+        assert np.mean([features.modal_share(row) for row in drawn]) == pytest.approx(share, abs=0.01)
+        assert np.mean([features.split_half_share(row) for row in drawn]) == pytest.approx(0.25, abs=0.01)
 
 
 @pytest.mark.parametrize(("size", "share"), [(5, 0.687), (10, 0.623), (20, 0.588), (50, 0.556)])
 def test_two_equal_classes_look_unequal(size: int, share: float) -> None:
     drawn = np.random.default_rng(0).integers(0, 2, (4000, size))
-    assert np.mean([samples.modal_share(row) for row in drawn]) == pytest.approx(share, abs=0.01)
-    assert np.mean([samples.split_half_share(row) for row in drawn]) == pytest.approx(0.5, abs=0.012)
+    assert np.mean([features.modal_share(row) for row in drawn]) == pytest.approx(share, abs=0.01)
+    assert np.mean([features.split_half_share(row) for row in drawn]) == pytest.approx(0.5, abs=0.012)
 
 
 @given(labelled)
@@ -186,12 +186,12 @@ def test_the_modal_answer_is_the_most_common_spelling_of_the_largest_class() -> 
 def test_three_formulas_called_semantic_entropy() -> None:
     labels = np.array([0, 0, 1, 1])
     toy = np.array([-1.0, -1, -2, -2])
-    assert likelihoods.semantic_entropy(toy, labels) == pytest.approx(0.582, abs=5e-4)
-    assert likelihoods.semantic_entropy_monte_carlo(toy, labels) == pytest.approx(0.807, abs=5e-4)
+    assert features.semantic_entropy(toy, labels) == pytest.approx(0.582, abs=5e-4)
+    assert features.semantic_entropy_monte_carlo(toy, labels) == pytest.approx(0.807, abs=5e-4)
     equal = np.full(4, math.log(0.25))
-    assert likelihoods.semantic_entropy_direct(equal, labels) == pytest.approx(1.386, abs=5e-4)
-    assert likelihoods.semantic_entropy(equal, labels) == pytest.approx(0.693, abs=5e-4)
-    assert samples.entropy(labels) == pytest.approx(0.693, abs=5e-4)
+    assert features.semantic_entropy_direct(equal, labels) == pytest.approx(1.386, abs=5e-4)
+    assert features.semantic_entropy(equal, labels) == pytest.approx(0.693, abs=5e-4)
+    assert features.entropy(labels) == pytest.approx(0.693, abs=5e-4)
 
 
 def test_sar_is_its_loop() -> None:
@@ -206,14 +206,14 @@ def test_sar_is_its_loop() -> None:
         for j in range(size):
             shared = sum(similar[j, k] * math.exp(logs[k]) for k in range(size) if k != j)
             terms.append(-math.log(math.exp(logs[j]) + shared / 0.001))
-        assert likelihoods.sentence_sar(logs, similar) == pytest.approx(np.mean(terms))
-        assert likelihoods.sar(-logs, similar) == pytest.approx(np.mean(terms))
+        assert features.sentence_sar(logs, similar) == pytest.approx(np.mean(terms))
+        assert features.sar(-logs, similar) == pytest.approx(np.mean(terms))
 
 
 def test_token_sar_weighs_tokens_by_what_they_change() -> None:
     logprobs = np.array([-1.0, -2, -4])
-    assert likelihoods.token_sar(logprobs, np.array([0, 0.2, 0.6])) == pytest.approx(3.5)
-    assert likelihoods.token_sar(logprobs, np.zeros(3)) == pytest.approx(7 / 3)
+    assert features.token_sar(logprobs, np.array([0, 0.2, 0.6])) == pytest.approx(3.5)
+    assert features.token_sar(logprobs, np.zeros(3)) == pytest.approx(7 / 3)
     one = question(["a b"], tokens=(("a", " b"),), logprobs=((-1.0, -3.0),))
     assert of("token_sar", one) == pytest.approx(2)
 
@@ -345,16 +345,16 @@ def test_only_probabilities_are_calibrated() -> None:
     ],
 )
 def test_split_halves_by_hand(labels: list[int], share: float) -> None:
-    assert samples.split_half_share(np.array(labels)) == pytest.approx(share)
+    assert features.split_half_share(np.array(labels)) == pytest.approx(share)
 
 
 def test_entropies_by_hand() -> None:
     labels = np.array([0, 0, 0, 1])
     entropy = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))
-    assert samples.entropy(labels) == pytest.approx(entropy)
-    assert samples.entropy_miller_madow(labels) == pytest.approx(entropy + 1 / 8)
-    assert samples.entropy_miller_madow(np.zeros(3, int)) == 0
-    assert samples.number_of_classes(np.array([0, 1, 0, 2])) == 3
+    assert features.entropy(labels) == pytest.approx(entropy)
+    assert features.entropy_miller_madow(labels) == pytest.approx(entropy + 1 / 8)
+    assert features.entropy_miller_madow(np.zeros(3, int)) == 0
+    assert features.number_of_classes(np.array([0, 1, 0, 2])) == 3
 
 
 @pytest.mark.parametrize(("similar", "eccentricity"), [(0.5, 1.0), (0.8, 1.0), (0.85, 0.0), (1.0, 0.0)])
@@ -362,10 +362,10 @@ def test_the_graph_of_two_answers_has_a_closed_form(similar: float, eccentricity
     """Eigenvalues 0 and 2 s / (1 + s); from s = 9 / 11 on the second one is above 0.9."""
     matrix = np.array([[1.0, similar], [similar, 1.0]])
     second = 2 * similar / (1 + similar)
-    assert samples.eigenvalue_sum(matrix) == pytest.approx(1 + (1 - second))
-    assert samples.degree(matrix) == pytest.approx((1 - similar) / 2)
-    assert samples.eccentricity(matrix) == pytest.approx(eccentricity, abs=1e-9)
-    assert samples.mean_similarity(matrix) == similar
+    assert features.eigenvalue_sum(matrix) == pytest.approx(1 + (1 - second))
+    assert features.degree(matrix) == pytest.approx((1 - similar) / 2)
+    assert features.eccentricity(matrix) == pytest.approx(eccentricity, abs=1e-9)
+    assert features.mean_similarity(matrix) == similar
 
 
 @pytest.mark.parametrize("size", [2, 3, 6, 12])
@@ -376,8 +376,10 @@ def test_an_eigenvalue_on_the_bound_is_not_below_it_in_any_order(size: int) -> N
     np.fill_diagonal(matrix, 1)
     for seed in range(5):
         noise = np.random.default_rng(seed).normal(0, 1e-16, (size, size))
-        assert samples.eccentricity(matrix + noise + noise.T) == 0
-    assert samples.eccentricity(np.where(matrix < 1, similar - 1e-6, 1)) == pytest.approx(math.sqrt(size - 1))
+        assert features.eccentricity(matrix + noise + noise.T) == 0
+    assert features.eccentricity(np.where(matrix < 1, similar - 1e-6, 1)) == pytest.approx(
+        math.sqrt(size - 1)
+    )
 
 
 @given(st.lists(st.sampled_from(["a b", "a c", "a b c", "d", "b"]), min_size=2, max_size=8), st.randoms())
@@ -396,9 +398,9 @@ def test_kernel_entropy_of_equal_similarities(size: int, similar: float) -> None
     b = (1 - a) / size
     weights = [(a + size * b) / (size * (a + b))] + [a / (size * (a + b))] * (size - 1)
     expected = -sum(weight * math.log(weight) for weight in weights) / math.log(size)
-    assert samples.kernel_entropy(matrix) == pytest.approx(expected)
+    assert features.kernel_entropy(matrix) == pytest.approx(expected)
     if not similar:
-        assert samples.kernel_entropy(matrix) == pytest.approx(1)
+        assert features.kernel_entropy(matrix) == pytest.approx(1)
 
 
 def test_kernel_entropy_is_that_of_the_matrix_exponential() -> None:
@@ -407,7 +409,7 @@ def test_kernel_entropy_is_that_of_the_matrix_exponential() -> None:
     matrix = np.array([[1.0, 0.5, 0.0, 0.1], [0.5, 1.0, 0.25, 0], [0.0, 0.25, 1.0, 0.9], [0.1, 0, 0.9, 1]])
     kernel = expm(-0.3 * (np.diag(matrix.sum(0)) - matrix))
     kernel = kernel / np.sqrt(np.outer(np.diag(kernel), np.diag(kernel))) / 4
-    assert samples.kernel_entropy(matrix) == pytest.approx(-np.trace(kernel @ logm(kernel)) / math.log(4))
+    assert features.kernel_entropy(matrix) == pytest.approx(-np.trace(kernel @ logm(kernel)) / math.log(4))
 
 
 def test_a_graph_of_unequal_degrees() -> None:
@@ -415,27 +417,27 @@ def test_a_graph_of_unequal_degrees() -> None:
     matrix = np.array([[1.0, 0.5, 0.0], [0.5, 1.0, 0.25], [0.0, 0.25, 1.0]])
     walk = np.diag(1 / matrix.sum(1)) @ matrix  # the same eigenvalues as the symmetric form
     expected = np.clip(np.linalg.eigvals(walk).real, 0, None).sum()
-    assert samples.eigenvalue_sum(matrix) == pytest.approx(expected)
-    assert samples.mean_similarity(matrix) == pytest.approx(0.25)
+    assert features.eigenvalue_sum(matrix) == pytest.approx(expected)
+    assert features.mean_similarity(matrix) == pytest.approx(0.25)
 
 
 def test_likelihoods_by_hand() -> None:
     labels, logs = np.array([0, 1, 0]), np.log([0.2, 0.3, 0.1])
-    assert likelihoods.predictive_entropy(logs) == pytest.approx(-np.log([0.2, 0.3, 0.1]).mean())
-    assert likelihoods.semantic_entropy(logs, labels) == pytest.approx(math.log(2))
+    assert features.predictive_entropy(logs) == pytest.approx(-np.log([0.2, 0.3, 0.1]).mean())
+    assert features.semantic_entropy(logs, labels) == pytest.approx(math.log(2))
     masses = -(2 * math.log(0.3) + math.log(0.3)) / 3
-    assert likelihoods.semantic_entropy_monte_carlo(logs, labels) == pytest.approx(masses)
-    assert likelihoods.semantic_entropy_direct(logs, labels) == pytest.approx(-3 * 0.3 * math.log(0.3))
-    assert str(likelihoods.semantic_entropy(logs, np.zeros(3, int))) == "0.0"
+    assert features.semantic_entropy_monte_carlo(logs, labels) == pytest.approx(masses)
+    assert features.semantic_entropy_direct(logs, labels) == pytest.approx(-3 * 0.3 * math.log(0.3))
+    assert str(features.semantic_entropy(logs, np.zeros(3, int))) == "0.0"
 
 
 def test_unlike_answers_share_no_likelihood_and_warn_of_nothing() -> None:
     logs = np.array([-1.0, -3.0])
     with np.errstate(all="raise"):
-        assert likelihoods.sentence_sar(logs, np.eye(2)) == pytest.approx(2.0)
+        assert features.sentence_sar(logs, np.eye(2)) == pytest.approx(2.0)
     half = np.array([[1.0, 0.5], [0.5, 1.0]])
     shared = math.log(math.exp(-1) + math.exp(-3) / 2) + math.log(math.exp(-3) + math.exp(-1) / 2)
-    assert likelihoods.sentence_sar(logs, half, temperature=1.0) == pytest.approx(-shared / 2)
+    assert features.sentence_sar(logs, half, temperature=1.0) == pytest.approx(-shared / 2)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.features import Samples
 from selfreflect.uncertainty.hedges import Hedge
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
-from selfreflect.uncertainty.similarity import jaccard
+from selfreflect.uncertainty.relations import jaccard
 
 
 class Noting:

@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from selfreflect.uncertainty.length_audit import audit_length
-from selfreflect.uncertainty.partial_dependence import partial_dependence
+from selfreflect.uncertainty.length_audit import audit_length, partial_dependence
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,10 @@ from selfreflect.report.page.frame import UncertaintyPart
 from selfreflect.stats import Estimate
 from selfreflect.uncertainty.assess import Assessment, Method, predictions
 from selfreflect.uncertainty.classes import ClassRule
-from selfreflect.uncertainty.discrimination import auroc
-from selfreflect.uncertainty.headline import Headline, best_first
-from selfreflect.uncertainty.page import uncertainty_part
-from selfreflect.uncertainty.paired import auroc_difference
+from selfreflect.uncertainty.figures import reliability, wilson
+from selfreflect.uncertainty.page import Headline, auroc_difference, best_first, uncertainty_part
+from selfreflect.uncertainty.prediction import Tally, aurc, auroc, expected_risks
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
-from selfreflect.uncertainty.reliability import reliability, wilson
-from selfreflect.uncertainty.selective import aurc, expected_risks
-from selfreflect.uncertainty.tally import Tally
 
 pytestmark = pytest.mark.usefixtures("quick_figures")
 

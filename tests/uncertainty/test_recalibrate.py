@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from selfreflect.errors import DataError
-from selfreflect.uncertainty.recalibrate import CalibrationMethod, Calibrator, cross_fit, fit, map_quality
+from selfreflect.uncertainty.calibrators import CalibrationMethod, Calibrator, cross_fit, fit, map_quality
 
 METHODS = get_args(CalibrationMethod)
 

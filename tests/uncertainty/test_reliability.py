@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from selfreflect.errors import DataError
-from selfreflect.uncertainty.reliability import reliability, wilson
+from selfreflect.uncertainty.figures import reliability, wilson
 
 
 def test_a_bin_has_its_means_and_interval() -> None:

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfreflect.uncertainty.selective import augrc, aurc, best_aurc, excess_aurc, expected_risks, prr
-from selfreflect.uncertainty.tally import Tally
+from selfreflect.uncertainty.prediction import Tally, augrc, aurc, best_aurc, excess_aurc, expected_risks, prr
 
 FOUR = Tally.of([4, 3, 2, 1], [1, 0, 1, 0])
 """Errors among the first 1, 2, 3, 4 answers: 0, 1, 1, 2."""

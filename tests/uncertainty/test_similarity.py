@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from selfreflect.models import embed as embedder
-from selfreflect.uncertainty.similarity import (
+from selfreflect.uncertainty.relations import (
     EmbeddingSimilarity,
     jaccard,
     make_similarity,

@@ -11,7 +11,7 @@ from selfreflect.table import to_markdown
 from selfreflect.uncertainty.assess import Assessment, Method, calibration_by_size, predictions
 from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.estimators import ESTIMATORS
-from selfreflect.uncertainty.page_tables import coverage_table, overview_table
+from selfreflect.uncertainty.page import coverage_table, overview_table
 from selfreflect.uncertainty.question import AnsweredQuestion
 from selfreflect.uncertainty.tables import (
     calibration_table,

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from selfreflect.errors import DataError
-from selfreflect.uncertainty import tally as module
-from selfreflect.uncertainty.tally import Tally, finite_scores
+from selfreflect.uncertainty import prediction as module
+from selfreflect.uncertainty.prediction import Tally, finite_scores
 
 TALLY = Tally.of([0.5, 0.2, 0.5, 0.9, 0.2, 0.5], [1, 0, 0, 1, 0, 1])
 

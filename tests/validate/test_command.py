@@ -18,8 +18,8 @@ import torch
 from command import Outcome, environment, run, written
 from fault_server import FaultServer, chat, choice, status
 
-from selfreflect.pipeline.records import run_items
 from selfreflect.records import AnswerSet, Question, Summary
+from selfreflect.run.records import run_items
 from selfreflect.sources.items import bundled_items
 from selfreflect.store.run import Run
 from selfreflect.validate.catalogue import METRICS
@@ -285,28 +285,12 @@ def test_bad_input_is_refused_before_a_model_is_loaded(
     tmp_path: Path, content: object, options: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "selfreflect.pipeline.models.ConfiguredModels.judge", lambda _: pytest.fail("loaded a judge")
+        "selfreflect.run.models.ConfiguredModels.judge", lambda _: pytest.fail("loaded a judge")
     )
     outcome = validate(tmp_path / "absent", content, tmp_path, "--out", tmp_path / "out", *options)
     assert outcome.code == 2
     assert message in outcome.said
     assert not (tmp_path / "out" / "values.jsonl").exists()
-
-
-def test_a_source_that_is_not_there(tmp_path: Path) -> None:
-    assert "there is no such file" in run("validate", tmp_path / "none.json").said
-    assert run("validate").code == 2
-    assert "needs a SOURCE" in run("validate").said
-    assert "is not a run directory" in run("validate", tmp_path).said
-    assert "--limit" in run("validate", "--study", "choice", "--limit", 0).said
-    refused = run("validate", "bundled", "--split", ";")
-    assert (refused.code, "belong to a file of items" in refused.said) == (2, True)
-
-
-def test_a_judge_without_a_name() -> None:
-    outcome = run("validate", "bundled", "--judge", ",")
-    assert outcome.code == 2
-    assert "--judge names no judge" in outcome.said
 
 
 def test_out_is_neither_a_run_nor_anything_else(model: Path, tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from selfreflect.table import to_csv, to_markdown
 from selfreflect.validate.base import MetricInfo, Undefined, Value
 from selfreflect.validate.convergence import (
     Convergence,
-    counts_up_to,
     questions_needed,
     same_ranking,
     stable_from,
@@ -54,13 +53,6 @@ def noisy(items, levels, sd=0.02, seed=1):
 
 
 LEVELS = {"good": 0.0, "mid": 0.02, "bad": 0.1}
-
-
-@pytest.mark.parametrize(
-    ("total", "expected"), [(1, [1]), (3, [1, 2, 3]), (10, [1, 2, 5, 10]), (60, [1, 2, 5, 10, 20, 50, 60])]
-)
-def test_counts_rise_and_end_with_all(total, expected):
-    assert counts_up_to(total) == expected
 
 
 def test_a_ranking_is_the_same_only_if_every_pair_is():

@@ -16,7 +16,7 @@ from selfreflect.errors import DataError
 from selfreflect.grouping import group_indices, normal_form
 from selfreflect.sources.items import Item
 from selfreflect.table import Table, to_csv, to_markdown
-from selfreflect.validate.base import MetricInfo, Value
+from selfreflect.validate.base import MetricInfo
 from selfreflect.validate.edits import (
     BASE,
     DETAIL,
@@ -120,13 +120,6 @@ def test_what_cannot_be_edited_is_counted_with_its_reason():
     }
     table = study.finding([], [LOWER]).tables[-1]
     assert ("all" + OWN, "it is blank", 1) in table.rows
-
-
-def test_an_edit_that_changes_nothing_is_none():
-    study = Interventions([item(["pea"] * 301 + ["leek"] * 300)])
-    assert made(study)[BASE] == "I would say “pea” (50%) or “leek” (50%)."
-    assert study.skipped["swap two frequencies", "it would change nothing"] == 1
-    assert "template: swap two frequencies" not in made(study)
 
 
 def test_the_seed_and_the_item_decide_and_nothing_else():
@@ -299,27 +292,6 @@ def test_own_summaries_of_one_item_are_one_vote():
     found = measured(study, LOWER, lambda one, name: 1.0 if name == "a: pad with filler" else 0.0)
     row = by_edit(study.finding(found, [LOWER]).tables[0])["distance", PAD + OWN]
     assert (row["worse"], row["change"], row["n"], row["of"]) == (0.75, 0.75, 2, 2)
-
-
-def test_pairs_without_two_values_are_left_out_of_n_and_values_of_others_are_passed_over():
-    items = [item(["pea"] * 2 + ["leek"], f"i{place}") for place in range(3)]
-    study = Interventions(items)
-    found = measured(study, LOWER, lambda one, name: None if one.id == "i0" and name == BASE else 1.0)
-    stray = Value(metric="distance", item="elsewhere", summary=BASE, digest="", value=5.0)
-    rows = by_edit(study.finding([*found, stray], [LOWER, HIGHER]).tables[0])
-    assert (rows["distance", PAD]["n"], rows["distance", PAD]["of"], rows["distance", PAD]["worse"]) == (
-        2,
-        3,
-        0.0,
-    )
-    assert (
-        rows["agreement", PAD]["n"],
-        rows["agreement", PAD]["worse"],
-        rows["agreement", PAD]["change"],
-    ) == (0, None, None)
-    says = study.finding(found, [LOWER, HIGHER]).says
-    assert says[2].startswith("agreement has values for fewer than 6 items, too few to judge, of: drop most")
-    assert says[0].endswith("With so few items even an edit that is always noticed could be chance.")
 
 
 def test_items_that_make_no_sense_are_refused():

@@ -3,8 +3,6 @@ words. ROUGE-L, and the control that every metric must beat."""
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 import pytest
 from hostile import PAYLOADS
@@ -52,13 +50,6 @@ def scores(embedded, answers, *summaries):
 
 @UNTIMED
 @given(COSTS)
-def test_transport_to_one_place_is_the_mean_cost(costs):
-    assert transport(costs[:, :1]) == pytest.approx(costs[:, 0].mean(), abs=1e-12)
-    assert transport(costs[:1]) == pytest.approx(costs[0].mean(), abs=1e-12)
-
-
-@UNTIMED
-@given(COSTS)
 def test_transport_is_the_optimum_of_the_linear_programme(costs):
     from scipy.optimize import linprog
 
@@ -84,11 +75,6 @@ def test_transport_is_the_optimum_of_the_linear_programme(costs):
 )
 def test_sentences(text, expected):
     assert sentences(text) == expected
-
-
-def test_a_summary_that_repeats_the_answers_has_no_distance(embedded):
-    [found] = scores(embedded, ["Plant radishes first."] * 3, "Plant radishes first.")
-    assert found == pytest.approx({"embedding_cosine": 0, "embedding_transport": 0}, abs=1e-6)
 
 
 def test_transport_sees_possibilities_where_one_embedding_sees_their_mix(embedded):
@@ -153,12 +139,6 @@ def test_letters_of_every_script_count():
     assert numbers(Overlap(OVERLAP), two_halves(["Вильгельм Рентген"], "рентген", "Radium")) == pytest.approx(
         [2 / 3, 0.0]
     )
-
-
-def test_without_the_extra_it_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "rouge_score.rouge_scorer", None)
-    with pytest.raises(MissingExtraError, match=r"\.\[validate\]"):
-        Overlap(OVERLAP)
 
 
 def test_length_is_counted_in_words_and_longer_is_better():

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 from command import piped
 from msgspec.structs import replace
-from studies import measured, rows, shown, table
+from studies import measured, rows, table
 
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.sources.items import Item, read_item_file
-from selfreflect.table import to_csv, to_markdown
-from selfreflect.validate.base import Better, Group, MetricInfo, Value
+from selfreflect.validate.base import Better, Group, MetricInfo
 from selfreflect.validate.ranked import EMPTY, NONSENSE, PASTED, QUESTION, Pair, RankedSets, known_order
 from selfreflect.validate.study import Finding
 
@@ -86,13 +85,6 @@ def test_undefined_values_are_counted_and_left_out():
     assert (row["wins"], row["n"], row["undefined"]) == (13, 19, 1)
 
 
-def test_a_metric_without_any_value_has_no_rate_and_stands_last():
-    found = finding(RankedSets(items(8)), other=lambda one, summary: None, selfreflect=right_in_first(3))
-    assert [row[0] for row in found.tables[0].rows] == ["selfreflect", "other"]
-    (row,) = rows(found.tables[0], metric="other")
-    assert (row["win rate"], row["items"], row["undefined"]) == (None, 0, 8)
-
-
 def test_metrics_are_ranked_by_win_rate_and_drawn_in_that_order():
     found = finding(
         RankedSets(items(20)), other=right_in_first(9), length=words, selfreflect=right_in_first(14)
@@ -137,13 +129,6 @@ def test_the_best_summary_is_that_of_each_item():
     one, other = item("a", x="1", y="2"), item("b", x="1", y="2")
     study = RankedSets([replace(one, order=(("x", "y"),)), replace(other, order=(("y", "x"),))])
     assert {(pair.item, pair.better) for pair in study.control_pairs} == {("a", "x"), ("b", "y")}
-
-
-def test_a_control_is_not_paired_with_its_own_text():
-    study = RankedSets([item("a", good="Why is it so?", bad="b"), item("b", good="g", bad="")])
-    assert [pair for pair in study.control_pairs if pair.item == "a"] == [
-        Pair("a", "good", name) for name in (EMPTY, NONSENSE, PASTED)
-    ]
 
 
 def mixed() -> list[Item]:
@@ -259,17 +244,6 @@ def test_values_by_two_models_never_hide_one_another():
         study.finding([replace(value, by=by) for by in "ab" for value in values], [SELFREFLECT])
 
 
-def test_values_of_other_items_do_not_count_and_tables_render():
-    study = RankedSets(items(6))
-    stranger = Value(metric="selfreflect", item="elsewhere", summary="good", digest="", value=0.0)
-    values = measured(study, SELFREFLECT, right_in_first(4))
-    found = study.finding([stranger, *values], [SELFREFLECT])
-    assert shown(found) == shown(study.finding(values, [SELFREFLECT]))
-    rendered: Sequence[str] = [render(one) for one in found.tables for render in (to_markdown, to_csv)]
-    assert all("nan" not in one for one in rendered)
-    assert all(len({len(row) for row in (one.columns, *one.rows)}) == 1 for one in found.tables)
-
-
 def kinds(*items: Item, order: str | None = None) -> list[tuple[str, str]]:
     return [pair.kind for pair in known_order(items, order).pairs]
 
@@ -297,12 +271,6 @@ def test_the_given_order_comes_before_the_item_and_the_item_before_the_names():
     assert kinds(own, order="good>bad") == [("good", "bad")]
 
 
-def test_a_given_order_holds_where_an_item_has_both():
-    known = known_order([item("a", x="1", y="2"), item("b", x="1", z="2")], "x>y")
-    assert known.pairs == (Pair("a", "x", "y"),)
-    assert known.without == ("b",)
-
-
 def test_identical_texts_are_counted_apart():
     known = known_order([item("a", good="same", bad="same", mid="m")])
     assert known.identical == (Pair("a", "good", "bad"),)
@@ -326,19 +294,6 @@ def test_identical_texts_are_counted_apart():
 def test_a_given_order_that_cannot_be(order, said):
     with pytest.raises(ConfigError, match=said):
         known_order([FOUR], order)
-
-
-@pytest.mark.parametrize(
-    ("order", "said"),
-    [
-        ((("good", "none"),), "there is no summary 'none'"),
-        ((("good",),), "single name"),
-        ((("good", "bad"), ("bad", "good")), "contradicts"),
-    ],
-)
-def test_an_item_with_an_order_that_cannot_be_is_named(order, said):
-    with pytest.raises(DataError, match=f"item 'z': .*{said}"):
-        known_order([FOUR, replace(item("z", good="g", bad="b"), order=order)])
 
 
 @pytest.mark.parametrize("items", [[], [item("a", a="1", b="2")], [item("a", good="1")]])

@@ -27,7 +27,7 @@ from selfreflect.errors import BackendError, ConfigError, DataError, excerpt
 from selfreflect.flags import Flag
 from selfreflect.models.backend import backend_of
 from selfreflect.models.base import ModelSpec
-from selfreflect.pipeline.answered import GOLD, run_questions
+from selfreflect.run.records import GOLD, run_questions
 from selfreflect.sources.columns import assigned_columns
 from selfreflect.text import counted, name_list
 from selfreflect.traits import traits_of
@@ -116,7 +116,7 @@ def read_questions(source: str, fields: FieldOptions) -> list[AnsweredQuestion]:
             "the columns of a run directory are known", code="columns", remedy="Leave out {column}."
         )
     else:
-        from selfreflect.pipeline.records import run_records
+        from selfreflect.run.records import run_records
         from selfreflect.store.run import Run
 
         run = Run.load(Path(source))
@@ -323,7 +323,7 @@ def open_asker(
     """
     if not users:
         return None
-    from selfreflect.pipeline.models import ConfiguredModels, stage_model
+    from selfreflect.run.models import ConfiguredModels, stage_model
     from selfreflect.uncertainty.asking.asker import Asker, model_name
 
     try:
@@ -416,8 +416,7 @@ class Confirmation:
         self._accepted: set[str] = set()
 
     def __call__(self, inquiries: Sequence[Inquiry]) -> None:
-        from selfreflect.uncertainty.asking.asker import SAME_MEANING
-        from selfreflect.uncertainty.asking.costs import cost_table
+        from selfreflect.uncertainty.asking.asker import SAME_MEANING, cost_table
 
         inquiries = [inquiry for inquiry in inquiries if inquiry.step not in self._steps]
         if not inquiries:
@@ -440,7 +439,7 @@ class Confirmation:
 def _reasons(inquiries: Sequence[Inquiry], spec: ModelSpec, price: Price | None) -> list[str]:
     """List reasons to look before the model is asked."""
     from selfreflect.models.backend import backend_of
-    from selfreflect.pipeline.costs import MANY_COMPLETIONS
+    from selfreflect.run.cost import MANY_COMPLETIONS
 
     reasons = []
     if price is not None:

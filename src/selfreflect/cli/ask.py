@@ -20,9 +20,9 @@ from selfreflect.cli.show import GroupedAnswers, grouped_answers, print_question
 from selfreflect.cli.stages import Intent, check_strategies, fill_run
 from selfreflect.errors import BackendError, DataError
 from selfreflect.grouping import ordered_groups
-from selfreflect.pipeline.models import ConfiguredModels, stage_model
 from selfreflect.records import STAGES, Question, question_id
 from selfreflect.report.run_records import RunRecords
+from selfreflect.run.models import ConfiguredModels, stage_model
 from selfreflect.settings import Config, ExecutionOptions, load_config, sampling_of
 from selfreflect.sources.files import read_text
 from selfreflect.sources.items import Item, bundled_items

@@ -18,9 +18,9 @@ from selfreflect.cli.console import (
 from selfreflect.cli.options import ItemOptions, Overrides, option, takes
 from selfreflect.errors import ConfigError, excerpt, unknown_name
 from selfreflect.models.backend import backend_of
-from selfreflect.pipeline.models import stage_model
 from selfreflect.records import dump_line
 from selfreflect.removed import SCHEDULE_B
+from selfreflect.run.models import stage_model
 from selfreflect.sources.items import Item, bundled_items
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
 from selfreflect.errors import ConfigError, DataError, SelfReflectError, excerpt, missing_package
-from selfreflect.pipeline.models import WorkDone
 from selfreflect.records import Question, dump_line
+from selfreflect.run.models import WorkDone
 from selfreflect.sources.files import source_name
 from selfreflect.table import Table, to_rich
 from selfreflect.text import counted, one_line, printable, printable_json

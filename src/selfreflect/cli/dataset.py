@@ -14,8 +14,8 @@ from selfreflect.cli.console import emit, refuse_run_directory, say, write_folde
 from selfreflect.cli.options import Overrides, argument, option
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.flags import flags_of
-from selfreflect.pipeline.records import records_by_judge, run_prompts, scorings_by
 from selfreflect.report.run_records import RunRecords
+from selfreflect.run.records import records_by_judge, run_prompts, scorings_by
 from selfreflect.store.run import Run
 from selfreflect.text import counted
 from selfreflect.train.candidates import TrainingMeasure, is_named
@@ -84,16 +84,16 @@ def dataset_command(
 
 
 def _row_options(
-    kind: Kind, options: RowOptions, own: Mapping[str, Any], scorings: list[RunRecords]
+    kind: Kind, options: RowOptions, given: Mapping[str, Any], scorings: list[RunRecords]
 ) -> RowOptions:
-    """Check the options, of which the user set the ``own`` ones, and choose the measure if they do not."""
-    for name in own:
+    """Check the options, of which the user gave some, and choose the measure if they do not."""
+    for name in given:
         if kind not in _TAKEN.get(name, {kind}):
             kinds = " and ".join(sorted(_TAKEN[name]))
             raise ConfigError(f"{flags_of(RowOptions)[name].name} belongs to {kinds}, not to {kind}")
     if options.instruction is not None and not options.instruction.strip():
-        raise ConfigError("--instruction is blank")
-    if "measure" in own or any(run.information for run in scorings):
+        raise ConfigError("the instruction is blank", option="instruction")
+    if "measure" in given or any(run.information for run in scorings):
         return options
     return replace(options, measure="selfreflect")
 
@@ -102,16 +102,16 @@ def _scoring(kind: Kind, scorings: list[RunRecords], measure: TrainingMeasure) -
     """Choose the one scoring that has the measure; rows of several judges would not be comparable."""
     if kind not in ("sft", "dpo"):
         return scorings[0]
-    usable = [one for one in scorings if (one.information if measure == "recovered" else one.scores)]
+    usable = [run for run in scorings if (run.information if measure == "recovered" else run.scores)]
     if len(usable) > 1:
-        judges = "; ".join(one.judge for one in usable)
-        raise ConfigError(f"several judges scored this run: {judges}. Choose one with --judge")
+        judges = "; ".join(run.judge for run in usable)
+        raise ConfigError(f"several judges scored this run: {judges}", remedy="Choose one with {judge}.")
     return usable[0] if usable else scorings[0]
 
 
 def _check_strategies(run: RunRecords, names: tuple[str, ...] | None) -> None:
     for name in names or ():
-        if not any(is_named(own, [name]) for own in run.strategies):
+        if not any(is_named(strategy, [name]) for strategy in run.strategies):
             strategies = ", ".join(run.strategies) or "none"
             raise ConfigError(f"the run has no summaries by {excerpt(name)}. It has: {strategies}")
 
@@ -120,12 +120,14 @@ def _refuse_nothing(kind: Kind, path: Path, run: RunRecords, result: TrainingRow
     """Raise DataError if there is no row, with what to do about it."""
     if result.rows:
         return
-    what = "no pairs" if kind == "dpo" else "no rows"
-    raise DataError(f"{path}: {what}. {_reasons(result)}{_advice(kind, path, run)}")
+    rows = "pairs" if kind == "dpo" else "rows"
+    raise DataError(
+        f"{path}: no {rows}. {_reasons(result)}".strip(), code="no_rows", remedy=_advice(kind, path, run)
+    )
 
 
 def _advice(kind: Kind, path: Path, run: RunRecords) -> str:
-    """What to do where nothing became a row."""
+    """Say what to do where nothing became a row."""
     directory = shlex.quote(str(path))
     if not run.answers:
         return f"Draw answers: selfreflect answers --out {directory}"
@@ -143,8 +145,8 @@ def _advice(kind: Kind, path: Path, run: RunRecords) -> str:
 
 
 def _advice_on_length(run: RunRecords) -> str:
-    """What to do where most summaries were cut off; nothing elsewhere."""
-    cut = sum(one.truncated for one in run.summaries.values())
+    """Say what to do where most summaries were cut off; nothing elsewhere."""
+    cut = sum(summary.truncated for summary in run.summaries.values())
     if 2 * cut <= len(run.summaries):
         return ""
     return (
@@ -160,7 +162,7 @@ def _reasons(result: TrainingRows) -> str:
 
 
 def _origin(run: RunRecords, path: Path, instruction: str) -> Origin:
-    readers = sorted({one.reader for one in run.information.values()})
+    readers = sorted({information.reader for information in run.information.values()})
     return Origin(
         run=path.resolve().name,
         model=", ".join(sorted(run.models)),

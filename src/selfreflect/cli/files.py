@@ -28,9 +28,9 @@ from selfreflect.cli.console import (
 from selfreflect.cli.options import ItemOptions, Json, Overrides, argument, option
 from selfreflect.cli.stages import check_strategies
 from selfreflect.errors import ConfigError, DataError, excerpt
-from selfreflect.pipeline.records import records_by_judge, run_items
-from selfreflect.pipeline.settings import scoring_label, scoring_name
 from selfreflect.records import AnswerSet, Question, Score, Summary, dump_line
+from selfreflect.run.records import records_by_judge, run_items
+from selfreflect.run.resume import scoring_label, scoring_name
 from selfreflect.settings import Config, load_config
 from selfreflect.settings.describe import schema, template
 from selfreflect.settings.sections import FLAGGED
@@ -259,7 +259,7 @@ def export_command(
         lines = [dump_line(to_plain(item)) + "\n" for item in run_items(records)]
         files = {"items.jsonl": "".join(lines).encode()}
     else:
-        from selfreflect.report.dataset import dataset_files
+        from selfreflect.report.export import dataset_files
 
         name = run.resolve().name
         files = dataset_files(records_by_judge(records, name), name)

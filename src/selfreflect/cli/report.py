@@ -25,9 +25,9 @@ from selfreflect.cli.console import (
 from selfreflect.cli.options import option
 from selfreflect.cli.show import log_runs, print_question, show_results
 from selfreflect.errors import ConfigError, DataError
-from selfreflect.pipeline.records import records_by_judge, scorings_by
-from selfreflect.records import Information, Score, latest_scale
+from selfreflect.records import SummaryResult, latest_scale
 from selfreflect.report.run_records import PARTS, RunRecords, removable_parts
+from selfreflect.run.records import records_by_judge, scorings_by
 from selfreflect.store.run import Run
 from selfreflect.text import one_line
 from selfreflect.uncertainty.question import has_gold
@@ -239,7 +239,7 @@ def write_page(
     size = len(page.encode("utf-8"))
     if size <= LARGE_PAGE:
         return
-    results: list[Score | Information] = []
+    results: list[SummaryResult] = []
     for scoring in chain.from_iterable(runs):
         smaller = scoring.without(leave_out)
         results += [*smaller.scores.values(), *smaller.information.values()]
@@ -373,7 +373,7 @@ def report_parts(runs: Sequence[RunRecords]) -> list[UncertaintyPart]:
 
 def _report_part(run: RunRecords, name: str) -> UncertaintyPart | None:
     from selfreflect.cli.answered import ComparisonOptions, make_method
-    from selfreflect.pipeline.answered import GOLD, run_questions
+    from selfreflect.run.records import GOLD, run_questions
     from selfreflect.uncertainty.assess import Assessment, predictions
     from selfreflect.uncertainty.page import uncertainty_part
 

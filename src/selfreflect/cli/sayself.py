@@ -29,8 +29,8 @@ from selfreflect.cli.options import GENERATING, Overrides, option, takes
 from selfreflect.cli.stages import Intent, run_stages
 from selfreflect.errors import ConfigError, DataError, excerpt, nearest
 from selfreflect.flags import ZERO_OR_MORE, Flag, Range
-from selfreflect.pipeline.answered import GOLD
-from selfreflect.pipeline.questions import NO_QUESTIONS
+from selfreflect.run.records import GOLD
+from selfreflect.run.resume import NO_QUESTIONS
 from selfreflect.store.layout import MANIFEST
 from selfreflect.text import counted, name_list
 
@@ -57,7 +57,7 @@ def sample(out: Path, overrides: Overrides, reasoned: bool, intent: Intent, dry_
 
 
 class LabelOptions(Struct, frozen=True, kw_only=True):
-    """What counts as correct."""
+    """Options of what counts as correct."""
 
     correctness: Annotated[
         str,
@@ -77,7 +77,7 @@ class LabelOptions(Struct, frozen=True, kw_only=True):
 
 
 class ClusterOptions(LabelOptions, frozen=True, kw_only=True):
-    """How answers are compared with each other and with the right ones."""
+    """Options of how answers are compared with each other and with the right ones."""
 
     classes: Annotated[
         str,
@@ -99,7 +99,7 @@ def cluster(out: Path, options: ClusterOptions, overrides: Overrides, yes: bool,
     from selfreflect.uncertainty.correctness import Correctness
 
     check_judge(options.judge, classes=options.classes, correctness=options.correctness)
-    stored = Run.load(out).answers.values()
+    answers = Run.load(out).answers.values()
     questions = read_questions(str(out), FieldOptions(gold=gold))
     with open_models(out, overrides, yes) as open_model:
         asker = open_model(options.judge) if "judge" in (options.classes, options.correctness) else None
@@ -116,7 +116,7 @@ def cluster(out: Path, options: ClusterOptions, overrides: Overrides, yes: bool,
         f"{agreed} with a single one. A cluster has the right answer in {right} of {len(labelled)} questions "
         "that name one."
     )
-    if cut := sum(one.truncated for one in stored):
+    if cut := sum(answer_set.truncated for answer_set in answers):
         total = sum(len(question.answers) for question in questions)
         say(
             f"{cut} of {total} answers lack their end, and a model would learn to stop there. Sample them "
@@ -135,7 +135,7 @@ def rationalise(out: Path, writer: str | None, overrides: Overrides, yes: bool) 
     from selfreflect.train.sayself.examples import WITH_EXAMPLES, Workspace, part_of
 
     workspace = Workspace(out)
-    clusters = [one for one in workspace.clusters() if part_of(one.question) in WITH_EXAMPLES]
+    clusters = [item for item in workspace.clusters() if part_of(item.question) in WITH_EXAMPLES]
     with open_models(out, overrides, yes) as open_model:
         rationales = write_rationales(clusters, open_model(writer))
     workspace.write("rationales.jsonl", rationales)
@@ -176,11 +176,11 @@ class OpenModel:
         from selfreflect.models.backend import backend_of
 
         on_server = backend_of(model).is_remote
-        others = {"revision"} if on_server or Path(model).is_dir() else set()
+        foreign = {"revision"} if on_server or Path(model).is_dir() else set()
         if not on_server:
-            others.add("base_url")
+            foreign.add("base_url")
         section = self._overrides.section("answers")
-        flags = {name: value for name, value in section.items() if name not in others}
+        flags = {name: value for name, value in section.items() if name not in foreign}
         sections = {**self._overrides.sections, "answers": flags}
         return dataclasses.replace(self._overrides, sections=sections)
 
@@ -196,7 +196,7 @@ def check_judge(judge: str | None, *, classes: str = "", correctness: str = "") 
     """Refuse rules that ask a model which nobody named. Raises ConfigError."""
     for flag, rule in (("--classes", classes), ("--correctness", correctness)):
         if rule == "judge" and judge is None:
-            raise ConfigError(f"{flag} judge asks a model. Name it with --judge MODEL")
+            raise ConfigError(f"{flag} judge asks a model", remedy="Name it with {judge} MODEL.")
 
 
 def variant_names(text: str) -> list[Variant]:
@@ -210,7 +210,7 @@ def variant_names(text: str) -> list[Variant]:
             hint = nearest(name, list(VARIANTS))
             raise ConfigError(f"there is no variant {excerpt(name)}.{hint} Known: {choices}")
     if not names:
-        raise ConfigError("--variants names nothing")
+        raise ConfigError("no variant is named", option="variants")
     return cast("list[Variant]", list(dict.fromkeys(names)))
 
 
@@ -253,7 +253,7 @@ def seed_numbers(text: str) -> list[int]:
     """Read a list of seeds. Raises ConfigError."""
     names = name_list(text)
     if not names or not all(name.isascii() and name.isdecimal() and len(name) < 10 for name in names):
-        raise ConfigError(f"--seeds takes whole numbers, such as 0,1, not {excerpt(text)}")
+        raise ConfigError(f"seeds are whole numbers, such as 0,1, not {excerpt(text)}", option="seeds")
     return list(map(int, dict.fromkeys(names)))
 
 
@@ -289,8 +289,8 @@ def train(plan: TrainingPlan, variants: Sequence[Variant], seeds: Sequence[int])
         for seed in seeds:
             say(fine_tune(plan, variant, seed))
             if plan.reinforces(variant):
-                opened = partial(open_models, plan.out, Overrides({}), True)
-                say(reinforce(plan, variant, seed, opened))
+                open_all = partial(open_models, plan.out, Overrides({}), True)
+                say(reinforce(plan, variant, seed, open_all))
 
 
 Measured = Annotated[
@@ -305,7 +305,7 @@ _SAMPLED = Range("0, or 2 or more, since one answer shows no doubt", lambda valu
 
 
 class EvaluationOptions(LabelOptions, frozen=True, kw_only=True):
-    """What is compared, and how."""
+    """Options of the comparison."""
 
     measured: Measured = 0
     base: Annotated[
@@ -342,8 +342,10 @@ class EvaluationOptions(LabelOptions, frozen=True, kw_only=True):
 
 
 def evaluate(out: Path, options: EvaluationOptions, overrides: Overrides, yes: bool, as_json: bool) -> None:
-    """Print the table of baselines and trained models, and write it to ``evaluation.md``, with all that was
-    stated in a file beside it."""
+    """Print the table of baselines and trained models, and write it to files.
+
+    It goes to ``evaluation.md``, and all that was stated to a file beside it.
+    """
     from selfreflect.table import to_markdown
     from selfreflect.train.sayself.comparison import MethodComparison
     from selfreflect.train.sayself.examples import Workspace
@@ -362,9 +364,9 @@ def evaluate(out: Path, options: EvaluationOptions, overrides: Overrides, yes: b
     with open_models(out, overrides, yes) as open_model:
         asker = open_model(options.judge) if options.correctness == "judge" else None
         comparison = MethodComparison(questions, Correctness(options.correctness, asker))
-        base = options.base or next((one.base for one in adapters), None)
-        drawn = options.measured if options.judge is None else len(questions)
-        comparison.ask(adapters, base, open_model, drawn, options.sampled)
+        base = options.base or next((adapter.base for adapter in adapters), None)
+        sample_size = options.measured if options.judge is None else len(questions)
+        comparison.ask(adapters, base, open_model, sample_size, options.sampled)
         comparison.tabulate(f"Stated confidence on {len(questions)} {options.part} questions")
         if options.graded is not None:
             comparison.grade(open_model(options.graded), options.graded)
@@ -378,21 +380,21 @@ def evaluate(out: Path, options: EvaluationOptions, overrides: Overrides, yes: b
     else:
         for table in comparison.tables:
             print_table(table)
-    lines = [line for one in comparison.rows for line in one.lines(questions)]
+    lines = [line for method in comparison.rows for line in method.lines(questions)]
     workspace.write(f"statements-{options.part}.jsonl", lines)
     write_file(workspace.path("evaluation.md"), "\n".join(map(to_markdown, comparison.tables)))
 
 
 def _measure(out: Path, options: EvaluationOptions, comparison: MethodComparison) -> None:
     """Load the judge of ``--measured-by``, and measure the reflections of each model."""
-    from selfreflect.pipeline.models import ConfiguredModels
+    from selfreflect.run.models import ConfiguredModels
     from selfreflect.settings import ExecutionOptions, load_config
     from selfreflect.store.run import Run
 
     config = load_config(None, {"scores": {"judge": options.measured_by}})
     reporter = ProgressReporter()
     measures = ConfiguredModels(config, ExecutionOptions(), reporter).measures()
-    of_run = {one.question_id: one for one in Run.load(out).answers.values()}
+    of_run = {answers.question_id: answers for answers in Run.load(out).answers.values()}
     if not comparison.measure(measures, options.measured, of_run, reporter.stage):
         say("No trained model stated a self-reflection, so there is nothing to measure.")
 
@@ -406,7 +408,7 @@ ABOUT = (
 
 
 class TrainingOptions(Struct, frozen=True, kw_only=True):
-    """What is trained, and how."""
+    """Options of the training."""
 
     preset: Annotated[
         Literal["small", "published", "qwen"],
@@ -439,26 +441,18 @@ class TrainingOptions(Struct, frozen=True, kw_only=True):
             "statement's own answer; then --reward rlcr also pays for being right.",
         ),
     ] = "confidence"
-    fresh: Annotated[
-        bool,
-        Flag(
-            "--fresh",
-            "Train adapters anew whose examples or settings have changed, and move the earlier ones to a "
-            "folder backup-TIME. Without this option such a change is an error.",
-        ),
-    ] = False
 
     def plan(self, out: Path, labels: LabelOptions) -> TrainingPlan:
-        """The training with these options."""
+        """Make the plan of the training with these options."""
         from selfreflect.train.sayself.training import PRESETS, TrainingPlan
 
         preset = PRESETS[self.preset].with_base(self.base)
         is_whole = self.train == "all"
-        return TrainingPlan(out, preset, self.reward, labels.correctness, labels.judge, is_whole, self.fresh)
+        return TrainingPlan(out, preset, self.reward, labels.correctness, labels.judge, is_whole)
 
 
 class MeasuringOptions(Struct, frozen=True, kw_only=True):
-    """How many reflections `run` measures."""
+    """Option of how many reflections `run` measures."""
 
     measured: Measured = 0
 

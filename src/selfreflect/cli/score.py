@@ -16,9 +16,9 @@ from selfreflect.cli.options import JUDGING, ItemOptions, Overrides, option, tak
 from selfreflect.errors import ConfigError
 from selfreflect.metric.builtin import word_fields
 from selfreflect.metric.measure import measure_of
-from selfreflect.pipeline.models import ConfiguredModels, watched_judge
 from selfreflect.records import Controls, Failure
 from selfreflect.report.run_records import RunRecords, answer_halves_p_value, records_in_memory
+from selfreflect.run.models import ConfiguredModels, watched_judge
 from selfreflect.settings import Config
 from selfreflect.sources.files import source_name
 from selfreflect.sources.items import Item
@@ -78,7 +78,7 @@ def score_command(
         return
     assert items is not None
     if log is not None:
-        from selfreflect.report.trackers import check_installed
+        from selfreflect.report.export import check_installed
 
         check_installed(log)
     if overrides.section("execution").get("executor", "local") != "local":
@@ -107,7 +107,7 @@ def _score(
     reporter = ProgressReporter()
     if dry_run:
         from selfreflect.cli.show import show_costs
-        from selfreflect.pipeline.dry_run import dry_run_items
+        from selfreflect.run.dry_run import dry_run_items
 
         show_costs(dry_run_items(items, config, options, reporter), json)
         return

@@ -22,8 +22,8 @@ from selfreflect.errors import ConfigError, MissingExtraError, excerpt, unknown_
 from selfreflect.models.backend import backend_of, load_generator, load_judge
 from selfreflect.models.base import Sampling, check_extra_body
 from selfreflect.models.openai.endpoint import endpoint
-from selfreflect.pipeline.models import Quiet, load_measures, stage_model
 from selfreflect.prompts import load_prompts
+from selfreflect.run.models import Quiet, load_measures, stage_model
 from selfreflect.settings import Config, ServeConfig, load_config, sampling_of
 from selfreflect.text import counted, name_list
 from selfreflect.traits import traits_of
@@ -44,13 +44,13 @@ _WEB_STACK = ("fastapi", "prometheus_client", "pydantic", "starlette", "uvicorn"
 
 
 def _port(default: int) -> Any:
-    """The option --port."""
+    """Make the option --port."""
     help = "Listen on this port; 0 takes a free one."
     return typer.Option(default, "--port", min=0, max=65535, help=help)
 
 
 def _allow_remote(variable: str) -> Any:
-    """The option --allow-remote; ``variable`` is that of the environment which sets the token."""
+    """Make the option --allow-remote."""
     help = f"Let other machines in, with the token in ${variable} or a new one that is printed."
     return option("--allow-remote", help, False)
 
@@ -67,7 +67,7 @@ def _web_stack(feature: str, extra: str) -> Iterator[None]:
 
 
 def _token_of(variable: str, host: str, allow_remote: bool) -> str | None:
-    """The token that the environment sets; None if it sets none.
+    """Read the token from the environment; None if it sets none.
 
     Raises:
         ConfigError: other machines would be let in without being allowed, or the token is too weak.
@@ -92,7 +92,7 @@ def _token_of(variable: str, host: str, allow_remote: bool) -> str | None:
 
 
 def _new_token() -> str:
-    """A token that nobody guesses."""
+    """Make a token that nobody guesses."""
     return secrets.token_urlsafe(32)
 
 
@@ -176,7 +176,7 @@ def _open_browser(address: str, starter: Path) -> None:
 
 
 def _app_token(host: str, allow_remote: bool, no_token: bool) -> str | None:
-    """The token that requests need; None only if the user does without, on this machine."""
+    """Choose the token that requests need; None only on this machine."""
     from selfreflect.server.guard import LOCAL
 
     token = _token_of(APP_TOKEN, host, allow_remote)
@@ -303,7 +303,7 @@ def _services(
 
 
 def _proxies(options: ServeConfig) -> list[str]:
-    """The proxies whose word is taken. Raises ConfigError for one that is no address and no network."""
+    """Read the addresses of trusted proxies. Raises ConfigError for one that is no address and no network."""
     proxies = name_list(options.proxies or "")
     for proxy in proxies:
         try:
@@ -317,7 +317,7 @@ def _proxies(options: ServeConfig) -> list[str]:
 
 
 def _comparisons(options: ServeConfig, names: Sequence[str]) -> int:
-    """How many pairs of a question's answers a model is asked about at most."""
+    """Count the pairs of answers that a model is asked about at most."""
     from selfreflect.uncertainty.classes import PAIRS_PER_ANSWER
     from selfreflect.uncertainty.relations import CONTROLS
 
@@ -344,7 +344,8 @@ def _costs(settings: ServeSettings, comparisons: int) -> str:
 
 
 def _reader(options: ServeConfig) -> BeliefReader:
-    """Classes and confidence. Raises ConfigError if the calibrator was fitted with other classes."""
+    """Build the reader of classes and confidence. Raises ConfigError if the calibrator was fitted with other
+    classes."""
     from selfreflect.server.belief import BeliefReader, load_calibrator
     from selfreflect.uncertainty.classes import DEFAULT, ClassRule
 
@@ -415,7 +416,7 @@ def _settings(
 
 
 def _judge(config: Config, overrides: Overrides) -> dict[str, Measures]:
-    """The judge's measures, by name."""
+    """Load the judge's measures, by name."""
     scores = config.scores
     spec = stage_model(config, overrides.execution, "scores")
     judge = load_judge(spec, compat=scores.compat, progress=say)
@@ -427,7 +428,7 @@ def _judge(config: Config, overrides: Overrides) -> dict[str, Measures]:
 
 
 def _name_for_clients(name: str) -> str:
-    """What clients call a model: a directory by its last part, one of the server as the server does."""
+    """Name a model for clients: a directory by its last part."""
     if Path(name).is_dir():
         return Path(name).resolve().name
     backend = backend_of(name)

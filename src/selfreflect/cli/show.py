@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from rich.text import Text
 
 from selfreflect.cli.console import context_line, emit, print_table, say, stderr, stdout
-from selfreflect.pipeline.costs import cost_table, reasons_to_ask, sum_up
 from selfreflect.records import Controls, WordBits
 from selfreflect.report.findings import (
     controls_caution,
@@ -25,12 +24,13 @@ from selfreflect.report.measures import measurement_text, tentative
 from selfreflect.report.overview import failure_table, overview
 from selfreflect.report.results import best_first, score_text
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
+from selfreflect.run.cost import cost_table, reasons_to_ask, sum_up
 from selfreflect.table import Table
 from selfreflect.text import counted, one_line
 
 if TYPE_CHECKING:
-    from selfreflect.pipeline.dry_run import DryRun
     from selfreflect.report.words import MarkKind
+    from selfreflect.run.dry_run import DryRun
     from selfreflect.settings import Config
 
 
@@ -285,7 +285,7 @@ def log_runs(tracker: str | None, runs: Sequence[RunRecords]) -> None:
     """
     if tracker is None:
         return
-    from selfreflect.report.trackers import log_run
+    from selfreflect.report.export import log_run
 
     for run in runs:
         say(one_line(f"logged {run.label}: {log_run(tracker, run)}"))

@@ -30,13 +30,13 @@ from selfreflect.cli.console import (
 from selfreflect.cli.options import BATCHED, GENERATING, JUDGING, Overrides, option, takes
 from selfreflect.errors import BackendError, ConfigError, excerpt
 from selfreflect.models.backend import backend_of
-from selfreflect.pipeline.experiment import Experiment, open_experiment
-from selfreflect.pipeline.models import Quiet
-from selfreflect.pipeline.questions import NO_QUESTIONS
-from selfreflect.pipeline.records import run_records
-from selfreflect.pipeline.settings import settings_of
-from selfreflect.pipeline.tasks import ModelStage
-from selfreflect.pipeline.todo import (
+from selfreflect.prompts import load_prompts
+from selfreflect.records import STAGES, ModelStage, Question, SamplingCheck, Stage
+from selfreflect.run.experiment import Experiment, open_experiment
+from selfreflect.run.models import Quiet
+from selfreflect.run.records import run_records
+from selfreflect.run.resume import NO_QUESTIONS, settings_of
+from selfreflect.run.todo import (
     any_task,
     missing_answers,
     missing_summaries,
@@ -44,8 +44,6 @@ from selfreflect.pipeline.todo import (
     stages_with_work,
     strategies_to_continue,
 )
-from selfreflect.prompts import load_prompts
-from selfreflect.records import STAGES, Question, SamplingCheck, Stage
 from selfreflect.settings import Config, ExecutionOptions
 from selfreflect.sources.questions import is_file, load_questions
 from selfreflect.store.layout import MANIFEST, count_records
@@ -54,8 +52,8 @@ from selfreflect.strategies import load_strategy
 from selfreflect.text import counted, listed, one_line
 
 if TYPE_CHECKING:
-    from selfreflect.pipeline.dry_run import DryRun
     from selfreflect.report.run_records import RunRecords
+    from selfreflect.run.dry_run import DryRun
 
 
 @dataclass(frozen=True)
@@ -200,7 +198,7 @@ def run_stages(
     repeat them. Exits with 1 if failures are recorded.
     """
     if log is not None:
-        from selfreflect.report.trackers import check_installed
+        from selfreflect.report.export import check_installed
 
         check_installed(log)
     if stages[0] != "questions":
@@ -219,7 +217,7 @@ def run_stages(
         check_strategies(config.summaries.strategies)
     if dry_run:
         from selfreflect.cli.show import show_costs
-        from selfreflect.pipeline.dry_run import dry_run_directory
+        from selfreflect.run.dry_run import dry_run_directory
 
         costs = dry_run_directory(
             out, config, intent.binding(stages), options, ProgressReporter(), fresh=intent.fresh
@@ -439,7 +437,7 @@ def _agree_to_costs(
 ) -> None:
     """Show what the stages take, and ask at a terminal, if that is more than some minutes or costs money."""
     from selfreflect.cli.show import announce_costs
-    from selfreflect.pipeline.dry_run import DryRun
+    from selfreflect.run.dry_run import DryRun
 
     costs = DryRun(run, config, load_prompts(options.prompts), options, Quiet(), load_models=False)
     for step in _steps(costs, work, strategies):

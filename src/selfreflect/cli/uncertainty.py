@@ -23,7 +23,7 @@ from selfreflect.cli.answered import (
 )
 from selfreflect.cli.console import check_file, check_output, emit, print_table, say, write_file
 from selfreflect.cli.options import Overrides, argument, option, takes
-from selfreflect.errors import ConfigError, DataError, excerpt, unknown_name
+from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.flags import Flag
 from selfreflect.sources.files import source_name
 from selfreflect.stats import defined
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from selfreflect.stats import Floats
     from selfreflect.uncertainty.assess import Assessment, Method, Prediction, SizedCalibration
     from selfreflect.uncertainty.calibrator_file import CalibratorFile
+    from selfreflect.uncertainty.calibrators import MapQuality
     from selfreflect.uncertainty.question import AnsweredQuestion
-    from selfreflect.uncertainty.recalibrate import MapQuality
 
 
 _MOST_NOTES = 3
@@ -108,8 +108,8 @@ def uncertainty_command(
     and "correct", too.
     """
     from selfreflect.uncertainty.assess import Assessment, predictions
+    from selfreflect.uncertainty.calibrators import FOLDS
     from selfreflect.uncertainty.output import json_lines
-    from selfreflect.uncertainty.recalibrate import FOLDS
 
     check_output(output, source)
     measure_names = _measure_names(options.measures)
@@ -140,14 +140,13 @@ def uncertainty_command(
 
 def _measure_names(text: str | None) -> list[str]:
     from selfreflect.uncertainty.assess import MEASURED
-    from selfreflect.uncertainty.measures import MEASURES
+    from selfreflect.uncertainty.measures import MEASURES, check_measure
 
     if text is None:
         return list(MEASURED)
     names = list(MEASURES) if text == "all" else name_list(text)
     for name in names:
-        if name not in MEASURES:
-            raise unknown_name("measure", name, MEASURES)
+        check_measure(name)
     return names
 
 
@@ -288,9 +287,9 @@ def calibrate_command(
         return
     from selfreflect.uncertainty.assess import Assessment
     from selfreflect.uncertainty.calibrator_file import fit_file, write_calibrator
+    from selfreflect.uncertainty.calibrators import cross_fit, map_quality
     from selfreflect.uncertainty.classes import DEFAULT
     from selfreflect.uncertainty.estimators import ESTIMATORS
-    from selfreflect.uncertainty.recalibrate import cross_fit, map_quality
 
     if save is not None:
         check_file(save, source)

@@ -23,8 +23,8 @@ from selfreflect.cli.console import ProgressReporter, emit, print_table, say, st
 from selfreflect.cli.options import ItemOptions, Overrides, argument, option, takes
 from selfreflect.errors import BackendError, ConfigError, DataError, excerpt, nearest
 from selfreflect.flags import Flag, flags_of
-from selfreflect.pipeline.records import run_items
 from selfreflect.removed import STUDIES as REMOVED_STUDIES
+from selfreflect.run.records import run_items
 from selfreflect.settings import SEED, ScoresConfig
 from selfreflect.sources.items import Item, bundled_items
 from selfreflect.store.run import Run
@@ -341,7 +341,7 @@ class Models:
                 "an address or revision is given and no model",
                 remedy="Give {answers.model}; for a judge use {scores.base_url} and {scores.revision}.",
             )
-        from selfreflect.pipeline.models import ConfiguredModels
+        from selfreflect.run.models import ConfiguredModels
 
         configured = []
         for judge in judges or [ScoresConfig().judge]:

@@ -31,12 +31,11 @@ from selfreflect.records import (
     Control,
     Controls,
     Failure,
-    Information,
     Measurement,
     Question,
     ReaderChoice,
-    Score,
     Summary,
+    SummaryResult,
 )
 
 if TYPE_CHECKING:
@@ -313,7 +312,7 @@ def _entry_points() -> dict[str, Callable[[], Any]]:
     return dict(packaged(GROUP))
 
 
-Measured = Score | Information | Measurement | Controls | Failure
+Measured = SummaryResult | Controls | Failure
 
 
 class Measures:

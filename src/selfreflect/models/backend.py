@@ -77,7 +77,7 @@ class Backend:
         """Remove the prefix. Raises ConfigError where nothing is left."""
         bare = name.removeprefix(f"{self.prefix}:").strip() if self.prefix else name
         if not bare:
-            raise ConfigError(f"{self.prefix}:NAME needs the name of a model")
+            raise ConfigError(f"{self.prefix}:NAME needs the name of a model", code="model_name")
         return bare
 
     def server(self, base_url: str | None) -> Endpoint:
@@ -118,7 +118,8 @@ class Backend:
         if not self.can_generate:
             names = ", ".join(f"{prefix}:NAME" for prefix in prefixes(can_generate=True))
             raise ConfigError(
-                f"{excerpt(spec.name)} names a judge and cannot generate text. Give {names}, {LOCAL_NAMES}."
+                f"{excerpt(spec.name)} names a judge and cannot generate text. Give {names}, {LOCAL_NAMES}.",
+                code="no_generator",
             )
         generator: StageGenerator = resolve_name(self.generator)(spec, progress)
         return generator
@@ -132,7 +133,8 @@ class Backend:
                 "tokens: at the judge's temperature of 5 the top 20 hold less than 1 % of the mass, so the "
                 "score would be a guess. Answers and summaries may come from any model; for the judge give a "
                 "hub name, a local directory, or smollm2, or a server that runs vLLM in pooling mode "
-                "(vllm+http:NAME)."
+                "(vllm+http:NAME).",
+                code="no_judge",
             )
         judge: Judge = resolve_name(self.judge)(spec, compat, progress)
         return judge

@@ -186,14 +186,16 @@ def as_drawn(
             continue
         if index not in missing:
             raise BackendError(
-                f"generator {excerpt(generator.name)} gave more replies than the {len(requests)} requests"
+                f"generator {excerpt(generator.name)} gave more replies than the {len(requests)} requests",
+                code="replies",
             )
         missing.remove(index)
         yield index, result
     if missing:
         raise BackendError(
             f"generator {excerpt(generator.name)} gave {len(requests) - len(missing)} replies to "
-            f"{len(requests)} requests"
+            f"{len(requests)} requests",
+            code="replies",
         )
 
 
@@ -244,11 +246,13 @@ def check_extra_body(fields: Mapping[str, Any]) -> None:
     for name in fields:
         if name in EXTRA_BODY_REFUSED:
             raise ConfigError(
-                f"extra_body cannot set {name}, which other settings decide or replies depend on"
+                f"extra_body cannot set {name}, which other settings decide or replies depend on",
+                code="extra_body",
             )
         if _CREDENTIALS.fullmatch(name):
             raise ConfigError(
-                f"extra_body holds {excerpt(name)}, and a run keeps it. Keys belong in the environment."
+                f"extra_body holds {excerpt(name)}, and a run keeps it. Keys belong in the environment.",
+                code="extra_body",
             )
 
 
@@ -288,5 +292,7 @@ class ModelSpec:
         Raises ConfigError for anything else.
         """
         if not isinstance(model, ModelSpec | str):
-            raise ConfigError(f"a model is given by its name, such as 'smollm2', not by {excerpt(model)}")
+            raise ConfigError(
+                f"a model is given by its name, such as 'smollm2', not by {excerpt(model)}", code="model_name"
+            )
         return replace(model if isinstance(model, ModelSpec) else cls(model), **fields)

@@ -44,7 +44,8 @@ class ChatTokenizer:
         if getattr(tokenizer, "backend_tokenizer", None) is None:
             raise JudgeError(
                 f"{tokenizer.name_or_path!r} has no fast tokenizer (tokenizer.json); convert it with "
-                "transformers first"
+                "transformers first",
+                code="tokenizer",
             )
         self.tokenizer = tokenizer
         self.published_bos = published_bos
@@ -80,7 +81,8 @@ class ChatTokenizer:
         for text, turns in zip(texts, conversations_of_turns, strict=True):
             if turns[-1]["content"].strip() not in text:
                 raise JudgeError(
-                    f"the chat template of {self.tokenizer.name_or_path!r} leaves out the text of a turn"
+                    f"the chat template of {self.tokenizer.name_or_path!r} leaves out the text of a turn",
+                    code="template",
                 )
         return texts if thinking else list(map(_close_trace, texts))
 
@@ -135,7 +137,8 @@ class ChatTokenizer:
             raise JudgeError(
                 f"the tokenizer of {self.tokenizer.name_or_path!r} writes "
                 f"{excerpt(self.tokenizer.decode([highest]))} as token {highest}, but the model has only "
-                f"{self.vocabulary} embeddings: tokenizer and weights do not belong together"
+                f"{self.vocabulary} embeddings: tokenizer and weights do not belong together",
+                code="tokenizer",
             )
 
     def _apply_template(self, conversations: list[list[dict[str, str]]], thinking: bool) -> list[str]:
@@ -148,7 +151,9 @@ class ChatTokenizer:
         except Exception as error:  # a template is a program, which may raise anything
             name = self.tokenizer.name_or_path
             problem = excerpt(str(error) or type(error).__name__, 200)
-            raise JudgeError(f"the chat template of {name!r} cannot render these turns: {problem}") from error
+            raise JudgeError(
+                f"the chat template of {name!r} cannot render these turns: {problem}", code="template"
+            ) from error
         return list(texts)
 
     @cached_property

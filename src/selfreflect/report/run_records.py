@@ -27,6 +27,7 @@ from selfreflect.records import (
     Scale,
     Score,
     Summary,
+    SummaryResult,
     latest_scale,
 )
 
@@ -58,7 +59,7 @@ def lean(record: R, parts: Collection[str]) -> R:
     return record
 
 
-def removable_parts(records: Iterable[Score | Information]) -> list[str]:
+def removable_parts(records: Iterable[SummaryResult]) -> list[str]:
     """List the ``PARTS`` that these records have."""
     parts = set()
     for record in records:

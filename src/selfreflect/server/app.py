@@ -243,6 +243,7 @@ def add_judge(id: Id, body: JudgeBody, services: Shared) -> dict[str, Any]:
     if not records.summaries:
         raise DataError("this run has no summaries, so there is nothing to score")
     first = next(iter(records.questions.values()), None)
+    # a run made elsewhere may have no question left
     title = first.text if first else records.label
     return services.queue.submit(Job(RunToJudge(id, body), "judge", title)).to_dict()
 
@@ -440,6 +441,7 @@ def _page_routes() -> APIRouter:
     """``/`` and ``/static/NAME``. The files are read once, and no other file can be requested."""
     routes = APIRouter(include_in_schema=False)
     report = resources.files("selfreflect.report") / "page"
+    # read once: no request can name another file
     files = {name: (report / name).read_bytes() for name in _REPORT_FILES}
     for file in (resources.files("selfreflect.server") / "static").iterdir():
         files[file.name] = file.read_bytes()
@@ -519,6 +521,7 @@ class AppServer(HttpServer):
         self._queue = services.queue
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # before the connections, or a running job would hold them up
         self._queue.close()
         await super().shutdown(sockets)
         await asyncio.to_thread(self._queue.close, _SHUTDOWN)  # after SIGTERM nothing follows

@@ -24,10 +24,9 @@ from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.calibrator_file import CalibratorFile, digests, read_calibrator
 from selfreflect.uncertainty.classes import ClassRule, Labels, members_of
 from selfreflect.uncertainty.estimators import ESTIMATORS, estimate
-from selfreflect.uncertainty.features import Samples
+from selfreflect.uncertainty.features import Samples, entropy
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
-from selfreflect.uncertainty.samples import entropy
-from selfreflect.uncertainty.similarity import jaccard, make_similarity
+from selfreflect.uncertainty.relations import jaccard, make_similarity
 
 if TYPE_CHECKING:
     from selfreflect.server.session import Session
@@ -109,6 +108,7 @@ class ModelOfSession:
             if self._is_over:  # a thread goes on after its request: nothing more is paid for
                 raise CancelledError
             replies = [
+                # the session belongs to the event loop, and this is a thread
                 asyncio.run_coroutine_threadsafe(self._session.ask(request), self._loop)
                 for request in requests
             ]
@@ -156,12 +156,12 @@ class BeliefReader:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """What a request may name as its confidence."""
+        """List what a request may name as its confidence."""
         fitted = (self.calibrator.saved.estimator,) if self.calibrator else ()
         return tuple(dict.fromkeys((*fitted, *KINDS, NO_CONFIDENCE)))
 
     def asking(self, session: Session) -> BeliefReader:
-        """A reader that asks the model of a session, if this one asks any; else itself.
+        """Make a reader that asks the model of a session, if this reader asks any.
 
         Its verdicts are kept for later requests, and its requests count as the session's.
         """
@@ -173,6 +173,7 @@ class BeliefReader:
         asker = Asker(model.name, lambda: model, self._replies)
         reader = BeliefReader(ClassRule("judge", asker=asker, bounded=is_bounded), self.calibrator)
         reader._conversation = model
+        # the oldest verdicts go first: a dict keeps its order
         for key in list(islice(self._replies.records, max(0, len(self._replies.records) - VERDICTS))):
             del self._replies.records[key]
         return reader
@@ -193,8 +194,9 @@ class BeliefReader:
         return await exclusively(self._is_free, work)
 
     def labels(self, question: str, answers: Sequence[str]) -> Labels:
-        """The class of each answer, numbered in the order of first answers."""
+        """Sort answers into classes, numbered in the order of first answers."""
         labels = self.rule(AnsweredQuestion(id="", text=question, answers=tuple(answers)))
+        # a server runs for months
         self.rule.forget(VERDICTS)
         return labels
 
@@ -217,7 +219,7 @@ class BeliefReader:
         return f"the {len(classes.shares)} classes by spelling are {fewer} by the class rule same"
 
     def confidence(self, kind: str, question: str, answers: tuple[str, ...]) -> Confidence:
-        """The value of an estimator, calibrated if there is a calibrator for it."""
+        """Estimate the confidence, calibrated if there is a calibrator for the estimator."""
         if kind == NO_CONFIDENCE:
             return Confidence(None, None, len(answers))
         answered = AnsweredQuestion(id="", text=question, answers=answers)
@@ -228,6 +230,7 @@ class BeliefReader:
             return Confidence(value, kind, len(answers))
         saved = self.calibrator.saved
         score = ESTIMATORS[kind].score(value)
+        # a calibrator is too sure on questions that it was fitted on
         if not set(saved.questions).isdisjoint(digests([answered])):
             note = "not calibrated: the calibrator was fitted on this very question"
             value_as_is = value if ESTIMATORS[kind].is_probability else None

@@ -129,7 +129,7 @@ class ChatRequest:
 
     @property
     def requested_model(self) -> str:
-        """The model as the client named it."""
+        """Give the name by which the client asked for the model."""
         return f"{PREFIX}{self.model}" if self.reflects else self.model
 
     @property
@@ -138,7 +138,7 @@ class ChatRequest:
 
     @property
     def context(self) -> str:
-        """Everything before the question: instructions, retrieved documents, earlier turns."""
+        """Join everything before the question: instructions, documents, earlier turns."""
         turns = []
         for turn in self.messages[:-1]:
             turns.append(turn.content if turn.role == "system" else f"{turn.role}: {turn.content}")
@@ -168,6 +168,7 @@ def read_chat(data: bytes, ignore_tools: bool = False) -> ChatRequest:
 
 def read_question(data: bytes, ignore_tools: bool = False) -> ChatRequest:
     """Read a request in full, whichever model it names. Arguments and errors as of :func:`read_chat`."""
+    # twice: raw values to hand on byte by byte, and typed ones to check
     fields, envelope = _decode(data, _Fields), _decode(data, _Envelope)
     common: dict[str, Any] = {
         "model": envelope.model.removeprefix(PREFIX),
@@ -226,13 +227,14 @@ def _unusual_field(fields: _Fields) -> str:
     for name, value in fields.items():
         raw = bytes(value)
         neutral = _EMPTY | _SAME_AS_MISSING.get(name, frozenset())
+        # an unknown field may change the answer, so the upstream must see it
         if name not in _PLAIN and name not in _NO_EFFECT and raw not in neutral:
             return name if _FIELD.fullmatch(name) else "field"
     return ""
 
 
 def _message(turn: _Fields) -> Message | str:
-    """A turn of plain text, or what is unusual about it."""
+    """Read a turn of plain text, or say what is unusual about it."""
     for name, value in turn.items():
         if name not in ("role", "content", "selfreflect") and bytes(value) not in _EMPTY:
             return f"messages.{name}" if _FIELD.fullmatch(name) else "messages.field"
@@ -246,15 +248,16 @@ def _message(turn: _Fields) -> Message | str:
         return "messages.content"
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ChatError(400, f"the body is not JSON: {error}", param="messages") from None
+    # some clients split one text into parts
     text = parts if isinstance(parts, str) else "".join(part.text for part in parts)
     return Message(role=_ROLES[role], content=text)
 
 
 def _without_ours(fields: _Fields, turns: list[_Fields], model: str) -> bytes:
-    """The body for the upstream: its own name of the model, and nothing that only we or a client's library
-    add. All other values keep their bytes."""
+    """Make the body for the upstream, with its own name of the model. All other values keep their bytes."""
     own_turns = []
     for turn in turns:
+        # nulls that the SDKs add are refused by strict servers
         turn = {name: value for name, value in turn.items() if name == "content" or bytes(value) != b"null"}
         turn.pop("selfreflect", None)
         own_turns.append(turn)

@@ -24,8 +24,7 @@ from selfreflect.prompts import bundled_texts
 from selfreflect.server.reply import AnswerShare, Confidence
 from selfreflect.stats import Floats, defined
 from selfreflect.text import counted, fill, numbered, one_line, quoted
-from selfreflect.uncertainty.asking.parsing import parse_numbered
-from selfreflect.uncertainty.asking.prompts import described
+from selfreflect.uncertainty.asking.verdicts import described, parse_numbered
 from selfreflect.uncertainty.hedges import PHRASES, Hedge, read_hedge
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 
@@ -147,6 +146,7 @@ def clarify(
     if gain < LEAST_BITS:
         bits = max(gain, 0.0)
         return NoClarification("no_gain", f"the best question would tell {bits:.2f} bits, under {LEAST_BITS}")
+    # the shares of the classes left out are spread over the others
     weights = np.array(shares) / sum(shares)
     return Clarification(best.question, best.options, gain, float(entropy_bits(weights)))
 
@@ -162,7 +162,7 @@ def _propose(
 
 
 def _whole_lines(reply: Reply | Refusal) -> str:
-    """The text of a reply up to its last whole line; empty for a refusal."""
+    """Cut the text of a reply after its last whole line; empty for a refusal."""
     if isinstance(reply, Refusal):
         return ""
     [completion] = reply.completions
@@ -187,7 +187,7 @@ def parse_candidates(text: str) -> list[_Candidate]:
 
 
 def _distinct(candidates: Sequence[_Candidate]) -> list[_Candidate]:
-    """The first candidate with each question."""
+    """Keep the first candidate with each question."""
     by_question: dict[str, _Candidate] = {}
     for candidate in candidates:
         by_question.setdefault(normal_form(candidate.question), candidate)
@@ -195,8 +195,8 @@ def _distinct(candidates: Sequence[_Candidate]) -> list[_Candidate]:
 
 
 def _gains_by_token(case: _Case, candidates: Sequence[_Candidate]) -> _Rounds[_Gains]:
-    """Read how likely each reply is, for each candidate and hypothesis, off the token that the model would
-    begin with. Leaves out candidates for which it would not begin with a number."""
+    """Compute each gain from the first tokens of the predicted replies. Leaves out candidates for which it
+    would not begin with a number."""
     requests = []
     sampling = Sampling(temperature=0.0, max_new_tokens=8)
     for candidate in candidates:
@@ -212,6 +212,7 @@ def _gains_by_token(case: _Case, candidates: Sequence[_Candidate]) -> _Rounds[_G
             tokens = () if isinstance(reply, Refusal) else reply.completions[0].first_tokens
             rows.append(reply_probabilities(tokens, len(candidate.options)))
         table = defined(rows)
+        # a candidate counts only if every class has a prediction
         if len(table) == len(rows):
             gains.append((expected_information_gain(case.shares, table), candidate))
     return gains
@@ -232,6 +233,7 @@ def reply_probabilities(tokens: Sequence[LikelyToken], options: int) -> Floats |
         index = numbers.get(token.text.strip())
         if index is not None:
             logprobs[index] = np.logaddexp(logprobs[index], token.logprob)
+    # the model would rather begin with a word, so the numbers mean little
     if np.exp(logprobs).sum() < 0.5:
         return None
     weights = np.exp((logprobs - logprobs.max()) / REPLY_TEMPERATURE)
@@ -372,7 +374,7 @@ class UnsurePolicy:
 
 
 def tells_other_share(summary: str, value: float) -> bool:
-    """Whether a text tells shares itself: "30 %", "half of", "3 out of 10", or a phrase that does not fit."""
+    """Check whether a text states shares: "30 %", "half of", "3 out of 10"."""
     hedge = read_hedge(summary)
     is_other = isinstance(hedge, Hedge) and not hedge.band.low <= value <= hedge.band.high
     return is_other or bool(_SHARE.search(summary))
@@ -398,7 +400,8 @@ def certainty(confidence: Confidence) -> str:
 
 
 def _words_for(value: float) -> str | None:
-    """The beginning of a sentence whose band holds a probability, and whose median is nearest to it."""
+    """Find the beginning of a sentence whose band holds a probability."""
+    # people disagree on words: only those whose band holds the number
     fitting = [phrase for phrase in _WORDS if PHRASES[phrase].low <= value <= PHRASES[phrase].high]
     if not fitting:
         return None

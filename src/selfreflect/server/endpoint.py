@@ -120,6 +120,7 @@ async def chat_completions(request: Request) -> Response:
     chat = read_chat(await request.body(), ignore_tools)
     model = services.models.find(chat.model)
     client = request.client.host if request.client else ""
+    # a model of this process has nobody to hand the request to
     if chat.passthrough and isinstance(model, RemoteModel):
         counter = services.metrics.counting("passthrough", timed=False)
         return relay(chat, model, services.admission.slot(client), counter)
@@ -162,6 +163,7 @@ async def _answer(call: _Call, first_word: asyncio.Event) -> ChatResponse:
             exchange = await services.reflector.answer(chat, call.model, call.id, first_word.set)
             if services.archive is not None:
                 exchange = await _keep(services, services.archive, exchange)
+        # after the slot is free: nobody waits for this
         services.history.add(exchange)
         return ChatResponse(
             call.id, exchange.created, exchange.choices, exchange.belief.cost, exchange.belief
@@ -172,6 +174,7 @@ async def _keep(services: ServeServices, archive: Archive, exchange: Exchange) -
     """Keep an exchange on disk. What was drawn and paid for is given even if the disk refuses it."""
     try:
         await archive.add(exchange)
+    # a full disk must not cost an answer that was paid for
     except (SelfReflectError, OSError) as error:
         services.metrics.not_kept.inc()
         log.warning("%s is not kept: %s", exchange.belief.id, error)
@@ -201,6 +204,7 @@ async def _stream(
     """Begin a stream once the model has said something, or failed, or taken long."""
     first_word = asyncio.Event()
     work = asyncio.create_task(_answer(call, first_word))
+    # until the first word an error can still have its own status
     opening = asyncio.create_task(first_word.wait())
     try:
         await asyncio.wait((work, opening), timeout=OPEN_SECONDS, return_when=asyncio.FIRST_COMPLETED)

@@ -87,6 +87,7 @@ def problem(error: BaseException) -> dict[str, str]:
     if not isinstance(error, SelfReflectError):
         message = "Something went wrong. See the terminal in which the app was started."
         return {"code": "internal", "message": message, "remedy": ""}
+    # one that names an option of another command helps nobody here
     remedy = error.remedy if _ON_PAGE.keys() >= set(names_in(error.remedy)) else ""
     return {
         "code": error.code,
@@ -149,7 +150,7 @@ class ChatError(SelfReflectError):
 
     @property
     def body(self) -> dict[str, Any]:
-        """The JSON that OpenAI's clients expect."""
+        """Make the JSON that OpenAI's clients expect."""
         fields = {"message": str(self), "type": self.type, "param": self.param, "code": self.code or None}
         return {"error": fields}
 
@@ -169,11 +170,12 @@ _OF_REQUEST: dict[FailureKind, str] = {
 
 
 def failed(kind: FailureKind, message: str, refusal: Refusal | None = None) -> ChatError:
-    """The error of a question whose answers or summary failed. The others are faults of the upstream.
+    """Make the error of a question whose answers or summary failed. The others are faults of the upstream.
 
     Args:
         refusal: what the upstream said, if it was that.
     """
+    # the same request would fail again, so clients must not retry it
     if kind in _OF_REQUEST:
         return ChatError(400, message, code=_OF_REQUEST[kind])
     if refusal is not None and refusal.status == 429:
@@ -182,7 +184,7 @@ def failed(kind: FailureKind, message: str, refusal: Refusal | None = None) -> C
 
 
 def upstream_busy(message: str, wait: float | None) -> ChatError:
-    """The error of an upstream that has too much to do, and asks to wait so many seconds."""
+    """Make the error of an upstream that has too much to do."""
     seconds = RETRY_SECONDS if wait is None else math.ceil(min(wait, _LONGEST_WAIT))
     return ChatError(429, message, type="rate_limit_error", code="upstream_busy", retry_after=seconds)
 

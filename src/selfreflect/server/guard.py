@@ -39,15 +39,16 @@ class Access:
     token: str | None = None
 
     def knows(self, host: str) -> bool:
-        """Whether clients may call the server by this ``Host`` header."""
+        """Check whether clients may call the server by this ``Host`` header."""
         name = host_name(host)
         return name in self.names or (self.any_address and _is_address(name))
 
     def authorises(self, header: str) -> bool:
-        """Whether this ``Authorization`` header has the token, if one is needed."""
+        """Check the token in an ``Authorization`` header, if one is needed."""
         if self.token is None:
             return True
         scheme, _, token = header.partition(" ")
+        # an ordinary comparison would tell by its time how much of a guess is right
         is_equal = compare_digest(token.strip().encode("latin-1", "replace"), self.token.encode())
         return scheme.lower() == "bearer" and is_equal
 
@@ -57,8 +58,7 @@ _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:\[\]]+))(?::[0-9]{0,5})?")
 
 
 def host_name(host: str) -> str:
-    """The name in a ``Host`` header, without the port and the brackets of an IPv6 address; empty if the
-    header is malformed."""
+    """Read the name in a ``Host`` header; empty if the header is malformed."""
     match = _HOST.fullmatch(host)
     return (match[1] or match[2]).lower() if match else ""
 
@@ -72,13 +72,16 @@ def _is_address(name: str) -> bool:
 
 
 def from_another_site(headers: Headers) -> bool:
+    # browsers set this header themselves, and no page can change it
     if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
         return True
     host = headers["host"].lower()
+    # older browsers send only Origin; programs send neither
     return headers.get("origin", f"http://{host}").lower() not in (f"http://{host}", f"https://{host}")
 
 
 def has_json_or_nothing(headers: Headers) -> bool:
+    # a request without a body needs no type
     if headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers:
         return True
     media_type = headers.get("content-type", "").partition(";")[0]
@@ -169,6 +172,7 @@ class Guard:
         if scope["type"] != "http":
             raise RuntimeError(f"only HTTP is served, not {scope['type']}")
         send = self._finishing(scope, send)
+        # every refusal comes before a byte of the body is read
         refusal = self._check(scope["method"], scope["path"], Headers(scope=scope))
         if _head_size(scope) > MAX_HEAD:
             message = f"the head of a request may have at most {MAX_HEAD:,} bytes"
@@ -183,9 +187,11 @@ class Guard:
             raise
 
     def _check(self, method: str, path: str, headers: Headers) -> Response | None:
+        # a name that points here by DNS rebinding is in Host, and is not ours
         if not self._access.knows(headers.get("host", "")):
             message = "this server is not known by that name; use the address it printed"
             return self._refuse(HTTPStatus.MISDIRECTED_REQUEST, "host", message)
+        # what a browser fetches before it has the token: the page and its files
         if not self._policy.protects(path):
             return None
         if from_another_site(headers):
@@ -193,6 +199,7 @@ class Guard:
             return self._refuse(HTTPStatus.FORBIDDEN, "origin", message)
         if not self._access.authorises(headers.get("authorization", "")):
             return self._refuse(HTTPStatus.UNAUTHORIZED, "token", self._policy.token_advice)
+        # a form of another site can send text/plain, but no JSON
         if method not in ("GET", "HEAD") and not has_json_or_nothing(headers):
             message = "send the body as application/json"
             return self._refuse(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "media_type", message)
@@ -224,7 +231,8 @@ class Guard:
 
 
 def _head_size(scope: Scope) -> int:
-    """Bytes of the address and the headers. The server bounds them only while they are incomplete."""
+    """Count the bytes of the address and the headers. The server bounds them only while they are
+    incomplete."""
     fields = sum(len(name) + len(value) for name, value in scope["headers"])
     return len(scope["raw_path"]) + len(scope["query_string"]) + fields
 
@@ -246,6 +254,7 @@ def _limited(receive: Receive, max_body: int) -> Receive:
             detail = f"the body of a request may take at most {BODY_SECONDS:g} seconds"
             raise HTTPException(408, detail, {"Connection": "close"}) from None
         over = not message.get("more_body", False)
+        # counted, because Content-Length may lie or be missing
         total += len(message.get("body", b""))
         if total > max_body:
             detail = f"the body of a request may have at most {max_body:,} bytes"

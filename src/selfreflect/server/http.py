@@ -54,6 +54,7 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._since = self.loop.time()
+        # refusing the newcomer would let idle sockets lock everybody out
         if len(self.connections) > MAX_CONNECTIONS:
             self._make_room()
 
@@ -78,10 +79,11 @@ class Connection(H11Protocol):
         super().on_response_complete()
 
     def is_overdue(self, now: float) -> bool:
-        """Whether the client has had enough time to read, or to send the head of a request."""
+        """Check whether the client had enough time to read, or to send a head."""
         unread = self.transport.get_write_buffer_size()
         if self._is_busy and not self.flow.write_paused:
             unread = 0  # the application may go on
+        # progress, or new data: the time begins again
         if not unread or unread > self._unread or self._unread - unread >= LEAST_READ:
             self._unread, self._read_at = unread, now
         if unread:
@@ -97,12 +99,13 @@ class Connection(H11Protocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def _make_room(self) -> None:
-        """Drop the connection that sends nothing for longest, else one that reads nothing, else the oldest
-        stream. A whole request whose response has not begun never gives way."""
+        """Drop the connection that is idle for longest, else a silent or streaming one. A whole request whose
+        response has not begun never gives way."""
         candidates = []
         for connection in self.connections:
             if connection is self or not isinstance(connection, Connection):
                 continue
+            # nobody waits for these, or their body never comes
             if not connection._is_busy or connection.conn.their_state is h11.SEND_BODY:
                 candidates.append((0, connection._since, connection))
             elif connection.flow.write_paused:
@@ -153,6 +156,7 @@ class HttpServer(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # uvicorn would wait for clients that read nothing, and then print a traceback for each
         watch = asyncio.create_task(self._end_in_time())
         await super().shutdown(sockets)
         watch.cancel()
@@ -185,10 +189,11 @@ def log_to_stderr(log: logging.Logger) -> None:
 
 
 def _attended(app: ASGIApp) -> ASGIApp:
-    """The application; a request ends quietly when its client goes away, and when the server cancels it."""
+    """Wrap an application so that requests end quietly when their client goes away."""
 
     async def run(scope: Scope, receive: Receive, send: Send) -> None:
         request = asyncio.current_task()
+        # one message at a time, so that a large body waits in the socket
         messages: asyncio.Queue[Message] = asyncio.Queue(1)
         is_complete = False
 

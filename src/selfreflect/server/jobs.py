@@ -69,6 +69,7 @@ class Job:
 
     def show(self, **fields: Any) -> None:
         """Replace fields of the view."""
+        # a new dict, so that a reader in another thread sees one state
         self.view = {**self.view, **fields}
 
     def show_answers(self, texts: Sequence[str]) -> None:
@@ -143,12 +144,13 @@ class JobQueue:
             return self._jobs.get(id_)
 
     def all(self) -> list[Job]:
-        """Every remembered job, oldest first."""
+        """List every remembered job, oldest first."""
         with self._changed:
             return list(self._jobs.values())
 
     def cancel(self, job: Job) -> None:
         """Remove a waiting job, or stop the running one. A finished job stays as it is."""
+        # also where it has just begun to run
         job.stop()
         with self._changed:
             if job in self._waiting:
@@ -182,6 +184,7 @@ class JobQueue:
 
     def _next(self) -> Job | None:
         with self._changed:
+            # woken by submit and close
             self._changed.wait_for(lambda: self._waiting or self._is_closed)
             if self._is_closed:
                 return None

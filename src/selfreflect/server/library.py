@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 from selfreflect.errors import DataError, SelfReflectError, StoreError
 from selfreflect.grouping import group_indices
 from selfreflect.models.embed import MeaningGroups, can_group_by_meaning
-from selfreflect.pipeline.records import run_records
-from selfreflect.pipeline.settings import scoring_label
 from selfreflect.report.page.view import Grouping
 from selfreflect.report.results import sorted_strategies
 from selfreflect.report.run_records import RunRecords
+from selfreflect.run.records import run_records
+from selfreflect.run.resume import scoring_label
 from selfreflect.server.errors import problem, problem_text, without_paths
 from selfreflect.store.journal import store_errors
 from selfreflect.store.layout import FILES, MANIFEST, SCORED_FILES
@@ -53,7 +53,7 @@ class RunDirectory:
 
     @property
     def changed(self) -> float:
-        """Seconds since 1970."""
+        """Give the time of the last change, in seconds since 1970."""
         return max(status.st_mtime for status in self.files.values())
 
     @property
@@ -79,7 +79,7 @@ class Library:
         self._lock = threading.Lock()
 
     def listing(self) -> list[RunDirectory]:
-        """The runs under the root, latest first."""
+        """List the runs under the root, latest first."""
         return sorted(self._search(), key=lambda run: (-run.changed, run.name))
 
     def begin(self, kind: str) -> Path:
@@ -110,6 +110,7 @@ class Library:
             StoreError: the listing has no run of this id (code ``unknown_run``).
             StoreError: the run contains links or special files.
         """
+        # searched anew, so that an id never becomes a path
         for directory in self._search():
             if directory.id == id_:
                 _refuse_special_files(directory)
@@ -117,7 +118,7 @@ class Library:
         raise StoreError("there is no run of that id; choose one from the list of runs", code="unknown_run")
 
     def records(self, id_: str, scoring: str = "") -> RunRecords:
-        """The records of a run with one of its scorings. Raises as :meth:`open`."""
+        """Read the records of a run with one of its scorings. Raises as :meth:`open`."""
         return self.open(id_, scoring).records
 
     def open(self, id_: str, scoring: str = "") -> OpenRun:
@@ -141,6 +142,7 @@ class Library:
             except OSError:  # deleted in the meantime, or not readable
                 continue
             for entry in entries:
+                # a link could lead out of the root
                 if not entry.is_dir(follow_symlinks=False):
                     continue
                 path = Path(entry.path)
@@ -153,7 +155,7 @@ class Library:
 
 
 def _files(path: Path) -> dict[str, os.stat_result]:
-    """The files of a run that exist and are accessible, without following links."""
+    """List the files of a run that exist and are accessible, without following links."""
     names = [MANIFEST, *FILES]
     judges = path / "judges"
     if judges.is_symlink():
@@ -166,6 +168,7 @@ def _files(path: Path) -> dict[str, os.stat_result]:
     files = {}
     for name in names:
         with suppress(OSError):
+            # lstat, so that a link is seen as one
             status = (path / name).lstat()
             if not stat.S_ISDIR(status.st_mode):
                 files[name] = status
@@ -173,7 +176,7 @@ def _files(path: Path) -> dict[str, os.stat_result]:
 
 
 def _refuse_special_files(directory: RunDirectory) -> None:
-    """A link may lead out of the root, and reading a pipe may block for ever."""
+    """Refuse links, which may lead out of the root, and pipes, which may block."""
     for name, status in directory.files.items():
         if stat.S_ISLNK(status.st_mode):
             raise StoreError(f"the files of run {directory.name!r} are links, which are not followed")
@@ -198,7 +201,7 @@ def _read_records(path: Path, label: str, scoring: str, version: object) -> Open
 
 
 def _first_and_count(directory: RunDirectory) -> tuple[str | None, int]:
-    """The first question, and the number of questions."""
+    """Read the first question, and count all."""
     name = "questions.jsonl"
     if name not in directory.files:
         return None, 0
@@ -210,7 +213,7 @@ def _first_and_count(directory: RunDirectory) -> tuple[str | None, int]:
 
 
 def _first_missing(directory: RunDirectory) -> str | None:
-    """The first stage of which a run has no record."""
+    """Find the first stage of which a run has no record."""
     names = {name for name, status in directory.files.items() if status.st_size}
     for stage in ("answers", "summaries"):
         if f"{stage}.jsonl" not in names:
@@ -227,6 +230,7 @@ def _question_text(line: bytes) -> str | None:
 
 
 def _id(relative: Path) -> str:
+    # names of folders need not be text
     return hashlib.sha256(os.fsencode(relative.as_posix())).hexdigest()[:16]
 
 

@@ -40,12 +40,13 @@ class History:
         body = to_json(detail(exchange))
         self._bodies[exchange.belief.id] = body
         self._size += len(body)
+        # by number and by size, since one response may hold megabytes
         while len(self._bodies) > self._remembered or self._size > self._largest:
             _, old_body = self._bodies.popitem(last=False)
             self._size -= len(old_body)
 
     def find(self, id_: str) -> bytes | None:
-        """The JSON of a response; None if it was never given or is forgotten."""
+        """Find the JSON of a response; None if it was never given or is forgotten."""
         body = self._bodies.get(id_)
         if body is not None:
             self._bodies.move_to_end(id_)
@@ -53,7 +54,7 @@ class History:
 
 
 def detail(exchange: Exchange) -> dict[str, object]:
-    """Everything that came of a question. Each answer has the place of its class in ``classes``."""
+    """Describe everything that came of a question. Each answer has the place of its class in ``classes``."""
     answers = exchange.answers
     draws = answers.conditioning if exchange.results else answers.answers
     texts = [
@@ -96,6 +97,7 @@ class Archive:
         """Write one exchange. It is on disk when this returns. Raises StoreError if the disk refuses."""
         records = records_of(exchange) if self._texts else without_texts(exchange)
         loop = asyncio.get_running_loop()
+        # a client that goes away must not leave half a record
         await asyncio.shield(loop.run_in_executor(self._thread, self._run.append_all, records))
 
     def close(self) -> None:
@@ -105,14 +107,14 @@ class Archive:
 
 
 def records_of(exchange: Exchange) -> list[StoredRecord]:
-    """All records of an exchange."""
+    """List all records of an exchange."""
     return [exchange.question, exchange.answers, *exchange.summaries, *exchange.results]
 
 
 def without_texts(exchange: Exchange) -> list[StoredRecord]:
-    """The records with a name in place of each text: answers of one class have one name, so shares and
-    entropies stay."""
+    """List the records of an exchange with a name in place of each text."""
     id_ = exchange.question.id
+    # one name for each class keeps shares and entropies as they were
     names = [f"answer {label + 1}" for label in exchange.classes.labels]
     answers = _renamed(exchange.answers, names)
     records: list[StoredRecord] = [replace(exchange.question, text=id_, context=""), answers]
@@ -126,7 +128,7 @@ def without_texts(exchange: Exchange) -> list[StoredRecord]:
 
 
 def _renamed(answers: AnswerSet, names: list[str]) -> AnswerSet:
-    """An answer set whose sampled answers have these names; held-out answers have no class."""
+    """Rename the sampled answers of an answer set; held-out answers have no class."""
     if len(names) == len(answers.answers):
         half = len(answers.masked_out)
         return replace(answers, masked_out=tuple(names[:half]), conditioning=tuple(names[half:]))
@@ -188,5 +190,5 @@ class ServerMetrics:
             self._confidence.observe(belief.confidence)
 
     def page(self) -> bytes:
-        """All values in the text format of Prometheus."""
+        """Write all values in the text format of Prometheus."""
         return generate_latest(self._registry)

@@ -165,6 +165,7 @@ class Reflector:
         choices = []
         for summary, wording in zip(summaries, wordings, strict=True):
             text = f"{wording.text}\n\n{footer(belief)}" if self.settings.footer else wording.text
+            # words of our own are whole, whatever the summary was
             is_cut = summary.truncated and wording.action in (None, "hedge")
             choices.append(ChatChoice(text=text, finish="length" if is_cut else "stop"))
         return Exchange(
@@ -178,7 +179,7 @@ class Reflector:
         )
 
     def plain_request(self, chat: ChatRequest) -> Request:
-        """What a model is asked that answers by itself."""
+        """Make the request to a model that answers by itself."""
         settings = self.settings
         sampling = _requested(settings.sampling, chat, settings.summary.max_new_tokens)
         seed = secrets.randbits(48) if chat.seed is None else chat.seed % 2**48
@@ -203,8 +204,8 @@ class Reflector:
         return _Plan(strategy, confidence, tuple(measures), rule, tasks)
 
     def _stopping(self, number: int, confidence: str) -> StoppingRule | None:
-        """When to stop drawing answers. If ``unsure`` looks at the share of the likeliest one, it must be
-        certain too on which side of the threshold that is."""
+        """Choose the rule that stops drawing answers. If ``unsure`` looks at the share of the likeliest one,
+        it must be certain too on which side of the threshold that is."""
         settings, calibrator = self.settings, self._reader.calibrator
         if settings.at_least is None:
             return None
@@ -217,10 +218,11 @@ class Reflector:
         return StoppingRule(fewest=min(settings.at_least, number), most=number, share=share)
 
     def _task(self, chat: ChatRequest, strategy: str, number: int, index: int) -> ConversationTask:
-        """The task of one choice. Without a seed every request draws anew."""
+        """Make the task of one choice. Without a seed every request draws anew."""
         settings = self.settings
         seed = secrets.randbits(48) if chat.seed is None else chat.seed
         answers = settings.sampling
+        # a client's limit holds for each answer too, or they would cost more than it expects
         limit = min(answers.max_new_tokens, chat.max_tokens or answers.max_new_tokens)
         return ConversationTask(
             question=Question(
@@ -237,21 +239,22 @@ class Reflector:
         )
 
     async def _draw(self, plan: _Plan, session: Session, reader: BeliefReader) -> tuple[Reply, list[Summary]]:
-        """Draw the answers and run the strategy, at the same time as far as the strategy does not wait for
-        answers."""
+        """Draw the answers and run the strategy, at the same time where possible."""
         request = plan.tasks[0].sample_request()
+        # the answers are drawn while a strategy that needs none of them works
         reply = asyncio.create_task(session.draw(request, self._next_count(plan, reader)))
         function = self._strategies[plan.strategy]
         try:
             drafts = await together(session.summarize(task, function, reply) for task in plan.tasks)
             return await reply, drafts
         finally:
+            # where a strategy failed, nobody reads the answers
             reply.cancel()
 
     def _next_count(
         self, plan: _Plan, reader: BeliefReader
     ) -> Callable[[Sequence[str]], Awaitable[int]] | None:
-        """How many more answers to draw after some; None without a rule that stops early."""
+        """Make a function that says how many more answers to draw."""
         rule = plan.rule
         if rule is None:
             return None
@@ -267,7 +270,7 @@ class Reflector:
     async def _read(
         self, plan: _Plan, reader: BeliefReader, question: str, texts: tuple[str, ...]
     ) -> tuple[Classes, Confidence]:
-        """Classes of the answers, and the confidence that is wanted."""
+        """Read the classes of the answers, and the confidence."""
         return await reader.run(
             len(texts),
             lambda: (reader.classes(question, texts), reader.confidence(plan.confidence, question, texts)),
@@ -281,12 +284,13 @@ class Reflector:
         reply: Reply,
         summaries: tuple[Summary, ...],
     ) -> tuple[AnswerSet, tuple[Measured, ...]]:
-        """The record of the answers, and what the judge measured by further ones, which no strategy saw."""
+        """Measure the summaries by further answers, which no strategy saw."""
         generator = session.model.generator
         request = plan.tasks[0].sample_request()
         if not plan.measures:
             half = len(reply.completions) // 2
             return answer_set(question, request, reply, generator, half), ()
+        # a summary must not be judged by the answers that made it
         further = await session.draw(held_out(plan.tasks[0], len(reply.completions)))
         answers_and_more = replace(reply, completions=further.completions + reply.completions)
         answers = answer_set(question, request, answers_and_more, generator, len(further.completions))
@@ -304,7 +308,7 @@ class Reflector:
         classes: Classes,
         texts: Sequence[str],
     ) -> list[Wording]:
-        """What is said in the end: the summaries, or something else if the confidence is too low."""
+        """Word the summaries, or something else if the confidence is too low."""
         policy = self.settings.unsure
         if policy is None:
             return [Wording(text, None) for text in texts]
@@ -319,7 +323,7 @@ class Reflector:
 
 
 def _requested(sampling: Sampling, chat: ChatRequest, limit: int) -> Sampling:
-    """The sampling that a request wants, with at most ``limit`` tokens."""
+    """Apply the sampling of a request, with at most ``limit`` tokens."""
     return replace(
         sampling,
         temperature=sampling.temperature if chat.temperature is None else chat.temperature,
@@ -347,7 +351,7 @@ def cut_at(text: str, stop: Iterable[str]) -> str:
 
 
 def footer(belief: Belief) -> str:
-    """One line on the confidence, for clients that show only text."""
+    """Say the confidence in one line, for clients that show only text."""
     answers = counted(belief.num_answers, "answer")
     if belief.confidence is None or belief.confidence_kind is None:
         return f"[selfreflect: {answers} drawn, id {belief.id}]"

@@ -106,11 +106,12 @@ def to_json(value: Any) -> bytes:
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
+        # msgspec writes UTF-8 only; the json module escapes a lone surrogate
         return json.dumps(msgspec.to_builtins(value), allow_nan=False).encode()
 
 
 def usage(spending: Spending) -> dict[str, int]:
-    """All tokens that were really spent, as flat integers: some clients add them up, and refuse others."""
+    """Sum up the tokens as flat integers, which clients add up."""
     return {
         "prompt_tokens": spending.prompt_tokens,
         "completion_tokens": spending.completion_tokens,
@@ -135,7 +136,7 @@ class ChatResponse:
         return {"x-selfreflect-confidence": f"{self.belief.confidence:.4f}"}
 
     def body(self, model: str) -> bytes:
-        """The whole response."""
+        """Write the whole response."""
         choices = [
             {
                 "index": index,
@@ -151,9 +152,9 @@ class ChatResponse:
         return to_json(body if self.belief is None else {**body, "selfreflect": self.belief})
 
     def events(self, model: str, include_usage: bool) -> Iterator[bytes]:
-        """The events of a stream up to ``[DONE]``. The last one has the belief, as gateways do it that add a
-        score to a stream. Every one has the id in ``system_fingerprint`` too: LangChain puts an id of its own
-        in the place of a stream's."""
+        """Write the events of a stream up to ``[DONE]``. The last one has the belief, as gateways do it that
+        add a score to a stream. Every one has the id in ``system_fingerprint`` too: LangChain puts an id of
+        its own in the place of a stream's."""
         head = {"id": self.id, "object": "chat.completion.chunk", "created": self.created, "model": model}
         closing: dict[str, Any] = {}
         if self.belief is not None:
@@ -169,8 +170,10 @@ class ChatResponse:
         final = len(self.choices) - 1
         for index, choice in enumerate(self.choices):
             yield event(part(index, {"role": "assistant", "content": ""}))
+            # the text is whole already; pieces only look like a stream to clients that draw as they read
             for piece in _PIECE.findall(choice.text):
                 yield event(part(index, {"content": piece}))
+            # after the usage no client expects another chunk
             is_last = index == final and not include_usage
             yield event(part(index, {}, choice.finish), **(closing if is_last else {}))
         if include_usage:
@@ -179,5 +182,5 @@ class ChatResponse:
 
 
 def error_event(body: dict[str, Any]) -> bytes:
-    """An error after the stream has begun."""
+    """Write an error after the stream has begun."""
     return b"data: " + to_json(body) + b"\n\n" + DONE

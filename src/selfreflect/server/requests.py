@@ -17,14 +17,19 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from selfreflect.errors import ConfigError, SelfReflectError, excerpt
 from selfreflect.models.backend import backend_of, check_loadable, on_server
 from selfreflect.models.base import ModelSpec
-from selfreflect.pipeline.costs import reasons_to_ask, sum_up
-from selfreflect.pipeline.dry_run import DryRun
-from selfreflect.pipeline.models import ConfiguredModels, ModelProvider, Quiet, stage_model
-from selfreflect.pipeline.preflight import check_sampling, server_stages
-from selfreflect.pipeline.tasks import ModelStage
 from selfreflect.prompts import load_prompts
-from selfreflect.records import Question, SamplingCheck, question_id
+from selfreflect.records import ModelStage, Question, SamplingCheck, question_id
 from selfreflect.report.findings import sampling_warning
+from selfreflect.run.cost import reasons_to_ask, sum_up
+from selfreflect.run.dry_run import DryRun
+from selfreflect.run.models import (
+    ConfiguredModels,
+    ModelProvider,
+    Quiet,
+    check_sampling,
+    server_stages,
+    stage_model,
+)
 from selfreflect.server.errors import problem, without_paths
 from selfreflect.settings import Config, ExecutionOptions, Price, load_config, sampling_of
 from selfreflect.store.run import Run
@@ -125,7 +130,7 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 
 
 def is_served(name: str) -> bool:
-    """Whether a name is that of a model on a server that gives texts."""
+    """Check whether a name is that of a model on a server that gives texts."""
     backend = backend_of(name)
     return backend.is_remote and backend.can_generate
 
@@ -153,6 +158,7 @@ class ModelChoices:
                     f"the app asks no judge on a server, such as {excerpt(name)}. Score a run with it by "
                     "selfreflect score --out RUN --judge NAME --judge-url URL; the app shows its scores, too"
                 )
+            # clients see the last part only, never where it is
             label = Path(name).resolve().name if Path(name).is_dir() else name
             self._names[label] = name
 
@@ -163,20 +169,20 @@ class ModelChoices:
 
     @property
     def judge(self) -> str:
-        """The first offered model that can judge in this process."""
+        """Choose the first offered model that can judge in this process."""
         backends = {name: backend_of(self._names[name]) for name in self.offered}
         return next(name for name, backend in backends.items() if backend.can_judge and not backend.is_remote)
 
     @property
     def server(self) -> str | None:
-        """The address of the server, without credentials; None if no model of a server may be used."""
+        """Give the address of the server, without credentials; None if none may be used."""
         served = next(filter(is_served, self._names), None)
         if self.base_url is None and served is None:
             return None
         return backend_of(served or on_server("NAME")).server(self.base_url).url
 
     def resolve(self, name: str) -> str:
-        """The name to load.
+        """Find the name to load.
 
         Raises:
             ConfigError: ``name`` is neither offered nor the name of a model on the hub.
@@ -189,6 +195,7 @@ class ModelChoices:
                 f"selfreflect app --model {on_server('NAME')}, and --base-url URL if the server is not "
                 "OpenAI's"
             )
+        # what exists on this disk is no hub name, so that no client can probe for files
         if not _HUB_NAME.fullmatch(name) or ".." in name or Path(name).exists():
             raise ConfigError(
                 f"unknown model {excerpt(name)}. Choose one of {', '.join(self.offered)}, or a hub name such "
@@ -198,7 +205,7 @@ class ModelChoices:
         return name
 
     def config(self, body: JudgeBody, base: Mapping[str, Mapping[str, Any]] | None = None) -> Config:
-        """The settings of a request, over those in ``base``.
+        """Build the settings of a request, over those in ``base``.
 
         Raises:
             ConfigError: a model may not be used, or a value is out of range.
@@ -215,7 +222,7 @@ class ModelChoices:
         return msgspec.structs.replace(load_config(None, sections, base), prices=self.prices)
 
     def _generation(self, body: AskBody) -> dict[str, dict[str, Any]]:
-        """The sections of answers and summaries."""
+        """Build the sections of answers and summaries."""
         model = self.resolve(body.model)
         common: dict[str, Any] = {"model": model, "seed": body.seed}
         if is_served(model):
@@ -245,7 +252,7 @@ _GENERATING: tuple[ModelStage, ...] = ("answers", "summaries")
 
 @contextmanager
 def prompts_of(body: RequestBody) -> Iterator[Path | None]:
-    """The file of prompts of a request: None for the paper's, else those of the demo, for short answers."""
+    """Open the file of prompts of a request; None for the paper's prompts."""
     short_answers = resources.files("selfreflect") / "data" / "demo_prompts.toml"
     with resources.as_file(short_answers) as path:
         yield path if isinstance(body, AskBody) and body.brief else None
@@ -298,6 +305,7 @@ class Preflight:
         servers = server_stages(_GENERATING, config, self._options)
         if not servers:
             return {}
+        # two samples cost money: the form checks, and the job a moment later
         key = _servers_key(config)
         checked_at, checks = self.checked.get(key, (0.0, {}))
         if not checks or time.monotonic() - checked_at > _REMEMBERED:
@@ -317,6 +325,7 @@ class Preflight:
         with prompts_of(body) as prompts:
             options = replace(self._options, prompts=prompts)
             dry_run = DryRun(run, config, load_prompts(prompts), options, Quiet(), load_models=False)
+        # an empty run in memory, so that nothing is stored for a question that is never asked
         dry_run.answers()
         dry_run.summaries(body.strategies)
         stages, total = sum_up(dry_run)
@@ -328,7 +337,7 @@ class Preflight:
 
 
 def _servers_key(config: Config) -> Any:
-    """What decides how a server replies to the preflight."""
+    """List the settings that decide how a server replies to the preflight."""
     answers, summaries = config.answers, config.summaries
     return (
         *(answers.model, answers.base_url, answers.temperature, answers.top_p),

@@ -140,12 +140,13 @@ class LocalModel:
             pass
         except BaseException as error:  # a model may raise anything; it must cost this batch only
             reason = str(error) if isinstance(error, SelfReflectError) else type(error).__name__
+            # the text of a foreign exception may hold anything: clients get its class
             failure = Refusal(kind="backend", message=f"{excerpt(self.name)} failed: {reason}")
             for pending in batch:
                 pending.tell(failure)
 
     def _check(self, tokens: int, ended: int) -> None:
-        """Called at each step of a local model."""
+        """Stop the model at its next step if nobody waits any more."""
         if all(pending.is_over for pending in self._batch):
             raise _Abandoned
 
@@ -158,7 +159,7 @@ class ConversationTask(Task):
     conversation: tuple[Message, ...]
 
     def messages(self, template: str | None = None, **values: str) -> tuple[Message, ...]:
-        """The conversation, with its last message replaced by ``template`` if there is one."""
+        """Give the conversation, with its last message replaced by ``template``."""
         if template is None:
             return self.conversation
         content = fill(template, {"question": self.conversation[-1].content, **values})
@@ -203,8 +204,9 @@ class Session:
 
     @property
     def spending(self) -> Spending:
-        """What was spent so far."""
+        """Sum up what was spent so far."""
         money = None
+        # without a count of prompt tokens a sum would be too low
         if self._price is not None and self._prompt_tokens:
             money = round(self._price(self._prompt_tokens, self._completion_tokens), 9)
         return Spending(
@@ -265,6 +267,7 @@ class Session:
             while outcome is None:
                 outcome = run.advance(await asyncio.gather(*map(reply_to, run.requests)))
         finally:
+            # a strategy is a generator, and may hold things open
             run.close()
         if isinstance(outcome, Failure):
             raise failed(outcome.kind, f"{task.name}: {outcome.message}", self._refusal)
@@ -282,7 +285,7 @@ class Session:
 
 
 def held_out(task: ConversationTask, number: int) -> Request:
-    """Further answers, which no strategy sees, to measure a summary by."""
+    """Request further answers, which no strategy sees, to measure a summary by."""
     seed = seed_for(task.seed, task.question.id, "held-out answers")
     return replace(task.sample_request(), n=number, seed=seed)
 
@@ -294,9 +297,11 @@ def _samples(reply: Reply) -> tuple[Sample, ...]:
 
 
 def _usable(reply: Reply | Refusal) -> Reply:
-    """A reply with answers. Dropping those that did not end would change the distribution."""
+    """Check that a reply has answers to work with. Dropping those that did not end would change the
+    distribution."""
     if isinstance(reply, Refusal):
         raise failed(reply.kind, reply.message, reply)
+    # dropping such answers would change the distribution
     for kind, reason in UNUSABLE.items():
         if count := reply.ends[kind]:
             raise failed(kind, f"{count} of {len(reply.completions)} answers {reason}")

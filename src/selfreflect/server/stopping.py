@@ -88,6 +88,7 @@ class StoppingRule:
             return "below"
         if self._settles_below(counts):
             return "settled"
+        # each claim has its own proof; both must hold at once
         leads = self._proves_mode(classes, counts)
         reaches = self.share is None or self._proves_share(classes, counts, self.share)
         if leads and reaches:
@@ -106,8 +107,8 @@ class StoppingRule:
         size = max(classes, default=-1) + 1
 
         def can_stop(count: int) -> bool:
-            """Whether it stops if all further samples are of one class, or of a new one each. If it can stop
-            after so many, it can after more."""
+            """Check whether further samples of one class, or of new ones, stop it. If it can stop after so
+            many, it can after more."""
             alike = ([label] * count for label in range(size + 1))
             return any(self([*classes, *ending]) for ending in (*alike, range(size, size + count)))
 
@@ -119,7 +120,7 @@ class StoppingRule:
         return self.error if self.share is None else self.error / 2
 
     def _proves_mode(self, classes: Labels, counts: Labels) -> bool:
-        """Whether the leading class won its games against every other one, seen or unseen.
+        """Check whether the leading class won its games against all others.
 
         Any class may turn out to lead, so the k-th class that is seen has 2^-k of the error (k from 1), and
         the sample that makes it known does not count.
@@ -130,7 +131,7 @@ class StoppingRule:
         return self._is_enough(log_wealth(int(tail[leader]), rival, 0.5), leader)
 
     def _proves_share(self, classes: Labels, counts: Labels, share: float) -> bool:
-        """Whether the leading class won the game against having less than the share; same error as above."""
+        """Check whether the leading class won the game against having less than the share."""
         leader = int(counts.argmax())
         tail = classes[_first(classes, leader) + 1 :]
         hits = int((tail == leader).sum())
@@ -140,8 +141,8 @@ class StoppingRule:
         return log_money >= (leader + 1) * math.log(2) - math.log(self._each_error)
 
     def _proves_below(self, counts: Labels) -> bool:
-        """Whether every class lost the game against having the share. It is wrong only if the most likely
-        class lost, which is one class, so that it has the whole error."""
+        """Check whether every class lost the game against having the share. It is wrong only if the most
+        likely class lost, which is one class, so that it has the whole error."""
         if self.share is None:
             return False
         largest, total = int(counts.max()), int(counts.sum())
@@ -168,6 +169,7 @@ def log_wealth(wins: int, losses: int, chance: float) -> float:
     difference.
     """
     logs = []
+    # logarithms, because the money of a long game overflows
     for part, money in _STAKES:
         log = math.log(money) + wins * math.log1p(part * (1 - chance) / chance)
         if losses:

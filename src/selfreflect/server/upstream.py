@@ -126,8 +126,9 @@ class RemoteServer:
         return self._connection
 
     async def names(self) -> list[str]:
-        """The models that the server lists. Raises ChatError if it gives no list."""
+        """List the names of models. Raises ChatError if it gives no list."""
         now = asyncio.get_running_loop().time()
+        # clients ask at each start, some at each request
         if now < self._names_until:
             return self._names
         async with await self.send("GET", "/models", b"") as response:
@@ -152,6 +153,7 @@ class RemoteServer:
             ChatError: there is no response.
         """
         if self._http is None:
+            # a redirect could send the key to another server
             self._http = self._client.http_client(follow_redirects=False)
         http_request = self._http.build_request(
             method, self.endpoint.url + path, content=data, headers=self._client.headers
@@ -167,14 +169,14 @@ class RemoteServer:
         return RelayedResponse(response, self)
 
     def fault(self, error: BaseException) -> ChatError:
-        """A failed call in words without secrets."""
+        """Describe a failed call without secrets."""
         failure = transport_error(error)
         status = 504 if failure.code == "timeout" else 502
         message = str(self._client.problem(failure))
         return ChatError(status, message, type="upstream_error", code="backend")
 
     def redacted(self, data: bytes) -> bytes:
-        """A short body without keys, which a server may send back."""
+        """Remove keys from a short body."""
         return self.endpoint.redacted(data.decode("utf-8", "surrogateescape")).encode(
             "utf-8", "surrogateescape"
         )
@@ -195,20 +197,21 @@ class RelayedResponse:
         self.status_code = response.status_code
         self.headers = {}
         for name in _RELAYED:
+            # a header with other characters would end this response
             value = response.headers.get(name, "")
             if value and value.isascii() and value.isprintable():
                 self.headers[name] = server.endpoint.redacted(value)
 
     @property
     def is_stream(self) -> bool:
-        """Whether the body is a stream of events."""
+        """Check whether the body is a stream of events."""
         return self.status_code == 200 and self.headers.get("content-type", "").startswith(
             "text/event-stream"
         )
 
     @property
     def wait(self) -> float | None:
-        """Seconds that the upstream asks to wait."""
+        """Give the seconds that the upstream asks to wait."""
         return retry_after(self.headers.get("retry-after"))
 
     async def __aenter__(self) -> RelayedResponse:
@@ -218,7 +221,7 @@ class RelayedResponse:
         await self._response.aclose()
 
     async def aread(self) -> bytes:
-        """The whole body. Raises ChatError if it breaks off or is too large."""
+        """Read the whole body. Raises ChatError if it breaks off or is too large."""
         data = bytearray()
         largest = LARGEST_RESPONSE if self.status_code < 300 else _LARGEST_ERROR
         async for part in self.parts():
@@ -229,12 +232,13 @@ class RelayedResponse:
         return self._server.redacted(bytes(data)) if self.status_code >= 300 else bytes(data)
 
     async def parts(self) -> AsyncGenerator[bytes, None]:
-        """The body as it comes, decompressed and without keys. Raises ChatError if it breaks off."""
+        """Yield the body as it comes, decompressed and without keys. Raises ChatError if it breaks off."""
         endpoint = self._server.endpoint
         tail = b""
         try:
             async for part in self._response.aiter_bytes():
                 part = endpoint.without_secrets(tail + part)
+                # a key may be cut by the boundary of two parts
                 size = _begun(part, endpoint.hidden)
                 tail = part[len(part) - size :]
                 if part := part[: len(part) - size]:
@@ -258,7 +262,7 @@ def _unusable(response: httpx2.Response) -> tuple[str, str] | None:
 
 
 def _begun(data: bytes, forms: Sequence[bytes]) -> int:
-    """How many of the last bytes may be the beginning of one of these."""
+    """Count the last bytes that may be the beginning of one of these."""
     if data.endswith(b"\n"):  # no secret holds a line end, with which events end
         return 0
     longest = 0
@@ -320,8 +324,7 @@ class ModelTable:
         self._names = names if server is not None else ()
 
     async def names(self) -> list[str]:
-        """Every name that clients may use: each model's own, and the one whose distribution is drawn. Raises
-        ChatError if the server gives no list."""
+        """List the names of models. Raises ChatError if the server gives no list."""
         names = [*self._local, *(self._names or ())]
         if self._server is not None and self._names is None:
             names += await self._server.names()
@@ -333,6 +336,7 @@ class ModelTable:
             return self._local[name]
         if self._server is not None and (self._names is None or name in self._names):
             return self._server.model(name)
+        # the nearest name first, since lists of hub models are long
         own_names = [*self._local, *(self._names or ())]
         names = [f"{PREFIX}{name}" for name in own_names] + own_names
         hint = nearest(name, own_names) or f" Known: {', '.join(names)}."

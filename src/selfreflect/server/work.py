@@ -23,14 +23,12 @@ from msgspec.structs import replace
 from selfreflect.errors import BackendError, SelfReflectError
 from selfreflect.models.base import Refusal, Reply, Request, StageGenerator
 from selfreflect.models.judge import Judge
-from selfreflect.pipeline.experiment import Experiment, open_experiment
-from selfreflect.pipeline.models import ConfiguredModels, ModelProvider, WorkDone
-from selfreflect.pipeline.preflight import check_models
-from selfreflect.pipeline.settings import settings_of
-from selfreflect.pipeline.tasks import ModelStage
-from selfreflect.records import STAGES, Stage
+from selfreflect.records import STAGES, ModelStage, Stage
 from selfreflect.report.findings import sampling_warning
 from selfreflect.report.page.view import information_view
+from selfreflect.run.experiment import Experiment, open_experiment
+from selfreflect.run.models import ConfiguredModels, ModelProvider, WorkDone, check_models
+from selfreflect.run.resume import settings_of
 from selfreflect.server.errors import CUT_OFF, failure_problem, problem_text, without_paths
 from selfreflect.server.jobs import Job, Kind, StopRequested
 from selfreflect.server.library import Library
@@ -154,7 +152,7 @@ class RunToJudge:
 
 
 def guesses_for(body: AskBody | ScoreBody) -> int:
-    """How many guesses to keep for each masked token: none where they would take too much room."""
+    """Choose how many guesses to keep for each masked token."""
     if isinstance(body, AskBody):  # whose answers are short
         return GUESSES
     characters = sum(map(len, _item(body).masked_out)) * len(body.summaries)
@@ -173,7 +171,7 @@ def _item(body: ScoreBody) -> Item:
 
 
 class JobProgress:
-    """The :class:`~selfreflect.pipeline.models.Progress` of a job."""
+    """The :class:`~selfreflect.run.models.Progress` of a job."""
 
     run: Run
     """The job's run directory, set before any stage begins."""
@@ -235,9 +233,10 @@ class JobProgress:
         return stage
 
     def hook(self, model: Any) -> None:
-        """Check before every forward pass of a local model whether the job was cancelled, for one stage."""
+        """Check for a stop before every forward pass of a local model, for one stage."""
         self.job.show(note="")  # the model is loaded
         lm = getattr(model, "lm", None)
+        # vLLM computes in a process of its own, which a hook here cannot stop
         runs_elsewhere = getattr(model, "last_states", None) is not None
         if lm is not None and not runs_elsewhere:
             embeddings = lm.model.get_input_embeddings()
@@ -250,7 +249,7 @@ class JobProgress:
         self.job.show(done=len(self.job.answers))
 
     def show_records(self) -> None:
-        """Show the summaries, results and failures in the run directory, if it is of one question."""
+        """Show the summaries, results and failures of a run of one question."""
         summaries: dict[str, dict[str, Any]] = {}
         problems = [{"message": warning, "remedy": ""} for warning in self._warnings]
         if len(self.run.questions) <= 1:
@@ -273,7 +272,7 @@ class JobProgress:
 
 
 class JobModels:
-    """A :class:`~selfreflect.pipeline.models.ModelProvider` whose models stop when the job is cancelled.
+    """A :class:`~selfreflect.run.models.ModelProvider` whose models stop when the job is cancelled.
 
     Answers are shown before there are enough of them for a record.
     """
@@ -319,6 +318,7 @@ class Streaming:
         for first, end in pairwise([0, *range(FIRST_BATCH, request.n, BATCH), request.n]):
             self._check()
             [reply] = self._generator.generate([replace(request, n=end - first, seed=request.seed + first)])
+            # the answers that came before would be too few for the question
             if isinstance(reply, Refusal):
                 return reply
             replies.append(reply)
@@ -415,6 +415,7 @@ class JobProcess:
                 if job.is_stopped and last_moment is None:
                     connection.send(job.id)
                     last_moment = time.monotonic() + PATIENCE
+                # not blocking, because a stop may come from another thread
                 if not connection.poll(_POLL):
                     continue
                 message = connection.recv()
@@ -424,6 +425,7 @@ class JobProcess:
                 job.show(**message.fields)
                 job.show_answers(message.answers)
         except (EOFError, OSError):
+            # its exit status says whether the system killed it
             self._process.join(PATIENCE)
             raise BackendError(
                 f"The process that ran the models ended with status {self._process.exitcode}; -9 may mean "
@@ -433,6 +435,7 @@ class JobProcess:
 
     def _start(self) -> Connection:
         context = multiprocessing.get_context("spawn")  # a forked process could not use CUDA
+        # both ways: orders and stops go out, news comes back
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, *self._setup))  # vLLM has children
         self._process.start()
@@ -477,6 +480,7 @@ class _Inbox:
             self._connection.send(message)
 
     def _receive(self) -> None:
+        # a stop may arrive after its job has ended: then the id is unknown
         jobs: dict[str, Job] = {}
         try:
             while True:

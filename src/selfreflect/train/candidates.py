@@ -1,5 +1,4 @@
-"""The summaries of a question as candidates to learn from, each with its value and that for every held-out
-answer."""
+"""Candidates to learn from: the summaries of a question with their values, also for each test answer."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ TrainingMeasure: TypeAlias = Literal["recovered", "selfreflect"]
 
 @dataclass(frozen=True)
 class Candidate:
-    """A summary that was measured."""
+    """Summary that was measured."""
 
     name: str
     """Its strategy."""
@@ -91,14 +90,14 @@ def candidates(
 
 
 def is_named(name: str, names: Collection[str] | None) -> bool:
-    """Whether a strategy is among some, itself or as the strategy that it is a draw of."""
+    """Return whether a strategy is among some, itself or as the strategy that it is a draw of."""
     return names is None or name in names or name.rpartition("#")[0] in names
 
 
 def _measured(
     run: RunRecords, key: tuple[str, str], measure: TrainingMeasure, text: str, words: int
 ) -> Candidate | str:
-    """The candidate of a summary, or why it has no value."""
+    """Make the candidate of a summary, or say why it has no value."""
     if measure == "recovered":
         information = run.information.get(key)
         if information is None:
@@ -116,7 +115,7 @@ def _measured(
 
 
 def _helps(run: RunRecords, key: tuple[str, str]) -> bool:
-    """Whether every measure that was taken puts a summary above the empty one."""
+    """Return whether every measure puts a summary above the empty one."""
     information, score = run.information.get(key), run.scores.get(key)
     controls = run.controls.get(key[0])
     empty = controls.find("empty") if controls else None
@@ -128,7 +127,7 @@ def _helps(run: RunRecords, key: tuple[str, str]) -> bool:
 
 
 def _shares(information: Information) -> tuple[float | None, ...]:
-    """The share that each answer contributes to ``recovered``, which is the mean of these."""
+    """Compute the share that each answer contributes to ``recovered``, which is the mean of these."""
     if not information.bits_available:
         return ()
     shares: list[float | None] = []
@@ -157,5 +156,5 @@ def margin(better: Candidate, worse: Candidate) -> tuple[float, float] | None:
 
 def best(options: Sequence[Candidate]) -> Candidate:
     """Choose the best candidate; of equals the shorter one, then the first."""
-    merits = settled([one.merit for one in options])
+    merits = settled([option.merit for option in options])
     return max(zip(merits, options, strict=True), key=lambda pair: (pair[0], -pair[1].words))[1]

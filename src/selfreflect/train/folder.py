@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.grouping import normal_form
 from selfreflect.records import Question, dump_line
-from selfreflect.report.dataset import encodable, require_datasets, table_files
+from selfreflect.report.export import encodable, require_datasets, table_files
 from selfreflect.sources.files import PARSERS, parse_rows, read_content
 from selfreflect.sources.files import Row as FileRow
 from selfreflect.text import counted, markdown_text
@@ -48,11 +48,11 @@ def split_of(text: str, percentages: Percentages = SPLIT_70_10_20) -> Split:
     Texts that are equal but for spelling are in one part, whatever their contexts, so that nothing about a
     test question can be learned from the others. Of few questions the shares differ from ``percentages``.
     """
-    place = place_of(text)
+    percentile = place_of(text)
     train, dev, _ = percentages
-    if place < train:
+    if percentile < train:
         return "train"
-    return "dev" if place < train + dev else "test"
+    return "dev" if percentile < train + dev else "test"
 
 
 def place_of(text: str) -> float:
@@ -115,7 +115,7 @@ _ABOUT: Mapping[Kind, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Where the rows of a data set come from."""
+    """Origin of the rows of a data set."""
 
     run: str
     """The name of the run directory."""
@@ -173,7 +173,7 @@ def training_files(
 
 
 def _facts(kind: Kind, options: RowOptions, origin: Origin) -> dict[str, Any]:
-    """How the rows were made, as far as it concerns their kind."""
+    """Say how the rows were made, as far as it concerns their kind."""
     facts: dict[str, Any] = {"run": origin.run, "model": origin.model, "instruction": origin.instruction}
     if kind in ("sft", "dpo"):
         facts |= {"measure": options.measure, "judge": origin.judge}
@@ -212,9 +212,9 @@ def _counts(rows: Mapping[Split, int], questions: Mapping[Split, int]) -> str:
 def _dropped(result: TrainingRows) -> str:
     """Say what was left out, and why."""
     lines = []
-    for what, reasons in (("question", result.dropped), ("text", result.dropped_texts)):
+    for noun, reasons in (("question", result.dropped), ("text", result.dropped_texts)):
         for reason, count in reasons.most_common():
-            lines.append(f"- {counted(count, what)}: {markdown_text(reason)}")
+            lines.append(f"- {counted(count, noun)}: {markdown_text(reason)}")
     return "Left out:\n\n" + "\n".join(lines) if lines else "Nothing was left out."
 
 
@@ -279,7 +279,7 @@ def read_rows(path: Path, method: Method) -> list[dict[str, Any]]:
 
 
 def data_facts(path: Path) -> dict[str, Any]:
-    """What a data set folder says of its making, such as the ``judge``; nothing of other files.
+    """Read what a data set folder says of its making, such as the ``judge``; nothing of other files.
 
     Raises:
         DataError: ``splits.json`` is damaged.
@@ -299,8 +299,8 @@ def _check_splits(folder: Path, rows: list[dict[str, Any]]) -> None:
     train = {row.get("question_id") for row in rows} - {None}
     for name in ("dev", "test"):
         file = folder / f"{name}.jsonl"
-        others = {row.fields.get("question_id") for row in _rows(file)} if file.is_file() else set()
-        if duplicates := sorted(map(str, train & others)):
+        ids = {row.fields.get("question_id") for row in _rows(file)} if file.is_file() else set()
+        if duplicates := sorted(map(str, train & ids)):
             raise DataError(
                 f"{folder}: train.jsonl shares {counted(len(duplicates), 'question')} with {name}.jsonl, for "
                 f"example {excerpt(duplicates[0])}. What is measured there would have been learned."
@@ -308,7 +308,7 @@ def _check_splits(folder: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def _rows(file: Path) -> list[FileRow]:
-    """The rows of a file, none of an empty one."""
+    """Read the rows of a file, none of an empty one."""
     if file.is_file() and not file.stat().st_size:
         return []
     return parse_rows(read_content(file, PARSERS))

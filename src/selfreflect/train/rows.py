@@ -78,7 +78,7 @@ CHAT_MARKER = re.compile(
 
 
 class RowOptions(Struct, frozen=True, kw_only=True):
-    """Which texts become rows, and how: also the options of `selfreflect dataset`."""
+    """Options of `selfreflect dataset`: which texts become rows, and how."""
 
     measure: Annotated[
         TrainingMeasure,
@@ -140,7 +140,7 @@ class RowOptions(Struct, frozen=True, kw_only=True):
 
 @dataclass
 class TrainingRows:
-    """Rows, and what was left out."""
+    """Rows to train on, with what was left out."""
 
     rows: list[Row] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)
@@ -251,7 +251,8 @@ def hedge_rows(run: RunRecords, prompts: Prompts, options: RowOptions) -> Traini
     """
     result = TrainingRows()
     rule = ClassRule(options.classes)
-    items = [_answered(one, run.answers[id_]) for id_, one in run.questions.items() if id_ in run.answers]
+    questions = run.questions.items()
+    items = [_answered(question, run.answers[id_]) for id_, question in questions if id_ in run.answers]
     rule.prepare(items)
     result.dropped["no answers"] += len(run.questions) - len(items)
     for item in items:
@@ -302,7 +303,7 @@ def student_prompt(prompts: Prompts, question: Question, instruction: str | None
 def _choices(
     run: RunRecords, options: RowOptions, result: TrainingRows
 ) -> Iterator[tuple[Question, list[Candidate]]]:
-    """Each question with its candidates; why a question has none is counted."""
+    """Go through the questions with their candidates; why a question has none is counted."""
     for question in run.questions.values():
         has_summaries = any((question.id, name) in run.summaries for name in run.strategies)
         choices = candidates(
@@ -323,7 +324,7 @@ def _select(choices: Sequence[Candidate], options: RowOptions, question: str) ->
     if options.select == "best":
         return best(choices)
     if options.select == "longest":
-        return max(choices, key=lambda one: one.words)
+        return max(choices, key=lambda choice: choice.words)
     return random.Random(seed_for(options.seed, question, "select")).choice(choices)
 
 
@@ -332,12 +333,13 @@ Pair: TypeAlias = tuple[Candidate, Candidate, float, float]
 
 
 def _pairs(choices: Sequence[Candidate], options: RowOptions) -> list[Pair] | str:
-    """Pairs with the widest margin first, or why there is none."""
+    """List pairs with the widest margin first, or say why there is none."""
     if len(choices) < 2:
         return "only one summary, so no pair"
     if not any(choice.helps for choice in choices):
         return "no summary tells more than an empty one"
-    ranking = sorted(choices, key=lambda one: -one.merit)
+    ranking = sorted(choices, key=lambda choice: -choice.merit)
+    # pairs of about equal length, or the surest way to be better would be to be longer
     alike = []
     for number, better in enumerate(ranking):
         if not better.helps:  # a worse one teaches what to avoid, but nothing misleading is to be preferred

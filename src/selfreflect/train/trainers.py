@@ -78,11 +78,13 @@ class TrainingPreset:
 
     def __post_init__(self) -> None:
         """Raise ConfigError for a number that no trainer could take."""
-        least = dict.fromkeys(("lora_dropout", "warmup", "preference_beta", "kl", "max_clipped", "top_k"), 0)
-        least["completions"] = 2
+        minimum = dict.fromkeys(
+            ("lora_dropout", "warmup", "preference_beta", "kl", "max_clipped", "top_k"), 0
+        )
+        minimum["completions"] = 2
         for name, value in asdict(self).items():
-            if isinstance(value, int | float) and not least.get(name, 1e-9) <= value < math.inf:
-                bound = f"{least[name]} or more" if name in least else "above 0"
+            if isinstance(value, int | float) and not minimum.get(name, 1e-9) <= value < math.inf:
+                bound = f"{minimum[name]} or more" if name in minimum else "above 0"
                 raise ConfigError(f"{name} must be {bound}, not {value}")
 
 
@@ -115,7 +117,7 @@ PRESETS: dict[str, TrainingPreset] = {
 
 
 def common_arguments(preset: TrainingPreset, output: Path, seed: int) -> dict[str, Any]:
-    """What all of TRL's trainers get."""
+    """Make the arguments of all of TRL's trainers."""
     cpu = preset.device == "cpu"
     return {
         "output_dir": str(output),
@@ -131,21 +133,21 @@ def common_arguments(preset: TrainingPreset, output: Path, seed: int) -> dict[st
 
 
 def supervised_arguments(preset: TrainingPreset, output: Path, seed: int) -> dict[str, Any]:
-    """Arguments of ``SFTConfig``."""
-    own = {"learning_rate": preset.supervised_rate, "warmup_steps": preset.warmup}
-    return _row_arguments(preset, output, seed) | own
+    """Make the arguments of ``SFTConfig``."""
+    rates = {"learning_rate": preset.supervised_rate, "warmup_steps": preset.warmup}
+    return _row_arguments(preset, output, seed) | rates
 
 
 def preference_arguments(preset: TrainingPreset, output: Path, seed: int) -> dict[str, Any]:
-    """Arguments of ``DPOConfig``."""
-    own = {"learning_rate": preset.preference_rate, "beta": preset.preference_beta}
-    return _row_arguments(preset, output, seed) | own
+    """Make the arguments of ``DPOConfig``."""
+    rates = {"learning_rate": preset.preference_rate, "beta": preset.preference_beta}
+    return _row_arguments(preset, output, seed) | rates
 
 
 def reinforcement_arguments(
     preset: TrainingPreset, output: Path, seed: int, scaling: Scaling, processes: int = 1
 ) -> dict[str, Any]:
-    """Arguments of ``GRPOConfig``.
+    """Make the arguments of ``GRPOConfig``.
 
     All completions of ``questions`` are drawn together and make one step, so they belong to the model that is
     updated.
@@ -172,8 +174,8 @@ def reinforcement_arguments(
     }
 
 
-def divided(total: int, most: int, processes: int = 1) -> tuple[int, int]:
-    """Divide sequences into equal parts of at most ``most`` for each process: (size, parts).
+def divided(total: int, limit: int, processes: int = 1) -> tuple[int, int]:
+    """Divide sequences into equal parts of at most ``limit`` for each process: (size, parts).
 
     Raises:
         ConfigError: they cannot be divided among the processes.
@@ -183,13 +185,13 @@ def divided(total: int, most: int, processes: int = 1) -> tuple[int, int]:
             f"{total} sequences in a step cannot be divided among {processes} processes. Change the number "
             "of questions or completions."
         )
-    own = total // processes
-    micro = max(size for size in range(1, min(most, own) + 1) if own % size == 0)
-    return micro, own // micro
+    share = total // processes
+    micro = max(size for size in range(1, min(limit, share) + 1) if share % size == 0)
+    return micro, share // micro
 
 
 def _row_arguments(preset: TrainingPreset, output: Path, seed: int) -> dict[str, Any]:
-    """What trainers on rows of text get."""
+    """Make the arguments of trainers on rows of text."""
     micro, accumulation = divided(preset.batch, preset.micro_batch)
     return {
         **common_arguments(preset, output, seed),
@@ -249,7 +251,7 @@ Rows = Sequence[dict[str, Any]]
 
 
 def whole_checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints of a training, by rising step, without one that was cut off by a kill: transformers
+    """List the checkpoints of a training, by rising step, without one that a kill cut off: transformers
     writes ``trainer_state.json`` last."""
     by_step: dict[int, Path] = {}
     for checkpoint in folder.glob("checkpoint-*"):
@@ -278,7 +280,7 @@ def import_trl() -> Any:
 
 
 class AdapterTraining:
-    """One training of a LoRA adapter on a base model, by one of three methods.
+    """Training of a LoRA adapter on a base model, by one of three methods.
 
     Args:
         base: a local model.
@@ -370,9 +372,10 @@ class AdapterTraining:
         now = training_input(rows, self.preset, self.adapter, reward)
         before = read_input(self.output) if self.checkpoint else {}
         if before.get("rows", now["rows"]) != now["rows"]:
-            other = changes(before, now)[0]
             raise ConfigError(
-                f"{self.checkpoint} was trained on other rows: {other}. Train anew in another directory."
+                f"{self.checkpoint} was trained on other rows: {changes(before, now)[0]}",
+                code="other_input",
+                remedy="Train anew in another directory.",
             )
         if reward is None:
             rows = _columns(rows, *COLUMNS[method])
@@ -391,6 +394,7 @@ class AdapterTraining:
             peft_config=config,
             **extra,
         )
+        # before the first step, so that a resume after a kill can be compared with it
         if trainer.is_world_process_zero():
             self.output.mkdir(parents=True, exist_ok=True)
             write_bytes(self.output / INPUT, json.dumps(now).encode())
@@ -414,17 +418,17 @@ class AdapterTraining:
             raise ConfigError(f"{len(rows)} rows do not make a step of {self.preset.questions} questions")
 
     def _rounds(self, rows: Rows) -> list[dict[str, Any]]:
-        """The rows of all steps of reinforcement, in a new order each time round. TRL's own order would begin
-        anew after a resume."""
+        """Lay out the rows of all steps of reinforcement, in a new order each time round."""
+        # TRL's own order would begin anew after a resume
         self._check_step(rows)  # again: some may have held a marker of the chat template
-        order, size = random.Random(self.seed), self.preset.questions
-        ordered: list[dict[str, Any]] = []
-        while len(ordered) < self.preset.steps * size:
-            ordered += order.sample(rows, len(rows) // size * size)  # no step has a question twice
-        return ordered[: self.preset.steps * size]
+        rng, size = random.Random(self.seed), self.preset.questions
+        rounds: list[dict[str, Any]] = []
+        while len(rounds) < self.preset.steps * size:
+            rounds += rng.sample(rows, len(rows) // size * size)  # no step has a question twice
+        return rounds[: self.preset.steps * size]
 
     def _model(self) -> tuple[Any, Any, Any]:
-        """The base with its tokenizer, and the configuration of a new adapter; None if one is trained on."""
+        """Load the base with its tokenizer, and make the configuration of a new adapter, if it is new."""
         import peft
 
         from selfreflect.models.local.pretrained import read_model
@@ -445,7 +449,7 @@ class AdapterTraining:
         return model, tokenizer, config
 
     def _checkpoint(self, resume: bool) -> str | None:
-        """The checkpoint to go on from; None for a new training, whose directory must be empty."""
+        """Find the checkpoint to go on from; None for a new training, whose directory must be empty."""
         checkpoints = whole_checkpoints(self.output)
         if not resume:
             if self.output.exists() and any(file.name != INPUT for file in self.output.iterdir()):
@@ -514,8 +518,7 @@ def _without_markers(rows: Rows, tokenizer: Any) -> list[dict[str, Any]]:
         for name in _TEXTS:
             for turn in row.get(name, []):
                 texts.append(turn["content"] if isinstance(turn, dict) else turn)
-        joined = "\0".join(texts)
-        if not any(marker in joined for marker in markers):
+        if not any(marker in text for marker in markers for text in texts):
             clean.append(row)
     return clean
 
@@ -545,13 +548,13 @@ def _trained_weights(model: Any) -> dict[str, Any]:
 
 
 def _distance(before: dict[str, Any], after: dict[str, Any]) -> float:
-    """Euclidean norm of the change of all trained weights; 0 means that nothing was learned."""
+    """Compute the norm of the change of all trained weights; 0 means that nothing was learned."""
     squares = [float((after[name] - value).float().pow(2).sum()) for name, value in before.items()]
     return math.sqrt(sum(squares))
 
 
 def _columns(rows: Rows, *names: str) -> list[dict[str, Any]]:
-    """The columns that a trainer reads. Raises DataError if a row lacks one."""
+    """Keep the columns that a trainer reads. Raises DataError if a row lacks one."""
     for number, row in enumerate(rows):
         for name in names:
             if name not in row:
@@ -560,7 +563,7 @@ def _columns(rows: Rows, *names: str) -> list[dict[str, Any]]:
 
 
 def _clipping_guard(preset: TrainingPreset) -> Any:
-    """A callback that stops when too many completions are cut off."""
+    """Make a callback that stops when too many completions are cut off."""
     from transformers import TrainerCallback
 
     class ClippingGuard(TrainerCallback):  # type: ignore[misc]

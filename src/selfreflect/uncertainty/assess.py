@@ -15,16 +15,16 @@ from selfreflect.errors import DataError, MissingExtraError, unknown_name
 from selfreflect.stats import Floats, defined
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.asking.estimates import AskedEstimates, ask_estimates
+from selfreflect.uncertainty.calibrators import FOLDS, cross_fit
 from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.correctness import DEFAULT, Correctness
 from selfreflect.uncertainty.estimators import ESTIMATORS, choose_estimators, estimate
 from selfreflect.uncertainty.features import Samples
 from selfreflect.uncertainty.length_audit import LengthAudit, audit_length
 from selfreflect.uncertainty.measures import MEASURES, Measurement, faithfulness, measure_all
+from selfreflect.uncertainty.prediction import Tally
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, with_answers
-from selfreflect.uncertainty.recalibrate import FOLDS, cross_fit
-from selfreflect.uncertainty.similarity import SIMILARITIES, make_similarity, prepare, words
-from selfreflect.uncertainty.tally import Tally
+from selfreflect.uncertainty.relations import SIMILARITIES, make_similarity, prepare, words
 
 MEASURED = ("auroc", "aurc", "prr", "ece_10_left", "smooth_ece", "brier")
 """What is measured unless a user chooses."""

@@ -13,9 +13,9 @@ import msgspec
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.uncertainty.asking.estimates import BY_REPLIES
 from selfreflect.uncertainty.assess import Assessment
+from selfreflect.uncertainty.calibrators import CalibrationMethod, Calibrator, fit
 from selfreflect.uncertainty.estimators import ESTIMATORS
 from selfreflect.uncertainty.question import AnsweredQuestion, sample_sizes
-from selfreflect.uncertainty.recalibrate import CalibrationMethod, Calibrator, fit
 from selfreflect.uncertainty.relations import Order
 
 FEWEST_LABELS = 50

@@ -22,8 +22,7 @@ from selfreflect.store.replies import ModelReplies
 from selfreflect.text import counted
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.question import AnsweredQuestion
-from selfreflect.uncertainty.relations import Close, Entailment, Order, Relation, SameMeaning
-from selfreflect.uncertainty.similarity import make_similarity
+from selfreflect.uncertainty.relations import Close, Entailment, Order, Relation, SameMeaning, make_similarity
 
 Labels = NDArray[np.intp]
 """A class number for each answer, numbered in the order of first answers; shape (M,)."""

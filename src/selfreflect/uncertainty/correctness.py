@@ -17,7 +17,7 @@ from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.asking.verdicts import judge_answers
 from selfreflect.uncertainty.classes import normalised, threshold_of
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
-from selfreflect.uncertainty.similarity import EmbeddingSimilarity, rouge_l, words
+from selfreflect.uncertainty.relations import EmbeddingSimilarity, rouge_l, words
 
 THRESHOLDS = {"squad_f1": 0.5, "rouge": 0.3, "embedding": 0.7}
 """From which similarity with a gold answer an answer counts as correct."""

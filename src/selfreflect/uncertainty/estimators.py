@@ -11,7 +11,7 @@ import numpy as np
 
 from selfreflect.errors import unknown_name
 from selfreflect.text import counted
-from selfreflect.uncertainty import likelihoods, samples
+from selfreflect.uncertainty import features
 from selfreflect.uncertainty.features import Samples
 from selfreflect.uncertainty.question import NoValue
 
@@ -119,29 +119,29 @@ def _asked_of_model(meaning: str, variant: str, source: str, replies_variant: st
 _GRAPH = "symmetric similarities, normalised Laplacian"
 ESTIMATORS = {
     "modal_share": _probability(
-        lambda one: samples.modal_share(one.labels),
+        lambda one: features.modal_share(one.labels),
         "share of the largest class",
         "plug-in, biased upwards for few samples",
         "arXiv 2306.13063",
     ),
     "split_half": _probability(
-        lambda one: samples.split_half_share(one.labels),
+        lambda one: features.split_half_share(one.labels),
         "share in one half of the largest class of the other half",
         "both directions, ties averaged",
         "this project",
         fewest=2,
     ),
     "entropy": Estimator(
-        lambda one: samples.entropy(one.labels), "discrete semantic entropy", "plug-in", "Nature 630 (2024)"
+        lambda one: features.entropy(one.labels), "discrete semantic entropy", "plug-in", "Nature 630 (2024)"
     ),
     "entropy_mm": Estimator(
-        lambda one: samples.entropy_miller_madow(one.labels),
+        lambda one: features.entropy_miller_madow(one.labels),
         "discrete semantic entropy",
         "Miller-Madow correction",
         "Nature 630 (2024); Miller 1955",
     ),
     "classes": Estimator(
-        lambda one: samples.number_of_classes(one.labels),
+        lambda one: features.number_of_classes(one.labels),
         "number of classes",
         "number of semantic sets",
         "arXiv 2305.19187",
@@ -149,7 +149,7 @@ ESTIMATORS = {
         low=1,
     ),
     "lexical": Estimator(
-        lambda one: samples.mean_similarity(one.rouge_similarities),
+        lambda one: features.mean_similarity(one.rouge_similarities),
         "mean similarity of pairs of answers",
         "ROUGE-L F1",
         "arXiv 2302.09664",
@@ -159,7 +159,7 @@ ESTIMATORS = {
         fewest=2,
     ),
     "eigv": Estimator(
-        lambda one: samples.eigenvalue_sum(one.similarities),
+        lambda one: features.eigenvalue_sum(one.similarities),
         "soft number of classes",
         _GRAPH,
         "arXiv 2305.19187",
@@ -167,7 +167,7 @@ ESTIMATORS = {
         low=1,
     ),
     "deg": Estimator(
-        lambda one: samples.degree(one.similarities),
+        lambda one: features.degree(one.similarities),
         "mean distance of pairs of answers",
         "trace(M - D) / M^2",
         "arXiv 2305.19187",
@@ -175,44 +175,44 @@ ESTIMATORS = {
         high=1,
     ),
     "ecc": Estimator(
-        lambda one: samples.eccentricity(one.similarities),
+        lambda one: features.eccentricity(one.similarities),
         "distance of answers from their centre",
         f"{_GRAPH}, eigenvalues below 0.9",
         "arXiv 2305.19187",
         unit="distance",
     ),
     "kle": Estimator(
-        lambda one: samples.kernel_entropy(one.similarities),
+        lambda one: features.kernel_entropy(one.similarities),
         "kernel language entropy",
-        f"heat kernel, t = {samples.HEAT_TIME:g}, symmetric similarities, as a share of ln M",
+        f"heat kernel, t = {features.HEAT_TIME:g}, symmetric similarities, as a share of ln M",
         "arXiv 2405.20003",
         unit="share",
         high=1,
         fewest=2,
     ),
     "predictive_entropy": Estimator(
-        lambda one: likelihoods.predictive_entropy(one.sequence_logprobs),
+        lambda one: features.predictive_entropy(one.sequence_logprobs),
         "mean negative log-likelihood of the answers",
         "Monte Carlo",
         "arXiv 2002.07650",
         needs="logprobs",
     ),
     "predictive_entropy_ln": Estimator(
-        lambda one: likelihoods.predictive_entropy(one.mean_logprobs),
+        lambda one: features.predictive_entropy(one.mean_logprobs),
         "mean negative log-likelihood per token",
         "Monte Carlo, length-normalised",
         "arXiv 2002.07650",
         needs="logprobs",
     ),
     "semantic_entropy": Estimator(
-        lambda one: likelihoods.semantic_entropy(one.mean_logprobs, one.labels),
+        lambda one: features.semantic_entropy(one.mean_logprobs, one.labels),
         "entropy of the classes' probabilities",
         "length-normalised, normalised over samples",
         "Nature 630 (2024)",
         needs="logprobs",
     ),
     "semantic_entropy_mc": Estimator(
-        lambda one: likelihoods.semantic_entropy_monte_carlo(one.sequence_logprobs, one.labels),
+        lambda one: features.semantic_entropy_monte_carlo(one.sequence_logprobs, one.labels),
         "mean negative log mass of the samples' classes",
         "whole sequences, not normalised, mean over samples",
         "lm-polygraph",
@@ -220,7 +220,7 @@ ESTIMATORS = {
         needs="logprobs",
     ),
     "semantic_entropy_direct": Estimator(
-        lambda one: likelihoods.semantic_entropy_direct(one.sequence_logprobs, one.labels),
+        lambda one: features.semantic_entropy_direct(one.sequence_logprobs, one.labels),
         "-p log p of the samples' classes, summed over samples",
         "whole sequences, a class counts once for each member",
         "lm-polygraph, direct",
@@ -228,9 +228,9 @@ ESTIMATORS = {
         needs="logprobs",
     ),
     "sentence_sar": Estimator(
-        lambda one: likelihoods.sentence_sar(one.sequence_logprobs, one.similarities),
+        lambda one: features.sentence_sar(one.sequence_logprobs, one.similarities),
         "negative log-likelihood, shared among similar answers",
-        f"temperature {likelihoods.SAR_TEMPERATURE:g}",
+        f"temperature {features.SAR_TEMPERATURE:g}",
         "arXiv 2307.01379",
         unit="log-likelihood",
         low=-math.inf,
@@ -244,9 +244,9 @@ ESTIMATORS = {
         needs="tokens",
     ),
     "sar": Estimator(
-        lambda one: likelihoods.sar(one.token_sars, one.similarities),
+        lambda one: features.sar(one.token_sars, one.similarities),
         "token SAR, shared among similar answers",
-        f"temperature {likelihoods.SAR_TEMPERATURE:g}",
+        f"temperature {features.SAR_TEMPERATURE:g}",
         "arXiv 2307.01379",
         unit="log-likelihood",
         low=-math.inf,

@@ -9,10 +9,11 @@ from functools import partial
 
 import numpy as np
 
-from selfreflect.errors import DataError, unknown_name
+from selfreflect.errors import ConfigError, DataError, unknown_name
+from selfreflect.removed import PREDICTION as REMOVED
 from selfreflect.stats import Floats
-from selfreflect.uncertainty import calibration, discrimination, selective
-from selfreflect.uncertainty.tally import Tally
+from selfreflect.uncertainty import prediction
+from selfreflect.uncertainty.prediction import Tally
 
 RESAMPLES = 1_000
 FEWEST_RESAMPLED = 10
@@ -49,95 +50,83 @@ TOO_FEW = f"fewer than {FEWEST_RANKED} right or {FEWEST_RANKED} wrong answers"
 
 MEASURES = {
     "auroc": OutcomeMeasure(
-        discrimination.auroc,
+        prediction.auroc,
         "chance that a correct answer scores higher than a wrong one",
         higher_is_better=True,
         undefined=ONE_CLASS,
         ranks=True,
     ),
     "auprc": OutcomeMeasure(
-        discrimination.auprc,
+        prediction.auprc,
         "average precision of finding correct answers",
         higher_is_better=True,
         undefined="no answer is correct",
         ranks=True,
     ),
     "auprc_wrong": OutcomeMeasure(
-        partial(discrimination.auprc, positive="wrong"),
+        partial(prediction.auprc, positive="wrong"),
         "average precision of finding wrong answers",
         higher_is_better=True,
         undefined="no answer is wrong",
         ranks=True,
     ),
     "recall_at_fpr_05": OutcomeMeasure(
-        discrimination.recall_at_fpr,
+        prediction.recall_at_fpr,
         "correct answers accepted when 5% of the wrong ones are",
         higher_is_better=True,
         undefined=ONE_CLASS,
         ranks=True,
     ),
-    "aurc": OutcomeMeasure(selective.aurc, "area under risk against coverage, expected over ties"),
-    "e_aurc": OutcomeMeasure(selective.excess_aurc, "AURC minus that of the best order"),
-    "augrc": OutcomeMeasure(selective.augrc, "area under generalized risk against coverage"),
+    "aurc": OutcomeMeasure(prediction.aurc, "area under risk against coverage, expected over ties"),
+    "e_aurc": OutcomeMeasure(prediction.excess_aurc, "AURC minus that of the best order"),
+    "augrc": OutcomeMeasure(prediction.augrc, "area under generalized risk against coverage"),
     "prr": OutcomeMeasure(
-        selective.prr,
+        prediction.prr,
         "share of the best order's gain over a random order",
         higher_is_better=True,
         undefined=ONE_CLASS,
         ranks=True,
     ),
     "ece_10_left": OutcomeMeasure(
-        calibration.ece,
+        prediction.ece,
         "calibration error, 10 bins of equal width, [low, high)",
         probability=True,
-        spread=calibration.bin_matrix,
-    ),
-    "ece_10_right": OutcomeMeasure(
-        partial(calibration.ece, edges="right"),
-        "calibration error, 10 bins of equal width, (low, high]",
-        probability=True,
-        spread=partial(calibration.bin_matrix, edges="right"),
+        spread=prediction.bin_matrix,
     ),
     "ece_exact": OutcomeMeasure(
-        calibration.ece_exact,
+        prediction.ece_exact,
         "calibration error, one group for each distinct confidence",
         probability=True,
         has_interval=False,
     ),
-    "ece_10_mass": OutcomeMeasure(
-        calibration.ece_equal_mass,
-        "calibration error, 10 bins with equally many answers",
-        probability=True,
-        has_interval=False,
-    ),
     "smooth_ece": OutcomeMeasure(
-        calibration.smooth_ece,
+        prediction.smooth_ece,
         "calibration error, smoothed with a kernel",
         probability=True,
-        spread=calibration.smoothing_matrix,
+        spread=prediction.smoothing_matrix,
     ),
     "mae": OutcomeMeasure(
-        calibration.mean_absolute_error,
+        prediction.mean_absolute_error,
         "mean distance of the confidence from 0 or 1, which SaySelf's published code calls ECE",
         probability=True,
     ),
-    "brier": OutcomeMeasure(calibration.brier, "mean squared error of the confidence", probability=True),
+    "brier": OutcomeMeasure(prediction.brier, "mean squared error of the confidence", probability=True),
     "brier_reliability": OutcomeMeasure(
-        lambda tally: calibration.brier_parts(tally).reliability,
+        lambda tally: prediction.brier_parts(tally).reliability,
         "part of the Brier score that calibration can remove",
         probability=True,
         has_interval=False,
     ),
     "brier_resolution": OutcomeMeasure(
-        lambda tally: calibration.brier_parts(tally).resolution,
+        lambda tally: prediction.brier_parts(tally).resolution,
         "how far the accuracy at each confidence is from the overall one",
         higher_is_better=True,
         probability=True,
         has_interval=False,
     ),
     "log_loss": OutcomeMeasure(
-        calibration.log_loss,
-        f"negative log-likelihood in nats, confidences clipped at {calibration.CLIP:g}",
+        prediction.log_loss,
+        f"negative log-likelihood in nats, confidences clipped at {prediction.CLIP:g}",
         probability=True,
     ),
 }
@@ -166,6 +155,14 @@ INTERVALS = (
 )
 
 
+def check_measure(name: str) -> None:
+    """Raise ConfigError unless there is a measure of this name."""
+    if name in REMOVED:
+        raise ConfigError(f"there is no measure {name!r} any more. {REMOVED[name]}")
+    if name not in MEASURES:
+        raise unknown_name("measure", name, MEASURES)
+
+
 def definitions(names: Iterable[str]) -> list[str]:
     """Say what measures are, in a line each."""
     return [f"{name}: {MEASURES[name].definition}." for name in names]
@@ -192,8 +189,7 @@ def measure_all(
         ConfigError, DataError: as :func:`measure`.
     """
     for name in names:
-        if name not in MEASURES:
-            raise unknown_name("measure", name, MEASURES)
+        check_measure(name)
     kinds = float(tally.correct.sum()), float(tally.wrong.sum())
     resampled: dict[str, list[Floats]] = {}
     for name in names:
@@ -247,8 +243,8 @@ def _resampled(info: OutcomeMeasure, tally: Tally) -> Callable[[Tally], Floats]:
     """What is computed of each resample: the measure, or how far its deviations are from those observed."""
     if info.spread is None:
         return info.compute
-    gaps, matrix = calibration.gaps(tally), info.spread(tally)
-    return lambda block: np.asarray(np.abs((calibration.gaps(block) - gaps) @ matrix).sum(-1) / tally.n)
+    gaps, matrix = prediction.gaps(tally), info.spread(tally)
+    return lambda block: np.asarray(np.abs((prediction.gaps(block) - gaps) @ matrix).sum(-1) / tally.n)
 
 
 def _norm_interval(
@@ -263,13 +259,13 @@ def _norm_interval(
     simulations it covers 90 to 100%.
     """
     noise = float(np.quantile(np.concatenate(blocks), 0.975))
-    variance = max(0.0, float(calibration.brier(tally)) - value**2)
+    variance = max(0.0, float(prediction.brier(tally)) - value**2)
     low, high = max(0.0, value - noise), min(1.0, value + _CLEAR * math.sqrt(variance / tally.n))
     return (low, high) if high - low > _ROUNDING else (None, None)
 
 
 def faithfulness(
-    stated: Sequence[float] | Floats, intrinsic: Sequence[float] | Floats, bins: int = calibration.BINS
+    stated: Sequence[float] | Floats, intrinsic: Sequence[float] | Floats, bins: int = prediction.BINS
 ) -> float:
     """cMFG, conditional mean faithful generation: how well a stated confidence follows the model's own.
 
@@ -291,7 +287,7 @@ def faithfulness(
         if outside.any():
             index = int(np.argmax(outside))
             raise DataError(f"{name} confidence {index} is {values[index]:g}; it must be in [0, 1]")
-    places = calibration.bin_of(has, bins)
+    places = prediction.bin_of(has, bins)
     close = 1 - np.abs(says - has)
     sums, sizes = np.bincount(places, close, bins), np.bincount(places, minlength=bins)
     nonempty = sizes > 0

@@ -12,8 +12,14 @@ from selfreflect.table import Table, joined, to_csv, to_markdown
 from selfreflect.text import markdown_text
 from selfreflect.uncertainty.assess import Assessment, Prediction, SizedCalibration, right_counts
 from selfreflect.uncertainty.estimators import ESTIMATORS
-from selfreflect.uncertainty.page import all_curves, joined_tables, part_without_figures, uncertainty_part
-from selfreflect.uncertainty.page_tables import overview_table, sample_numbers
+from selfreflect.uncertainty.page import (
+    all_curves,
+    joined_tables,
+    overview_table,
+    part_without_figures,
+    sample_numbers,
+    uncertainty_part,
+)
 from selfreflect.uncertainty.question import NoValue, sample_sizes
 
 Results = Mapping[str, Sequence[Prediction]]

@@ -14,8 +14,8 @@ from selfreflect.text import counted
 from selfreflect.uncertainty.assess import Assessment, Prediction, SizedCalibration, present, right_counts
 from selfreflect.uncertainty.estimators import ESTIMATORS, Estimator
 from selfreflect.uncertainty.measures import INTERVALS, Measurement, definitions, measure_all
+from selfreflect.uncertainty.prediction import Tally
 from selfreflect.uncertainty.question import NoValue, sample_sizes
-from selfreflect.uncertainty.tally import Tally
 
 BASELINES = {"constant": "constant (base rate)", "isotonic": "isotonic", "length": "length only"}
 AFTER = ("ece_10_left", "smooth_ece", "brier", "log_loss", "auroc")

@@ -307,8 +307,10 @@ def _among_raters(orders: Estimate) -> str:
 
 
 def alpha_estimate(units: Units) -> Estimate:
-    """Compute Krippendorff's alpha with a percentile interval over items, whose units depend on each other.
-    ``n`` counts the items with a unit that two have rated; None if all ratings are equal."""
+    """Compute Krippendorff's alpha with a percentile interval over items; None if all ratings are equal.
+
+    Units of one item depend on each other. ``n`` counts the items with a unit that two have rated.
+    """
     by_item: dict[str, list[list[float]]] = {}
     for item, ratings in units:
         if len(ratings) > 1:

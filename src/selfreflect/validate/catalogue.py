@@ -23,8 +23,8 @@ GROUPS = ("all", "ablations", "competitors", "controls")
 """Names for all metrics of a kind whose models are given and whose packages are installed."""
 
 _OPTIONS = {
-    "judge": "a judge with full logits (--judge)",
-    "generator": "a model that answers requests (--model)",
+    "judge": ("a judge with full logits", "{judge}"),
+    "generator": ("a model that answers requests", "{model}"),
 }
 
 
@@ -165,7 +165,7 @@ def _select(names: Sequence[str], models: set[str]) -> set[str]:
     """Resolve names of metrics and groups. Raises ConfigError."""
     by_name = {info.name: info for info in METRICS}
     if not names:
-        raise ConfigError(f"no metric is named; known are {', '.join(by_name)}")
+        raise ConfigError(f"no metric is named; known are {', '.join(by_name)}", code="no_metric")
     selected: set[str] = set()
     for name in names:
         _check_name(name, [*by_name, *GROUPS])
@@ -174,7 +174,12 @@ def _select(names: Sequence[str], models: set[str]) -> set[str]:
             continue
         for need in by_name[name].needs:
             if need not in models:
-                raise ConfigError(f"the metric {name} needs {_OPTIONS[need]}, and none is given")
+                text, option = _OPTIONS[need]
+                raise ConfigError(
+                    f"the metric {name} needs {text}, and none is given",
+                    code="no_model",
+                    remedy=f"Give {option}.",
+                )
         selected.add(name)
     return selected
 
@@ -182,9 +187,14 @@ def _select(names: Sequence[str], models: set[str]) -> set[str]:
 def _check_name(name: str, names: list[str]) -> None:
     """Refuse an unknown or removed name. Raises ConfigError."""
     if name in REMOVED_METRICS:
-        raise ConfigError(f"the metric {name} is no longer measured. {REMOVED_METRICS[name]}")
+        raise ConfigError(
+            f"the metric {name} is no longer measured", code="removed", remedy=REMOVED_METRICS[name]
+        )
     if name not in names:
-        raise ConfigError(f"unknown metric {excerpt(name)}. Known: {', '.join(names)}.{nearest(name, names)}")
+        raise ConfigError(
+            f"unknown metric {excerpt(name)}.{nearest(name, names)} Known: {', '.join(names)}",
+            code="unknown_name",
+        )
 
 
 def _computable(group: str, models: set[str]) -> set[str]:
@@ -196,6 +206,9 @@ def _computable(group: str, models: set[str]) -> set[str]:
             computable.add(info.name)
     if not computable:
         needs = dict.fromkeys(chain.from_iterable(info.needs for info in in_group))
-        options = [_OPTIONS[need] for need in needs if need not in models]
-        raise ConfigError(f"none of the {group} can be computed: give {' or '.join(options)}")
+        missing = [_OPTIONS[need] for need in needs if need not in models]
+        texts = [text for text, _ in missing] or ["the packages of the extra validate"]
+        remedy = f"Give {' or '.join(option for _, option in missing)}." if missing else ""
+        message = f"none of the {group} can be computed without {' or '.join(texts)}"
+        raise ConfigError(message, code="no_model", remedy=remedy)
     return computable

@@ -156,6 +156,7 @@ class MultipleChoice:
                 value = numbers.get((item.id, name))
                 badness.append(np.nan if value is None else metric.badness(value))
         tables = np.array(badness, dtype=np.float64).reshape(self.distances.shape)
+        # a gap would bias the means of its row and column, so the whole true distribution is left out
         complete = [~np.isnan(table).any(axis=1) for table in tables]
         return (
             [table[rows] for table, rows in zip(self.distances, complete, strict=True)],
@@ -202,8 +203,10 @@ def _direction(rho: Estimate, p: float | None) -> int:
 
 
 def shapes(answers: int) -> list[tuple[int, ...]]:
-    """List how answers can be shared out over the options in steps of one tenth, rounded, the largest part
-    first; from certain to even."""
+    """List the distributions of answers over the options, from certain to even.
+
+    Shares are in steps of one tenth, rounded to whole answers, the largest first.
+    """
     falling = combinations_with_replacement(range(STEPS, -1, -1), OPTIONS)
     rounded = [apportioned(weights, answers) for weights in falling if sum(weights) == STEPS]
     return list(dict.fromkeys(rounded))
@@ -221,8 +224,7 @@ def _net(tables: Sequence[Floats]) -> list[Floats]:
 
 
 def _form(tables: Sequence[Floats]) -> float | None:
-    """Compute the share of the variance of values within their items that their statements have on average.
-    None if there is no variance."""
+    """Compute the share of the variance within items that is the same whatever is true; None without any."""
     within = np.concatenate([table - table.mean(axis=1, keepdims=True) for table in tables])
     total = float((within**2).sum())
     # what rounding leaves of equal values is no variance

@@ -184,9 +184,12 @@ def counts_up_to(total: int) -> list[int]:
 
 
 def questions_needed(difference: float | None, sd: float) -> int | None:
-    """Compute the paired questions with which the 95% interval of their mean difference excludes 0 with 80%
-    power: ((z_.975 + z_.8) sd / |d|)^2, the normal approximation of a paired test (Cohen, Statistical Power
-    Analysis, 2nd ed. 1988, chapter 2), at least ``FEWEST_TESTED``. None if there is no difference to find."""
+    """Compute how many paired questions show a difference with 80% power; None if there is none to show.
+
+    Then the 95% interval of the mean difference excludes 0: ((z_.975 + z_.8) sd / |d|)^2, the normal
+    approximation of a paired test (Cohen, Statistical Power Analysis, 2nd ed. 1988, chapter 2), at least
+    ``FEWEST_TESTED``.
+    """
     if not difference:
         return None
     z = NormalDist().inv_cdf(0.975) + NormalDist().inv_cdf(0.8)

@@ -103,8 +103,10 @@ def stated(item: Item, grouping: Grouping) -> Statement | None:
 
 
 def short(text: str) -> str:
-    """Put an answer on one line: all of it if it has at most 20 words, else the sentences that fit, else its
-    beginning and ``…``."""
+    """Put an answer on one line.
+
+    All of it if it has at most 20 words, else the sentences that fit, else its beginning and ``…``.
+    """
     words = text.split()
     line = " ".join(words)
     if _fits(line):
@@ -235,7 +237,7 @@ def _swap_two_frequencies(statement: Statement, material: Material) -> str:
 
 
 def _add_a_possibility(statement: Statement, material: Material) -> str:
-    """One that nobody gave, at 20%; the others keep their proportions."""
+    """Add one that nobody gave, at 20%; the others keep their proportions."""
     total = sum(possibility.weight for possibility in statement.possibilities) + statement.rest
     scaled = [
         replace(possibility, weight=possibility.weight * _SCALE) for possibility in statement.possibilities
@@ -378,6 +380,7 @@ class Interventions:
         summaries: dict[str, str] = {}
         possibilities = other_possibilities(self._statements, item.id)
         for edit, change in edits.items():
+            # by item and edit, so that further items and edits change no other text
             rng = random.Random(seed_for(self._seed, item.id, name, edit))
             try:
                 edited = change(Material(item.masked_out + item.conditioning, possibilities, rng))

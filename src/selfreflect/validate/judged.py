@@ -161,8 +161,10 @@ Conversation = tuple[Message, ...]
 
 
 class Likelihood(JudgeMetrics):
-    """``pmi``: the mean over masked-out answers, each counted as often as it was given, of log p(answer |
-    summary, question) - log p(answer | question), where the logarithm is the sum over the answer's tokens, at
+    """Pointwise mutual information of summary and answers, ``pmi``.
+
+    The mean over test answers, each counted as often as it was given, of log p(answer | summary, question) -
+    log p(answer | question), where the logarithm is the sum over the answer's tokens, at
     temperature 1: long answers weigh more, and the end of an answer is no part of it.
     """
 
@@ -179,6 +181,7 @@ class Likelihood(JudgeMetrics):
             reference = _answer_queries(self.judge, item, answers, None)
         except CannotScoreError as error:
             return dict.fromkeys(item.summaries.values(), undefined(error))
+        # without a summary once, then in groups with each
         [reference_logs] = _log_probabilities(self.engine, [reference])
         results: dict[str, Result] = {}
         for group in in_groups(item, lambda text: _answer_queries(self.judge, item, answers, text), results):

@@ -36,6 +36,7 @@ _NOTE = "an undefined value is in no mean and wins no comparison; it is never a 
 _UNDEFINED = Layout("Undefined values", "", (_NOTE,))
 _LOCK, _MANIFEST, _FINDING = ".lock", "manifest.json", "finding.json"
 _NAME_LENGTH = 48
+_ELSEWHERE = "Use another {out}."
 
 
 def _key(value: Value) -> Key:
@@ -43,8 +44,10 @@ def _key(value: Value) -> Key:
 
 
 def journal(directory: Path) -> Journal[Value]:
-    """The values of a directory. Their keys hold all that they depend on, so that studies with other items or
-    models may share it."""
+    """Open the values of a directory for reading.
+
+    Their keys hold all that they depend on, so that studies with other items or models may share it.
+    """
     return Journal(directory / VALUES, Value, _key, replaces=lambda value: not _is_final(value))
 
 
@@ -86,13 +89,12 @@ def _measure_item(item: Item, family: Family, store: Journal[Value] | None) -> l
 
 
 def _is_final(value: Value) -> bool:
-    """Whether another try would give the same. A model or server that failed may work the next time."""
+    """Return whether another try would give the same: a server that failed may work the next time."""
     return value.undefined is None or value.undefined.reason != "backend"
 
 
 def add_undefined(finding: Finding, values: Sequence[Value]) -> Counter[tuple[str, Reason]]:
-    """Add a table with one row for each metric and reason, with the first value as an example, and return how
-    many values are undefined by metric and reason."""
+    """Add a table of undefined values by metric and reason, with an example each, and return the counts."""
     counts: Counter[tuple[str, Reason]] = Counter()
     examples: dict[tuple[str, Reason], str] = {}
     for value in values:
@@ -117,10 +119,12 @@ def open_values(directory: Path) -> AbstractContextManager[Journal[Value]]:
         directory.mkdir(parents=True, exist_ok=True)
         names = {entry.name for entry in directory.iterdir()} - {_LOCK}
     if _MANIFEST in names:
-        raise StoreError(f"{directory} is a run directory, which validate only reads. Use another --out.")
+        raise StoreError(f"{directory} is a run directory, which validate only reads", remedy=_ELSEWHERE)
     if names and VALUES not in names:
-        what = f"is not empty and was not made by validate (it has no {VALUES})"
-        raise StoreError(f"{directory} {what}. Use another --out.")
+        raise StoreError(
+            f"{directory} is not empty and was not made by validate (it has no {VALUES})",
+            remedy="Use another {out}.",
+        )
     return open_locked(directory, journal(directory))
 
 
@@ -147,6 +151,7 @@ def write(finding: Finding, made_with: Mapping[str, Any], directory: Path) -> Pa
         texts[name] = plot_figure(name.removesuffix(".svg"), plot)
     with store_errors(folder):
         folder.mkdir(exist_ok=True)
+        # only files that an earlier finding names: a user may keep others here
         stale = {*_earlier_names(folder)} - texts.keys()
         write_files(folder, {name: text.encode("utf-8", "backslashreplace") for name, text in texts.items()})
         for name in stale:
@@ -155,7 +160,7 @@ def write(finding: Finding, made_with: Mapping[str, Any], directory: Path) -> Pa
 
 
 def _earlier_names(folder: Path) -> list[str]:
-    """The tables and plots of the finding that a folder holds; a user may have put other files beside."""
+    """List the tables and plots of the finding that a folder holds, and no files of the user beside them."""
     try:
         with os.fdopen(open_regular(folder / _FINDING, os.O_RDONLY), "rb") as file:
             tables, plots = _table_and_plot_names(json.loads(file.read()))
@@ -171,7 +176,7 @@ def _table_and_plot_names(finding: Mapping[str, Any]) -> tuple[list[str], list[s
 
 
 def to_lines(finding: Finding) -> Iterator[dict[str, Any]]:
-    """Every row of every table, then every sentence, as one JSON object each."""
+    """Make one JSON object of every row of every table, then of every sentence."""
     for table in finding.tables:
         for row in _plain_rows(table):
             cells = dict(zip(table.headings, row, strict=True))
@@ -181,7 +186,7 @@ def to_lines(finding: Finding) -> Iterator[dict[str, Any]]:
 
 
 def _to_plain(finding: Finding) -> dict[str, Any]:
-    """The tables, the sentences and the numbers of the plots, as JSON can hold them."""
+    """Make plain values of the tables, the sentences and the numbers of the plots."""
     tables = []
     for table in finding.tables:
         rows = _plain_rows(table)
@@ -196,7 +201,7 @@ def _to_plain(finding: Finding) -> dict[str, Any]:
 
 
 def _plain_rows(table: Table) -> list[list[Cell]]:
-    """Rows as JSON can hold them: without subclasses of float, such as Approximate."""
+    """Make rows that JSON can hold: without subclasses of float, such as Approximate."""
     rows = []
     for row in table.rows:
         rows.append([float(cell) if isinstance(cell, float) else cell for cell in row])
@@ -204,7 +209,7 @@ def _plain_rows(table: Table) -> list[list[Cell]]:
 
 
 def _to_page(finding: Finding, made_with: Mapping[str, Any]) -> str:
-    """The finding as Markdown, sentences first. Every text is escaped."""
+    """Write the finding as Markdown, sentences first. Every text is escaped."""
     facts = [f"- {markdown_text(name)}: {markdown_text(str(value))}" for name, value in made_with.items()]
     sentences = [f"{markdown_text(sentence)}\n" for sentence in finding.says]
     title = f"# Study: {markdown_text(finding.study)}\n"
@@ -213,7 +218,7 @@ def _to_page(finding: Finding, made_with: Mapping[str, Any]) -> str:
 
 
 def _file_names(titles: Sequence[str], suffix: str) -> list[str]:
-    """A different file name for each title, which may hold any text."""
+    """Make a different file name for each title, which may hold any text."""
     names: list[str] = []
     for title in titles:
         name = re.sub(r"[^a-z0-9]+", "-", title.lower())[:_NAME_LENGTH].strip("-") or "untitled"

@@ -75,8 +75,10 @@ class KnownOrder:
 
 
 def known_order(items: Sequence[Item], order: str | None = None) -> KnownOrder:
-    """Pair summaries by ``order``, as in ``"good>mid>bad, good>or"``; else by an item's own field ``order``;
-    else by name: ``good`` is better than every other summary and ``mid`` better than ``bad``.
+    """Pair the summaries of each item whose order is known.
+
+    By ``order``, as in ``"good>mid>bad, good>or"``; else by an item's own field ``order``; else by name:
+    ``good`` is better than every other summary and ``mid`` better than ``bad``.
 
     Each summary of a chain is better than all that follow it in the same chain; nothing is concluded across
     chains.
@@ -223,8 +225,10 @@ ADJUSTED_P = "p (Holm)"
 
 
 def paired_tests(reference: MetricResult, rivals: Sequence[MetricResult], kind: Relation) -> list[Row]:
-    """Test a metric against others by McNemar's test, on the pairs of one kind that both have values for.
-    Each is one row, with p adjusted for all of them."""
+    """Test a metric against each rival by McNemar's test, on the pairs that both have values for.
+
+    Each test is one row, with p adjusted for all of them.
+    """
     rows: list[Row] = []
     p_values = []
     for rival in rivals:
@@ -312,8 +316,8 @@ class RankedSets:
         self.items: list[Item] = []
         self.control_pairs: list[Pair] = []
         for item in usable:
-            made = zip(self.controls, _control_texts(item), strict=False)
-            texts = {name: text for name, text in made if text is not None}
+            named = zip(self.controls, _control_texts(item), strict=False)
+            texts = {name: text for name, text in named if text is not None}
             self.items.append(replace_item(item, summaries={**item.summaries, **texts}))
             for name, text in texts.items():
                 if item.summaries[best[item.id]] != text:
@@ -328,6 +332,7 @@ class RankedSets:
         for metric, numbers in each_metric(values, metrics):
             results.append(decide_pairs(metric, numbers, self.order.pairs))
             columns[metric.name] = self._columns(metric, numbers)
+        # those without any value stand last
         results.sort(key=lambda result: math.inf if result.rate.mean is None else -result.rate.mean)
         for result in results:
             finding.add(_RANKING, {**_ranking_row(result, alike), **columns[result.metric.name]})

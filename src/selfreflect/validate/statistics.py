@@ -59,8 +59,10 @@ def bounded_mean(values: Sequence[float], lowest: float, highest: float) -> Esti
 
 
 def share_by_item(outcomes: Iterable[tuple[str, bool]]) -> Estimate:
-    """Average over items the share of an item's pairs that are won (or agreed on), because pairs of one item
-    depend on each other; interval as :func:`bounded_mean`."""
+    """Average over items the share of an item's pairs that are won.
+
+    Pairs of one item depend on each other, so they count together; interval as :func:`bounded_mean`.
+    """
     by_item: dict[str, list[bool]] = {}
     for item, success in outcomes:
         by_item.setdefault(item, []).append(success)
@@ -99,15 +101,19 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 
 
 def detectable_rate(n: int) -> float | None:
-    """Compute the smallest win rate that n pairs tell from one half with a power of 80%, by the two-sided
-    exact binomial test at 5%; None if not even n wins of n would show it."""
+    """Compute the smallest win rate that n pairs tell from one half with a power of 80%.
+
+    By the two-sided exact binomial test at 5%; None if not even n wins of n would show it.
+    """
     wins = int(scipy_stats().binom.isf(ALPHA / 2, n, 0.5)) + 1
     return _rate_for(wins, n) if wins <= n else None
 
 
 def detectable_difference(n: int) -> float | None:
-    """Compute the smallest difference in win rate between two metrics that n pairs show with a power of 80%
-    in McNemar's exact test at 5%, if the worse metric is never right alone; None if n pairs show none."""
+    """Compute the smallest difference in win rate that n pairs show with a power of 80%.
+
+    By McNemar's exact test at 5%, if the worse metric is never right alone; None if n pairs show none.
+    """
     wins = math.ceil(1 - math.log2(ALPHA))  # k pairs, all on one side, have p = 2 * 0.5^k
     return _rate_for(wins, n) if wins <= n else None
 
@@ -140,8 +146,10 @@ def kendall(x: Sequence[float], y: Sequence[float]) -> float | None:
 
 
 def somers(x: Sequence[float], y: Sequence[float]) -> float | None:
-    """Compute Somers' D of y given x: over all pairs that differ in x, how much more often y moves with x
-    than against it, -1 to 1 (1962, Am. Sociol. Rev. 27, 799-811); None if x is constant."""
+    """Compute Somers' D of y given x, -1 to 1 (1962, Am. Sociol. Rev. 27, 799-811); None if x is constant.
+
+    Over all pairs that differ in x: how much more often y moves with x than against it.
+    """
     x, y = settled(x), settled(y)
     if len(set(x)) < 2:
         return None
@@ -204,8 +212,9 @@ def bootstrap(statistic: Callable[[Indices], float | None], n: int) -> Estimate:
 
 
 def interaction(table: Floats) -> Floats:
-    """Take the levels of rows and columns out: value - mean of its row - mean of its column + mean of all.
+    """Take the levels of rows and columns out of a table.
 
+    Of each value, the mean of its row and that of its column are subtracted, and the mean of all is added.
     What is left by rounding alone becomes 0.
     """
     scale = np.abs(table).max(initial=0) or 1.0
@@ -216,8 +225,7 @@ def interaction(table: Floats) -> Floats:
 
 
 def column_shuffle_p(x: Sequence[Floats], y: Sequence[Floats]) -> float | None:
-    """Compute the two-sided p of the correlation of x and y when the columns of y change places within their
-    table; None without a correlation.
+    """Compute the p of a correlation by exchanges of columns within tables; None without a correlation.
 
     Unlike a bootstrap over rows it allows for what cells of one column have in common.
 

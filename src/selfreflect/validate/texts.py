@@ -233,9 +233,9 @@ _END = re.compile(r"(?<=[.!?…])(?<!\b\d\.)\s+|(?<=[。！？])|\n+")
 
 
 def sentences(text: str) -> list[str]:
-    """Cut a text at line ends and after ``.``, ``!``, ``?`` or ``…`` before white space; return the
-    text itself where that leaves nothing.
+    """Cut a text into sentences, at line ends and after ``.``, ``!``, ``?`` or ``…`` before white space.
 
+    Where that leaves nothing, the text itself is the only sentence.
     A single digit with its full stop ("1. Paris") begins a sentence and ends none. Abbreviations are not
     known: "Dr. Who" is cut in two.
     """

@@ -89,7 +89,7 @@ def test_the_embedded_model_can_be_the_base(adapter: Path, tmp_path: Path) -> No
     source = locate(spec(adapter), None, adapters=True)
     assert source.revision.endswith(" of smollm2 0.1.2-f1")
     assert "smollm2-135m-instruct" in source.path
-    with pytest.raises(BackendError, match=r"could not load the model in .*adapter'"):  # of another size
+    with pytest.raises(BackendError, match="adapter"):  # of another size
         load_causal_lm(spec(adapter))
 
 
@@ -108,22 +108,20 @@ def test_an_adapter_of_the_embedded_model_loads_without_asking_the_hub(
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "code"),
     [
-        ("{", "cannot be read"),
-        ("[]", "names no base model"),
-        ('{"base_model_name_or_path": 3}', "names no base model"),
-        ('{"base_model_name_or_path": "/not/here"}', "is an adapter of '/not/here', which cannot be loaded"),
-        (
-            '{"base_model_name_or_path": "openai:gpt"}',
-            "is an adapter of 'openai:gpt', which cannot be loaded",
-        ),
+        ("{", "adapter"),
+        ("[]", "adapter"),
+        ('{"base_model_name_or_path": 3}', "adapter"),
+        ('{"base_model_name_or_path": "/not/here"}', "no_model"),
+        ('{"base_model_name_or_path": "openai:gpt"}', "no_model"),
     ],
 )
-def test_a_damaged_configuration_says_what_is_wrong(adapter: Path, content: str, message: str) -> None:
+def test_a_damaged_configuration_says_what_is_wrong(adapter: Path, content: str, code: str) -> None:
     (adapter / "adapter_config.json").write_text(content)
-    with pytest.raises(BackendError, match=message):
+    with pytest.raises(BackendError) as raised:
         load_causal_lm(spec(adapter))
+    assert raised.value.code == code
 
 
 def test_an_adapter_that_names_further_models_loads_none_of_them(
@@ -134,18 +132,18 @@ def test_an_adapter_that_names_further_models_loads_none_of_them(
     (adapter / "adapter_config.json").write_text(json.dumps({**config, **changes}))
     contacts: list[Any] = []
     monkeypatch.setattr(socket, "getaddrinfo", lambda *address, **_: contacts.append(address))
-    with pytest.raises(BackendError, match=r"adapters of the kind 'SHADOW' are not loaded, only LORA"):
+    with pytest.raises(BackendError, match="SHADOW"):
         load_causal_lm(spec(adapter))
     assert not contacts
 
 
 def test_pickled_adapters_are_not_loaded(adapter: Path) -> None:
     (adapter / "adapter_model.safetensors").rename(adapter / "adapter_model.bin")
-    with pytest.raises(BackendError, match=r"holds an adapter without adapter_model.safetensors"):
+    with pytest.raises(BackendError, match=r"adapter_model\.safetensors"):
         load_causal_lm(spec(adapter))
 
 
 def test_without_peft_the_extra_is_named(adapter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "peft", None)
-    with pytest.raises(MissingExtraError, match=r"the adapter in .* needs an optional package.*\[train\]"):
+    with pytest.raises(MissingExtraError, match=r"\[train\]"):
         load_causal_lm(spec(adapter))

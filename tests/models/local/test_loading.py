@@ -9,17 +9,20 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny
 import torch
 from safetensors.torch import load_file
-from tiny_chat import byte_bpe, chatml, save_lm, wrapped
+from tiny_chat import CHATML, byte_bpe, chatml, save_lm, wrapped
 
-from selfreflect.errors import BackendError
+from selfreflect.errors import BackendError, JudgeError
 from selfreflect.models.backend import check_loadable
-from selfreflect.models.base import ModelSpec
+from selfreflect.models.base import Message, ModelSpec
+from selfreflect.models.chat import ChatTokenizer
 from selfreflect.models.judge import Judge
 from selfreflect.models.local.generator import HFGenerator
 from selfreflect.models.local.loading import CausalLM, load_causal_lm, pick_device, pick_dtype
@@ -95,9 +98,11 @@ def test_the_window_is_the_smaller_limit_of_model_and_tokenizer(
 
 
 def refusal(name: str, **fields: Any) -> str:
+    """The code with which a model is refused."""
     with pytest.raises(BackendError) as caught:
         loaded(name, **fields)
-    return str(caught.value)
+    assert Path(name).name in caught.value.message
+    return caught.value.code
 
 
 def test_a_rotary_embedding_of_half_a_head_is_refused_before_the_first_pass(path: str) -> None:
@@ -110,7 +115,7 @@ def test_a_rotary_embedding_of_half_a_head_is_refused_before_the_first_pass(path
         "partial_rotary_factor": 0.5,
     }
     file.write_text(json.dumps(config))
-    assert "remove partial_rotary_factor from config.json" in refusal(path)
+    assert refusal(path) == "not_loaded"
 
 
 def test_pickled_weights_are_not_loaded(path: str) -> None:
@@ -122,10 +127,7 @@ def test_pickled_weights_are_not_loaded(path: str) -> None:
 
     (Path(path) / "model.safetensors").unlink()
     torch.save({"model.embed_tokens.weight": Bomb()}, Path(path) / "pytorch_model.bin")
-    message = refusal(path)
-    assert "Pickled weights" in message
-    assert "can run code" in message
-    assert "save_pretrained" in message
+    assert refusal(path) == "pickled"
     assert not ran.exists()
 
 
@@ -150,8 +152,9 @@ def test_an_index_names_safetensors_in_the_folder_alone(
         raise AssertionError("the weights were opened")
 
     monkeypatch.setattr(torch, "load", opened)
-    with pytest.raises(BackendError, match="Only safetensors files in its own folder"):
+    with pytest.raises(BackendError) as refused:
         loads(ModelSpec(path, device="cpu"))
+    assert refused.value.code == "foreign_weights"
 
 
 def test_shards_in_the_folder_are_loaded(path: str) -> None:
@@ -167,25 +170,21 @@ def test_shards_in_the_folder_are_loaded(path: str) -> None:
 
 def test_a_file_or_a_missing_path_instead_of_a_directory(path: str) -> None:
     for name in (f"{path}/model.safetensors", f"{path}/nowhere", "./nowhere", "~/nowhere"):
-        assert (
-            refusal(name)
-            == f"{name!r} is not a directory with a model (config.json, tokenizer and *.safetensors)"
-        )
+        assert refusal(name) == "no_model"
 
 
 @pytest.mark.parametrize("weights", [b"", b"\xff" * 100, None], ids=["empty", "not safetensors", "cut off"])
 def test_corrupt_weights(path: str, weights: bytes | None) -> None:
     file = Path(path) / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-10] if weights is None else weights)
-    assert f"could not load the model in '{path}'" in refusal(path)
+    assert refusal(path) == "not_loaded"
 
 
 def test_weights_of_another_architecture(path: str) -> None:
     edit_config(path, num_hidden_layers=3)
-    message = refusal(path)
-    assert "its weights lack 9 tensors of this architecture, such as model.layers.2." in message
+    assert refusal(path) == "not_loaded"
     edit_config(path, num_hidden_layers=2, hidden_size=64)
-    assert "could not load the model in" in refusal(path)
+    assert refusal(path) == "not_loaded"
 
 
 @pytest.mark.parametrize(
@@ -193,7 +192,7 @@ def test_weights_of_another_architecture(path: str) -> None:
 )
 def test_corrupt_configs(path: str, config: str) -> None:
     (Path(path) / "config.json").write_text(config, encoding="utf-8")
-    assert f"could not load the model in '{path}'" in refusal(path)
+    assert refusal(path) == "not_loaded"
 
 
 @pytest.mark.parametrize(
@@ -202,7 +201,7 @@ def test_corrupt_configs(path: str, config: str) -> None:
 def test_missing_and_corrupt_tokenizers(path: str, tokenizer: str | None) -> None:
     file = Path(path) / "tokenizer.json"
     file.unlink() if tokenizer is None else file.write_text(tokenizer, encoding="utf-8")
-    assert f"could not load the model in '{path}'" in refusal(path)
+    assert refusal(path) == "not_loaded"
 
 
 @pytest.mark.parametrize("model_type", ["own", "llama"])
@@ -213,7 +212,7 @@ def test_a_models_own_code_is_not_run_unless_asked(path: str, tmp_path: Path, mo
     edit_config(path, model_type=model_type, auto_map=classes)
     edit_config(path, "tokenizer_config.json", auto_map={"AutoTokenizer": [None, "own.OwnTokenizer"]})
     if model_type == "own":
-        assert "trust_remote_code" in refusal(path)
+        assert refusal(path) == "foreign_code"
     else:
         assert type(loaded(path).model).__module__.startswith("transformers."), (
             "the library's own Llama is used instead"
@@ -227,9 +226,7 @@ def test_a_models_own_code_is_not_run_unless_asked(path: str, tmp_path: Path, mo
 
 def test_kernels_of_the_hub_are_not_fetched_because_a_model_asks_for_them(path: str) -> None:
     edit_config(path, _attn_implementation="somebody/kernel")
-    said = refusal(path)
-    assert "'somebody/kernel'" in said
-    assert "trust_remote_code" in said
+    assert refusal(path) == "foreign_code"
 
 
 MISSING = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
@@ -237,8 +234,9 @@ MISSING = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_avail
 
 @pytest.mark.parametrize("device", [name for name, there in MISSING.items() if not there])
 def test_a_device_that_is_not_there(path: str, device: str) -> None:
-    message = refusal(path, device=device)
-    assert message.startswith(f"device {device!r}: ")
+    with pytest.raises(BackendError) as refused:
+        loaded(path, device=device)
+    assert refused.value.code == "device"
 
 
 def test_one_of_several_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,8 +244,9 @@ def test_one_of_several_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert pick_device("cuda:1") == "cuda:1"
     assert pick_dtype("auto", "cuda:1") == torch.bfloat16
-    with pytest.raises(BackendError, match="the last GPU that torch sees is cuda:1"):
+    with pytest.raises(BackendError) as refused:
         pick_device("cuda:2")
+    assert refused.value.code == "device"
 
 
 # --- the hub, without a network: a child process, because the library reads its settings once
@@ -317,3 +316,57 @@ def test_hub_names_without_a_network(path: str, tmp_path: Path, settings: dict[s
     assert "on a server" not in missing
     assert "could not load the model 'someone/pickled'" in pickled
     assert float(seconds) < 60, "nothing is tried again and again"
+
+
+KEY = "sk-which-no-template-may-read"
+REACH = "{0.__globals__[inspect].sys.modules[os].environ}"
+TEMPLATES = {
+    "attribute": f"{{{{ '{REACH}'.format(raise_exception) }}}}",
+    "attribute filter": f"{{{{ ('{REACH}' | attr('format'))(raise_exception) }}}}",
+    "map filter": f"{{{{ ['{REACH}'] | map('format', raise_exception) | list }}}}",
+    "map attribute": f"{{{{ (['{REACH}'] | map(attribute='format') | first)(raise_exception) }}}}",
+    "format map": f"{{{{ ('{REACH}' | attr('format_map'))({{'0': raise_exception}}) }}}}",
+    "globals": "{{ raise_exception.__globals__ }}",
+    "subclasses": "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+    "block": "{{ self._TemplateReference__context }}",
+    "include": "{% include '/proc/self/environ' %}",
+    "import": "{% import '/proc/self/environ' as stolen %}{{ stolen }}",
+    "cycler": "{{ cycler.__init__.__globals__.os.environ }}",
+}
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_template_reads_no_key(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SELFREFLECT_API_KEY", KEY)
+    chat = ChatTokenizer(chatml(TEMPLATES[name] + CHATML))
+    try:
+        text = chat.render([Message(role="user", content="Why?")])
+    except JudgeError as error:
+        text = str(error)
+    assert KEY not in text
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"megatron_config": {"tensor_model_parallel_size": 1}, "megatron_core": "hostile_module"},
+        {"auto_mapping": {"base_model_class": "Evil", "parent_library": "hostile_module"}},
+        {"peft_type": "hostile_module"},
+        {"corda_config": {"cache_file": "hostile_module"}},
+        {"runtime_config": {"ephemeral_gpu_offload": True}, "layer_replication": [[0, 1]]},
+    ],
+    ids=["megatron", "mapping", "kind", "corda", "replication"],
+)
+def test_an_adapter_imports_no_module(
+    changes: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = tiny.save(tmp_path / "base", "llama")
+    adapter = tiny.save_adapter(tmp_path / "adapter", base, **changes)
+    (tmp_path / "hostile_module.py").write_text("from pathlib import Path\nPath('was-run').touch()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "hostile_module", raising=False)
+    monkeypatch.chdir(tmp_path)
+    with suppress(BackendError):
+        load_causal_lm(ModelSpec(str(adapter), device="cpu"))
+    assert "hostile_module" not in sys.modules
+    assert not (tmp_path / "was-run").exists()

@@ -31,7 +31,7 @@ def test_where_a_server_stays_down_what_is_done_is_kept_and_the_next_start_does_
     assert failed.said.count("error:") == 1
     kept = len(Run.load(out).answers)
     assert 0 < kept <= 25
-    assert f"{kept} of 60 answers saved, {60 - kept} to go. Run the same command to resume" in failed.said
+    assert f"{kept} of 60 answers saved, {60 - kept} to go" in failed.said
     with FaultServer() as again:  # at another port
         done = run(*command(out, again.url, asked))
     assert done.code == 0
@@ -47,8 +47,7 @@ def test_a_server_that_nobody_has_started_ends_the_run_within_seconds(tmp_path: 
         closed = server.url
     failed = run(*command(tmp_path / "r", closed, questions(tmp_path / "q.txt", 3)))
     assert failed.code == 2
-    assert f"server check: {closed}: the connection failed" in failed.said, "while it still tries"
-    assert "(4 tries)" in failed.said
+    assert failed.said.count(closed) > 1, "while it still tries, too"
     assert "--base-url" in failed.said
 
 
@@ -63,7 +62,7 @@ def test_failures_are_counted_apart_and_openai_wants_a_key_at_once(tmp_path: Pat
     assert "answers: 2 of 3, 1 failed, in" in done.said
     refused = run("answers", "--questions", asked, "--model", "openai:gpt-4o-mini", "--out", tmp_path / "s")
     assert refused.code == 2
-    assert "'openai:gpt-4o-mini' needs a key. Set SELFREFLECT_API_KEY or OPENAI_API_KEY" in refused.said
+    assert "SELFREFLECT_API_KEY or OPENAI_API_KEY" in refused.said
 
 
 NOT_JSON = "text/html"

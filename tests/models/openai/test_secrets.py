@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from served import KEY, command, forget, only, questions
 
-from selfreflect.errors import ConfigError
+from selfreflect.errors import BackendError, ConfigError
 from selfreflect.models.base import Reply
 from selfreflect.models.openai.endpoint import DEFAULT_URL, KEYS, endpoint
 from selfreflect.store.run import Run
@@ -74,7 +74,7 @@ def test_addresses() -> None:
         endpoint("http://***@host/v1", {}, "scores.base_url")
     assert (refused.value.code, "{scores.base_url}" in refused.value.remedy) == ("address", True)
     for key in ("sk-ü", "sk a", "sk\x07"):
-        with pytest.raises(ConfigError, match="OPENAI_API_KEY holds characters") as raised:
+        with pytest.raises(ConfigError, match="OPENAI_API_KEY") as raised:
             endpoint(None, {"OPENAI_API_KEY": key})
         assert key not in str(raised.value)
 
@@ -221,7 +221,6 @@ def test_no_secret_is_in_any_file_output_or_log(
     failures = [failure.message for name in "ab" for failure in Run.load(folder / name).failures]
     assert any("***" in message for message in failures)
     assert "--base-url" in outcomes[4].said
-    assert "proxy that the environment names" in outcomes[6].said
     assert "***" in outcomes[8].said + outcomes[8].stdout
     assert not any("Traceback" in one.stderr for one in outcomes)
     assert "httpx2" in {record.name.split(".")[0] for record in caplog.records}
@@ -276,3 +275,39 @@ main()
     assert "ZeroDivisionError" in done.stderr
     assert "DEBUG" in done.stderr
     assert leaks(folder, Outcome(done.returncode, done.stdout, done.stderr)) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "sent"),
+    [
+        (None, True),
+        ("https://api.openai.com/v1/", True),
+        ("https://API.openai.com:443/v1", True),
+        ("https://eu.api.openai.com/v1", True),
+        ("http://api.openai.com/v1", False),
+        ("https://api.openai.com.example/v1", False),
+        ("https://notapi.openai.com/v1", False),
+        ("https://example/api.openai.com", False),
+        ("http://localhost:8000/v1", False),
+    ],
+)
+def test_the_key_of_openai_goes_to_openai_alone(url: str | None, sent: bool) -> None:
+    server = endpoint(url, {"OPENAI_API_KEY": KEY})
+    assert server.authorization == (f"Bearer {KEY}" if sent else "")
+    assert KEY not in server.redacted(f"a server that guesses it: {KEY}")
+    own = endpoint(url, {"OPENAI_API_KEY": KEY, "SELFREFLECT_API_KEY": "sk-own"})
+    assert own.authorization == "Bearer sk-own"
+
+
+def test_a_server_that_wants_a_key_where_only_that_of_openai_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    with FaultServer(
+        lambda call: answers() if "authorization" in call.headers else status(401, "no key")
+    ) as server:
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        with pytest.raises(BackendError) as raised:
+            only(server.url)
+        assert raised.value.code == "key"
+        assert "OPENAI_API_KEY" in raised.value.remedy
+        assert all("authorization" not in call.headers for call in server.calls)
+        monkeypatch.setenv("SELFREFLECT_API_KEY", KEY)
+        assert isinstance(only(server.url), Reply)

@@ -115,7 +115,7 @@ def test_a_completion_that_was_aborted_refuses_its_request(monkeypatch):
 
 def test_an_engine_that_breaks_is_a_backend_error(monkeypatch):
     model, _ = generator(monkeypatch, "broken")
-    with pytest.raises(BackendError, match="vLLM stopped generating with 'vllm:tiny': 'a worker died'"):
+    with pytest.raises(BackendError, match="a worker died"):
         model.generate([ask()])
 
 

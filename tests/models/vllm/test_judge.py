@@ -121,7 +121,7 @@ def test_the_servers_precision_is_seen_in_its_states(tiny_judge: TinyJudge) -> N
     with FaultServer(pooling(local)) as server:
         judge = served(local, server.url)
         value = SelfReflect(judge).score(**ITEM)["near"].value
-        with pytest.raises(JudgeError, match="served in bfloat16, not in float32"):
+        with pytest.raises(JudgeError, match="bfloat16"):
             served(local, server.url, dtype="float32")
     assert judge.lm.dtype == "bfloat16"
     assert torch.equal(
@@ -271,7 +271,7 @@ def test_a_run_whose_judge_goes_away_goes_on_at_another_address(
         )
     assert broken.code == 2
     assert why in broken.said
-    assert "1 of 2 scores saved, 1 to go. Run the same command to resume." in broken.said
+    assert "1 of 2 scores saved" in broken.said
     assert len(Run.load(out).scores) == 1
     with FaultServer(script) as server:
         again = run("score", "--out", out, "--judge-url", server.url, "--device", "cpu")

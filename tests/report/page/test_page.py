@@ -20,6 +20,7 @@ import pytest
 from command import process
 from command import run as run_command
 from hostile import PAYLOADS
+from hostile_run import hostile_run
 from measured import measured_run
 from msgspec.structs import replace
 from synthetic import informed_run, synthetic_run
@@ -27,13 +28,9 @@ from synthetic import informed_run, synthetic_run
 from selfreflect.cli import report as report_command
 from selfreflect.errors import DataError
 from selfreflect.grouping import spread
-from selfreflect.pipeline.records import run_records
 from selfreflect.prompts import load_prompts
 from selfreflect.records import (
     AnswerSet,
-    Control,
-    Controls,
-    Failure,
     Guess,
     Information,
     Question,
@@ -48,6 +45,7 @@ from selfreflect.report.page.build import COMPARED, prompt_texts, report_page, s
 from selfreflect.report.page.frame import packed
 from selfreflect.report.page.view import question_view
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
+from selfreflect.run.records import run_records
 from selfreflect.store.run import Run
 
 pytestmark = pytest.mark.usefixtures("quick_figures")
@@ -220,68 +218,10 @@ def test_nothing_is_fetched(page):
     assert "url(" not in re.sub(r"url\(#\w+\)", "", static)
 
 
-def hostile_run(payload):
-    question = Question(id=payload, text=payload, kind=payload, context=payload)
-    drawn = AnswerSet(
-        question_id=payload, masked_out=(payload, "plain words"), conditioning=(payload,), model=payload
-    )
-    guess = Guess(payload, 0.5, 0.1, 0.5, 0.1)
-    words = (WordDistance(answer=1, word=0, text=payload, distances=(0.5,), guesses=((guess,),)),)
-    fields = {
-        "stderr": 0.1,
-        "token_tasks": 1,
-        "judge": payload,
-        "answer_means": (None, 0.5),
-        "warnings": (payload,),
-        "words": words,
-    }
-    bits = (
-        tuple(WordBits(payload, 5.0, -5.0) for _ in payload.split()),
-        (WordBits(payload, 5.0, 9.0), WordBits(payload, -5.0, 9.0)),
-    )
-    information = Information(
-        question_id=payload,
-        summary=payload,
-        zero="empty",
-        anchor="distinct",
-        reader="informed",
-        bits=None,
-        bits_available=None,
-        recovered=None,
-        undefined="unmeasured",
-        why=payload,
-        answers=bits,
-        judge=payload,
-    )
-    controls = Controls(
-        question_id=payload,
-        controls=(Control(name="nonsense", words=1, bits=3.0, score=0.1),),
-        bits_available=9.0,
-        judge=payload,
-    )
-    return RunRecords(
-        label=payload,
-        strategies=(payload, "other"),
-        questions={payload: question},
-        answers={payload: drawn},
-        summaries={
-            (payload, payload): Summary(question_id=payload, name=payload, text=payload, model=payload)
-        },
-        scores={(payload, payload): Score(question_id=payload, summary=payload, value=0.5, **fields)},
-        failures=(
-            Failure(question_id=payload, stage="scores", kind="backend", message=payload, name="other"),
-        ),
-        information={(payload, payload): information},
-        controls={payload: controls},
-    )
-
-
 def hostile_page(payload):
-    manifest = {
-        "config": {"answers": {payload: payload}},
-        "packages": {payload: payload},
-    }
-    return report_page([[dataclasses.replace(hostile_run(payload), manifest=manifest)]])
+    manifest = {"config": {"answers": {payload: payload}}, "packages": {payload: payload}}
+    run = hostile_run([payload])
+    return report_page([[dataclasses.replace(run, manifest=manifest, strategies=[payload, "other"])]])
 
 
 def tags(page):
@@ -323,12 +263,8 @@ def test_no_text_of_a_run_becomes_markup(payload, plain_tags):
 
 
 def test_no_name_of_a_strategy_breaks_a_figure():
-    runs = [hostile_run(payload) for payload in PAYLOADS if len(payload) < 1000]
-    parts = {
-        part: {key: one for run in runs for key, one in getattr(run, part).items()}
-        for part in ("questions", "summaries", "scores")
-    }
-    run = RunRecords("all", tuple(run.strategies[0] for run in runs), answers={}, failures=(), **parts)
+    run = hostile_run([payload for payload in PAYLOADS if len(payload) < 1000])
+    run = dataclasses.replace(run, information={}, controls={})
     figures = [
         ElementTree.fromstring(text) for name, text in paper_figures([run]).items() if name.endswith(".svg")
     ]
@@ -410,7 +346,7 @@ def test_paper_figures_come_with_their_rows(small):
 
 def test_a_page_can_do_without_guesses_and_words():
     full, no_guesses, no_words = (
-        report_page([[hostile_run("plain")]], left_out=parts)
+        report_page([[hostile_run(["plain"])]], left_out=parts)
         for parts in ((), ("guesses",), ("words", "guesses"))
     )
     summaries = [embedded(page)["chunk-0-0"][0]["summaries"][0] for page in (full, no_guesses, no_words)]
@@ -435,7 +371,7 @@ def stored(run, path):
 
 def test_a_large_page_says_how_to_make_it_smaller(tmp_path):
     noise = base64.b64encode(random.Random(0).randbytes(3_000_000)).decode()
-    run = hostile_run("plain")
+    run = hostile_run(["plain"])
     large = dataclasses.replace(run, answers={"plain": replace(run.answers["plain"], conditioning=(noise,))})
     path, page = stored(large, tmp_path / "run"), tmp_path / "page.html"
 

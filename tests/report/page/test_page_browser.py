@@ -14,6 +14,7 @@ import pytest
 from command import process
 from hostile import PAYLOADS, flat
 from hostile import shown as label
+from hostile_run import hostile_run
 from msgspec.structs import replace
 from synthetic import informed_run, save, synthetic_run
 
@@ -21,12 +22,10 @@ from selfreflect.records import (
     AnswerSet,
     Failure,
     Guess,
-    Information,
     Question,
     Sampled,
     Score,
     Summary,
-    WordBits,
     WordDistance,
 )
 from selfreflect.report.document import QUESTION_COLUMNS
@@ -394,51 +393,9 @@ def test_axe_finds_nothing_serious(opened):
     assert_good_looks(watched)
 
 
-def hostile(payloads):
-    """A run in which every text and name is a payload: a question and a strategy for each."""
-    run = RunRecords(payloads[0], payloads, {}, {}, {}, {}, [], {}, {})
-    for payload in payloads:
-        run.questions[payload] = Question(id=payload, text=payload, kind=payload, context=payload)
-        run.answers[payload] = AnswerSet(
-            question_id=payload, masked_out=(payload, f"told: {payload}"), conditioning=(payload,)
-        )
-        run.summaries[payload, payload] = Summary(question_id=payload, name=payload, text=payload)
-        guesses = ((Guess(payload[:1000], 0.5, 0.1, 0.5, 0.1),),)
-        size = len(f"told: {payload}".split())
-        words = tuple(
-            WordDistance(answer=1, word=w, text="x", distances=(0.5,), guesses=guesses) for w in range(size)
-        )
-        fields = {
-            "stderr": 0.1,
-            "token_tasks": size,
-            "judge": payload[:1000],
-            "answer_means": (None, 0.5),
-            "warnings": (payload,),
-        }
-        run.scores[payload, payload] = Score(
-            question_id=payload, summary=payload, value=0.5, words=words, **fields
-        )
-        bits = tuple(WordBits(payload, -5.0, 9.0) for _ in range(size))
-        run.information[payload, payload] = Information(
-            question_id=payload,
-            summary=payload,
-            zero="empty",
-            anchor="distinct",
-            reader="informed",
-            bits=None,
-            bits_available=None,
-            recovered=None,
-            undefined="unmeasured",
-            why=payload,
-            answers=(bits[1:], bits),
-        )
-        run.failures.append(Failure(question_id=payload, stage="answers", kind="backend", message=payload))
-    return run
-
-
 @pytest.mark.parametrize("payloads", [PAYLOADS[start::4] for start in range(4)], ids=range(4))
 def test_no_payload_runs_and_each_is_shown_as_text(opened, payloads):
-    page = opened(hostile(payloads)).page
+    page = opened(hostile_run(payloads)).page
     for place, payload in enumerate(payloads):
         page.evaluate("hash => { location.hash = hash }", f"#r0q{place}")
         page.wait_for_function(

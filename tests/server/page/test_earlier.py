@@ -37,7 +37,7 @@ def test_a_run_with_information_shows_shares_words_and_controls(chromium: Any, t
         row.locator("a").click()
         shown.wait_for_selector("button.word")
         kinds = shown.locator("button.word").evaluate_all("all => all.map(word => word.dataset.kind)")
-        assert kinds == ["missed", "told"]
+        assert kinds == ["missed", "covered"]
         assert "recovers more than bad" in shown.inner_text(".beside")
         clean_everywhere(watched)
         shown.get_by_role("radio", name="distance").check()

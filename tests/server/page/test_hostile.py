@@ -91,9 +91,9 @@ def test_hostile_text_is_shown_and_never_run(chromium: Any, tmp_path: Path) -> N
             shown.goto(f"{client.url}/#run={run['id']}")
             words = f".question[data-run='{run['id']}'] button.word"
             shown.wait_for_selector(words)
-            shown.locator(f"{words}.misled").first.click()
+            shown.locator(f"{words}.misleading").first.click()
             assert flat(shown.inner_text(".sentence")).startswith(
-                "What this summary tells was not measured: "
+                "How much this summary recovers was not measured: "
             )
             shown.get_by_role("radio", name="distance").check()
             shown.locator(words).first.click()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from selfreflect.errors import ConfigError, DataError
-from selfreflect.records import AnswerSet, Question, halves, question_id
+from selfreflect.records import AnswerSet, Question, question_id
 from selfreflect.train.rewards.base import BatchColumns, Outcome, Reward, Unrewarded, said
 from selfreflect.train.rewards.judged import JudgeReward
 
@@ -49,10 +49,6 @@ def test_a_failure_may_be_worth_the_worst_or_less() -> None:
         LengthReward("best")  # type: ignore[arg-type]
 
 
-def test_a_reward_says_by_what_it_rewards() -> None:
-    assert (LengthReward().criterion, LengthReward.scaling) == ("length", "none")
-
-
 @pytest.mark.parametrize(
     ("completion", "text"),
     [
@@ -72,24 +68,6 @@ def test_the_last_words_of_the_assistant_count(completion: Any, text: str | None
     read = said(completion)
     assert (read if isinstance(read, str) else None) == text
     assert isinstance(read, str) or read.kind == "blank"
-
-
-@pytest.mark.parametrize("bad", [7, None, ["Paris"], {"content": "Paris"}])
-def test_other_completions_are_refused(bad: Any) -> None:
-    with pytest.raises(DataError, match="a completion must be a text or a list of messages, not"):
-        said(bad)
-
-
-def test_texts_and_lists_have_defaults_where_they_may_be_missing() -> None:
-    columns = BatchColumns(2, {"a": ["x", None], "b": [["y", "z"], None], "c": None, "d": ["y", ["z"]]})
-    assert ("a" in columns, "c" in columns, "e" in columns) == (True, False, False)
-    assert columns.values("a") == ["x", None]
-    assert columns.texts("a", "") == ["x", ""]
-    assert columns.texts("c", "-") == columns.texts("e", "-") == ["-", "-"]
-    assert columns.lists("b") == [("y", "z"), ()]
-    assert columns.lists("c", optional=True) == columns.lists("e", optional=True) == [(), ()]
-    assert columns.lists("b", optional=True) == columns.lists("b")
-    assert columns.lists("d", single=True) == [("y",), ("z",)]
 
 
 @pytest.mark.parametrize(
@@ -140,12 +118,6 @@ def test_different_texts_of_a_question_are_measured_together() -> None:
     assert (answers.masked_out, answers.conditioning) == (("e",), ("c", "d"))
 
 
-def test_what_was_not_measured_loses_no_length_and_failures_are_never_sent() -> None:
-    reward = CountingReward(length_penalty=0.5, scale=2)
-    assert reward(None, ["odd", "bad", "", "x"], **COLUMNS) == [None, -252.0, -252.0, 10 - 0.5]
-    assert [texts for *_, texts in reward.calls] == [["odd", "x"], ["bad"]]
-
-
 def test_the_penalty_stops_at_500_words() -> None:
     reward = CountingReward(length_penalty=0.5)
     long = [" ".join(["w"] * count) for count in (499, 500, 501, 2000)]
@@ -166,21 +138,3 @@ def test_questions_are_told_by_their_id_context_and_model() -> None:
     ]
     assert all(one.id == answers.question_id for one, answers, _ in reward.calls)
     assert {(answers.model, answers.revision) for _, answers, _ in reward.calls} == {("m", "r")}
-
-
-def test_columns_may_have_other_names_and_one_half_is_halved() -> None:
-    reward = CountingReward(answers="samples", masked="held")
-    columns = {"question": ["A?"], "samples": [["a", "b", "c", "d"]], "held": [None]}
-    reward(None, ["x"], **columns)
-    answers = reward.calls[0][1]
-    assert (answers.masked_out, answers.conditioning) == halves("abcd", question_id("A?"))
-    with pytest.raises(DataError, match="the column 'samples', row 0: "):
-        reward(None, ["x"], **{**columns, "samples": [["a"]]})
-    with pytest.raises(DataError, match="the column 'question': row 0 is blank"):
-        reward(None, ["x"], **{**columns, "question": [" "]})
-
-
-@pytest.mark.parametrize("bad", [{"scale": float("inf")}, {"length_penalty": float("inf")}, {"scale": -1}])
-def test_scales_are_finite(bad: dict[str, float]) -> None:
-    with pytest.raises(ConfigError, match=next(iter(bad))):
-        CountingReward(**bad)

@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-from selfreflect.errors import ConfigError, DataError
-from selfreflect.metric import information
+from selfreflect.errors import ConfigError
 from selfreflect.metric.inputs import Limits
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.judge import Judge
-from selfreflect.records import halves, question_id
 from selfreflect.train.rewards import InformationReward, SelfReflectReward
 from selfreflect.train.rewards.judged import JudgeReward
 
@@ -76,16 +74,6 @@ def test_information_reward_is_the_recovered_share(judge: Judge) -> None:
     assert None not in expected[:3]
 
 
-@pytest.mark.parametrize(("share", "expected"), [(-3.0, -100.0), (0.5, 50.0), (5.0, 200.0)])
-def test_information_reward_beyond_the_range_of_shares_is_its_end(
-    judge: Judge, monkeypatch: pytest.MonkeyPatch, share: float, expected: float
-) -> None:
-    result = information.compare([4 * share] * 3, [4.0] * 3, "blind")
-    assert (result.cause == "out_of_range") == (share != 0.5)
-    monkeypatch.setattr(information, "measure", lambda *_: {"Peas.": result})
-    assert called(InformationReward(judge), [(PLANT, "Peas.")]) == [expected]
-
-
 def test_repeating_the_question_to_a_judge_that_does_not_see_it_earns_nothing(judge: Judge) -> None:
     assert called(InformationReward(judge, reader="blind"), [(PLANT, PLANT)]) == [0.0]
 
@@ -100,22 +88,6 @@ def test_order_repetition_and_company_change_nothing(judge: Judge) -> None:
         rewards = called(reward, batch)
         assert called(reward, batch[::-1]) == close(rewards[::-1])
         assert [called(reward, [row])[0] for row in batch] == close(rewards)
-
-
-def test_columns_may_be_halved_and_texts_plain(judge: Judge) -> None:
-    columns = {
-        "question": [question for question, _ in BATCH],
-        "answers": [[*ROWS[question][0], *ROWS[question][1]] for question, _ in BATCH],
-    }
-    texts = [f"<think>An oak?</think> {text}" for _, text in BATCH]
-    shuffled = [
-        halves(answers, question_id(question))
-        for answers, question in zip(*reversed(columns.values()), strict=True)
-    ]
-    masked, conditioning = ([list(pair[side]) for pair in shuffled] for side in (0, 1))
-    for reward in both(judge):
-        given = called(reward, BATCH, masked_answers=masked, answers=conditioning)
-        assert reward(None, texts, **columns) == close(given)
 
 
 def test_no_failure_wins_a_group(judge: Judge) -> None:
@@ -144,13 +116,6 @@ def test_the_judge_never_sees_the_context(judge: Judge) -> None:
         assert called(reward, BATCH, context=["The garden is small."] * 6) == called(reward, BATCH)
 
 
-def test_a_judge_that_gave_the_answers_reads_blind(judge: Judge) -> None:
-    own = {"model": [judge.name] * 6, "revision": [judge.lm.revision] * 6}
-    blind = called(InformationReward(judge, reader="blind"), BATCH)
-    assert called(InformationReward(judge), BATCH, **own) == blind
-    assert called(InformationReward(judge), BATCH) != blind
-
-
 def test_pickled_rewards_load_their_judge_by_name(judge: Judge) -> None:
     for reward in (*both(judge), *both(judge.name, device="cpu", dtype="float32")):
         data = pickle.dumps(reward)
@@ -161,22 +126,6 @@ def test_pickled_rewards_load_their_judge_by_name(judge: Judge) -> None:
 def test_the_judge_of_a_server_is_pickled_by_name_alone() -> None:
     reward = SelfReflectReward("vllm+http:smollm2", base_url="http://127.0.0.1:9/v1")
     assert pickle.loads(pickle.dumps(reward)).spec == reward.spec
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        ({"question": None}, "needs the column 'question' of the data set, which has: answers"),
-        ({"question": [""] * 6}, "the column 'question': row 0 is blank"),
-        ({"question": [PLANT] * 5 + [None]}, "the column 'question': row 5 is no text but 'None'"),
-        ({"answers": [["a", "b"]] * 5}, "the column 'answers' has 5 values for 6 completions"),
-        ({"answers": ["Radishes"] * 6}, "the column 'answers', row 0 must be a list of texts, not one text"),
-        ({"answers": [["a"]] * 6, "masked_answers": None}, "the column 'answers', row 0: an answer dist"),
-    ],
-)
-def test_columns_that_do_not_fit_are_named(judge: Judge, more: dict[str, Any], message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        called(SelfReflectReward(judge), BATCH, **more)
 
 
 @pytest.mark.parametrize(
@@ -191,12 +140,3 @@ def test_columns_that_do_not_fit_are_named(judge: Judge, more: dict[str, Any], m
 def test_settings_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         SelfReflectReward(**options)
-
-
-def test_options_of_the_other_reward_or_of_a_name_are_refused(judge: Judge) -> None:
-    with pytest.raises(ConfigError, match="device: only for a judge that is given by name"):
-        SelfReflectReward(judge, device="cpu")
-    with pytest.raises(ConfigError, match="limits and cache are of SelfReflectReward"):
-        InformationReward(judge, cache="x")
-    with pytest.raises(ConfigError, match="reader must be auto, informed or blind"):
-        InformationReward(judge, reader="deaf")  # type: ignore[arg-type]

@@ -1,17 +1,25 @@
-"""Clusters and the confidences that are made of them."""
+"""Clusters of sampled answers, and reflections on what they disagree about."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 from scripted import Scripted
 
-from selfreflect.errors import ConfigError
-from selfreflect.train.sayself.clusters import cluster_answers, tenths
+from selfreflect.models.base import Completion, Reply
+from selfreflect.train.sayself.clusters import (
+    Cluster,
+    ClusteredQuestion,
+    cluster_answers,
+    find_problem,
+    repair,
+    tenths,
+    write_rationales,
+)
+from selfreflect.train.sayself.statement import SURE
 from selfreflect.uncertainty.asking.asker import Asker
-from selfreflect.uncertainty.classes import ClassRule, Labels
+from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.question import AnsweredQuestion
 
@@ -35,15 +43,6 @@ def test_the_largest_cluster_comes_first_and_the_right_one_is_known() -> None:
     assert question.share(gold) == 0.5
 
 
-def test_a_question_whose_answers_are_all_wrong_has_no_right_cluster_but_a_largest_one() -> None:
-    wrong = AnsweredQuestion(id="q", answers=("Lyon", "Nice", "Lyon"), gold=("Paris",))
-    [question] = cluster_answers([wrong], ClassRule("exact"), Correctness("exact"))
-    assert question.choose("gold") is None
-    majority = question.choose("majority")
-    assert majority is not None
-    assert majority.answer == "Lyon"
-
-
 def test_reasoning_is_cut_off_before_answers_are_compared() -> None:
     answers = ("It is on the Seine. Answer: Paris.", "I recall a tower. Answer: Paris.")
     [question] = cluster_answers(
@@ -61,61 +60,11 @@ def test_a_cluster_is_led_by_the_first_answer_and_leaders_do_not_chain() -> None
     assert [(one.answer, one.size) for one in question.clusters] == [("a b", 2), ("c d", 1)]
 
 
-def test_a_threshold_can_be_one_that_must_be_exceeded() -> None:
-    """The published rule is a cosine above 0.9."""
-    question = AnsweredQuestion(id="q", answers=("a b", "a b c d"))  # half of the words are shared
-    sizes = []
-    for rule in ("jaccard:0.5", "jaccard:>0.5", "jaccard:>0.49"):
-        [clustered] = cluster_answers([question], ClassRule(rule), Correctness("exact"))
-        sizes.append(len(clustered.clusters))
-    assert sizes == [1, 2, 1]
-    with pytest.raises(ConfigError, match="the threshold after the colon"):
-        ClassRule("jaccard:>much")
-
-
 @pytest.mark.parametrize(
     ("share", "value"), [(0.0, 1), (0.04, 1), (0.15, 2), (0.25, 3), (0.94, 9), (0.95, 10), (1.0, 10)]
 )
 def test_shares_are_rounded_half_up_to_tenths_of_at_least_one(share: float, value: int) -> None:
     assert tenths(share) == value
-
-
-def test_a_reply_whose_answer_part_is_blank_is_compared_whole() -> None:
-    answers = ("Answer: Confidence: 3", "Answer: Paris.", "Answer: Confidence: 3")
-    [question] = cluster_answers(
-        [AnsweredQuestion(id="q", answers=answers)], ClassRule("exact"), Correctness("exact")
-    )
-    assert [(one.answer, one.size) for one in question.clusters] == [
-        ("Answer: Confidence: 3", 2),
-        ("Paris", 1),
-    ]
-
-
-def test_clusters_keep_what_their_question_needs_later() -> None:
-    known = AnsweredQuestion(id="q", text="Which?", context="A map.", answers=("a",), gold=("b", "c"))
-    [question] = cluster_answers([known], ClassRule("exact"), Correctness("exact"))
-    assert (question.id, question.question, question.context) == ("q", "Which?", "A map.")
-    assert (question.gold, question.num_answers) == (("b", "c"), 1)
-    [unlabelled] = cluster_answers([replace(known, gold=())], ClassRule("exact"), Correctness("exact"))
-    assert unlabelled.clusters[0].correct is None
-
-
-def test_rules_that_need_a_model_see_all_answers_before_the_first_is_sorted() -> None:
-    class Noting(ClassRule):
-        seen: tuple[str, ...] = ()
-
-        def prepare(self, questions: Iterable[AnsweredQuestion]) -> None:
-            self.seen = tuple(text for question in questions for text in question.answers)
-
-        def __call__(self, question: AnsweredQuestion) -> Labels:
-            assert self.seen == ("Paris", "Lyon", "Nice")
-            return super().__call__(question)
-
-    questions = [
-        AnsweredQuestion(id="q", answers=("By the Seine. Answer: Paris.", "Lyon")),
-        AnsweredQuestion(id="r", answers=("Nice",)),
-    ]
-    assert len(cluster_answers(questions, Noting(), Correctness("exact"))) == 2
 
 
 def test_a_judge_decides_which_clusters_are_right() -> None:
@@ -132,3 +81,84 @@ def test_a_judge_decides_which_clusters_are_right() -> None:
     ]
     assert [one.correct for one in second.clusters] == [False]
     assert len(model.batches) == 1
+
+
+GOOD = "I am not sure whether the bridge was built before the war."
+
+
+def question(id_: str, *sizes: int) -> ClusteredQuestion:
+    clusters = tuple(Cluster(answer=f"answer {place}", size=size) for place, size in enumerate(sizes))
+    return ClusteredQuestion(id=id_, question=f"Question {id_}?", clusters=clusters)
+
+
+def asker(script: object) -> tuple[Asker, Scripted]:
+    model = Scripted(script)  # type: ignore[arg-type]
+    return Asker("scripted", lambda: model), model
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (GOOD, ""),
+        ("", "it is blank"),
+        (f"{GOOD} {GOOD} {GOOD} {GOOD}", "it has 4 sentences, and 3 are allowed"),
+        ("I gave this answer 7 times, so I am fairly sure of it.", "it mentions '7'"),
+        ("I am about seventy percent sure that this is so.", "it mentions 'percent'"),
+        ("I doubt it, as the samples do not agree with each other.", "it mentions 'samples'"),
+        ("I am torn between two dates for this old bridge.", "it mentions 'two'"),
+        ("Nobody knows whether the bridge was built before.", "it is not in the first person"),
+        (
+            "I am not sure of this river. Confidence: high",
+            "it holds a marker of the statement, such as 'Confidence:'",
+        ),
+        ("I am not sure whether.", "it has fewer than 6 words"),
+    ],
+)
+def test_what_a_reflection_may_not_say(text: str, problem: str) -> None:
+    assert find_problem(text) == problem
+
+
+def test_leaking_sentences_are_left_out_if_something_remains() -> None:
+    assert repair(f"{GOOD} I said so in 30% of the cases.") == GOOD
+    assert repair("I said so in 30% of the cases.") == ""
+
+
+def test_each_question_gets_a_reflection_or_a_reason() -> None:
+    script = {
+        "Question a?": GOOD,
+        "Question b?": f"{GOOD} It was 1912.",
+        "this sentence": "I cannot tell which river runs through that town.",
+        "Question c?": "60% say so.",
+    }
+    questions = [question("a", 3, 2), question("b", 3, 2), question("c", 1, 1), question("d", 5)]
+    asked, model = asker(script)
+    rationales = write_rationales(questions, asked)
+    assert [(one.text, one.origin) for one in rationales] == [
+        (GOOD, "model"),
+        (GOOD, "repaired"),
+        ("I cannot tell which river runs through that town.", "second"),
+        (SURE, "fixed"),
+    ]
+    assert rationales[2].problem == "it mentions '60'"
+    assert len(model.requests) == 4
+    assert not any("Question d?" in request.messages[-1].content for request in model.requests)
+
+
+def test_a_question_without_a_usable_text_is_dropped_and_counted() -> None:
+    asked, model = asker("It is 100% certain.")
+    [rationale] = write_rationales([question("a", 3, 2)], asked)
+    assert (rationale.text, rationale.origin) == ("", "dropped")
+    assert len(model.requests) == 2
+
+
+def test_a_text_that_was_cut_off_ends_with_its_last_whole_sentence() -> None:
+    def said(text: str) -> tuple[str, str]:
+        reply = Reply(completions=(Completion(text=text, finish="length", tokens=96),))
+        asked, _ = asker({"Question a?": reply, "this sentence": "60%"})
+        [rationale] = write_rationales([question("a", 3, 2)], asked)
+        return rationale.text, rationale.origin
+
+    assert said(f"{GOOD} I also do not know the") == (GOOD, "model")
+    whole = "Was it the bridge that I remember?"
+    assert said(f"{whole} I cannot") == (whole, "model")
+    assert said("I am not sure whether the bridge was built") == ("", "dropped")

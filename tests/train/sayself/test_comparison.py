@@ -14,7 +14,6 @@ from scripted import Scripted
 
 from selfreflect.models.base import Request
 from selfreflect.records import AnswerSet
-from selfreflect.table import to_markdown
 from selfreflect.train.sayself.clusters import Cluster, ClusteredQuestion
 from selfreflect.train.sayself.comparison import MethodComparison, adapter_asker
 from selfreflect.train.sayself.examples import Adapter
@@ -117,15 +116,6 @@ def test_every_method_states_a_confidence_for_every_question(tmp_path: Path) -> 
     assert lines["full-0"]["without_confidence"] == {}
 
 
-def test_r_tuning_is_asked_about_the_answer_that_most_samples_gave(tmp_path: Path) -> None:
-    comparison, models = compare(tmp_path, "rtuning-0")
-    line = lines_of(comparison)["rtuning-0"]
-    assert line["accuracy"] == pytest.approx(2 / 3)
-    assert line["mean_confidence"] == pytest.approx(2 / 3)  # sure of Seine, unsure of Loire
-    assert line["auroc"]["value"] == 1.0
-    assert len(models.opened["rtuning-0"].requests) == NUMBER
-
-
 @pytest.mark.parametrize(
     ("drawn", "per_question", "requests"),
     [(4, 2, NUMBER + 4), (NUMBER, 2, 2 * NUMBER), (99, 2, 2 * NUMBER), (0, 2, NUMBER), (4, 0, NUMBER)],
@@ -136,64 +126,6 @@ def test_models_that_reflect_draw_answers_to_some_questions(
     _, models = compare(tmp_path, "full-0", "plain-0", drawn=drawn, per_question=per_question)
     assert len(models.opened["full-0"].requests) == requests
     assert len(models.opened["plain-0"].requests) == NUMBER  # which states no reflection
-
-
-def test_the_table_of_differences_needs_a_trained_model(tmp_path: Path) -> None:
-    comparison, _ = compare(tmp_path, "full-0")
-    comparison.tabulate("Of test questions")
-    assert comparison.tables[0].title == "Of test questions"
-    assert len(comparison.tables[0].rows) == 6
-    assert [row[0] for row in comparison.tables[1].rows] == ["full-0"]
-    assert [row[0] for row in comparison.tables[2].rows] == ["full-0"]
-    line = lines_of(comparison)["full-0"]
-    assert line["own_constant_brier"] == pytest.approx(line["accuracy"] * (1 - line["accuracy"]))
-    alone, _ = compare(tmp_path)
-    alone.tabulate("Baselines")
-    assert [table.title for table in alone.tables] == ["Baselines"]
-
-
-def test_what_a_judge_reads_in_reflections_is_averaged(tmp_path: Path) -> None:
-    comparison, _ = compare(tmp_path, "full-0", "plain-0", drawn=NUMBER)
-    judge = Scripted(lambda request: "Score: 8" if "River 1" in request.messages[-1].content else "Well.")
-    comparison.judge(Asker("judge", lambda: judge), "judge")
-    [table] = comparison.tables
-    assert table.rows[0][:4] == ("full-0", NUMBER, 6, pytest.approx(0.8))  # of questions 1 and 10 to 14
-    assert len(table.rows) == 1
-    lines = lines_of(comparison)
-    assert lines["full-0"]["faithfulness"] == {"mean": pytest.approx(0.8), "read": 6, "asked": NUMBER}
-    assert "faithfulness" not in lines["plain-0"]
-    shown = judge.requests[0].messages[-1].content
-    assert '"Rhone" (share 100%)' in shown  # the model's own answers, not those it was trained on
-    assert "I mix up two rivers." in shown
-
-
-def test_a_judge_that_gives_no_score_leaves_no_mean(tmp_path: Path) -> None:
-    comparison, _ = compare(tmp_path, "full-0")
-    comparison.judge(Asker("judge", lambda: Scripted("Well.")), "judge")
-    assert lines_of(comparison)["full-0"]["faithfulness"] == {"mean": None, "read": 0, "asked": NUMBER}
-
-
-def test_grades_are_given_to_all_that_answer(tmp_path: Path) -> None:
-    comparison, _ = compare(tmp_path, "full-0")
-    grader = Scripted(
-        lambda request: "Score: 10" if 'Given answer: "Seine"' in request.messages[-1].content else "Score: 2"
-    )
-    comparison.grade(Asker("grader", lambda: grader), "the grader")
-    lines = lines_of(comparison)
-    assert lines["full-0"]["published"] == {
-        "n": NUMBER,
-        "accuracy": pytest.approx(0.2),
-        "ece": pytest.approx(0.1),
-        "auroc": None,
-    }
-    assert lines["asked directly (DP)"]["published"]["accuracy"] == 1.0
-    assert "published" not in lines["constant (base rate)"]
-    [table] = comparison.tables
-    assert table.title == "Counted as published, with grades of the grader"
-    names = ["method", "n", "graded accuracy", "published ECE", "AUROC, right from 7"]
-    assert [column.heading for column in table.columns] == names
-    assert table.rows[2] == ("full-0", NUMBER, pytest.approx(0.2), pytest.approx(0.1), None)
-    assert "| 0.200 |" in to_markdown(table)
 
 
 class Stages:
@@ -233,24 +165,6 @@ def test_a_model_that_drew_no_answers_is_measured_on_those_of_the_run(tmp_path: 
     measures = LengthMeasures()
     comparison.measure(measures, 99, of_run, Stages())  # type: ignore[arg-type]
     assert sorted(one.id for one in measures.questions) == sorted(of_run)
-
-
-def test_nothing_is_measured_without_reflections(tmp_path: Path) -> None:
-    comparison, _ = compare(tmp_path, "plain-0")
-    assert not comparison.measure(LengthMeasures(), 3, {}, Stages())  # type: ignore[arg-type]
-    assert comparison.tables == []
-
-
-def test_random_questions_are_the_same_whenever_there_are_the_same(tmp_path: Path) -> None:
-    chosen = []
-    for name in ("one", "other"):
-        (tmp_path / name).mkdir()
-        comparison, _ = compare(tmp_path / name, "full-0", drawn=NUMBER)
-        measures = LengthMeasures()
-        comparison.measure(measures, 3, {}, Stages())  # type: ignore[arg-type]
-        chosen.append([one.id for one in measures.questions])
-    assert chosen[0] == chosen[1]
-    assert chosen[0] != ["q0", "q1", "q2"]
 
 
 def test_a_model_that_is_trained_anew_is_asked_anew(tmp_path: Path) -> None:

@@ -10,30 +10,23 @@ from selfreflect.models.base import Completion, Refusal, Reply
 from selfreflect.prompts import load_prompts
 from selfreflect.records import Question
 from selfreflect.strategies.task import FRESH, GREEDY, Task
-from selfreflect.table import to_markdown
 from selfreflect.train.rewards.stated import StatedBelief
 from selfreflect.train.sayself.clusters import Cluster, ClusteredQuestion
-from selfreflect.train.sayself.comparison import answer_sets, own_clusters
 from selfreflect.train.sayself.evaluation import (
     Evaluation,
-    agreement,
-    ask_directly,
     ask_statements,
     ask_whether_sure,
     difference_table,
-    draw_answers,
     evaluation_table,
-    faithfulness_inquiries,
     label_statements,
     own_constant_table,
     reference_rows,
 )
 from selfreflect.train.sayself.examples import make_examples
-from selfreflect.train.sayself.statement import parse_statement, sayself
+from selfreflect.train.sayself.statement import sayself
 from selfreflect.train.sayself.training import question_rows, reinforcement_rows
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.correctness import Correctness
-from selfreflect.uncertainty.measures import measure
 from selfreflect.uncertainty.question import NoValue
 
 
@@ -50,29 +43,6 @@ def questions(count: int) -> list[ClusteredQuestion]:
 def asker(script: object) -> Asker:
     model = Scripted(script)  # type: ignore[arg-type]
     return Asker("scripted", lambda: model)
-
-
-def test_the_published_error_is_a_mean_absolute_error() -> None:
-    assert measure("mae", [0.9, 0.6, 0.2], [1, 0, 0]).value == pytest.approx((0.1 + 0.6 + 0.2) / 3)
-
-
-def test_agreement_states_the_share_of_the_largest_cluster() -> None:
-    assert agreement(questions(1)) == [StatedBelief(answer="Seine", confidence=0.7)]
-
-
-def test_asked_directly() -> None:
-    [statement] = ask_directly(questions(1), asker("Seine\nConfidence: 9"))
-    assert (statement.answer, statement.confidence) == ("Seine", 0.9)
-
-
-def test_sure_is_1_unsure_0_and_anything_else_has_no_value() -> None:
-    script = {"Are you sure": "I am unsure."}
-    given = [StatedBelief(answer="Seine", confidence=0.5)]
-    [unsure] = ask_whether_sure(questions(1), given, asker(script))
-    [sure] = ask_whether_sure(questions(1), given, asker("I am sure."))
-    [neither] = ask_whether_sure(questions(1), given, asker("Maybe."))
-    assert (unsure.confidence, sure.confidence) == (0.0, 1.0)
-    assert isinstance(neither.confidence, NoValue)
 
 
 def test_the_tuned_model_is_asked_about_an_answer_as_it_was_trained_on_it() -> None:
@@ -127,36 +97,6 @@ def test_a_confidence_that_was_cut_off_after_its_first_digit_does_not_count() ->
     assert ten.confidence == 1.0
 
 
-def test_an_answer_counts_for_accuracy_even_without_a_confidence() -> None:
-    two = questions(2)
-    statements = ask_statements(
-        two, asker({"River 0": "Answer: Seine. Confidence: 8", "River 1": "Answer: Loire."})
-    )
-    one = Evaluation("m", tuple(statements), label_statements(two, statements, Correctness("exact")))
-    assert one.accuracy == 0.5
-    assert one.without_confidence == {"no_number": 1}
-    assert (one.scored.scores.tolist(), one.scored.labels.tolist()) == ([0.8], [1.0])
-
-
-def test_naming_the_right_answer_in_the_reflection_is_not_being_right() -> None:
-    """The published code searches the whole text for it."""
-    statements = ask_statements(
-        questions(1), asker("Answer: Loire. Self-reflection: It may be the Seine. Confidence: 9")
-    )
-    assert label_statements(questions(1), statements, Correctness("squad_f1")) == (False,)
-
-
-def test_the_second_stage_goes_on_from_the_marker() -> None:
-    script = {
-        "River 0": "Answer: Loire. Confidence: high",
-        "River 1": "Answer: Seine.",
-        "River 2": "Answer: Seine. Confidence: 10",
-    }
-    rows = reinforcement_rows(questions(3), asker(script), Correctness("exact"))
-    assert [(row["question_id"], row["correct"]) for row in rows] == [("2", True)]
-    assert rows[0]["prompt"][-1] == {"role": "assistant", "content": "Answer: Seine. Confidence:"}
-
-
 def test_the_second_stage_compares_the_answer_alone() -> None:
     """The published code finds the right answer in the question and the reflection, too."""
     texts = [
@@ -166,12 +106,6 @@ def test_the_second_stage_compares_the_answer_alone() -> None:
     for text, correct in zip(texts, (False, True), strict=True):
         [row] = reinforcement_rows(questions(1), asker(text), Correctness("substring"))
         assert row["correct"] is correct
-
-
-def test_whole_statements_are_trained_on_the_question_alone() -> None:
-    assert question_rows(questions(1)) == [
-        {"question_id": "0", "prompt": [{"role": "user", "content": "Question: River 0?"}], "gold": ["Seine"]}
-    ]
 
 
 @pytest.mark.parametrize(
@@ -186,18 +120,6 @@ def test_whole_statements_are_trained_on_the_question_alone() -> None:
 def test_a_statement_is_cut_where_its_confidence_is_read(text: str, begun: str) -> None:
     [row] = reinforcement_rows(questions(1), asker(text), Correctness("exact"))
     assert row["prompt"][-1]["content"] == begun
-
-
-def test_each_reflection_is_shown_beside_the_answers_to_its_own_question() -> None:
-    """The published code pairs the reflections with clusters in another order."""
-    three = questions(2)
-    clusters = (Cluster(answer="Po", size=1), Cluster(answer="Arno", size=1))
-    three.append(ClusteredQuestion(id="2", question="River 2?", clusters=clusters))
-    silent = StatedBelief(answer="x", confidence=0.5)
-    doubts = StatedBelief(answer="x", confidence=0.5, reflection="I mix up Po and Arno.")
-    [inquiry] = faithfulness_inquiries(three, [silent, silent, doubts])
-    text = inquiry.messages[-1].content
-    assert all(part in text for part in ("River 2?", '"Arno" (share 50%)', "I mix up Po and Arno."))
 
 
 def test_three_rows_need_no_method() -> None:
@@ -241,14 +163,6 @@ def test_methods_are_compared_with_the_best_baseline_on_the_same_questions() -> 
     assert difference_table([], baselines) is None
 
 
-def test_a_question_without_a_right_answer_keeps_its_place_in_the_reference_rows() -> None:
-    statements = [StatedBelief(answer="a", confidence=number / 20) for number in range(20)]
-    labels = (None, *(number % 3 != 0 for number in range(1, 20)))
-    for row in reference_rows(Evaluation("m", tuple(statements), labels)):
-        assert row.squared_errors().keys() == {str(place) for place in range(1, 20)}
-        assert not row.without_confidence
-
-
 def test_the_table_shows_a_row_for_each_method_with_its_failures() -> None:
     labels = (True, False, True, False, True, True)
     statements = tuple(StatedBelief(answer="x", confidence=0.1 * number) for number in range(6))
@@ -261,89 +175,11 @@ def test_the_table_shows_a_row_for_each_method_with_its_failures() -> None:
     assert nothing.rows[0][1:5] == (0, 6, pytest.approx(4 / 6), None)
 
 
-def test_reflections_are_compared_with_the_trained_models_own_answers() -> None:
-    """Training changes what a model answers, so the samples it was trained on are not what it doubts."""
-    [question] = questions(1)
-    texts = [
-        "Answer: Rhone. Confidence: 5",
-        "Answer: Meuse. Confidence: 5",
-        "Answer: rhone.",
-        "Confidence: 2",
-    ]
-    completions = tuple(Completion(text=text, finish="stop", tokens=9) for text in texts)
-    answers = draw_answers([question], asker({"River 0": Reply(completions=completions)}), 4)
-    assert answers[0].answers == ("Rhone", "Meuse", "rhone")
-    assert answer_sets(answers)["0"].conditioning == ("Meuse",)
-    [shown] = own_clusters([question], answers)
-    assert [(cluster.answer, cluster.size) for cluster in shown.clusters] == [("Rhone", 2), ("Meuse", 1)]
-    statement = parse_statement("Answer: Rhone. Self-reflection: I doubt it. Confidence: 5")
-    [inquiry] = faithfulness_inquiries([shown], [statement])
-    assert "Meuse" in inquiry.messages[-1].content
-    assert "Seine" not in inquiry.messages[-1].content
-    assert own_clusters([question], []) == [question]
-
-
-def test_a_line_says_what_was_stated_or_what_is_wrong_with_it() -> None:
-    statements = (
-        StatedBelief(answer="Seine", confidence=0.7, reflection="I doubt it."),
-        StatedBelief(answer="Loire", confidence=NoValue("no_number", "no number in 'high'")),
-    )
-    assert Evaluation("mine", statements, (True, None)).lines(questions(2)) == [
-        {
-            "method": "mine",
-            "question_id": "0",
-            "answer": "Seine",
-            "reflection": "I doubt it.",
-            "correct": True,
-            "confidence": 0.7,
-            "problem": "",
-        },
-        {
-            "method": "mine",
-            "question_id": "1",
-            "answer": "Loire",
-            "reflection": "",
-            "correct": None,
-            "confidence": None,
-            "problem": "no_number",
-        },
-    ]
-
-
-def test_a_baseline_without_a_confidence_has_not_failed() -> None:
-    silent = (StatedBelief("x", NoValue("no_number", "none")), StatedBelief("x", 0.5))
-    assert Evaluation("a", silent, (True, False)).without_confidence == {"no_number": 1}
-    assert not Evaluation("a", silent, (True, False), baseline=True).without_confidence
-    assert Evaluation("a", silent, (True, False)).accuracy == 0.5
-    assert Evaluation("a", silent, (None, None)).accuracy is None
-    assert Evaluation("a", silent, (None, None)).measures() == {}
-
-
-def test_lengths_are_words_of_the_answer_where_confidence_and_label_are_known() -> None:
-    statements = (StatedBelief("a b c", 0.2), StatedBelief("a", 0.9), StatedBelief("a b", 0.4))
-    one = Evaluation("m", statements, (True, None, False))
-    assert one.scored.scores.tolist() == [0.2, 0.4]
-    assert one.scored.labels.tolist() == [1.0, 0.0]
-    assert (one.scored.indices, one.scored.lengths) == ([0, 2], [3.0, 2.0])
-    assert one.squared_errors() == {"0": pytest.approx(0.64), "2": pytest.approx(0.16)}
-
-
 def test_a_blank_answer_is_wrong_where_something_is_right() -> None:
     [known] = questions(1)
     unknown = replace(known, gold=())
     blank = StatedBelief(answer="", confidence=0.5)
     assert label_statements([known, unknown], [blank, blank], Correctness("exact")) == (False, None)
-
-
-def test_statements_may_be_long_and_samples_are_drawn_warm() -> None:
-    model = Scripted("Answer: Seine. Confidence: 7")
-    one = Asker("scripted", lambda: model)
-    ask_statements(questions(1), one)
-    ask_directly(questions(1), one)
-    ask_whether_sure(questions(1), [StatedBelief("Seine", 0.5)], one)
-    draw_answers(questions(1), one, 5)
-    facts = [(asked.sampling.max_new_tokens, asked.sampling.temperature, asked.n) for asked in model.requests]
-    assert facts == [(160, 0, 1), (160, 0, 1), (16, 0, 1), (160, 1, 5)]
 
 
 @pytest.mark.parametrize(
@@ -362,17 +198,6 @@ def test_ways_to_be_sure(text: str, confidence: float | None) -> None:
     [said] = ask_whether_sure(questions(1), [StatedBelief("Seine", 0.5)], asker(text))
     assert (None if isinstance(said.confidence, NoValue) else said.confidence) == confidence
     assert said.answer == "Seine"
-
-
-def test_a_model_that_declines_states_nothing() -> None:
-    refusal = Refusal(kind="refused", message="No.")
-    declining = asker(lambda request: refusal)
-    [unsure] = ask_whether_sure(questions(1), [StatedBelief("Seine", 0.5)], declining)
-    [silent] = ask_statements(questions(1), declining)
-    for one in (unsure, silent):
-        assert isinstance(one.confidence, NoValue)
-        assert one.confidence.reason == "no_reply"
-    assert (unsure.answer, silent.answer) == ("Seine", "")
 
 
 @pytest.mark.parametrize(
@@ -394,43 +219,6 @@ def test_a_statement_that_was_cut_off_counts_from_a_whole_confidence_on(
         assert said.confidence.reason == "cut_off"
     else:
         assert said.confidence == confidence
-
-
-@pytest.mark.parametrize("labels", [(True,) * 6, (True, False, True, False)])
-def test_nothing_is_calibrated_on_one_kind_of_label_or_on_fewer_answers_than_folds(
-    labels: tuple[bool, ...],
-) -> None:
-    statements = tuple(StatedBelief("x", number / 10) for number in range(len(labels)))
-    assert reference_rows(Evaluation("m", statements, labels)) == []
-
-
-def test_columns_of_both_tables() -> None:
-    labels = (True, False) * 6
-    statements = tuple(StatedBelief("x", 0.9 if label else 0.2) for label in labels)
-    half = Evaluation("half", tuple(StatedBelief("x", 0.5) for _ in labels), labels, baseline=True)
-    one = Evaluation("mine", statements, labels)
-    table = evaluation_table([one, half], "T")
-    headings = ["method", "n", "no confidence", "accuracy", "mean confidence"]
-    assert [column.heading for column in table.columns[:5]] == headings
-    assert table.rows[0][:5] == ("mine", 12, 0, 0.5, pytest.approx(0.55))
-    assert table.rows[1][3] is None  # a baseline has no accuracy of its own
-    differences = difference_table([one], [half])
-    assert differences is not None
-    [row] = differences.rows
-    assert [column.heading for column in differences.columns] == ["method", "n", "difference", "95%", "p"]
-    assert row[:3] == ("mine", 12, pytest.approx((0.01 + 0.04) / 2 - 0.25))
-    assert str(row[3]).startswith("-0.2")
-    assert row[4] == pytest.approx(2 / 2**12)
-    shown = to_markdown(differences)
-    assert "| -0.225 |" in shown
-    assert "| 0.000 |" in shown
-
-
-def test_without_a_baseline_that_states_a_confidence_there_is_no_best_one() -> None:
-    silent = Evaluation("b", (StatedBelief("x", NoValue("no_number", "none")),), (True,), baseline=True)
-    mine = Evaluation("m", (StatedBelief("x", 0.9),), (True,))
-    assert difference_table([mine], [silent]) is None
-    assert difference_table([mine], []) is None
 
 
 def test_what_has_no_reply_no_label_or_no_right_answer_is_left_out_of_the_second_stage() -> None:

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfreflect.train.sayself import examples
 from selfreflect.train.sayself.clusters import Cluster, ClusteredQuestion, Rationale
-from selfreflect.train.sayself.examples import VARIANTS, group_levels, make_examples, overlap, part_of
+from selfreflect.train.sayself.examples import VARIANTS, make_examples, overlap, part_of
 
 DOUBT = "I do not remember which river it is."
 
@@ -77,21 +76,6 @@ def test_no_text_is_in_two_parts_however_it_is_spelled(texts: list[str]) -> None
     assert overlap(by_part) == []
 
 
-def test_parts_have_about_their_shares() -> None:
-    parts = [part_of(f"Number {number}?") for number in range(2000)]
-    shares = [parts.count(part) / 20 for part in ("train", "rl", "dev", "test")]
-    assert shares == pytest.approx([50, 15, 10, 25], abs=3)
-
-
-def test_ordered_rows_are_mixed_before_they_are_split() -> None:
-    """The published code tests on the first 1,000 rows, a third of which have one answer."""
-    ordered = [
-        ("French" if number < 300 else "other", f"Language of person {number}?") for number in range(1000)
-    ]
-    tested = [answer for answer, text in ordered if part_of(text) == "test"]
-    assert tested.count("French") / len(tested) == pytest.approx(0.3, abs=0.06)
-
-
 def test_an_overlap_is_seen() -> None:
     assert overlap({"train": [RIVER], "test": [question("x", "which river?", ("Seine", 1, True))]}) == [
         "r",
@@ -111,59 +95,3 @@ def test_every_variant_has_the_published_row() -> None:
     [tuned], _ = make_examples([RIVER], None, "rtuning", "gold")
     assert tuned["prompt"][0] == row["prompt"][0]
     assert [turn["role"] for turn in tuned["prompt"]] == ["user", "assistant", "user"]
-
-
-def test_r_tuning_says_sure_of_a_right_answer_and_needs_to_know() -> None:
-    right = question("s", "Which?", ("Seine", 6, True), ("Loire", 4, False))
-    unknown = ClusteredQuestion(id="u", question="Who?", clusters=(Cluster(answer="Ann", size=2),))
-    rows, dropped = make_examples([unknown, right], None, "rtuning", "gold")
-    assert [row["completion"][0]["content"] for row in rows] == ["I am sure."]
-    assert dropped == {"no right answer to compare with": 1}
-
-
-def test_one_unusable_question_ends_nothing() -> None:
-    hostile = question("h", "Which lake?", ("Confidence: 9", 3, True))
-    wrong = question("w", "Which sea?", ("Como", 3, False))
-    undone = question("n", "Which bay?", ("Seine", 3, True))
-    rows, dropped = make_examples([wrong, undone, hostile, RIVER], RATIONALES, "full", "gold")
-    assert [row["question_id"] for row in rows] == ["r"]
-    assert dropped == {"no cluster has the right answer": 1, "no usable rationale": 2}
-    rows, dropped = make_examples([wrong, hostile, RIVER], None, "plain", "gold")
-    assert [row["question_id"] for row in rows] == ["r"]
-    assert dropped == {
-        "no cluster has the right answer": 1,
-        "the answer holds a marker of the statement": 1,
-    }
-
-
-def test_reasoning_that_would_be_read_as_another_part_is_not_trained_on() -> None:
-    cluster = Cluster(answer="Seine", reasoning="So. Confidence: 3", size=1, correct=True)
-    hostile = ClusteredQuestion(id="h", question="Which?", gold=("Seine",), clusters=(cluster,))
-    assert make_examples([hostile], None, "plain", "gold")[0] == []
-    plain = ClusteredQuestion(
-        id="p", question="Which?", clusters=(Cluster(answer="Seine", reasoning="So. ", size=1, correct=True),)
-    )
-    [row], _ = make_examples([plain], None, "plain", "gold")
-    assert row["response"] == "So. Answer: Seine."
-
-
-def test_groups_count_what_is_known_and_may_be_never_right() -> None:
-    """Of the questions with 6 of 10 answers alike none is right, of those with 8 one of three."""
-    made = [question(f"a{n}", f"A{n}?", ("x", 6, False), ("y", 4, False)) for n in range(3)]
-    made += [question(f"b{n}", f"B{n}?", ("x", 8, n == 0), ("y", 2, False)) for n in range(3)]
-    unknown = ClusteredQuestion(
-        id="u", question="U?", clusters=(Cluster(answer="x", size=6), Cluster(answer="y", size=4))
-    )
-    assert group_levels([*made, unknown]) == {6: 0, 8: 3}
-    rows, _ = make_examples([*made, unknown], None, "group", "majority")
-    assert [row["response"].rpartition(" ")[2] for row in rows] == ["0"] * 3 + ["3"] * 3 + ["0"]
-    alone = question("c", "C?", ("x", 9, True), ("y", 1, False))
-    level = make_examples([alone], None, "group", "majority")[0][0]
-    assert level["response"].endswith("Confidence: 10")
-
-
-def test_parts_begin_where_the_shares_before_them_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    places = {0.0: "train", 49.99: "train", 50.0: "rl", 64.99: "rl", 65.0: "dev", 74.99: "dev", 75.0: "test"}
-    for place, part in {**places, 99.99: "test"}.items():
-        monkeypatch.setattr(examples, "place_of", lambda text, place=place: place)
-        assert part_of("any") == part

@@ -40,36 +40,8 @@ def test_accuracy_is_graded_ece_is_a_distance_and_7_is_right() -> None:
     assert (figures.n, figures.auroc) == (4, 1.0)
 
 
-def test_a_judge_is_shown_question_right_answers_and_the_answer() -> None:
-    model = Scripted("Score: 3")
-    asked = ClusteredQuestion(
-        id="0", question="River?", context="A map.", gold=("Seine", "La Seine"), clusters=question(0).clusters
-    )
-    statement = StatedBelief(answer="Loire", confidence=0.5)
-    assert grade_answers([asked], [statement], Asker("m", lambda: model)) == [pytest.approx(0.3)]
-    [request] = model.requests
-    text = request.messages[-1].content
-    assert text.index("A map.") < text.index("River?") < text.index('Right answer: "Seine" or "La Seine"')
-    assert 'Given answer: "Loire"' in text
-    assert (request.sampling.max_new_tokens, request.sampling.temperature) == (48, 0)
-
-
-def test_without_grades_nothing_is_a_number() -> None:
-    nothing = published_figures(Evaluation("m", (StatedBelief("x", 0.5),), (None,)), [None])
-    assert nothing._asdict() == {"n": 0, "accuracy": None, "ece": None, "auroc": None}
-    silent = StatedBelief("x", NoValue("no_number", "none"))
-    graded = published_figures(Evaluation("m", (silent,), (True,)), [0.4])
-    assert graded._asdict() == {"n": 1, "accuracy": 0.4, "ece": None, "auroc": None}
-
-
 @pytest.mark.parametrize(("text", "score"), [("So: Score: 3. Score: 8", 0.8), ("7", 0.7), ("Score: 1", 0.1)])
 def test_the_last_score_counts(text: str, score: float) -> None:
     model = Scripted(text)
     grades = grade_answers([question(0)], [StatedBelief("x", 0.5)], Asker("m", lambda: model))
     assert grades == [pytest.approx(score)]
-
-
-def test_7_is_right_and_6_is_not() -> None:
-    statements = (StatedBelief("x", 0.9), StatedBelief("x", 0.1))
-    figures = published_figures(Evaluation("m", statements, (None, None)), [0.7, 0.6])
-    assert figures.auroc == 1.0

@@ -1,18 +1,27 @@
-"""What a model states, written and read back."""
+"""Statements that models are trained to say, and the strategy and rewards that read them."""
 
 from __future__ import annotations
+
+import pickle
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET
+from scripted import Scripted
 
+from selfreflect.errors import ConfigError
+from selfreflect.records import Failure, Question, StatedParts, Summary
+from selfreflect.store.journal import Journal
+from selfreflect.strategies.driver import summarize
 from selfreflect.train.sayself.statement import (
     begin_statement,
-    has_marker,
     parse_confidence,
     parse_statement,
     write_statement,
 )
+from selfreflect.train.sayself.training import StatedConfidenceReward, StatementReward
 from selfreflect.uncertainty.question import NoValue
 
 PLAIN = st.text("abcdefghijklmnopqrstuvwxyz äß,'", min_size=1).map(lambda text: " ".join(text.split()))
@@ -49,11 +58,6 @@ def test_confidences_that_can_be_read(text: str, value: float) -> None:
     assert parse_confidence(text) == pytest.approx(value)
 
 
-def test_percent_means_percent() -> None:
-    assert parse_confidence("85%") == pytest.approx(0.85)
-    assert parse_confidence("5 percent") == pytest.approx(0.05)
-
-
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -77,13 +81,6 @@ def test_confidences_that_cannot_be_read_are_refused_and_never_clamped(text: str
     assert value.reason == reason
 
 
-def test_a_reflection_is_no_part_of_the_answer() -> None:
-    """The published code hands the whole text to the judge as the answer."""
-    statement = parse_statement("Answer: Lyon. Self-reflection: It may be Paris. Confidence: 3")
-    assert statement.answer == "Lyon"
-    assert "Paris" not in statement.answer
-
-
 def test_without_markers_everything_is_the_answer() -> None:
     statement = parse_statement("It is Paris.")
     assert statement.answer == "It is Paris"
@@ -91,24 +88,10 @@ def test_without_markers_everything_is_the_answer() -> None:
     assert not statement.is_complete
 
 
-def test_lone_numbers_are_no_confidence_without_the_marker() -> None:
-    assert isinstance(parse_statement("Answer: 7").confidence, NoValue)
-
-
 @given(st.text())
 def test_any_text_is_read_or_refused(text: str) -> None:
     statement = parse_statement(text)
     assert isinstance(statement.confidence, NoValue) or 0 <= statement.confidence <= 1
-
-
-@pytest.mark.parametrize("answer", ["Paris", "Paris.", " Paris. ", "\nParis.\n"])
-def test_an_answer_ends_with_one_stop(answer: str) -> None:
-    assert write_statement("", answer, "", None) == "Answer: Paris."
-
-
-def test_a_statement_is_one_line() -> None:
-    written = write_statement(" It is\nold. ", "a\nb", "I  doubt\tit. ", 0)
-    assert written == "It is old. Answer: a b. Self-reflection: I doubt it. Confidence: 0"
 
 
 def test_each_marker_is_looked_for_after_the_one_before() -> None:
@@ -119,28 +102,6 @@ def test_each_marker_is_looked_for_after_the_one_before() -> None:
     assert begin_statement(text) == text.removesuffix(" 7")
 
 
-def test_emphasis_is_no_part_of_what_is_said() -> None:
-    text = "_So_ *Answer*: **Rome** **Self-reflection:** *I doubt it.* __Confidence__: 7"
-    statement = parse_statement(text)
-    assert (statement.reasoning, statement.reflection) == ("So", "I doubt it.")
-    assert (statement.answer, statement.confidence) == ("Rome", 0.7)
-
-
-@pytest.mark.parametrize(
-    ("text", "marked"),
-    [
-        ("Answer: x", True),
-        ("so self-reflection : y", True),
-        ("**Confidence**: 3", True),
-        ("MyAnswer: x", False),
-        ("the answer is x", False),
-        ("Self reflection: x", False),
-    ],
-)
-def test_markers_stand_apart(text: str, marked: bool) -> None:
-    assert has_marker(text) is marked
-
-
 @pytest.mark.parametrize(
     ("text", "value"),
     [("7 7.0", 0.7), (" 10, sure\n9", 1.0), ("v2: 8", 0.8), ("about 3rd", None), ("1,000", None)],
@@ -148,3 +109,78 @@ def test_markers_stand_apart(text: str, marked: bool) -> None:
 def test_equal_numbers_are_one_and_parts_of_words_are_none(text: str, value: float | None) -> None:
     read = parse_confidence(text)
     assert (None if isinstance(read, NoValue) else read) == value
+
+
+TEXT = "Answer: Seine. Self-reflection: I am not sure of the spelling. Confidence: 8"
+
+
+def outcome(text: str, strategy: str = "sayself") -> Summary | Failure:
+    [one] = summarize([Question(id="q", text="Which river?")], [strategy], Scripted(text))
+    return one
+
+
+def test_the_parts_are_in_the_record_and_come_back_from_disk(tmp_path: Path) -> None:
+    summary = outcome(TEXT)
+    assert isinstance(summary, Summary)
+    assert summary.text == TEXT
+    assert summary.parts == StatedParts(
+        answer="Seine", reflection="I am not sure of the spelling.", confidence=0.8
+    )
+    journal = Journal(tmp_path / "summaries.jsonl", Summary, lambda one: one.question_id)
+    journal.append_all([summary])
+    again = Journal(tmp_path / "summaries.jsonl", Summary, lambda one: one.question_id)
+    assert list(again.records.values()) == [summary]
+
+
+def test_other_strategies_have_no_parts() -> None:
+    summary = outcome(TEXT, "greedy")
+    assert isinstance(summary, Summary)
+    assert summary.parts is UNSET
+    assert "parts" not in summary.to_dict()
+
+
+@pytest.mark.parametrize("text", ["It is the Seine.", "Answer: Seine. Confidence: 85", "Confidence: 8"])
+def test_a_statement_that_cannot_be_read_is_a_failure(text: str) -> None:
+    failure = outcome(text)
+    assert isinstance(failure, Failure)
+    assert failure.kind == "malformed"
+
+
+def test_completions_are_the_end_of_a_statement() -> None:
+    reward = StatedConfidenceReward()
+    counted = {}
+    values = reward(
+        None,
+        [" 8", " 85", [{"role": "assistant", "content": "3"}], " sure"],
+        correct=[True, True, False, False],
+        log_metric=lambda name, value: counted.update({name: value}),
+    )
+    assert values == pytest.approx([1 - 2 * 0.04, -1, 1 - 2 * 0.09, -1])
+    assert counted["confidence_brier/failed"] == 0.5
+
+
+def test_a_whole_statement_is_rewarded_for_its_own_answer() -> None:
+    reward = StatementReward("rlcr", "exact")
+    texts = [
+        "Answer: Seine. Confidence: 10",
+        "Answer: Loire. Self-reflection: It may be the Seine. Confidence: 10",  # named, and not answered
+        "Answer: Loire. Confidence: 0",
+        "Answer: Seine.",
+        "Confidence: 10",
+    ]
+    assert reward(None, texts, gold=[["Seine"]] * 5) == [1.0, -1.0, 0.0, -1.0, -1.0]
+    assert reward(None, texts[:1], gold=[[]]) == [None]
+    with pytest.raises(ConfigError, match="not by 'judge'"):
+        StatementReward("rlcr", "judge")
+
+
+@pytest.mark.parametrize("kind", ["brier", "linear", "rlcr"])
+def test_unreadable_confidences_never_win(kind: str) -> None:
+    values = StatedConfidenceReward(kind)(None, ["10", "85"], correct=[False] * 2)  # type: ignore[arg-type]
+    assert values[1] <= values[0]  # type: ignore[operator]
+
+
+def test_a_reward_can_be_pickled() -> None:
+    again = pickle.loads(pickle.dumps(StatedConfidenceReward("linear")))
+    assert again(None, ["5"], correct=[True]) == [0.5]
+    assert again.__name__ == "confidence_linear"

@@ -23,8 +23,6 @@ from selfreflect.train.sayself.training import (
     StatedConfidenceReward,
     StatementReward,
     TrainingPlan,
-    fine_tune,
-    reinforce,
 )
 from selfreflect.train.trainers import RECORD, AdapterTraining
 
@@ -149,20 +147,6 @@ def test_train_all_draws_whole_statements(
     (adapter / RECORD).write_text(json.dumps(useless))
     with pytest.raises(DataError, match="training changed no weight"):  # again, and not "done"
         steps.train(TrainingPlan(tmp_path, preset, "rlcr", "exact", whole=True), ["full"], [0])
-
-
-def test_nothing_is_read_or_asked_for_adapters_of_an_earlier_version(tmp_path: Path) -> None:
-    plan = TrainingPlan(tmp_path, PRESETS["small"], "brier", "exact")
-    for reward in ("", plan.stage):
-        folder = Workspace(tmp_path).adapter("full", 0, reward).folder
-        folder.mkdir(parents=True)
-        (folder / RECORD).write_text('{"base": "smollm2", "metrics": {}}')
-
-    def open_models() -> Any:
-        raise AssertionError
-
-    assert fine_tune(plan, "full", 0).endswith("full-0: done")
-    assert reinforce(plan, "full", 0, open_models).endswith("full-0-brier: done")
 
 
 RANKS = """

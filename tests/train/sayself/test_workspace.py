@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from selfreflect.errors import DataError, StoreError
-from selfreflect.train.sayself.clusters import Cluster, ClusteredQuestion, Rationale
+from selfreflect.train.sayself.clusters import Cluster, ClusteredQuestion
 from selfreflect.train.sayself.examples import Adapter, TrainingExample, Turn, Workspace
 from selfreflect.train.trainers import whole_checkpoints
 
@@ -54,15 +54,6 @@ def test_a_training_that_ended_is_never_removed(tmp_path: Path) -> None:
     assert adapter.folder.exists()
 
 
-def test_adapters_are_set_aside_whole(tmp_path: Path) -> None:
-    for _ in range(2):
-        adapter = Adapter(tmp_path / "full-0", "full")
-        checkpoint(adapter.folder, 1, whole=True)
-        adapter.set_aside()
-        assert not adapter.folder.exists()
-    assert len(list(tmp_path.glob("backup-*/full-0/checkpoint-1/trainer_state.json"))) == 2
-
-
 @pytest.mark.parametrize("name", ["sayself", "sayself/data", "sayself/data/full", "sayself/models"])
 def test_nothing_is_written_or_removed_through_a_link(tmp_path: Path, name: str) -> None:
     elsewhere, workspace = tmp_path / "elsewhere", Workspace(tmp_path / "run")
@@ -81,12 +72,6 @@ def test_nothing_is_written_or_removed_through_a_link(tmp_path: Path, name: str)
         with suppress(StoreError, DataError):
             use()
     assert sorted(elsewhere.rglob("*")) == before
-
-
-def test_a_workspace_in_a_run_directory_that_is_a_link_is_used(tmp_path: Path) -> None:
-    (tmp_path / "real").mkdir()
-    (tmp_path / "run").symlink_to(tmp_path / "real")
-    assert Workspace(tmp_path / "run").write("clusters.jsonl", []).exists()
 
 
 def clustered(number: int, text: str = "") -> ClusteredQuestion:
@@ -109,52 +94,6 @@ def prepared(tmp_path: Path) -> Workspace:
     parts = {"q2": "test", "q1": "train", "q0": "train", "gone": "dev"}
     workspace.write("splits.jsonl", [{"question_id": id_, "part": part} for id_, part in parts.items()])
     return workspace
-
-
-def test_what_a_step_writes_the_next_one_reads(prepared: Workspace) -> None:
-    assert prepared.clusters() == [clustered(number) for number in range(3)]
-    doubt = Rationale(question_id="q1", text="I doubt it.", origin="model")
-    path = prepared.write("rationales.jsonl", [doubt])
-    assert path == prepared.run / "sayself/rationales.jsonl"
-    assert prepared.rationales() == {"q1": doubt}
-    row = example(0, "River 0?")
-    assert prepared.write("data/full/train.jsonl", [row]) == prepared.data("full", "train")
-    assert prepared.examples("full") == [row.to_dict()]
-
-
-def test_parts_hold_the_questions_that_are_still_clustered(prepared: Workspace) -> None:
-    parts = {part: [one.id for one in questions] for part, questions in prepared.parts().items()}
-    assert parts == {"train": ["q1", "q0"], "rl": [], "dev": [], "test": ["q2"]}
-
-
-def test_a_text_in_two_parts_is_refused(prepared: Workspace) -> None:
-    prepared.write("clusters.jsonl", [clustered(0), clustered(1), clustered(2, "  RIVER 0?")])
-    with pytest.raises(DataError, match="2 questions are in several parts, such as q0"):
-        prepared.parts()
-
-
-def test_an_example_with_the_text_of_a_test_question_is_refused_by_line(prepared: Workspace) -> None:
-    prepared.write("data/plain/train.jsonl", [example(0, "River 0?"), example(7, "river 2?")])
-    with pytest.raises(DataError, match=r"train\.jsonl, line 2: the question 'q7' is in the part 'test'"):
-        prepared.examples("plain")
-    prepared.write("data/plain/train.jsonl", [example(7, "A river that was never clustered?")])
-    assert [row["question_id"] for row in prepared.examples("plain")] == ["q7"]
-
-
-@pytest.mark.parametrize(
-    ("read", "step"),
-    [
-        (lambda workspace: workspace.clusters(), "cluster"),
-        (lambda workspace: workspace.rationales(), "rationale"),
-        (lambda workspace: workspace.parts(), "dataset"),
-        (lambda workspace: workspace.examples("full"), "dataset"),
-    ],
-)
-def test_a_step_that_comes_too_early_names_the_one_before(
-    tmp_path: Path, read: Callable[[Workspace], object], step: str
-) -> None:
-    with pytest.raises(DataError, match=f"is missing. Make it with: selfreflect sayself {step} --out "):
-        read(Workspace(tmp_path / "run"))
 
 
 def test_trained_adapters_are_listed_by_name_with_their_base(tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ import pytest
 from scripted import Scripted
 
 from selfreflect.models.base import Completion, Message, ModelSpec, Refusal, Reply
-from selfreflect.uncertainty.asking.asker import Asker, Inquiry, model_name, reply_text
-from selfreflect.uncertainty.asking.costs import cost_table
+from selfreflect.uncertainty.asking.asker import Asker, Inquiry, cost_table, model_name, reply_text
 from selfreflect.uncertainty.question import NoValue
 
 

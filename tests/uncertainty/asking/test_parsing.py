@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfreflect.uncertainty.asking.parsing import (
+from selfreflect.uncertainty.asking.verdicts import (
     StatedGuess,
     join_guesses,
     parse_either,
     parse_guesses,
     parse_numbered,
     parse_probability,
+    parse_verdict,
 )
-from selfreflect.uncertainty.asking.verdicts import parse_verdict
 from selfreflect.uncertainty.question import NoValue
 
 

@@ -116,7 +116,7 @@ class ModelSource:
         attention = config._attn_implementation or ""
         if "/" in attention and not self.trust_remote_code:
             raise BackendError(
-                f"{excerpt(self.name)} wants to run the attention kernel {excerpt(attention)} from the hub",
+                f"{excerpt(self.name, 200)} would run the attention kernel {excerpt(attention)} of the hub",
                 code="foreign_code",
                 remedy="Set {execution.trust_remote_code} if you trust it, or remove it from the model's "
                 "config.json.",
@@ -148,14 +148,17 @@ class ModelSource:
             content = json.loads(Path(index_path).read_bytes())
             weights = content.get("weight_map") if isinstance(content, dict) else None
             if not isinstance(weights, dict):
-                raise BackendError(f"{index_path} is damaged: it lists no weights. Copy the model again.")
+                raise BackendError(
+                    f"{index_path} is damaged: it lists no weights. Copy the model again.", code="damaged"
+                )
             names += weights.values()
         for name in names:
             path = PurePath(str(name))
             if path.suffix != ".safetensors" or path.is_absolute() or ".." in path.parts:
                 raise BackendError(
                     f"{excerpt(self.name, 200)} names {excerpt(name)} as weights. Only safetensors files in "
-                    "its own folder are loaded: pickled weights can run code. Save it with save_pretrained."
+                    "its own folder are loaded: pickled weights can run code. Save it with save_pretrained.",
+                    code="foreign_weights",
                 )
 
     @contextmanager
@@ -190,7 +193,8 @@ def locate(spec: ModelSpec, progress: Callable[[str], None] | None, *, adapters:
     if not adapters:
         raise BackendError(
             f"{excerpt(name, 200)} is an adapter, which only local models take. Merge it into its base first "
-            "with peft: PeftModel.from_pretrained(base, adapter).merge_and_unload().save_pretrained(...)."
+            "with peft: PeftModel.from_pretrained(base, adapter).merge_and_unload().save_pretrained(...).",
+            code="adapter",
         )
     try:
         path = _resolve(adapter.base, progress)
@@ -331,20 +335,26 @@ def _resolve(name: str, progress: Callable[[str], None] | None) -> str:
         path = Path(name).expanduser()
         exists = path.exists()
     except (RuntimeError, OSError) as error:  # "~nobody", or more letters than a path can have
-        raise BackendError(f"{excerpt(name, 200)} is neither a directory nor the name of a model") from error
+        raise BackendError(
+            f"{excerpt(name, 200)} is neither a directory nor the name of a model", code="no_model"
+        ) from error
     if path.is_dir():
         if not (path / "config.json").is_file():
-            raise BackendError(f"{excerpt(name, 200)} has no config.json, so it is not a model directory")
+            raise BackendError(
+                f"{excerpt(name, 200)} has no config.json, so it is not a model directory", code="no_model"
+            )
         if not any(path.glob("*.safetensors")):
             raise BackendError(
                 f"{excerpt(name, 200)} holds no safetensors weights. Pickled weights (*.bin, *.pt) are not "
                 "loaded because they can run code; convert them once with "
-                "`AutoModelForCausalLM.from_pretrained(...).save_pretrained(...)` where you trust them."
+                "`AutoModelForCausalLM.from_pretrained(...).save_pretrained(...)` where you trust them.",
+                code="pickled",
             )
         return str(path)
     if exists or name.startswith((".", "/", "~")):
         raise BackendError(
-            f"{excerpt(name, 200)} is not a directory with a model (config.json, tokenizer and *.safetensors)"
+            f"{excerpt(name, 200)} is no directory with a model (config.json, tokenizer and *.safetensors)",
+            code="no_model",
         )
     # no hub name holds a colon
     if ":" in name:
@@ -359,7 +369,8 @@ def not_local(name: str) -> BackendError:
     )
     return BackendError(
         f"{excerpt(name, 200)} is no local model. Known names: {LOCAL_NAMES}. Other backends begin with "
-        f"{begin}, and for judges with {judge}."
+        f"{begin}, and for judges with {judge}.",
+        code="no_model",
     )
 
 
@@ -411,7 +422,9 @@ def pick_device(device: Device) -> str:
     """Pick the device, for ``auto`` the fastest there is. Raises BackendError if there is none such."""
     kind, _, index = device.partition(":")
     if not DEVICES.fullmatch(device):
-        raise BackendError(f"unknown device {excerpt(device)}; there are auto, cuda, cuda:N, mps and cpu")
+        raise BackendError(
+            f"unknown device {excerpt(device)}; there are auto, cuda, cuda:N, mps and cpu", code="device"
+        )
     cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
     if device == "auto" and cuda:
         return "cuda"
@@ -441,7 +454,9 @@ def pick_dtype(dtype: DType, device: str) -> torch.dtype:
     Softmax and accumulation are in float32 everywhere.
     """
     if dtype not in get_args(DType):
-        raise BackendError(f"unknown dtype {excerpt(dtype)}; there are {', '.join(get_args(DType))}")
+        raise BackendError(
+            f"unknown dtype {excerpt(dtype)}; there are {', '.join(get_args(DType))}", code="dtype"
+        )
     if dtype == "auto":
         return torch.bfloat16 if device.startswith("cuda") else torch.float32
     torch_dtype: torch.dtype = getattr(torch, dtype)

@@ -112,7 +112,8 @@ def check_placement(name: str, model: Any) -> None:
         raise BackendError(
             f"model {excerpt(name)} does not fit into the visible GPUs: of its {size:.1f} GiB, {len(left)} "
             f"parts such as {excerpt(left[0])} are left over. Free the GPUs, use more or larger ones, or a "
-            f"shorter dtype. {1 - _WEIGHTS_SHARE:.0%} of each GPU's free memory is kept for computing."
+            f"shorter dtype. {1 - _WEIGHTS_SHARE:.0%} of each GPU's free memory is kept for computing.",
+            code="gpus",
         )
 
 
@@ -183,7 +184,8 @@ def check_weights(source: ModelSource) -> None:
         examples = ", ".join(wrong[:_EXAMPLES])
         raise BackendError(
             f"the weights in {excerpt(source.path, 200)} do not fit its config.json: {examples}. Copy the "
-            "model again, or correct the configuration."
+            "model again, or correct the configuration.",
+            code="damaged",
         )
 
 
@@ -197,7 +199,8 @@ def _shapes(file: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
     except (SafetensorError, OSError, ValueError) as error:
         reason: Any = " ".join(str(error).split())
         raise BackendError(
-            f"{excerpt(str(file), 200)} is damaged or cut off ({reason[:200]}). Copy the model again."
+            f"{excerpt(str(file), 200)} is damaged or cut off ({reason[:200]}). Copy the model again.",
+            code="damaged",
         ) from None
 
 
@@ -259,14 +262,19 @@ def find_adapter(folder: Path) -> PeftAdapter | None:
         text = (folder / CONFIG).read_bytes()
         config = json.loads(text)
     except (OSError, ValueError, RecursionError) as error:
-        raise BackendError(f"{CONFIG} in {where} cannot be read: {excerpt(str(error), 200)}") from None
+        raise BackendError(
+            f"{CONFIG} in {where} cannot be read: {excerpt(str(error), 200)}", code="adapter"
+        ) from None
     base = config.get("base_model_name_or_path") if isinstance(config, dict) else None
     if not isinstance(base, str) or not base.strip():
-        raise BackendError(f"{CONFIG} in {where} names no base model (base_model_name_or_path)")
+        raise BackendError(
+            f"{CONFIG} in {where} names no base model (base_model_name_or_path)", code="adapter"
+        )
     if not (folder / WEIGHTS).is_file():
         raise BackendError(
             f"{where} holds an adapter without {WEIGHTS}. Pickled weights (adapter_model.bin) are not loaded "
-            "because they can run code; save it again with safetensors."
+            "because they can run code; save it again with safetensors.",
+            code="pickled",
         )
     revision = config.get("revision")
     digest = hashlib.sha256(text)

@@ -55,7 +55,8 @@ class PoolingLLM:
             )
         except Exception as error:  # whatever the engine's own processes raise
             raise JudgeError(
-                f"vLLM stopped computing hidden states of {excerpt(self._name)}: {excerpt(str(error), 300)}"
+                f"vLLM stopped computing hidden states of {excerpt(self._name)}: {excerpt(str(error), 300)}",
+                code="vllm",
             ) from error
         states = [output.outputs.data.float().cpu().numpy() for output in outputs]
         return np.stack(states).astype(np.float32)
@@ -114,7 +115,8 @@ class VLLMGenerator(TokenGenerator):
                         yield output.request_id, output
         except Exception as error:  # whatever the engine's own processes raise
             raise BackendError(
-                f"vLLM stopped generating with {excerpt(self.name)}: {excerpt(str(error), 300)}."
+                f"vLLM stopped generating with {excerpt(self.name)}: {excerpt(str(error), 300)}.",
+                code="vllm",
             ) from error
 
     def _take(self, output: Any, draw: Draw) -> None:
@@ -178,4 +180,6 @@ def _start(source: ModelSource, **options: Any) -> Any:
         )
     except Exception as error:  # whatever the engine's own processes raise
         reason = " ".join(str(error).split())
-        raise BackendError(f"vLLM cannot run {excerpt(source.path, 200)}: {excerpt(reason, 300)}") from error
+        raise BackendError(
+            f"vLLM cannot run {excerpt(source.path, 200)}: {excerpt(reason, 300)}", code="vllm"
+        ) from error

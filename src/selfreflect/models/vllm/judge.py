@@ -69,7 +69,8 @@ class PooledJudge(Judge):
             raise JudgeError(
                 f"judge {self.name!r}: its hidden states have {states.shape[1]} numbers, and the projection "
                 f"of that model takes {weight.shape[1]}. Another model runs there, or one that shortens its "
-                "states."
+                "states.",
+                code="states",
             )
         return torch.from_numpy(states).to(weight)
 
@@ -91,17 +92,20 @@ class PooledJudge(Judge):
         if torch.equal(states[0], states[1]):
             raise JudgeError(
                 f"judge {self.name!r}: its hidden states are the same whatever it reads, so every summary "
-                "would look perfect. Check the server and its weights."
+                "would look perfect. Check the server and its weights.",
+                code="states",
             )
         if abs(torch.linalg.vector_norm(states[0]).item() - 1) < 1e-2:
             raise JudgeError(
-                f"judge {self.name!r}: its hidden states come scaled to length 1. Serve it with {_POOLER}"
+                f"judge {self.name!r}: its hidden states come scaled to length 1. Serve it with {_POOLER}",
+                code="states",
             )
         short, long = (torch.linalg.vector_norm(first - second) for first, second in (states[:2], states[2:]))
         if long < 0.1 * short:  # 0.03 for a mean, 0.5 and more for the last state
             raise JudgeError(
                 f"judge {self.name!r}: its hidden states hardly depend on the last token of a long prompt, "
-                f"so they are not those of the last token. Serve it with {_POOLER}"
+                f"so they are not those of the last token. Serve it with {_POOLER}",
+                code="states",
             )
 
 
@@ -346,7 +350,7 @@ class PoolingServer:
         for body, batch in zip(bodies, batches, strict=True):
             rows += _states(body, len(batch))
         if len(set(map(len, rows))) > 1:
-            raise JudgeError(f"{self.url}: hidden states of one model differ in their length")
+            raise JudgeError(f"{self.url}: hidden states of one model differ in their length", code="states")
         return np.stack(rows)
 
     async def _embed(self, prompts: Sequence[Sequence[int]], http: httpx2.AsyncClient) -> bytes:
@@ -377,7 +381,8 @@ def _decoded(body: bytes, kind: type[T], content: str) -> T:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise JudgeError(
-            f"the judge's server did not send {content} ({error}); it must be `vllm serve` in pooling mode"
+            f"the judge's server did not send {content} ({error}); it must be `vllm serve` in pooling mode",
+            code="states",
         ) from None
 
 
@@ -385,7 +390,9 @@ def _states(body: bytes, count: int) -> list[Floats]:
     """Read the states in one response, in the order of the prompts."""
     vectors = sorted(_decoded(body, _Vectors, "embeddings").data, key=lambda vector: vector.index)
     if [vector.index for vector in vectors] != list(range(count)):
-        raise JudgeError(f"the judge's server gave {len(vectors)} hidden states for {count} prompts")
+        raise JudgeError(
+            f"the judge's server gave {len(vectors)} hidden states for {count} prompts", code="states"
+        )
     return [_row(vector.embedding) for vector in vectors]
 
 
@@ -397,5 +404,6 @@ def _row(embedding: str | list[float]) -> Floats:
         return np.frombuffer(b64decode(embedding, validate=True), dtype="<f4").astype(np.float32)
     except (binascii.Error, ValueError):
         raise JudgeError(
-            "the judge's server gave hidden states that are not base64 of float32 numbers"
+            "the judge's server gave hidden states that are not base64 of float32 numbers",
+            code="states",
         ) from None

@@ -67,7 +67,7 @@ def _printable(value: Any) -> Any:
 
 
 def _source(name: str) -> str:
-    folder = files("selfreflect.report") / ("templates" if name == "reflection.html" else "page")
+    folder = files("selfreflect.report") / ("templates" if name.endswith(".html") else "page")
     return (folder / name).read_text(encoding="utf-8")
 
 

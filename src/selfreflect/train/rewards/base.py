@@ -1,4 +1,4 @@
-"""What all rewards share: the signature that trainers call, the columns of a batch, and failures.
+"""Base of all rewards: the signature that trainers call, the columns of a batch, and failures.
 
 A failure never gets more than any other completion could. Trainers that add up several rewards count a
 missing one as 0, which would make a failure the best of its group where rewards are negative.
@@ -25,7 +25,7 @@ TrainerCompletion = str | Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Unrewarded:
-    """Why a completion has no reward of its own and gets the worst one."""
+    """Reason why a completion gets the worst reward."""
 
     kind: str
     message: str
@@ -36,7 +36,7 @@ Outcome = float | Unrewarded | None
 
 
 class Reward:
-    """A reward function with TRL's signature, for GRPO and RLOO; it can be pickled.
+    """Reward function with TRL's signature, for GRPO and RLOO; it can be pickled.
 
     Args:
         failed: what a completion gets that cannot be rewarded: ``"worst"``, the least that any can get, or a
@@ -107,13 +107,13 @@ class Reward:
             raise DataError(f"{len(prompts)} prompts for {len(completions)} completions")
         texts = [said(completion, unwrap=not self.reads_tags) for completion in completions]
         outcomes = self.outcomes(texts, BatchColumns(len(texts), columns)) if texts else []
-        kinds = [one.kind if isinstance(one, Unrewarded) else "" for one in outcomes]
+        kinds = [outcome.kind if isinstance(outcome, Unrewarded) else "" for outcome in outcomes]
         if log_metric is not None and outcomes:
             log_metric(f"{self.__name__}/failed", sum(map(bool, kinds)) / len(outcomes))
             log_metric(f"{self.__name__}/undefined", outcomes.count(None) / len(outcomes))
         if log_extra is not None and any(kinds):
             log_extra(f"{self.__name__}/failure", kinds)
-        return [self.failed if isinstance(one, Unrewarded) else one for one in outcomes]
+        return [self.failed if isinstance(outcome, Unrewarded) else outcome for outcome in outcomes]
 
 
 def said(completion: TrainerCompletion, *, unwrap: bool = True) -> str | Unrewarded:
@@ -128,8 +128,10 @@ def said(completion: TrainerCompletion, *, unwrap: bool = True) -> str | Unrewar
 
 
 def _last_content(messages: Any) -> str:
-    """The text of the last message of the assistant; a message that only calls a tool has none."""
-    if not isinstance(messages, list | tuple) or not all(isinstance(one, Mapping) for one in messages):
+    """Read the text of the last message of the assistant; a message that only calls a tool has none."""
+    if not isinstance(messages, list | tuple) or not all(
+        isinstance(message, Mapping) for message in messages
+    ):
         raise DataError(f"a completion must be a text or a list of messages, not {excerpt(messages)}")
     content: Any = None
     for message in messages:
@@ -141,7 +143,7 @@ def _last_content(messages: Any) -> str:
 
 
 class BatchColumns:
-    """The columns of a batch, one value for each completion.
+    """Columns of a batch, one value for each completion.
 
     Args:
         count: of completions.
@@ -155,7 +157,7 @@ class BatchColumns:
         return self._columns.get(name) is not None
 
     def values(self, name: str) -> list[Any]:
-        """One value for each completion. Raises DataError for a missing column or another length."""
+        """Read a value for each completion. Raises DataError for a missing column or another length."""
         if name not in self:
             names = ", ".join(sorted(self._columns)) or "none"
             raise DataError(
@@ -172,7 +174,7 @@ class BatchColumns:
         return list(values)
 
     def texts(self, name: str, default: str | None = None) -> list[str]:
-        """A text for each completion. Without the column, or where it is None, ``default``."""
+        """Read a text for each completion. Without the column, or where it is None, ``default``."""
         if default is not None and name not in self:
             return [default] * self.count
         texts = []
@@ -184,7 +186,7 @@ class BatchColumns:
         return texts
 
     def lists(self, name: str, *, optional: bool = False, single: bool = False) -> list[tuple[str, ...]]:
-        """Texts for each completion; none where the value is None.
+        """Read texts for each completion; none where the value is None.
 
         Args:
             optional: without the column there are none.
@@ -194,10 +196,10 @@ class BatchColumns:
             return [()] * self.count
         lists = []
         for row, value in enumerate(self.values(name)):
-            spelled = _spelled(value)
-            spelled = [spelled] if single and isinstance(spelled, str) else spelled
+            texts = _spelled(value)
+            texts = [texts] if single and isinstance(texts, str) else texts
             where = f"the column {excerpt(name)}, row {row}"
-            lists.append(() if spelled is None else checked_texts(spelled, where))
+            lists.append(() if texts is None else checked_texts(texts, where))
         return lists
 
 

@@ -142,7 +142,7 @@ class JudgeReward(Reward):
         return outcomes
 
     def _cases(self, columns: BatchColumns) -> list[tuple[Question, AnswerSet]]:
-        """The question and answers of each completion."""
+        """Read the question and the answers of each completion."""
         questions = columns.texts("question")
         contexts = columns.texts("context", "")
         ids = columns.texts("question_id", "")

@@ -12,7 +12,7 @@ from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.grouping import normal_form
 from selfreflect.metric.inputs import checked_number
 from selfreflect.train.rewards.base import BatchColumns, Outcome, Reward, Unrewarded
-from selfreflect.uncertainty.asking.parsing import StatedGuess, parse_guesses, parse_probability
+from selfreflect.uncertainty.asking.verdicts import StatedGuess, parse_guesses, parse_probability
 from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
@@ -26,7 +26,7 @@ _EMPHASIS = " \t\r\n*_"
 
 @dataclass(frozen=True)
 class StatedBelief:
-    """What a model says, in parts. Parts that it leaves out are empty."""
+    """Statement of a model in parts. Parts that it leaves out are empty."""
 
     answer: str
     confidence: float | NoValue
@@ -36,7 +36,7 @@ class StatedBelief:
 
     @property
     def is_complete(self) -> bool:
-        """Whether there are an answer and a confidence."""
+        """True if there are an answer and a confidence."""
         return bool(self.answer) and not isinstance(self.confidence, NoValue)
 
 
@@ -139,24 +139,29 @@ class StatedReward(Reward):
         return parse_stated(text, self.out_of)
 
     def grade(self, truth: float, confidence: float) -> float:
-        """The reward of a confidence in an answer."""
+        """Reward a confidence in an answer."""
         return confidence_reward(bool(truth), confidence, self.scoring)
 
     def truths(self, answers: Sequence[str | None], columns: BatchColumns) -> list[float | None]:
-        """How far each answer is true, in [0, 1]; None for all of a question that cannot be decided."""
+        """Say how far each answer is true, in [0, 1]; None for all of a question that cannot be decided."""
         raise NotImplementedError
 
     def outcomes(self, texts: Sequence[str | Unrewarded], columns: BatchColumns) -> list[Outcome]:
         statements = [text if isinstance(text, Unrewarded) else self.parse(text) for text in texts]
-        answers = [None if isinstance(one, Unrewarded) else one.answer or None for one in statements]
+        answers = [
+            None if isinstance(statement, Unrewarded) else statement.answer or None
+            for statement in statements
+        ]
         outcomes: list[Outcome] = []
-        for truth, one in zip(self.truths(answers, columns), statements, strict=True):
-            if truth is None or isinstance(one, Unrewarded):
-                outcomes.append(one if isinstance(one, Unrewarded) and truth is not None else None)
-            elif isinstance(one.confidence, NoValue):
-                outcomes.append(Unrewarded(one.confidence.reason, one.confidence.message))
+        for truth, statement in zip(self.truths(answers, columns), statements, strict=True):
+            if truth is None:
+                outcomes.append(None)
+            elif isinstance(statement, Unrewarded):
+                outcomes.append(statement)
+            elif isinstance(statement.confidence, NoValue):
+                outcomes.append(Unrewarded(statement.confidence.reason, statement.confidence.message))
             else:
-                outcomes.append(self.grade(truth, one.confidence))
+                outcomes.append(self.grade(truth, statement.confidence))
         return outcomes
 
 
@@ -189,7 +194,7 @@ class GoldReward(StatedReward):
 
 
 class GoldMatch:
-    """Decides which answers are correct by gold answers. Can be pickled.
+    """Rule of which answers are correct by gold answers, which can be pickled.
 
     Raises:
         ConfigError: there is no such function, or it asks a model or a person.
@@ -206,7 +211,7 @@ class GoldMatch:
         return self.__dict__ | {"_function": None}
 
     def __call__(self, answers: Sequence[str | None], gold: Sequence[tuple[str, ...]]) -> list[float | None]:
-        """1 for each answer that is correct, 0 for one that is not or is missing; None without gold."""
+        """Label answers: 1 if correct, 0 if not or missing, None without gold."""
         if self._function is None:
             self._function = Correctness(self.correctness)
         questions = [AnsweredQuestion("", gold=texts) for texts in gold]
@@ -215,8 +220,9 @@ class GoldMatch:
 
 
 class BrierReward(GoldReward):
-    """1 - 2 (y - f)² for confidence f, with y = 1 for a correct answer: the reward in SaySelf's code (Xu et
-    al. 2024, arXiv 2405.20974).
+    """Brier reward, 1 - 2 (y - f)² for confidence f, with y = 1 for a correct answer.
+
+    SaySelf's code has this reward (Xu et al. 2024, arXiv 2405.20974).
 
     A wrong answer on purpose, with confidence 0, gets as much as a right one with confidence 1. So use it
     where the answer is not trained, only the confidence; else :class:`RLCRReward`.
@@ -237,7 +243,7 @@ class RLCRReward(GoldReward):
 
 
 class LogReward(GoldReward):
-    """The logarithmic score ln f of a correct answer, ln (1 - f) of a wrong one, times ``scale`` (Rewarding
+    """Logarithmic score: ln f of a correct answer, ln (1 - f) of a wrong one, times ``scale`` (Rewarding
     Doubt, arXiv 2503.02623).
 
     Args:
@@ -352,7 +358,7 @@ class MultiAnswerBrier(Reward):
                 outcomes.append(guesses)
             else:
                 truths = self._truths(guesses, answers)
-                errors = [(y - one.probability) ** 2 for y, one in zip(truths, guesses, strict=True)]
+                errors = [(y - guess.probability) ** 2 for y, guess in zip(truths, guesses, strict=True)]
                 outcomes.append(min(1.0, math.fsum(truths)) - math.fsum(errors))
         return outcomes
 

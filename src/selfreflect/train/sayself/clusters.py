@@ -25,7 +25,7 @@ Choice = Literal["gold", "majority"]
 
 
 class Cluster(Record, frozen=True, kw_only=True):
-    """Answers that mean the same."""
+    """Answers of a question that mean the same."""
 
     answer: str
     """Of the first response; it stands for all."""
@@ -55,23 +55,23 @@ class ClusteredQuestion(Record, frozen=True, kw_only=True):
         return sum(cluster.size for cluster in self.clusters)
 
     def choose(self, choice: Choice) -> Cluster | None:
-        """The cluster to answer with. None for ``gold`` where no cluster is correct."""
+        """Choose the cluster to answer with. None for ``gold`` where no cluster is correct."""
         if choice == "majority":
             return self.clusters[0]
         return next((cluster for cluster in self.clusters if cluster.correct), None)
 
     def share(self, cluster: Cluster) -> float:
-        """The cluster's share of the answers."""
+        """Compute the cluster's share of the answers."""
         return cluster.size / self.num_answers
 
 
-def tenths(share: float, least: int = 1) -> int:
-    """A share in whole tenths, rounded half up, and never below ``least``: the published data have no 0."""
-    return max(least, int(share * 10 + 0.5))
+def tenths(share: float, minimum: int = 1) -> int:
+    """Round a share to whole tenths, half up, and never below ``minimum``: the published data have no 0."""
+    return max(minimum, int(share * 10 + 0.5))
 
 
 def answer_parts(question: AnsweredQuestion) -> AnsweredQuestion:
-    """The same question with the answer part of each response only, without its reasoning."""
+    """Keep the answer part of each response only, without its reasoning."""
     answers = tuple(parse_statement(text).answer or text for text in question.answers)
     return replace(question, answers=answers)
 
@@ -94,6 +94,7 @@ def cluster_answers(
     for parts, members in zip(plain, groups, strict=True):
         labelled += [parts] * len(members)
         leaders += [parts.answers[group[0]] for group in members]
+    # one call for all, so that a model that decides gets them in one batch
     labels = iter(correctness.label_all(labelled, leaders))
     clustered = []
     for question, parts, members in zip(questions, plain, groups, strict=True):
@@ -120,17 +121,17 @@ def cluster_answers(
 
 
 def prompts() -> Mapping[str, Mapping[str, str]]:
-    """The texts, by what they are for."""
+    """Read the prompts, by what they are for."""
     return bundled_texts("sayself_prompts.toml")
 
 
 def user_message(name: str, values: Mapping[str, str]) -> Message:
-    """The prompt ``name`` with its placeholders filled in."""
+    """Write the prompt ``name`` with its placeholders filled in."""
     return Message(role="user", content=fill(prompts()[name]["user"], values).strip())
 
 
 def listed_clusters(question: ClusteredQuestion) -> str:
-    """One answer of each cluster with its share, one per line."""
+    """List one answer of each cluster with its share."""
     lines = []
     for number, cluster in enumerate(question.clusters, start=1):
         lines.append(f"{number}. {quoted(cluster.answer)} (share {question.share(cluster):.0%})")
@@ -164,7 +165,7 @@ Origin = Literal[
 
 
 class Rationale(Record, frozen=True, kw_only=True):
-    """What is said of the doubts about a question; empty if ``dropped``."""
+    """Reflection on the doubts about a question; empty if ``dropped``."""
 
     question_id: str
     text: str
@@ -194,7 +195,9 @@ def find_problem(text: str) -> str:
 
 def repair(text: str) -> str:
     """Keep the first sentences that mention nothing they must not; empty if that is no reflection."""
-    sentences = [one for one in _sentences(text) if not (_LEAKS.search(one) or has_marker(one))]
+    sentences = [
+        sentence for sentence in _sentences(text) if not (_LEAKS.search(sentence) or has_marker(sentence))
+    ]
     shorter = " ".join(sentences[:MAX_SENTENCES])
     return "" if find_problem(shorter) else shorter
 
@@ -220,11 +223,11 @@ def write_rationales(questions: Sequence[ClusteredQuestion], asker: Asker) -> li
     again = [question for question in unsure if rationales[question.id].origin == "dropped"]
     second = asker.ask(list(map(_second_inquiry, again)))
     for question, reply in zip(again, second, strict=True):
-        earlier = rationales[question.id]
-        later = _judged(question, reply)
-        if later.origin != "dropped":
+        first_try = rationales[question.id]
+        second_try = _judged(question, reply)
+        if second_try.origin != "dropped":
             rationales[question.id] = Rationale(
-                question_id=question.id, text=later.text, origin="second", problem=earlier.problem
+                question_id=question.id, text=second_try.text, origin="second", problem=first_try.problem
             )
     for question in questions:
         if question.id not in rationales:

@@ -1,4 +1,4 @@
-"""Comparison of trained models with baselines, and the bits that reflections tell."""
+"""Comparison of trained models with baselines by what they state, and the bits that reflections tell."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
+from statistics import fmean
 from typing import Any
 
 from msgspec.structs import replace
@@ -28,46 +29,52 @@ from selfreflect.uncertainty.question import AnsweredQuestion
 
 TEXTS = ("answer", "answer and reflection", "reflection")
 
+OpenModel = Callable[[str | None], Asker]
+"""Opens a model to ask, by name; None is the one that drew the answers."""
+ShowStage = Callable[[str, int], AbstractContextManager[ReplyCounter]]
+"""Opens the display of a stage, by its name and its number of questions."""
+
 
 @dataclass(frozen=True)
 class BitsAndDistances:
-    """Bits told of a held-out answer and distances, by text, over the questions where each is defined."""
+    """Bits told of a test answer and distances, by text, over the questions where each is defined."""
 
     bits: Mapping[str, Sequence[float]]
     distances: Mapping[str, Sequence[float]]
 
     def means(self) -> dict[str, dict[str, float | None]]:
-        """Mean bits and distances of each text; None where nothing is defined."""
-        both = {"bits": self.bits, "distance": self.distances}
+        """Average bits and distances of each text; None where nothing is defined."""
+        columns = {"bits": self.bits, "distance": self.distances}
         means: dict[str, dict[str, float | None]] = {}
         for text in TEXTS:
-            of_text = {name: values[text] for name, values in both.items()}
-            means[text] = {name: mean_interval(own, len(own)).mean for name, own in of_text.items()}
+            means[text] = {
+                name: mean_interval(values[text], len(values[text])).mean for name, values in columns.items()
+            }
         return means
 
 
 def own_clusters(
     questions: Sequence[ClusteredQuestion], answers: Sequence[AnsweredQuestion]
 ) -> list[ClusteredQuestion]:
-    """The questions with the answers of a trained model as their clusters, equal spellings together. Without
-    answers, a question keeps its own clusters."""
-    by_id = {one.id: one.answers for one in answers}
-    changed = []
+    """Replace clusters by the answers of a trained model, equal spellings together. Without answers, a
+    question keeps its clusters."""
+    by_id = {question.id: question.answers for question in answers}
+    reclustered = []
     for question in questions:
-        own = by_id.get(question.id, ())
-        clusters = [Cluster(answer=own[group[0]], size=len(group)) for group in group_indices(own)]
-        changed.append(replace(question, clusters=tuple(clusters) or question.clusters))
-    return changed
+        texts = by_id.get(question.id, ())
+        clusters = [Cluster(answer=texts[group[0]], size=len(group)) for group in group_indices(texts)]
+        reclustered.append(replace(question, clusters=tuple(clusters) or question.clusters))
+    return reclustered
 
 
-def answer_sets(answers: Sequence[AnsweredQuestion]) -> dict[str, AnswerSet]:
-    """The answers of each question in two halves, where there are enough."""
+def answer_sets(questions: Sequence[AnsweredQuestion]) -> dict[str, AnswerSet]:
+    """Halve the answers of each question, where there are enough."""
     sets = {}
-    for one in answers:
-        if len(one.answers) > 1:
-            first, second = halves(one.answers, one.id)
-            sets[one.id] = AnswerSet(
-                question_id=one.id,
+    for question in questions:
+        if len(question.answers) > 1:
+            first, second = halves(question.answers, question.id)
+            sets[question.id] = AnswerSet(
+                question_id=question.id,
                 masked_out=first,
                 conditioning=second[: len(first)],
                 halved="shuffled",
@@ -80,38 +87,36 @@ def measure_reflections(
     questions: Sequence[ClusteredQuestion],
     statements: Sequence[StatedBelief],
     answers: Mapping[str, AnswerSet],
-    done: Callable[[], None],
+    on_question: Callable[[], None],
 ) -> BitsAndDistances:
     """Measure three texts of each statement as summaries of the question's sampled answers.
 
     Questions without a reflection are left out: their three texts could not be compared.
 
     Args:
-        done: called after each question.
+        on_question: called after each question.
     """
     bits: dict[str, list[float]] = {name: [] for name in TEXTS}
     distances: dict[str, list[float]] = {name: [] for name in TEXTS}
     for question, statement in zip(questions, statements, strict=True):
-        if not statement.reflection or not statement.answer or question.id not in answers:
-            done()
-            continue
-        record = Question(id=question.id, text=question.question, context=question.context)
-        texts = (statement.answer, f"{statement.answer}. {statement.reflection}", statement.reflection)
-        summaries = [
-            Summary(question_id=question.id, name=name, text=text)
-            for name, text in zip(TEXTS, texts, strict=True)
-        ]
-        for result in measures.measure(record, answers[question.id], summaries):
-            if isinstance(result, Information) and result.bits is not None:
-                bits[result.summary].append(result.bits)
-            elif isinstance(result, Score):
-                distances[result.summary].append(result.value)
-        done()
+        if statement.reflection and statement.answer and question.id in answers:
+            record = Question(id=question.id, text=question.question, context=question.context)
+            texts = (statement.answer, f"{statement.answer}. {statement.reflection}", statement.reflection)
+            summaries = [
+                Summary(question_id=question.id, name=name, text=text)
+                for name, text in zip(TEXTS, texts, strict=True)
+            ]
+            for result in measures.measure(record, answers[question.id], summaries):
+                if isinstance(result, Information) and result.bits is not None:
+                    bits[result.summary].append(result.bits)
+                elif isinstance(result, Score):
+                    distances[result.summary].append(result.value)
+        on_question()
     return BitsAndDistances(bits, distances)
 
 
 def told_table(results: BitsAndDistances, title: str) -> Table:
-    """Means with 95 % intervals over questions."""
+    """Make a table of means with 95 % intervals over questions."""
     rows: list[tuple[Cell, ...]] = []
     for name in TEXTS:
         size = max(len(results.bits[name]), len(results.distances[name]))
@@ -132,7 +137,7 @@ def told_table(results: BitsAndDistances, title: str) -> Table:
 
 
 def faithfulness_table(scores: Mapping[str, tuple[int, Sequence[float]]], judge: str) -> Table:
-    """Mean scores with 95 % intervals over reflections.
+    """Make a table of mean scores with 95 % intervals over reflections.
 
     Args:
         scores: by method, how many reflections the judge was shown, and the scores in [0, 1] that it gave.
@@ -156,23 +161,18 @@ def _cells(values: Sequence[float], form: str) -> tuple[Cell, Cell]:
     return estimate.mean, interval_text(estimate.low, estimate.high, form)
 
 
-OpenModel = Callable[[str | None], Asker]
-"""Opens a model to ask, by name; None is the one that drew the answers."""
-ShowStage = Callable[[str, int], AbstractContextManager[ReplyCounter]]
-"""Opens the display of a stage, by its name and its number of questions."""
-
-
 def adapter_asker(open_model: OpenModel, adapter: Adapter) -> Asker:
     """Ask a trained model. Its replies are kept under what its training left behind, so that one that is
     trained anew in the same folder is asked anew."""
     asker = open_model(str(adapter.folder))
+    # the name keys the stored replies
     digest = hashlib.sha256(json.dumps(adapter.record, sort_keys=True).encode()).hexdigest()[:12]
     asker.model = f"{asker.model} trained {digest}"
     return asker
 
 
 class MethodComparison:
-    """What every method states of some questions.
+    """Statements of every method about some questions.
 
     Attributes:
         tables: on what was compared, in the order of the calls.
@@ -199,14 +199,15 @@ class MethodComparison:
         adapters: Iterable[Adapter],
         base: str | None,
         open_model: OpenModel,
-        drawn: int,
+        sample: int,
         per_question: int,
     ) -> None:
         """Let every method state its confidences.
 
         Args:
             base: the untrained model, which is asked directly.
-            drawn: of how many questions trained models with reflections answer, and with how many texts.
+            sample: number of questions that trained models with reflections answer, each ``per_question``
+                times.
         """
         agreed = self._labelled("agreement of samples (SC)", ev.agreement(self._questions))
         direct = ev.ask_directly(self._questions, open_model(base))
@@ -219,9 +220,10 @@ class MethodComparison:
             else:
                 statements = ev.ask_statements(self._questions, asker)
             name = adapter.folder.name
-            self._trained.append(self._labelled(name, statements))
-            if per_question and drawn and any(one.reflection for one in statements):
-                subset = self._questions if drawn >= len(self._questions) else self._sample(drawn)
+            method = self._labelled(name, statements)
+            self._trained.append(method)
+            if per_question and sample and _reflects(method):
+                subset = self._questions if sample >= len(self._questions) else self._sample(sample)
                 self._answers[name] = ev.draw_answers(subset, asker, per_question)
 
     def _labelled(self, method: str, statements: Sequence[StatedBelief]) -> Evaluation:
@@ -229,36 +231,35 @@ class MethodComparison:
         return Evaluation(method, tuple(statements), labels)
 
     def _sample(self, number: int) -> Sequence[ClusteredQuestion]:
-        """Random questions, the same whenever there are the same."""
+        """Draw random questions, the same whenever there are the same."""
         return random.Random(0).sample(self._questions, min(number, len(self._questions)))
 
     def tabulate(self, title: str) -> None:
         """Add the table of all methods, and the differences of trained models from the best baseline."""
         self.tables.append(ev.evaluation_table(self.rows, title))
-        differences = ev.difference_table(self._trained, self._baselines)
-        own = ev.own_constant_table(self._trained)
-        self.tables += [table for table in (differences, own) if table is not None]
+        tables = ev.difference_table(self._trained, self._baselines), ev.own_constant_table(self._trained)
+        self.tables += [table for table in tables if table is not None]
 
     def grade(self, asker: Asker, grader: str) -> None:
         """Add the figures of the published code."""
         figures = {}
-        for one in self.rows:
-            if not one.baseline:
-                grades = ev.grade_answers(self._questions, one.statements, asker)
-                figures[one.method] = ev.published_figures(one, grades)
-                self._add(one, "published", figures[one.method]._asdict())
+        for method in self.rows:
+            if not method.baseline:
+                grades = ev.grade_answers(self._questions, method.statements, asker)
+                figures[method.method] = ev.published_figures(method, grades)
+                self._add(method, "published", figures[method.method]._asdict())
         self.tables.append(ev.published_table(figures, grader))
 
     def judge(self, asker: Asker, judge: str) -> None:
         """Add how faithful the reflections are to a judge."""
         scores = {}
-        for one in self._reflecting():
-            clusters = own_clusters(self._questions, self._answers.get(one.method, []))
-            replies = asker.ask(ev.faithfulness_inquiries(clusters, one.statements))
-            read = [score for score in map(ev.read_score, replies) if isinstance(score, float)]
-            scores[one.method] = (len(replies), read)
-            mean = sum(read) / len(read) if read else None
-            self._add(one, "faithfulness", {"mean": mean, "read": len(read), "asked": len(replies)})
+        for method in filter(_reflects, self._trained):
+            clusters = own_clusters(self._questions, self._answers.get(method.method, []))
+            replies = asker.ask(ev.faithfulness_inquiries(clusters, method.statements))
+            values = [score for score in map(ev.read_score, replies) if isinstance(score, float)]
+            scores[method.method] = (len(replies), values)
+            mean = fmean(values) if values else None
+            self._add(method, "faithfulness", {"mean": mean, "read": len(values), "asked": len(replies)})
         self.tables.append(faithfulness_table(scores, judge))
 
     def measure(
@@ -274,39 +275,38 @@ class MethodComparison:
             Whether any model stated a reflection.
         """
         sample = self._sample(number)
-        places = {question.id: place for place, question in enumerate(self._questions)}
-        reflecting = list(self._reflecting())
-        for one in reflecting:
-            texts = [one.statements[places[question.id]] for question in sample]
-            own = self._answers.get(one.method)
-            sets = answer_sets(own) if own else of_run
-            with progress(f"reflections of {one.method}", len(sample)) as stage:
-                figures = measure_reflections(measures, sample, texts, sets, stage.advance)
-            self.tables.append(told_table(figures, f"What {one.method} tells of the sampled answers"))
-            self._add(one, "told", figures.means())
+        indices = {question.id: index for index, question in enumerate(self._questions)}
+        reflecting = list(filter(_reflects, self._trained))
+        for method in reflecting:
+            statements = [method.statements[indices[question.id]] for question in sample]
+            answers = self._answers.get(method.method)
+            sets = answer_sets(answers) if answers else of_run
+            with progress(f"reflections of {method.method}", len(sample)) as stage:
+                figures = measure_reflections(measures, sample, statements, sets, stage.advance)
+            self.tables.append(told_table(figures, f"What {method.method} tells of the sampled answers"))
+            self._add(method, "told", figures.means())
         return bool(reflecting)
 
-    def _reflecting(self) -> Iterator[Evaluation]:
-        """The trained models with a self-reflection."""
-        for one in self._trained:
-            if any(statement.reflection for statement in one.statements):
-                yield one
-
-    def _add(self, one: Evaluation, name: str, value: Any) -> None:
-        self.extra.setdefault(one.method, {})[name] = value
+    def _add(self, method: Evaluation, name: str, value: Any) -> None:
+        self.extra.setdefault(method.method, {})[name] = value
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """A line of JSON for each method."""
-        for one in self.rows:
-            constant = list(ev.own_constant(one).values())
+        """Make a line of JSON for each method."""
+        for method in self.rows:
+            constant = method.squared_errors(constant=True).values()
             yield {
-                "method": one.method,
-                "baseline": one.baseline,
-                "n": len(one.scored.labels),
-                "without_confidence": dict(one.without_confidence),
-                "accuracy": None if one.baseline else one.accuracy,
-                "mean_confidence": one.mean_confidence,
-                "own_constant_brier": sum(constant) / len(constant) if constant else None,
-                **{name: asdict(value) for name, value in one.measures().items()},
-                **self.extra.get(one.method, {}),
+                "method": method.method,
+                "baseline": method.baseline,
+                "n": len(method.scored.labels),
+                "without_confidence": dict(method.without_confidence),
+                "accuracy": None if method.baseline else method.accuracy,
+                "mean_confidence": method.mean_confidence,
+                "own_constant_brier": fmean(constant) if constant else None,
+                **{name: asdict(value) for name, value in method.measures().items()},
+                **self.extra.get(method.method, {}),
             }
+
+
+def _reflects(method: Evaluation) -> bool:
+    """Return whether a trained model states self-reflections."""
+    return any(statement.reflection for statement in method.statements)

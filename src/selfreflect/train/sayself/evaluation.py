@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from selfreflect.models.base import Message
-from selfreflect.stats import defined, paired_difference
+from selfreflect.stats import PairedEstimate, defined, paired_difference
 from selfreflect.store.replies import ModelReplies
 from selfreflect.table import Cell, Column, Table, interval_text
 from selfreflect.text import quoted
@@ -20,14 +21,13 @@ from selfreflect.train.sayself.statement import parse_confidence, parse_statemen
 from selfreflect.uncertainty.asking.asker import Asker, Inquiry, failure_of, reply_text
 from selfreflect.uncertainty.asking.verdicts import parse_verdict
 from selfreflect.uncertainty.assess import ScoredAnswers
+from selfreflect.uncertainty.calibrators import FOLDS
 from selfreflect.uncertainty.correctness import Correctness
-from selfreflect.uncertainty.discrimination import auroc
 from selfreflect.uncertainty.measures import INTERVALS, Measurement, definitions, measure_all
+from selfreflect.uncertainty.prediction import Tally, auroc
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
-from selfreflect.uncertainty.recalibrate import FOLDS
-from selfreflect.uncertainty.similarity import words
+from selfreflect.uncertainty.relations import words
 from selfreflect.uncertainty.tables import measured_cells, measured_columns
-from selfreflect.uncertainty.tally import Tally
 
 MEASURED = ("ece_10_left", "mae", "auroc", "brier")
 MAX_TOKENS = 160
@@ -35,7 +35,7 @@ MAX_TOKENS = 160
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A method's answers and confidences on the same questions."""
+    """Answers and confidences of a method on the same questions as those of all other methods."""
 
     method: str
     statements: tuple[StatedBelief, ...]
@@ -48,22 +48,23 @@ class Evaluation:
     def accuracy(self) -> float | None:
         """Share of right answers, those without a confidence included; None without labels."""
         labels = defined(self.correct)
-        return sum(labels) / len(labels) if labels else None
+        return fmean(labels) if labels else None
 
     @property
     def without_confidence(self) -> Counter[str]:
-        """How many statements have no confidence, by reason. A baseline has one wherever it can."""
-        values = [] if self.baseline else [one.confidence for one in self.statements]
+        """Number of statements without a confidence, by reason. A baseline has one wherever it can."""
+        values = [] if self.baseline else [statement.confidence for statement in self.statements]
         return Counter(value.reason for value in values if isinstance(value, NoValue))
 
     def lines(self, questions: Sequence[ClusteredQuestion]) -> list[dict[str, Any]]:
-        """What was stated of each question, as JSON. A confidence of None comes with its ``problem``."""
+        """List what was stated of each question, as JSON. A confidence of None comes with its ``problem``."""
         lines = []
-        for question, one, label in zip(questions, self.statements, self.correct, strict=True):
-            problem = one.confidence.reason if isinstance(one.confidence, NoValue) else ""
+        for question, statement, label in zip(questions, self.statements, self.correct, strict=True):
+            confidence = statement.confidence
+            problem = confidence.reason if isinstance(confidence, NoValue) else ""
             line: dict[str, Any] = {"method": self.method, "question_id": question.id}
-            line |= {"answer": one.answer, "reflection": one.reflection, "correct": label}
-            lines.append(line | {"confidence": None if problem else one.confidence, "problem": problem})
+            line |= {"answer": statement.answer, "reflection": statement.reflection, "correct": label}
+            lines.append(line | {"confidence": None if problem else confidence, "problem": problem})
         return lines
 
     @property
@@ -71,28 +72,33 @@ class Evaluation:
         """The statements with a confidence and a label, and the lengths of their answers in words."""
         indices, confidences, labels = [], [], []
         lengths: list[float | None] = []
-        for index, (one, label) in enumerate(zip(self.statements, self.correct, strict=True)):
-            if label is not None and not isinstance(one.confidence, NoValue):
+        for index, (statement, label) in enumerate(zip(self.statements, self.correct, strict=True)):
+            if label is not None and not isinstance(statement.confidence, NoValue):
                 indices.append(index)
-                confidences.append(one.confidence)
+                confidences.append(statement.confidence)
                 labels.append(float(label))
-                lengths.append(float(len(words(one.answer))))
+                lengths.append(float(len(words(statement.answer))))
         return ScoredAnswers(indices, np.array(confidences), np.array(labels), lengths)
 
     @property
     def mean_confidence(self) -> float | None:
         """None without confidences of labelled answers."""
         confidences = self.scored.scores.tolist()
-        return sum(confidences) / len(confidences) if confidences else None
+        return fmean(confidences) if confidences else None
 
-    def squared_errors(self) -> dict[str, float]:
-        """Of each confidence, by the place of its question."""
+    def squared_errors(self, constant: bool = False) -> dict[str, float]:
+        """Compute the squared error of each confidence, by the index of its question.
+
+        Args:
+            constant: of always saying how often this method's own answers are right instead: training changes
+                the answers, so the accuracy of other methods is no measure of what this one knows.
+        """
         indices, confidences, labels, _ = self.scored
-        errors = (confidences - labels) ** 2
-        return dict(zip(map(str, indices), errors.tolist(), strict=True))
+        guesses = labels.mean() if constant and len(labels) else confidences
+        return dict(zip(map(str, indices), ((guesses - labels) ** 2).tolist(), strict=True))
 
     def measures(self) -> dict[str, Measurement]:
-        """The measures of ``MEASURED`` with their intervals over questions; empty without pairs."""
+        """Compute the measures of ``MEASURED`` with their intervals over questions; empty without pairs."""
         _, confidences, labels, _ = self.scored
         return measure_all(MEASURED, Tally.of(confidences, labels)) if len(labels) else {}
 
@@ -101,12 +107,11 @@ def label_statements(
     questions: Sequence[ClusteredQuestion], statements: Sequence[StatedBelief], correctness: Correctness
 ) -> tuple[bool | None, ...]:
     """Compare the answer part of each statement with the right answers. A blank answer is wrong."""
-    plain = list(map(_plain, questions))
     answers = [statement.answer or None for statement in statements]
-    labels = correctness.label_all(plain, answers)
-    for place, (question, answer) in enumerate(zip(plain, answers, strict=True)):
+    labels = correctness.label_all(list(map(_plain, questions)), answers)
+    for index, (question, answer) in enumerate(zip(questions, answers, strict=True)):
         if answer is None and question.gold:
-            labels[place] = False
+            labels[index] = False
     return tuple(labels)
 
 
@@ -116,7 +121,7 @@ def ask_statements(questions: Sequence[ClusteredQuestion], asker: Asker) -> list
 
 
 def ask_texts(questions: Sequence[ClusteredQuestion], asker: Asker) -> list[str | NoValue]:
-    """The same replies as texts, or why there is none that is whole."""
+    """Ask the same, and return the texts, or why there is none that is whole."""
     return list(map(reply_text, asker.ask(_plain_inquiries(questions))))
 
 
@@ -124,7 +129,9 @@ def draw_answers(questions: Sequence[ClusteredQuestion], asker: Asker, n: int) -
     """Draw ``n`` statements of a trained model for each question, and keep their answers. Its reflections are
     about these, as training also changes what it answers."""
     results = []
-    inquiries = [one._replace(step="samples", n=n, temperature=1.0) for one in _plain_inquiries(questions)]
+    inquiries = [
+        inquiry._replace(step="samples", n=n, temperature=1.0) for inquiry in _plain_inquiries(questions)
+    ]
     for question, reply in zip(questions, asker.ask(inquiries), strict=True):
         answers = [parse_statement(text).answer for text in reply.texts]
         results.append(_plain(question, tuple(filter(None, answers))))
@@ -150,18 +157,21 @@ def _plain_inquiries(questions: Sequence[ClusteredQuestion]) -> list[Inquiry]:
 
 
 def _statement(reply: ModelReplies) -> StatedBelief:
+    """Read a statement, also one that was cut off after its confidence."""
     text = reply_text(reply)
-    if isinstance(text, NoValue):
-        partial = parse_statement(reply.texts[0]) if reply.failure is None else None
-        is_stated = partial is not None and not isinstance(partial.confidence, NoValue)
-        if partial is not None and is_stated and not reply.texts[0][-1].isdigit():  # the 1 may be of 10
-            return partial  # what follows the confidence may be cut off
-        return StatedBelief(answer="" if partial is None else partial.answer, confidence=text)
-    return parse_statement(text)
+    if not isinstance(text, NoValue):
+        return parse_statement(text)
+    if reply.failure is not None:
+        return StatedBelief(answer="", confidence=text)
+    partial = parse_statement(reply.texts[0])
+    # a digit at the very end may be the 1 of 10
+    if not isinstance(partial.confidence, NoValue) and not reply.texts[0][-1].isdigit():
+        return partial
+    return StatedBelief(answer=partial.answer, confidence=text)
 
 
 def ask_directly(questions: Sequence[ClusteredQuestion], asker: Asker) -> list[StatedBelief]:
-    """The baseline DP: ask for an answer and a confidence in one prompt."""
+    """Ask for an answer and a confidence in one prompt: the baseline DP."""
     inquiries = []
     for question in questions:
         values = {"question": question.asked}
@@ -172,23 +182,23 @@ def ask_directly(questions: Sequence[ClusteredQuestion], asker: Asker) -> list[S
 def ask_whether_sure(
     questions: Sequence[ClusteredQuestion], statements: Sequence[StatedBelief], asker: Asker
 ) -> list[StatedBelief]:
-    """R-Tuning: ask the tuned model whether it is sure of an answer, which stands in the conversation as the
-    model was trained on it. Sure is 1 and unsure 0."""
+    """Ask a model tuned by R-Tuning whether it is sure of an answer, which stands in the conversation as it
+    was trained on it. Sure is 1 and unsure 0."""
     inquiries = {}
-    for place, (question, statement) in enumerate(zip(questions, statements, strict=True)):
+    for index, (question, statement) in enumerate(zip(questions, statements, strict=True)):
         if statement.answer:
             turns = (
                 Message(role="user", content=question.asked),
                 Message(role="assistant", content=write_statement("", statement.answer, "", None)),
                 Message(role="user", content=prompts()["sure"]["user"]),
             )
-            inquiries[place] = Inquiry("sure", turns, max_new_tokens=16)
+            inquiries[index] = Inquiry("sure", turns, max_new_tokens=16)
     replies = dict(zip(inquiries, asker.ask(list(inquiries.values())), strict=True))
     results = []
-    for place, statement in enumerate(statements):
+    for index, statement in enumerate(statements):
         confidence: float | NoValue = NoValue("no_reply", "there is no answer to be sure of")
-        if place in replies:
-            confidence = _sureness(replies[place])
+        if index in replies:
+            confidence = _sureness(replies[index])
         results.append(StatedBelief(answer=statement.answer, confidence=confidence))
     return results
 
@@ -205,7 +215,7 @@ def _sureness(reply: ModelReplies) -> float | NoValue:
 
 
 def agreement(questions: Sequence[ClusteredQuestion]) -> list[StatedBelief]:
-    """The baseline SC: the largest cluster's answer, and its share as the confidence."""
+    """State the largest cluster's answer with its share as the confidence: the baseline SC."""
     statements = []
     for question in questions:
         largest = question.clusters[0]
@@ -214,8 +224,8 @@ def agreement(questions: Sequence[ClusteredQuestion]) -> list[StatedBelief]:
 
 
 def reference_rows(evaluation: Evaluation) -> list[Evaluation]:
-    """What needs no method: always the accuracy, the method's confidences calibrated on the other four
-    fifths, and one that is made of the answer's length alone."""
+    """Evaluate what needs no method: always the accuracy, the method's confidences calibrated on the other
+    four fifths, and a confidence made of the answer's length alone."""
     answers = evaluation.scored
     indices, confidences, labels, lengths = answers
     if len(labels) < FOLDS or labels.min() == labels.max():
@@ -240,47 +250,38 @@ def reference_rows(evaluation: Evaluation) -> list[Evaluation]:
 
 
 def evaluation_table(evaluations: Sequence[Evaluation], title: str) -> Table:
-    """A row per method, with 95 % intervals over questions."""
+    """Make a row per method, with 95 % intervals over questions."""
     columns = [Column("method"), Column("n", "d"), Column("no confidence", "d"), Column("accuracy", ".3f")]
     columns += [Column("mean confidence", ".3f"), *measured_columns(MEASURED)]
     rows: list[tuple[Cell, ...]] = []
-    for one in evaluations:
-        accuracy = None if one.baseline else one.accuracy
-        n, silent = len(one.scored.labels), one.without_confidence.total()
-        cells = (one.method, n, silent, accuracy, one.mean_confidence)
-        rows.append((*cells, *measured_cells(one.measures(), MEASURED)))
+    for row in evaluations:
+        accuracy = None if row.baseline else row.accuracy
+        n, silent = len(row.scored.labels), row.without_confidence.total()
+        cells = (row.method, n, silent, accuracy, row.mean_confidence)
+        rows.append((*cells, *measured_cells(row.measures(), MEASURED)))
     notes = definitions(MEASURED)
     notes += [INTERVALS, "no confidence: statements whose confidence cannot be read."]
     return Table(title, tuple(columns), tuple(rows), tuple(notes))
 
 
-def own_constant(evaluation: Evaluation) -> dict[str, float]:
-    """Squared errors, by the place of the question, of always saying how often this method's own answers are
-    right: training changes the answers, so the accuracy of others is no measure of what a method knows."""
-    indices, _, labels, _ = evaluation.scored
-    errors = (labels - labels.mean()) ** 2 if len(labels) else labels
-    return dict(zip(map(str, indices), errors.tolist(), strict=True))
+_DIFFERENCE = (Column("difference", "+.3f"), Column("95%"), Column("p", ".3f"))
+
+
+def _difference_cells(paired: PairedEstimate) -> tuple[Cell, ...]:
+    estimate = paired.difference
+    return estimate.mean, interval_text(estimate.low, estimate.high, "+.3f"), paired.p_value
 
 
 def own_constant_table(trained: Sequence[Evaluation]) -> Table | None:
     """Compare squared errors with those of each method's own constant. None without labelled confidences."""
     rows: list[tuple[Cell, ...]] = []
-    for one in trained:
-        constant = own_constant(one)
+    for method in trained:
+        constant = method.squared_errors(constant=True)
         if constant:
-            paired = paired_difference(constant, one.squared_errors(), len(constant))
-            estimate = paired.difference
-            interval = interval_text(estimate.low, estimate.high, "+.3f")
-            base = sum(constant.values()) / len(constant)
-            rows.append((one.method, estimate.n, base, estimate.mean, interval, paired.p_value))
-    columns = (
-        Column("method"),
-        Column("n", "d"),
-        Column("own constant", ".3f"),
-        Column("difference", "+.3f"),
-        Column("95%"),
-        Column("p", ".3f"),
-    )
+            paired = paired_difference(constant, method.squared_errors(), len(constant))
+            base = fmean(constant.values())
+            rows.append((method.method, paired.difference.n, base, *_difference_cells(paired)))
+    columns = (Column("method"), Column("n", "d"), Column("own constant", ".3f"), *_DIFFERENCE)
     notes = (
         "own constant: Brier score of always saying how often the method's own answers are right. What is "
         "not clearly below it tells nothing of single questions. p: two-sided sign-flip test.",
@@ -292,25 +293,19 @@ def own_constant_table(trained: Sequence[Evaluation]) -> Table | None:
 def difference_table(trained: Sequence[Evaluation], baselines: Sequence[Evaluation]) -> Table | None:
     """Compare squared errors of confidences, question by question, with the best baseline: the one with the
     lowest mean among those that state a confidence for every question. None without any."""
-    errors = {one.method: one.squared_errors() for one in baselines}
-    most = max(map(len, errors.values()), default=0)
-    means = {name: sum(one.values()) / most for name, one in errors.items() if most and len(one) == most}
+    errors = {baseline.method: baseline.squared_errors() for baseline in baselines}
+    total = max(map(len, errors.values()), default=0)
+    means = {
+        name: fmean(values.values()) for name, values in errors.items() if values and len(values) == total
+    }
     if not means or not trained:
         return None
     best = min(means, key=lambda name: means[name])
     rows: list[tuple[Cell, ...]] = []
-    for one in trained:
-        paired = paired_difference(errors[best], one.squared_errors(), most)
-        estimate = paired.difference
-        interval = interval_text(estimate.low, estimate.high, "+.3f")
-        rows.append((one.method, estimate.n, estimate.mean, interval, paired.p_value))
-    columns = (
-        Column("method"),
-        Column("n", "d"),
-        Column("difference", "+.3f"),
-        Column("95%"),
-        Column("p", ".3f"),
-    )
+    for method in trained:
+        paired = paired_difference(errors[best], method.squared_errors(), total)
+        rows.append((method.method, paired.difference.n, *_difference_cells(paired)))
+    columns = (Column("method"), Column("n", "d"), *_DIFFERENCE)
     notes = ("Over questions with both confidences. Less is better. p: two-sided sign-flip test.",)
     return Table(f"Brier score minus that of the best baseline, {best}", columns, tuple(rows), notes)
 
@@ -332,6 +327,8 @@ def faithfulness_inquiries(
     return inquiries
 
 
+# The published evaluation lets a judge grade each answer from 1 to 10. The accuracy is the mean grade, an
+# answer from 7 on counts as right for AUROC, and "ECE" is the mean distance of confidence and grade.
 WORST_GRADE = 0.1
 RIGHT_FROM = 0.7
 
@@ -352,26 +349,26 @@ def grade_answers(
         no score from 1 to 10.
     """
     inquiries = {}
-    for place, (question, statement) in enumerate(zip(questions, statements, strict=True)):
-        if question.gold and statement.answer:
+    grades: list[float | None] = [None] * len(questions)
+    for index, (question, statement) in enumerate(zip(questions, statements, strict=True)):
+        if question.gold and not statement.answer:
+            grades[index] = WORST_GRADE
+        elif question.gold:
             values = {
                 "question": quoted(question.asked),
                 "gold": " or ".join(map(quoted, question.gold)),
                 "answer": quoted(statement.answer),
             }
-            inquiries[place] = Inquiry("grade", (user_message("grade", values),), max_new_tokens=48)
-    replies = dict(zip(inquiries, asker.ask(list(inquiries.values())), strict=True))
-    grades: list[float | None] = []
-    for place, (question, statement) in enumerate(zip(questions, statements, strict=True)):
-        grade: float | NoValue | None = WORST_GRADE if question.gold and not statement.answer else None
-        if place in replies:
-            grade = read_score(replies[place])
-        grades.append(grade if isinstance(grade, float) and grade >= WORST_GRADE else None)
+            inquiries[index] = Inquiry("grade", (user_message("grade", values),), max_new_tokens=48)
+    for index, reply in zip(inquiries, asker.ask(list(inquiries.values())), strict=True):
+        grade = read_score(reply)
+        if not isinstance(grade, NoValue) and grade >= WORST_GRADE:
+            grades[index] = grade
     return grades
 
 
 class PublishedFigures(NamedTuple):
-    """The figures of one method; None where they are undefined."""
+    """Figures of one method by the published definitions; None where they are undefined."""
 
     n: int
     """Answers with a grade."""
@@ -383,26 +380,23 @@ class PublishedFigures(NamedTuple):
 
 
 def published_figures(evaluation: Evaluation, grades: Sequence[float | None]) -> PublishedFigures:
-    """Compute the figures of the published code. Only its clamping of confidences is left out: one above 10
-    has no value."""
+    """Compute the figures of the published code, but for its clamping of confidences above 10."""
     valid = defined(grades)
-    confidences, paired_grades = [], []
+    pairs = []
     for statement, grade in zip(evaluation.statements, grades, strict=True):
         if grade is not None and not isinstance(statement.confidence, NoValue):
-            confidences.append(statement.confidence)
-            paired_grades.append(grade)
-    distances = [abs(one - other) for one, other in zip(confidences, paired_grades, strict=True)]
-    labels = [grade >= RIGHT_FROM for grade in paired_grades]
+            pairs.append((statement.confidence, grade))
+    labels = [grade >= RIGHT_FROM for _, grade in pairs]
     return PublishedFigures(
         len(valid),
-        sum(valid) / len(valid) if valid else None,
-        sum(distances) / len(distances) if distances else None,
-        float(auroc(Tally.of(confidences, labels))) if len(set(labels)) > 1 else None,
+        fmean(valid) if valid else None,
+        fmean(abs(confidence - grade) for confidence, grade in pairs) if pairs else None,
+        float(auroc(Tally.of([pair[0] for pair in pairs], labels))) if len(set(labels)) > 1 else None,
     )
 
 
 def published_table(figures: Mapping[str, PublishedFigures], judge: str) -> Table:
-    """A row per method."""
+    """Make a row per method."""
     columns = (
         Column("method"),
         Column("n", "d"),
@@ -410,7 +404,7 @@ def published_table(figures: Mapping[str, PublishedFigures], judge: str) -> Tabl
         Column("published ECE", ".3f"),
         Column("AUROC, right from 7", ".3f"),
     )
-    rows = tuple((method, *of_method) for method, of_method in figures.items())
+    rows = tuple((method, *cells) for method, cells in figures.items())
     notes = (
         "Grades from 1 to 10 count as tenths. published ECE: mean distance of confidence and grade, not "
         "binned.",

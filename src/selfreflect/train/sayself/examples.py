@@ -16,7 +16,6 @@ from selfreflect.errors import DataError, excerpt
 from selfreflect.grouping import normal_form
 from selfreflect.records import R, Record, dump_line
 from selfreflect.store.journal import Journal, refuse_links, store_errors
-from selfreflect.store.layout import backup_folder
 from selfreflect.train.folder import place_of
 from selfreflect.train.sayself.clusters import Choice, Cluster, ClusteredQuestion, Rationale, prompts, tenths
 from selfreflect.train.sayself.statement import has_marker, write_statement
@@ -43,15 +42,15 @@ Messages = list[dict[str, str]]
 def part_of(text: str) -> Part:
     """Choose the part of a question by its text alone: equal texts and their spellings share one, and further
     questions change nothing for those that are there."""
-    place = place_of(text)
+    percentile = place_of(text)
     for part, end in zip(PARTS, accumulate(PERCENTAGES), strict=True):
-        if place < end:
+        if percentile < end:
             return part
     return PARTS[-1]
 
 
 def overlap(parts: Mapping[str, Sequence[ClusteredQuestion]]) -> list[str]:
-    """The ids of questions whose text occurs in more than one part."""
+    """List the ids of questions whose text occurs in more than one part."""
     homes: dict[str, set[str]] = defaultdict(set)
     for part, questions in parts.items():
         for question in questions:
@@ -102,8 +101,8 @@ def make_examples(
             dropped[problem] += 1
             continue
         confidence = _confidence(question, cluster, variant, levels)
-        stated = reflection if variant == "full" else ""
-        response = write_statement(cluster.reasoning, cluster.answer, stated, confidence)
+        doubts = reflection if variant == "full" else ""
+        response = write_statement(cluster.reasoning, cluster.answer, doubts, confidence)
         rows.append(_row(question, cluster, response, variant))
     return rows, dropped
 
@@ -118,14 +117,14 @@ def _problem(cluster: Cluster) -> str:
 
 
 def group_levels(questions: Sequence[ClusteredQuestion]) -> dict[int, int]:
-    """How often the largest cluster is right, in tenths, by its share in tenths. Questions without a right
-    answer do not count."""
+    """Compute how often the largest cluster is right, in tenths, by its share in tenths. Questions without a
+    right answer do not count."""
     correct: dict[int, list[bool]] = defaultdict(list)
     for question in questions:
         largest = question.choose("majority")
         if largest is not None and largest.correct is not None:
             correct[tenths(question.share(largest))].append(largest.correct)
-    return {level: tenths(sum(labels) / len(labels), least=0) for level, labels in correct.items()}
+    return {level: tenths(sum(labels) / len(labels), minimum=0) for level, labels in correct.items()}
 
 
 def _confidence(
@@ -158,21 +157,21 @@ def _row(question: ClusteredQuestion, cluster: Cluster, response: str, variant: 
 
 
 class SplitQuestion(Record, frozen=True, kw_only=True):
-    """Which part a question belongs to."""
+    """Part that a question belongs to."""
 
     question_id: str
     part: Part
 
 
 class Turn(Record, frozen=True, kw_only=True):
-    """One turn of a conversation to train on."""
+    """Turn of a conversation to train on."""
 
     role: Literal["system", "user", "assistant"]
     content: str
 
 
 class TrainingExample(Record, frozen=True, kw_only=True):
-    """A row of the training data: the published line, and the same as chat messages."""
+    """Row of training data: the published line, and the same as chat messages."""
 
     question_id: str
     question: str
@@ -183,14 +182,14 @@ class TrainingExample(Record, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Adapter:
-    """A trained model in its folder."""
+    """Trained model in its folder."""
 
     folder: Path
     variant: Variant
 
     @property
     def record(self) -> dict[str, Any] | None:
-        """What its training left behind; None if it has not ended.
+        """Record of its training; None if that has not ended.
 
         Raises:
             DataError: the file is damaged.
@@ -203,12 +202,6 @@ class Adapter:
             return {**record, "metrics": {"change": 0.0, **record["metrics"]}, "base": str(record["base"])}
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(f"{path} cannot be read: {error}. Delete {self.folder} to train anew.") from None
-
-    def set_aside(self) -> None:
-        """Move the adapter to a new folder ``backup-TIME`` beside it. Raises StoreError if the system
-        refuses."""
-        with store_errors(self.folder):
-            self.folder.rename(backup_folder(self.folder.parent) / self.folder.name)
 
     def prepare_resume(self) -> bool:
         """Clear what a kill left unfinished, and say whether there is a whole checkpoint to go on from.
@@ -245,25 +238,25 @@ class Workspace:
         self.folder = run / "sayself"
 
     def path(self, name: str) -> Path:
-        """A file or folder in the workspace. Raises StoreError if a link leads there."""
+        """Name a file or folder in the workspace. Raises StoreError if a link leads there."""
         return refuse_links(self.run, self.folder / name)
 
     def clusters(self) -> list[ClusteredQuestion]:
-        """The clusters of ``sayself cluster``."""
-        return self._read("clusters.jsonl", ClusteredQuestion, lambda one: one.id, "cluster")
+        """Read the clusters of ``sayself cluster``."""
+        return self._read("clusters.jsonl", ClusteredQuestion, lambda record: record.id, "cluster")
 
     def rationales(self) -> dict[str, Rationale]:
-        """The rationales of ``sayself rationale``, by question id."""
-        records = self._read("rationales.jsonl", Rationale, lambda one: one.question_id, "rationale")
+        """Read the rationales of ``sayself rationale``, by question id."""
+        records = self._read("rationales.jsonl", Rationale, lambda record: record.question_id, "rationale")
         return {rationale.question_id: rationale for rationale in records}
 
     def parts(self) -> dict[Part, list[ClusteredQuestion]]:
-        """The questions of each part, as ``sayself dataset`` split them.
+        """Read the questions of each part, as ``sayself dataset`` split them.
 
         Raises:
             DataError: a question is in two parts, so a model would be tested on what it was trained on.
         """
-        part_of = self._read("splits.jsonl", SplitQuestion, lambda one: one.question_id, "dataset")
+        part_of = self._read("splits.jsonl", SplitQuestion, lambda record: record.question_id, "dataset")
         by_id = {question.id: question for question in self.clusters()}
         parts: dict[Part, list[ClusteredQuestion]] = {part: [] for part in PARTS}
         for split in part_of:
@@ -278,14 +271,14 @@ class Workspace:
         return parts
 
     def examples(self, variant: Variant) -> list[dict[str, Any]]:
-        """The rows that a variant is trained on.
+        """Read the rows that a variant is trained on.
 
         Raises:
             DataError: a row has the question of another part, so a model would be tested on what it was
                 trained on.
         """
         name = f"data/{variant}/train.jsonl"
-        rows = self._read(name, TrainingExample, lambda one: one.question_id, "dataset")
+        rows = self._read(name, TrainingExample, lambda record: record.question_id, "dataset")
         homes = {}
         for part, questions in self.parts().items():
             homes.update({normal_form(question.question): part for question in questions})
@@ -299,16 +292,16 @@ class Workspace:
         return [row.to_dict() for row in rows]
 
     def data(self, variant: Variant, part: Part) -> Path:
-        """The file of a variant's examples."""
+        """Name the file of a variant's examples."""
         return self.path(f"data/{variant}/{part}.jsonl")
 
     def adapter(self, variant: Variant, seed: int, reward: str = "") -> Adapter:
-        """A trained adapter, or the place of one."""
+        """Name a trained adapter, or the folder of one to come."""
         suffix = f"-{reward}" if reward else ""
         return Adapter(self.path(f"models/{variant}-{seed}{suffix}"), variant)
 
     def trained(self) -> list[Adapter]:
-        """The adapters whose training has ended, by name."""
+        """List the adapters whose training has ended, by name."""
         adapters = []
         for folder in sorted(self.path("models").glob("*")):
             variant = folder.name.partition("-")[0]

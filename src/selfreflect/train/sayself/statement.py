@@ -14,7 +14,7 @@ from selfreflect.records import StatedParts
 from selfreflect.strategies.task import MalformedReplyError, StatedSummary, Strategy, Task
 from selfreflect.text import fenced, normalise_question
 from selfreflect.train.rewards.stated import StatedBelief
-from selfreflect.uncertainty.asking.parsing import parse_probability
+from selfreflect.uncertainty.asking.verdicts import parse_probability
 from selfreflect.uncertainty.question import NoValue
 
 ANSWER = "Answer:"
@@ -33,7 +33,7 @@ _MARKED = re.compile(r"%|/|\bper\s?cent\b|\bout of\b", re.IGNORECASE)
 
 
 def asked(question: str, context: str = "") -> str:
-    """What a trained model is asked: the question, after its context if it has one."""
+    """Write what a trained model is asked: the question, after its context if it has one."""
     plain = normalise_question(question)
     return f"{fenced(context)}\n\n{plain}" if context else plain
 
@@ -80,19 +80,19 @@ def begin_statement(text: str) -> str:
 
 
 def has_marker(text: str) -> bool:
-    """Whether a part of a statement would be read as the beginning of another."""
+    """Return whether a part of a statement would be read as the beginning of another."""
     return any(marker.search(text) for marker in _MARKERS)
 
 
 def _places(text: str) -> list[re.Match[str] | None]:
-    """Where answer, reflection and confidence are marked, each after the one before."""
-    places: list[re.Match[str] | None] = []
+    """Find where answer, reflection and confidence are marked, each after the one before."""
+    marks: list[re.Match[str] | None] = []
     start = 0
     for marker in _MARKERS:
         match = marker.search(text, start)
-        places.append(match)
+        marks.append(match)
         start = match.end() if match else start
-    return places
+    return marks
 
 
 def _plain(text: str) -> str:

@@ -34,7 +34,7 @@ from selfreflect.uncertainty.question import NoValue
 
 @dataclass(frozen=True, kw_only=True)
 class SaySelfPreset:
-    """How answers are sampled for training, and how a model is trained on them."""
+    """Settings of all steps: how answers are sampled, and how a model is trained on them."""
 
     training: TrainingPreset
     num_answers: int = 50
@@ -57,7 +57,7 @@ class SaySelfPreset:
         return self if base is None else replace(self, training=replace(self.training, model=base))
 
     def sampling(self) -> dict[str, Any]:
-        """The settings of ``[answers]``."""
+        """Return the settings of ``[answers]``."""
         names = ("num_answers", "max_new_tokens", "temperature", "top_p")
         return {"model": self.training.model} | {name: getattr(self, name) for name in names}
 
@@ -125,7 +125,7 @@ PRESETS = {
 
 
 def within_limits(rows: Sequence[dict[str, Any]], preset: SaySelfPreset) -> list[dict[str, Any]]:
-    """The first examples that are short enough, as many as the preset takes."""
+    """Take the first examples that are short enough, as many as the preset says."""
     words = [len(f"{row['question']} {row['response']}".split()) for row in rows]
     short = [row for row, count in zip(rows, words, strict=True) if count <= preset.most_words]
     return short[: preset.most_examples]
@@ -134,13 +134,13 @@ def within_limits(rows: Sequence[dict[str, Any]], preset: SaySelfPreset) -> list
 def shorter_questions(
     questions: Sequence[ClusteredQuestion], preset: SaySelfPreset
 ) -> list[ClusteredQuestion]:
-    """The first questions of the second stage that are short enough, as many as the preset takes."""
-    short = [one for one in questions if len(one.question.split()) <= preset.most_question_words]
+    """Take the first questions of the second stage that are short enough, as many as the preset says."""
+    short = [item for item in questions if len(item.question.split()) <= preset.most_question_words]
     return short[: preset.most_questions]
 
 
 class StatedConfidenceReward(StatedReward):
-    """Rewards the end of a statement that the prompt has begun, up to ``Confidence:``.
+    """Reward of the end of a statement that the prompt has begun, up to ``Confidence:``.
 
     So only the confidence is trained, and every token before it is masked. A model that is rewarded for its
     answer, too, learns that a wrong answer with confidence 0 is as good as a right one with 1. The column
@@ -160,7 +160,7 @@ class StatedConfidenceReward(StatedReward):
 
 
 class StatementReward(GoldReward):
-    """Rewards a whole statement, whose own answer is compared with the right ones in the column ``gold``.
+    """Reward of a whole statement, whose own answer is compared with the column ``gold``.
 
     Every token is trained. With ``brier`` a wrong answer with confidence 0 is then worth as much as a right
     one with 1; ``rlcr`` also pays for being right.
@@ -213,8 +213,10 @@ def reinforcement_rows(
 
 
 def question_rows(questions: Sequence[ClusteredQuestion]) -> list[dict[str, Any]]:
-    """Rows to train whole statements on: ``question_id``, ``prompt`` (the question alone) and ``gold``.
-    Questions without a right answer are left out."""
+    """Make rows to train whole statements on: ``question_id``, ``prompt`` (the question alone) and ``gold``.
+
+    Questions without a right answer are left out.
+    """
     rows = []
     for question in questions:
         if question.gold:
@@ -229,7 +231,7 @@ REINFORCED = ("full", "no_rationale", "group")
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """What both stages of training need to know."""
+    """Settings of both stages of training."""
 
     out: Path
     preset: SaySelfPreset
@@ -240,16 +242,14 @@ class TrainingPlan:
     """The model that the rule ``judge`` asks."""
     whole: bool = False
     """Whether the second stage trains all tokens, not those of the confidence alone."""
-    fresh: bool = False
-    """Whether adapters are trained anew whose examples or settings have changed."""
 
     @property
     def stage(self) -> str:
-        """What tells the second stage's folder from others."""
+        """Suffix of the second stage's folder."""
         return f"{self.reward}-all" if self.whole else self.reward
 
     def reinforces(self, variant: Variant) -> bool:
-        """Whether a variant has the second stage."""
+        """Return whether a variant has the second stage."""
         return self.reward != "none" and variant in REINFORCED
 
 
@@ -257,16 +257,14 @@ def fine_tune(plan: TrainingPlan, variant: Variant, seed: int) -> str:
     """Do the first stage unless it is done, and return what happened in a sentence.
 
     Raises:
-        ConfigError: it was done, or begun, with other input, and the plan is not to train anew.
+        ConfigError: it was done, or begun, with other input.
         DataError: training changed nothing.
     """
     workspace = Workspace(plan.out)
     adapter = workspace.adapter(variant, seed)
-    if _is_of_earlier_version(adapter):
-        return f"{adapter.folder}: done"
     preset = plan.preset.training
     rows = within_limits(workspace.examples(variant), plan.preset)
-    if _is_done(plan, adapter, training_input(rows, preset)):
+    if _is_done(adapter, training_input(rows, preset)):
         return f"{adapter.folder}: done"
     resume = adapter.prepare_resume()
     AdapterTraining(preset.model, adapter.folder, preset, seed, resume=resume).fine_tune(rows)
@@ -282,8 +280,6 @@ def reinforce(
     """Do the second stage unless it is done, as :func:`fine_tune`."""
     workspace = Workspace(plan.out)
     adapter = workspace.adapter(variant, seed, plan.stage)
-    if _is_of_earlier_version(adapter):
-        return f"{adapter.folder}: done"
     start = workspace.adapter(variant, seed)
     questions = shorter_questions(workspace.parts()["rl"], plan.preset)
     preset = plan.preset.training
@@ -298,7 +294,7 @@ def reinforce(
             judge = open_model(plan.judge) if plan.correctness == "judge" else None
             label = Correctness(plan.correctness, judge)
             rows = reinforcement_rows(questions, adapter_asker(open_model, start), label)
-    if _is_done(plan, adapter, training_input(rows, preset, start.folder, reward)):
+    if _is_done(adapter, training_input(rows, preset, start.folder, reward)):
         return f"{adapter.folder}: done"
     if len(rows) < preset.questions:
         return (
@@ -313,23 +309,17 @@ def reinforce(
     return _outcome(adapter)
 
 
-def _is_of_earlier_version(adapter: Adapter) -> bool:
-    """Whether a training has ended that does not say with what input. So its rows, for which a model may have
-    to be asked, are not needed."""
-    return adapter.record is not None and not read_input(adapter.folder)
-
-
-def _is_done(plan: TrainingPlan, adapter: Adapter, now: TrainingInput) -> bool:
-    """Whether this training has ended. Raises ConfigError if one with another input has, or was interrupted,
-    unless the plan is to train anew; DataError if it changed nothing."""
+def _is_done(adapter: Adapter, now: TrainingInput) -> bool:
+    """Return whether this training has ended. Raises ConfigError if one with another input has, or was
+    interrupted; DataError if it changed nothing."""
     differences = changes(read_input(adapter.folder), now)
-    if differences and not plan.fresh:
-        raise ConfigError(
-            f"{adapter.folder} was trained with other input: {', '.join(differences)}. Give --fresh to train "
-            "anew, which moves it to a folder backup-TIME."
-        )
     if differences:
-        adapter.set_aside()
+        raise ConfigError(
+            f"{adapter.folder} was trained with other input: {', '.join(differences)}",
+            code="other_input",
+            remedy="Move or delete that folder to train anew.",
+            folder=str(adapter.folder),
+        )
     if adapter.record is None:
         return False
     _outcome(adapter)  # it learned as little as when it was trained
@@ -337,7 +327,7 @@ def _is_done(plan: TrainingPlan, adapter: Adapter, now: TrainingInput) -> bool:
 
 
 def _outcome(adapter: Adapter) -> str:
-    """How far training moved the weights."""
+    """Say how far training moved the weights."""
     record = adapter.record
     assert record is not None  # training has just written it
     change = record["metrics"]["change"]

@@ -13,15 +13,16 @@ from selfreflect.models.base import Message
 from selfreflect.store.replies import ModelReplies
 from selfreflect.text import fill, numbered, quoted
 from selfreflect.uncertainty.asking.asker import Asker, Inquiry, failure_of, reply_text
-from selfreflect.uncertainty.asking.parsing import (
+from selfreflect.uncertainty.asking.verdicts import (
     StatedGuess,
+    described,
     join_guesses,
     parse_either,
     parse_guesses,
     parse_probability,
+    prompts,
     truth_of_token,
 )
-from selfreflect.uncertainty.asking.prompts import described, prompts
 from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 

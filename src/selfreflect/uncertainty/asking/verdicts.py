@@ -3,16 +3,163 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from selfreflect.errors import excerpt
 from selfreflect.models.base import Message
+from selfreflect.prompts import bundled_texts
 from selfreflect.store.replies import ModelReplies
-from selfreflect.text import fill, numbered, quoted
+from selfreflect.text import fenced, fill, normalise_question, numbered, quoted
 from selfreflect.uncertainty.asking.asker import SAME_MEANING, Asker, Inquiry, reply_text
-from selfreflect.uncertainty.asking.parsing import parse_either
-from selfreflect.uncertainty.asking.prompts import described, prompts
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
+
+
+def prompts() -> Mapping[str, Mapping[str, str]]:
+    """The texts of ``data/uncertainty_prompts.toml``, by estimator."""
+    return bundled_texts("uncertainty_prompts.toml")
+
+
+def described(question: AnsweredQuestion) -> str:
+    """The question as prompts name it, with the text that belongs to it."""
+    plain = quoted(normalise_question(question.text or question.id))
+    if not question.context:
+        return plain
+    template = prompts()["question"]["with_context"].strip()
+    return fill(template, {"question": plain, "context": fenced(question.context)})
+
+
+_NUMBER = r"\d+(?:[.,]\d+)*"
+_WORD_END = r"(?![\w]|[.,]\d)"
+_PERCENT = re.compile(rf"(-?\b{_NUMBER})\s*(?:%|per\s?cent\b)", re.IGNORECASE)
+_FRACTION = re.compile(
+    rf"(-?\b{_NUMBER})\s*(?:/|\bout\s+of\b|\bin\b)\s*({_NUMBER}){_WORD_END}", re.IGNORECASE
+)
+_RANGE = re.compile(
+    rf"\b{_NUMBER}\s*%?\s*(?:[-–—]|to|and)\s*{_NUMBER}\s*(?:%|per\s?cent\b)",
+    re.IGNORECASE,
+)
+_BOUND = re.compile(
+    r"(?:\b(?:(?:less|more|fewer|greater|higher|lower)\s+than|at\s+(?:least|most)|over|under|above|below|up\s+to)\b"
+    r"|[<>≤≥])\s*-?\.?\d",
+    re.IGNORECASE,
+)
+_PLAIN = re.compile(rf"(?<![\w.,])(-?(?:{_NUMBER}|\.\d+)){_WORD_END}")
+_LEADING_MARK = re.compile(r"^\s*(?:[-*•]|\(?\d{1,2}[.):])\s+")
+_NUMBERED = re.compile(r"^\s*\(?(\d{1,2})[.):]\s+(\S.*)$")
+
+
+@dataclass(frozen=True)
+class StatedGuess:
+    """An answer that a model names, with the probability that it gives to it."""
+
+    text: str
+    probability: float
+
+
+def parse_probability(text: str) -> float | NoValue:
+    """Read one probability: ``85%``, ``85 percent``, ``0.85``, ``17/20``, ``8 out of 10``, or ``85``.
+
+    Percentages and fractions count before other numbers, and the same value said twice is one. A whole number
+    from 2 to 100 is a percentage, and one with a decimal point up to 1 is a probability. A plain ``1`` or
+    ``1.5`` is refused, because it may be either; so are bounds ("less than 1%"), several
+    different values, and values outside [0, 1].
+    """
+    if _BOUND.search(text):
+        return NoValue("ambiguous_number", f"a bound and no number in {excerpt(text, 80)}")
+    if _RANGE.search(text):
+        return NoValue("several_numbers", f"a range of numbers in {excerpt(text, 80)}")
+    percents = [_number(match) / 100 for match in _PERCENT.findall(text)]
+    for part, whole in _FRACTION.findall(_PERCENT.sub(" ", text)):
+        if not _number(whole):
+            return NoValue("out_of_range", f"a fraction of nothing in {excerpt(text, 80)}")
+        percents.append(_number(part) / _number(whole))
+    values: list[float] = percents
+    if not percents:
+        numbers = _PLAIN.findall(text)
+        if any(one == "1" or 1 < _number(one) < 2 for one in numbers):
+            return NoValue("ambiguous_number", f"percent or not, in {excerpt(text, 80)}")
+        values = list(map(_plain, numbers))
+    distinct = sorted({round(value, 12) for value in values})
+    if not distinct:
+        return NoValue("no_number", f"no probability in {excerpt(text, 80)}")
+    if len(distinct) > 1:
+        return NoValue("several_numbers", f"{len(distinct)} different numbers in {excerpt(text, 80)}")
+    if not 0 <= distinct[0] <= 1:
+        return NoValue("out_of_range", f"no probability between 0 and 1 in {excerpt(text, 80)}")
+    return distinct[0]
+
+
+def _plain(digits: str) -> float:
+    """A number without a mark: with a decimal point and up to 1 a probability, else percent."""
+    value = _number(digits)
+    is_decimal = not digits.lstrip("-").isdecimal()
+    return value if is_decimal and abs(value) <= 1 else value / 100
+
+
+def _number(digits: str) -> float:
+    """A decimal comma is a point; commas before three digits each separate thousands."""
+    if re.fullmatch(r"-?\d{1,3}(,\d{3})+(\.\d+)?", digits) and not digits.lstrip("-").startswith("0,"):
+        return float(digits.replace(",", ""))
+    whole, *rest = re.split("[.,]", digits)
+    return float(f"{whole}.{''.join(rest)}" if rest else whole)
+
+
+def parse_guesses(text: str) -> tuple[StatedGuess, ...] | NoValue:
+    """Read lines ``guess | 35%``, with or without bullets or numbers. Other lines are ignored; a line whose
+    probability cannot be read makes the whole reply unreadable."""
+    guesses = []
+    for line in text.splitlines():
+        guess, bar, share = line.rpartition("|")
+        guess = _LEADING_MARK.sub("", guess).strip(" \t*|")
+        if not bar or not guess:
+            continue
+        probability = parse_probability(share)
+        if isinstance(probability, NoValue):
+            return probability
+        guesses.append(StatedGuess(guess, probability))
+    return tuple(guesses) or NoValue("unparsed", f"no line 'guess | 35%' in {excerpt(text, 80)}")
+
+
+def parse_numbered(text: str) -> tuple[str, ...] | NoValue:
+    """Read lines ``1. guess``, numbered from 1 in order. Other lines are ignored."""
+    matches = [match for line in text.splitlines() if (match := _NUMBERED.match(line))]
+    if not matches or [int(match[1]) for match in matches] != list(range(1, len(matches) + 1)):
+        return NoValue("unparsed", f"no lines numbered from 1 in {excerpt(text, 80)}")
+    return tuple(match[2].strip(" \t*") for match in matches)
+
+
+def join_guesses(guesses: str, probabilities: str) -> tuple[StatedGuess, ...] | NoValue:
+    """Read a reply with guesses and the next one with their probabilities, line by line."""
+    texts, shares = parse_numbered(guesses), parse_numbered(probabilities)
+    if isinstance(texts, NoValue):
+        return texts
+    if isinstance(shares, NoValue):
+        return shares
+    if len(texts) != len(shares):
+        return NoValue("unparsed", f"probabilities for {len(shares)} of {len(texts)} guesses")
+    pairs = []
+    for text, line in zip(texts, shares, strict=True):
+        probability = parse_probability(line)
+        if isinstance(probability, NoValue):
+            return probability
+        pairs.append(StatedGuess(text, probability))
+    return tuple(pairs)
+
+
+def truth_of_token(text: str) -> bool | None:
+    """What a token says that is one of the words True and False, in any case; None for any other."""
+    return {"true": True, "false": False}.get(text.strip().lower())
+
+
+def parse_either(text: str, yes: str, no: str) -> bool | NoValue:
+    """Read a reply that begins with one of two words, and not with both ("True or False: ...")."""
+    words = f"{yes}|{no}"
+    match = re.match(rf"\W*({words})\b(?!\W*(?:(?:or|and)\W+)?(?:{words})\b)", text, re.IGNORECASE)
+    if match is None:
+        return NoValue("unparsed", f"neither {yes} nor {no}: {excerpt(text, 80)}")
+    return match[1].lower() == yes.lower()
+
 
 _NO_IDEA = re.compile(r"\W*no\s+(?:idea|clue|opinion)\b", re.IGNORECASE)
 

@@ -1,5 +1,0 @@
-"""Settings, disk, models and stages joined into a run.
-
-:func:`selfreflect.pipeline.experiment.open_experiment` fills a run directory stage by stage;
-:func:`selfreflect.pipeline.dry_run.dry_run_directory` counts what that would take.
-"""

@@ -1,0 +1,261 @@
+"""Amounts that a run takes: requests, tokens, time and money, and why somebody should look at them first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from selfreflect.models.backend import backend_of
+from selfreflect.models.base import Message, Request
+from selfreflect.table import Cell, Column, Table
+
+if TYPE_CHECKING:
+    from selfreflect.models.chat import ChatTokenizer
+    from selfreflect.run.dry_run import DryRun
+    from selfreflect.settings import Config
+
+
+@dataclass(frozen=True)
+class Amount:
+    """An expected value and an upper bound; None if not known."""
+
+    expected: float | None
+    most: float | None
+
+    def __add__(self, other: Amount) -> Amount:
+        mean = most = None
+        if self.expected is not None and other.expected is not None:
+            mean = self.expected + other.expected
+        if self.most is not None and other.most is not None:
+            most = self.most + other.most
+        return Amount(mean, most)
+
+    def __mul__(self, factor: float) -> Amount:
+        mean = None if self.expected is None else self.expected * factor
+        return Amount(mean, None if self.most is None else self.most * factor)
+
+
+NOTHING = Amount(0, 0)
+UNKNOWN = Amount(None, None)
+
+
+_BATCH = 256
+"""Conversations that are tokenised together."""
+
+EXACT = 10_000
+"""Conversations that are tokenised. Tokens of further ones are expected at the same rate per byte."""
+
+
+class RequestCount:
+    """Adds up what requests to one model take.
+
+    Args:
+        chat: a local model's. Of a server it is not known, nor whether it gives one completion per call and
+            reads the prompt for each.
+    """
+
+    def __init__(self, chat: ChatTokenizer | None) -> None:
+        self._chat = chat
+        self._calls = self._most_calls = self._completions = self._most_tokens = 0
+        self._prompt = self._estimated = self._most_prompt = 0
+        self._estimated_of_exact = 0
+        """What :func:`estimated_tokens` says of the conversations that were tokenised."""
+        self._shows_replies = False
+        self._is_known = True
+        self._waiting: list[tuple[tuple[Message, ...], bool, int]] = []
+        """Conversations of a local model that are not counted yet, and how often each is read."""
+
+    def add(self, request: Request, done: int = 0, shown: int | None = None) -> None:
+        """Count a request.
+
+        Args:
+            done: completions that are there already.
+            shown: tokens that replies to come add to the prompt at most; None if it shows none.
+        """
+        to_draw = request.n - done
+        most_calls = to_draw if self._chat is None else 1
+        self._calls += 1
+        self._most_calls += most_calls
+        self._completions += to_draw
+        self._most_tokens += to_draw * request.sampling.max_new_tokens
+        if shown is not None:
+            self._shows_replies = True
+            self._most_prompt += shown * most_calls
+        if self._chat is None or self._calls > EXACT:
+            tokens, most = estimated_tokens(request.messages)
+            self._estimated += tokens
+            self._most_prompt += most * most_calls
+            return
+        self._waiting.append((request.messages, request.thinking, most_calls))
+        if len(self._waiting) >= _BATCH:
+            self._tokenise()
+
+    def add_unknown(self) -> None:
+        """Take in requests of which nothing is known."""
+        self._is_known = False
+
+    @property
+    def calls(self) -> Amount:
+        return Amount(self._calls, self._most_calls) if self._is_known else UNKNOWN
+
+    @property
+    def completions(self) -> Amount:
+        return Amount(self._completions, self._completions) if self._is_known else UNKNOWN
+
+    @property
+    def prompt_tokens(self) -> Amount:
+        if not self._is_known:
+            return UNKNOWN
+        self._tokenise()
+        rate = self._prompt / self._estimated_of_exact if self._estimated_of_exact else 1
+        expected = self._prompt + round(self._estimated * rate)
+        return Amount(None if self._shows_replies else expected, self._most_prompt)
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether some conversations of a local model were not tokenised."""
+        return self._chat is not None and self._calls > EXACT
+
+    @property
+    def most_completion_tokens(self) -> int | None:
+        return self._most_tokens if self._is_known else None
+
+    def _tokenise(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for thinking in {thinking for _, thinking, _ in waiting}:
+            batch = [(messages, calls) for messages, thinks, calls in waiting if thinks == thinking]
+            assert self._chat is not None
+            texts = self._chat.render_all([messages for messages, _ in batch], thinking=thinking)
+            for ids, (messages, calls) in zip(self._chat.encode(texts), batch, strict=True):
+                self._prompt += len(ids)
+                self._estimated_of_exact += estimated_tokens(messages)[0]
+                self._most_prompt += len(ids) * calls
+
+
+def estimated_tokens(messages: Sequence[Message]) -> tuple[int, int]:
+    """Estimate and bound the tokens of a conversation without its tokenizer.
+
+    A token has four bytes of UTF-8, at least one; each turn, and the one to come, gets eight tokens for its
+    markers.
+    """
+    size = sum(len(message.content.encode("utf-8", "surrogatepass")) for message in messages)
+    markers = 8 * (1 + len(messages))
+    return size // 4 + markers, size + markers
+
+
+AMOUNTS = {
+    "calls": ("calls", 0),
+    "completions": ("completions", 0),
+    "prompt_tokens": ("prompt tokens", 0),
+    "completion_tokens": ("completion tokens", 0),
+    "judge_tokens": ("judge tokens", 0),
+    "seconds": ("time", 2),
+    "money": ("money", 6),
+}
+"""Heading and digits of each amount of a stage's cost."""
+
+LONG_SECONDS = 180
+MANY_COMPLETIONS = 200
+"""From how many on a run whose time is not known is announced."""
+
+
+def reasons_to_ask(dry_run: DryRun, config: Config) -> list[str]:
+    """Why somebody should look before the run starts."""
+    _, total = sum_up(dry_run)
+    completions = sum(cost.amounts["completions"].most or 0 for cost in dry_run.costs)
+    reasons = payments(dry_run, config)
+    seconds = total["seconds"]["expected"]
+    if seconds is not None and seconds >= LONG_SECONDS:
+        reasons.append(f"it takes about {seconds / 60:.0f} minutes")
+    if seconds is None and completions >= MANY_COMPLETIONS:
+        reasons.append(f"how long its {completions:,.0f} completions take is not known yet")
+    return reasons
+
+
+def payments(dry_run: DryRun, config: Config) -> list[str]:
+    """Say that a run costs money, or that a server may charge for it; empty if neither."""
+    _, total = sum_up(dry_run)
+    if "money" in total and total["money"]["most"] != 0:
+        return ["this run costs money"]
+    hosts = _paid_hosts(dry_run, config)
+    return [f"{' and '.join(hosts)} may charge for this run"] if hosts else []
+
+
+def _paid_hosts(dry_run: DryRun, config: Config) -> list[str]:
+    """The servers to be asked that may charge for it, and whose prices are not known."""
+    hosts: dict[str, None] = {}
+    for cost in dry_run.costs:
+        if cost.stage in ("answers", "summaries") and cost.to_do and "money" not in cost.amounts:
+            section = getattr(config, cost.stage)
+            hosts[backend_of(section.model).may_charge(section.base_url)] = None
+    return list(filter(None, hosts))
+
+
+def sum_up(dry_run: DryRun) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """What each stage takes, and time and money of all of them, rounded."""
+    stages: list[dict[str, Any]] = []
+    totals: dict[str, Amount] = {}
+    for cost in dry_run.costs:
+        for name in ("seconds", "money"):
+            if name in cost.amounts:
+                amount = cost.amounts[name]
+                totals[name] = totals[name] + amount if name in totals else amount
+        facts = {"stage": cost.stage, "model": cost.model, "to_do": cost.to_do}
+        stages.append({**facts, **_rounded(cost.amounts)})
+    return stages, _rounded(totals)
+
+
+def _rounded(amounts: dict[str, Amount]) -> dict[str, dict[str, float | None]]:
+    rounded = {}
+    for name, amount in amounts.items():
+        digits = AMOUNTS[name][1] or None
+        rounded[name] = {
+            "expected": None if amount.expected is None else round(amount.expected, digits),
+            "most": None if amount.most is None else round(amount.most, digits),
+        }
+    return rounded
+
+
+NOT_KNOWN = (
+    "–: not known yet; the line of progress tells the time that is left once the first texts have ended"
+)
+
+
+def cost_table(stages: list[dict[str, Any]], total: dict[str, Any]) -> Table:
+    """One row per amount of a stage, then the time and money of all stages."""
+    rows: list[tuple[Cell, ...]] = []
+    for stage in stages:
+        rows.append((stage["stage"], "to do", stage["to_do"], stage["to_do"]))
+        if stage["to_do"]:
+            rows.append(("", f"with {stage['model']}", "", ""))
+            rows += _amount_rows("", stage)
+    if len(stages) > 1:
+        rows += _amount_rows("all", total)
+    columns = (Column("stage"), Column("what"), Column("expected", ",.0f"), Column("at most", ",.0f"))
+    notes = (NOT_KNOWN,) if any(None in row for row in rows) else ()
+    return Table(title="What is left to do", columns=columns, rows=tuple(rows), notes=notes)
+
+
+def _amount_rows(stage: str, amounts: dict[str, Any]) -> list[tuple[Cell, ...]]:
+    rows: list[tuple[Cell, ...]] = []
+    for name, (heading, _) in AMOUNTS.items():
+        amount = amounts.get(name)
+        is_known = amount is not None and (name != "seconds" or amount["expected"] is not None)
+        if amount is not None and is_known and amount["most"] != 0:
+            rows.append((stage, heading, _cell(name, amount["expected"]), _cell(name, amount["most"])))
+    return rows
+
+
+def _cell(name: str, value: float | None) -> Cell:
+    """Show a time as ``3.2 s``, or ``1:02:03`` from a minute on, small amounts of money with more digits."""
+    if value is None:
+        return None
+    if name == "money":
+        return f"{value:,.4f}" if value < 1 else f"{value:,.2f}"
+    if name != "seconds":
+        return value
+    if value < 60:
+        return f"{value:.1f} s"
+    minutes, seconds = divmod(round(value), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{seconds:02d}"

@@ -1,0 +1,406 @@
+"""Count what a run would take, without writing anything or asking any server.
+
+Texts that exist are counted exactly, texts to come at most with their token limits.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, cast
+
+from msgspec.structs import replace
+
+from selfreflect.metric.measure import Work, measures_of
+from selfreflect.metric.texts import control_texts
+from selfreflect.models.backend import backend_of
+from selfreflect.models.base import ModelSpec, Request
+from selfreflect.prompts import Prompts, load_prompts
+from selfreflect.records import Question, Stage
+from selfreflect.run.cost import EXACT, NOTHING, UNKNOWN, Amount, RequestCount
+from selfreflect.run.models import ConfiguredModels, Progress, needs_judge
+from selfreflect.run.resume import (
+    check_model,
+    check_settings,
+    new_questions,
+    select_scoring,
+    stage_settings,
+)
+from selfreflect.run.stages import StageSpec, StageTask, total_size
+from selfreflect.run.todo import missing_answers, missing_scores, missing_summaries
+from selfreflect.settings import Config, ExecutionOptions, ScoresConfig
+from selfreflect.sources.items import Item
+from selfreflect.store.journal import store_errors
+from selfreflect.store.layout import MANIFEST, check_run_directory
+from selfreflect.store.run import Run
+from selfreflect.strategies import load_strategy
+from selfreflect.strategies.builtin import SECOND_REQUESTS
+from selfreflect.strategies.task import GREEDY, THINKING, StrategyFunction, Task
+
+if TYPE_CHECKING:
+    from selfreflect.models.chat import ChatTokenizer
+    from selfreflect.models.judge import Judge
+    from selfreflect.models.local.generator import HFGenerator
+
+AMOUNTS = ("calls", "completions", "prompt_tokens", "completion_tokens", "judge_tokens", "seconds")
+"""Calls are conversations to send, at most one per completion, for servers that give one at a time; judge
+tokens are nodes of prefix trees; seconds follow from earlier work in the directory."""
+
+
+@dataclass(frozen=True)
+class StageCost:
+    """What one stage would still take."""
+
+    stage: Stage
+    model: str
+    """Its name, and where it is served, without credentials."""
+    to_do: int
+    """Answer sets, summaries or scores."""
+    amounts: dict[str, Amount]
+    """All of ``AMOUNTS``, and ``money`` in the currency of the prices, if there is one for the model."""
+
+
+def dry_run_directory(
+    path: Path,
+    config: Config,
+    stages: Sequence[Stage],
+    options: ExecutionOptions,
+    progress: Progress,
+    *,
+    fresh: bool = False,
+) -> DryRun:
+    """Look at the run directory at ``path``, if there is one, and change nothing there.
+
+    The arguments are those of :func:`~selfreflect.run.experiment.open_experiment`.
+
+    Raises:
+        StoreError: the directory was made with other settings, or holds something else.
+    """
+    prompts = load_prompts(options.prompts)
+    with store_errors(path):
+        if path.exists():
+            check_run_directory(path)
+        is_resumed = (path / MANIFEST).exists() and not fresh
+        run = Run.load(path) if is_resumed else Run.in_memory(path)
+    if is_resumed and "scores" in stages:
+        select_scoring(run, config)
+    check_settings(run.manifest, stage_settings(config, stages, prompts), path)
+    return DryRun(run, config, prompts, options, progress)
+
+
+def dry_run_items(
+    items: Iterable[Item], config: Config, options: ExecutionOptions, progress: Progress
+) -> DryRun:
+    """Count what scoring some items takes, without a run directory."""
+    run = Run.in_memory(Path())
+    for item in items:
+        run.add_in_memory(item.records)
+    dry_run = DryRun(run, config, load_prompts(), options, progress)
+    dry_run.scores()
+    return dry_run
+
+
+class _SummariesToCome:
+    """The questions that will get summaries; those without answers are counted alone, for there may be many.
+
+    Attributes:
+        with_answers: questions, each with how many summaries it will get.
+        without_answers: how many questions will get so many summaries.
+        longest: the longest of these questions, by the same number.
+    """
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.with_answers: list[tuple[Question, int]] = []
+        self.without_answers: Counter[int] = Counter()
+        self.longest: dict[int, Question] = {}
+
+    def add(self, question: Question, count: int, answers: Container[str]) -> None:
+        self.total += count
+        if question.id in answers:
+            self.with_answers.append((question, count))
+            return
+        self.without_answers[count] += 1
+        if count not in self.longest or len(question.text) > len(self.longest[count].text):
+            self.longest[count] = question
+
+
+class DryRun:
+    """Adds up what each stage would take in ``costs``, and says in ``notes`` how to read the numbers.
+
+    Has the stages of an :class:`~selfreflect.run.experiment.Experiment`. Without ``load_models``, judge
+    tokens are not known, and prompts of local models are estimated.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        config: Config,
+        prompts: Prompts,
+        options: ExecutionOptions,
+        progress: Progress,
+        *,
+        load_models: bool = True,
+    ) -> None:
+        self.costs: list[StageCost] = []
+        self.notes: list[str] = []
+        self.run = run
+        self._config = config
+        self._prompts = prompts
+        self._load_models = load_models
+        self._options = options
+        self._models = ConfiguredModels(config, options, progress)
+        base = THINKING if config.summaries.thinking else GREEDY
+        self._summary_sampling = replace(base, max_new_tokens=config.summaries.max_new_tokens)
+        self._to_come = _SummariesToCome()
+
+    def questions(self, *, explicit: bool = True, add: bool = False) -> None:
+        """Load the questions that the directory lacks."""
+        missing = new_questions(self.run, self._config.section("questions"), explicit=explicit, add=add)
+        if missing is not None:
+            self.run.add_in_memory(missing.questions)
+
+    def plan(self, stages: Sequence[Stage], strategies: Sequence[str]) -> None:
+        """Nothing is remembered."""
+
+    def answers(self) -> None:
+        """Count what the missing answers take."""
+        spec = StageSpec("answers", self._config, self._prompts, self._options)
+        count = RequestCount(self._chat(spec, missing_answers(self.run)))
+        settings = self._config.answers
+        to_do = 0
+        for task in missing_answers(self.run):
+            request = Request(
+                messages=self._prompts.messages(task.question),
+                sampling=settings.sampling,
+                n=2 * settings.num_answers,
+                thinking=settings.thinking,
+            )
+            count.add(request, done=min(len(task.samples), request.n))
+            to_do += 1
+        drawn = [(one.tokens, len(one.answers)) for one in self.run.answers.values()]
+        self._add("answers", spec, count, to_do, drawn)
+
+    def summaries(self, strategies: Sequence[str]) -> None:
+        """Count what the missing summaries take. What a user's own strategy asks is not known."""
+        spec = StageSpec("summaries", self._config, self._prompts, self._options, tuple(strategies))
+        count = RequestCount(self._chat(spec, missing_summaries(self.run, strategies)))
+        functions = {name: load_strategy(name) for name in strategies if ":" not in name}
+        to_do = 0
+        for task in missing_summaries(self.run, strategies):
+            self._to_come.add(task.question, len(task.strategies), self.run.answers)
+            seeds = set()
+            for name in task.strategies:
+                if name not in functions:
+                    count.add_unknown()
+                    self._note(f"what {name} asks is not known, since its code is not run")
+                    continue
+                first, second = self._requests(task.question, name, functions[name])
+                if second is not None:
+                    count.add(second, shown=first.n * first.sampling.max_new_tokens)
+                if first.seed not in seeds:  # strategies that draw samples share them
+                    count.add(first)
+                seeds.add(first.seed)
+            to_do += task.size
+        made = [(one.tokens, one.calls) for one in self.run.summaries.values()]
+        self._add("summaries", spec, count, to_do, made)
+
+    def _requests(
+        self, question: Question, name: str, function: StrategyFunction
+    ) -> tuple[Request, Request | None]:
+        """The requests of a strategy of this package."""
+        settings = self._config.summaries
+        task = Task(
+            question=question,
+            prompts=self._prompts,
+            name=name,
+            sampling=self._summary_sampling,
+            sample_sampling=settings.sampling,
+            num_samples=settings.num_samples,
+            seed=settings.seed,
+            thinking=settings.thinking,
+        )
+        strategy = function(task)
+        first = next(strategy)
+        strategy.close()
+        assert isinstance(first, Request)
+        second = SECOND_REQUESTS.get(name.partition("#")[0])
+        return first, second(task) if second else None
+
+    def _chat(self, spec: StageSpec, tasks: Iterator[StageTask]) -> ChatTokenizer | None:
+        """The tokenizer of a stage's model, if it is a local one that has something to do."""
+        if next(tasks, None) is None:
+            return None
+        self._note("at most: each text to come has as many tokens as allowed, and the judge masks each")
+        if backend_of(spec.model.name).is_torch and self._load_models:
+            stage = cast(Literal["answers", "summaries"], spec.stage)
+            generator = cast("HFGenerator", self._models.generator(stage))
+            check_model(self.run.manifest, stage, generator.facts, self.run.path)
+            return generator.chat
+        self._note(
+            "prompts of models that are not loaded are counted as 4 bytes per token, at most 1; "
+            "calls repeated after a fault are not counted"
+        )
+        return None
+
+    def _add(
+        self,
+        stage: Stage,
+        spec: StageSpec,
+        count: RequestCount,
+        to_do: int,
+        earlier: Sequence[tuple[int, int]],
+    ) -> None:
+        """Add the cost of a stage that asks a model.
+
+        Args:
+            earlier: tokens and completions of each record that is there.
+        """
+        if count.is_sampled:
+            self._note(
+                f"prompts after the first {EXACT:,} are expected to have as many tokens per byte, at most one"
+            )
+        earlier_tokens = sum(tokens for tokens, _ in earlier)
+        earlier_completions = sum(completions for _, completions in earlier)
+        completions, most_tokens = count.completions.most, count.most_completion_tokens
+        likely = None
+        if completions is not None and most_tokens is not None and (earlier_tokens or not to_do):
+            likely = min(completions * earlier_tokens / max(1, earlier_completions), most_tokens)
+        completion_tokens = Amount(likely, most_tokens)
+        amounts = {
+            "calls": count.calls,
+            "completions": count.completions,
+            "prompt_tokens": count.prompt_tokens,
+            "completion_tokens": completion_tokens,
+            "judge_tokens": NOTHING,
+            "seconds": self._seconds(stage, completions, earlier_completions),
+        }
+        price = self._config.price_of(spec.model.name)
+        if price is not None:
+            paid = count.prompt_tokens * price.input_per_million
+            paid += completion_tokens * price.output_per_million
+            amounts["money"] = paid * 1e-6
+        self.costs.append(StageCost(stage, _model_and_place(spec.model), to_do, amounts))
+
+    def scores(self) -> None:
+        """Count the judge's work."""
+        settings = self._config.scores
+        tasks = missing_scores(self.run, settings) if self.run.summaries or not self._to_come.total else []
+        to_do = total_size(tasks) + self._to_come.total
+        amounts = dict.fromkeys(AMOUNTS, NOTHING)
+        if to_do:
+            amounts["judge_tokens"] = self._judge_tokens(tasks)
+        results = map(self.run.results, measures_of(settings.measure_names))
+        earlier = len(set().union(*results))
+        amounts["seconds"] = self._seconds("scores", to_do, earlier)
+        self.costs.append(StageCost("scores", settings.judge, to_do, amounts))
+
+    def _judge_tokens(self, tasks: Sequence[StageTask]) -> Amount:
+        if not needs_judge(self._config):
+            return NOTHING
+        if not self._load_models:
+            return UNKNOWN
+        if backend_of(self._config.scores.judge).is_remote:
+            self._note("judge tokens are not known, since no server is asked; count them with a local judge")
+            return UNKNOWN
+        judge = self._models.judge()
+        check_model(self.run.manifest, "scores", judge.facts, self.run.path)
+        limits = self._config.scores.limits
+        total = NOTHING
+        for task in tasks:
+            tokens = judge_tokens(judge, task, self._config.scores)
+            total += tokens if limits is None else _limited(tokens, limits.tokens)
+        for tokens, questions in self._tokens_to_come(judge):
+            total += (tokens if limits is None else _limited(tokens, limits.tokens)) * questions
+        if limits is not None and limits.seconds is not None:
+            self._note("a budget of time may stop earlier, or compute shared words again each round")
+        if self._options.cache is not None:
+            self._note("what --cache holds already is not subtracted")
+        return total
+
+    def _tokens_to_come(self, judge: Judge) -> Iterator[tuple[Amount, int]]:
+        """What the judge reads at most of a question with summaries to come, and of how many questions.
+
+        Where the answers are to come, too, the longest question stands for all.
+        """
+        config, to_come = self._config, self._to_come
+        summary = config.summaries.max_new_tokens
+        for question, count in to_come.with_answers:
+            answers = self.run.answers[question.id]
+            lengths = [_token_count(judge, text) for text in answers.answers]
+            half = len(answers.masked_out)
+            halves = lengths[:half], lengths[half:]
+            most = most_judge_tokens(judge, question, halves, [summary] * count, config.scores)
+            yield Amount(None, most), 1
+        half_to_come = [config.answers.max_new_tokens] * config.answers.num_answers
+        for count, questions in to_come.without_answers.items():
+            halves = half_to_come, half_to_come
+            longest = to_come.longest[count]
+            most = most_judge_tokens(judge, longest, halves, [summary] * count, config.scores)
+            yield Amount(None, most), questions
+
+    def _seconds(self, stage: Stage, to_do: float | None, earlier: int) -> Amount:
+        """The time for some work, if the directory's earlier work says how long it takes."""
+        if to_do == 0:
+            return NOTHING
+        seconds = self.run.manifest.wall_time.get(stage)
+        if to_do is None or not seconds or not earlier:
+            return UNKNOWN
+        self._note("times and lengths are expected to be the mean of the earlier work in this directory")
+        return Amount(to_do * seconds / earlier, None)
+
+    def _note(self, line: str) -> None:
+        if line not in self.notes:
+            self.notes.append(line)
+
+
+def _limited(tokens: Amount, budget: int | None) -> Amount:
+    """Judge tokens of a question that may stop early. Only a budget of tokens is never exceeded."""
+    if budget is None or tokens.most is None:
+        return Amount(tokens.expected, None)
+    likely = None if tokens.expected is None else min(tokens.expected, budget)
+    return Amount(likely, min(tokens.most, budget))
+
+
+def _model_and_place(model: ModelSpec) -> str:
+    backend = backend_of(model.name)
+    return f"{model.name} at {backend.server(model.base_url).url}" if backend.is_remote else model.name
+
+
+def judge_tokens(judge: Judge, task: StageTask, settings: ScoresConfig) -> Amount:
+    """Count the nodes of the judge's prefix trees for one question, whose texts exist."""
+    answers = task.answers
+    assert answers is not None  # a question without answers is not scored
+    controls = control_texts(task.question.text, answers.conditioning) if task.controls else []
+    total = 0
+    for measure in measures_of(settings.measure_names):
+        summaries = task.summaries if task.missing is None else task.missing.get(measure.name, ())
+        work = Work(task.question, answers, summaries, controls=controls if measure.control else ())
+        total += measure.judge_tokens(judge, work, settings.reader)
+    return Amount(total, total)
+
+
+def most_judge_tokens(
+    judge: Judge,
+    question: Question,
+    halves: tuple[Sequence[int], Sequence[int]],
+    summaries: Sequence[int],
+    settings: ScoresConfig,
+) -> float:
+    """Bound the nodes for a question some of whose texts are to come.
+
+    Args:
+        halves: most tokens of each test answer, and of each reference answer.
+        summaries: most tokens of each.
+    """
+    controls = settings.controls and settings.limits is None
+    measures = measures_of(settings.measure_names)
+    return sum(
+        one.most_judge_tokens(judge, question, halves, summaries, controls=controls) for one in measures
+    )
+
+
+def _token_count(judge: Judge, text: str) -> int:
+    return len(judge.chat.tokenizer(text, add_special_tokens=False).input_ids)

@@ -1,0 +1,342 @@
+"""The experiment: fills a run directory with what the stages make.
+
+The only place that joins settings, disk and stages.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from msgspec import to_builtins
+from msgspec.structs import replace
+
+from selfreflect.errors import BackendError, JudgeError, SelfReflectError, StoreError
+from selfreflect.prompts import Prompts, load_prompts, prompts_origin
+from selfreflect.records import Failure, ModelStage, SamplingCheck, Stage, from_plain
+from selfreflect.run.executors import Executors
+from selfreflect.run.models import (
+    ConfiguredModels,
+    ModelProvider,
+    Progress,
+    Quiet,
+    check_models,
+    check_sampling,
+    count_identical,
+    server_stages,
+)
+from selfreflect.run.resume import (
+    PROMPTED,
+    check_model,
+    check_settings,
+    new_questions,
+    scoring_label,
+    select_scoring,
+    stage_settings,
+)
+from selfreflect.run.stages import (
+    Outcome,
+    StageSpec,
+    StageTask,
+    count_results,
+    strategy_names,
+    total_size,
+)
+from selfreflect.run.todo import (
+    copied_results,
+    missing_answers,
+    missing_scores,
+    missing_summaries,
+    run_strategies,
+    stages_with_work,
+)
+from selfreflect.settings import Config, ExecutionOptions
+from selfreflect.store.layout import plain_settings
+from selfreflect.store.run import Run
+from selfreflect.strategies import load_strategy
+from selfreflect.strategies.driver import Named
+
+
+@contextmanager
+def open_experiment(
+    path: Path,
+    config: Config,
+    stages: Sequence[Stage],
+    *,
+    fresh: bool = False,
+    options: ExecutionOptions | None = None,
+    progress: Progress | None = None,
+    models: ModelProvider | None = None,
+) -> Iterator[Experiment]:
+    """Create or resume the run directory at ``path``, locked until the experiment is closed.
+
+    Args:
+        stages: those that may run; their settings must agree with those the directory was made with.
+        fresh: start over; the records in the directory are moved to a folder in it.
+        models: by default, loads what ``config`` names.
+
+    Raises:
+        StoreError: the directory was made with other settings, or is in use.
+    """
+    options = options or ExecutionOptions()
+    progress = progress or Quiet()
+    prompts = load_prompts(options.prompts)
+    models = models or ConfiguredModels(config, options, progress)
+    executors = Executors(options, models, progress)
+    new_folders = [folder for folder in (path, *path.parents) if not folder.exists()]
+    with Run.open(path, {}, fresh=fresh) as run, closing(executors):
+        if "scores" in stages:
+            select_scoring(run, config)
+            if run.scoring not in run.scorings:
+                judge = scoring_label(config.section("scores"))
+                progress.note(f"{path} keeps its scores; those by {judge} are added beside them")
+        for line in run.repairs:
+            progress.note(line)
+        check_settings(run.manifest, stage_settings(config, stages, prompts), path)
+        yield Experiment(run, config, prompts, options, progress, executors, new_folders)
+
+
+@dataclass(eq=False)
+class Experiment:
+    """Fills a run directory stage by stage. Make one with :func:`open_experiment`.
+
+    Every stage skips what is done and writes each result as it comes, so it can be interrupted anywhere.
+    """
+
+    run: Run
+    _config: Config
+    _prompts: Prompts
+    _options: ExecutionOptions
+    _progress: Progress
+    _executors: Executors
+    _new_folders: Sequence[Path] = ()
+    """Those that were made for this run, the innermost first."""
+
+    def questions(self, *, explicit: bool = True, add: bool = False) -> None:
+        """Store the questions that the directory lacks.
+
+        The arguments, and what is raised, are those of
+        :func:`~selfreflect.run.resume.new_questions`.
+        """
+        missing = new_questions(self.run, self._config.section("questions"), explicit=explicit, add=add)
+        if missing is None:
+            return
+        if missing.note:
+            self._progress.note(missing.note)
+        if not missing.questions and not missing.updated:
+            return
+        with self._timed("questions"):
+            self.run.replace_questions(missing.updated)
+            self._settle("questions", again=add, sources=missing.source)
+            self.run.append_all(missing.questions)
+
+    @contextmanager
+    def nothing_left_behind(self) -> Iterator[None]:
+        """Remove a run directory that was made for a command which is then refused, as with a mistyped name.
+        One that existed before is left as it is."""
+        try:
+            yield
+        except SelfReflectError:
+            if self.run.path in self._new_folders:
+                self.run.remove()
+                with suppress(OSError):  # somebody else has put something there
+                    for folder in self._new_folders:
+                        folder.rmdir()
+            raise
+
+    def check(self, stages: Sequence[Stage], strategies: Sequence[str]) -> list[SamplingCheck]:
+        """Check what could fail later, and that servers sample, before the first stage begins.
+
+        Returns:
+            Of each server that does not seem to sample, what was found, with a warning given.
+
+        Raises:
+            SelfReflectError: a later stage could not run.
+        """
+        work = stages_with_work(self.run, stages, strategies, self._config.scores)
+        if not work:
+            return []
+        check_models(work, self._config, self._options, self._progress)
+        servers = server_stages(work, self._config, self._options)
+        if not servers or self._options.uses_batch:
+            return []
+        with self._progress.stage("server check", len(servers)):
+            greedy = any("#" not in name for name in strategies)
+            system = self._prompts.answers["system"]
+            models = self._executors.models
+            checks = check_sampling(servers, self._config, models, system=system, greedy=greedy)
+        suspects = [check for check in dict.fromkeys(checks.values()) if check.is_suspect]
+        for check in suspects:
+            self._warn(check)
+        self.run.update_manifest(checks=to_builtins(checks))
+        return suspects
+
+    def accept(self, suspects: Collection[SamplingCheck]) -> None:
+        """Record that the user goes on with servers that do not seem to sample."""
+        checks = {name: from_plain(SamplingCheck, one) for name, one in self.run.manifest.checks.items()}
+        accepted = {name: replace(one, accepted=True) for name, one in checks.items() if one in suspects}
+        self.run.update_manifest(checks=to_builtins(accepted))
+
+    def _warn(self, check: SamplingCheck) -> None:
+        from selfreflect.report.findings import sampling_warning
+
+        self._progress.warn(sampling_warning(check))
+
+    def answers(self) -> None:
+        """Draw the answer distributions that are missing."""
+        tasks = list(missing_answers(self.run))
+        self._fill("answers", tasks)
+        if tasks and "answers" in self.run.manifest.checks:
+            earlier = from_plain(SamplingCheck, self.run.manifest.checks["answers"])
+            check = count_identical(earlier, list(self.run.answers.values()))
+            self.run.update_manifest(checks=to_builtins({"answers": check}))
+            if check.is_suspect and not earlier.is_suspect:  # which has been said
+                self._warn(check)
+
+    def plan(self, stages: Sequence[Stage], strategies: Sequence[str]) -> None:
+        """Remember strategies, and the settings of stages that have no result yet, so that the run can be
+        continued without naming them again."""
+        earlier = run_strategies(self.run)
+        if not {*strategies} <= {*earlier}:
+            self.run.update_manifest(plan={"strategies": list(dict.fromkeys([*earlier, *strategies]))})
+        manifest = self.run.manifest
+        with_settings = {"questions", *manifest.config}
+        ahead = [stage for stage in stages if stage not in with_settings]
+        settings = stage_settings(self._config, ahead, self._prompts)
+        sections = plain_settings({str(stage): section for stage, section in settings.items()})
+        if sections != {stage: manifest.asked.get(stage) for stage in sections}:
+            self.run.update_manifest(asked=sections)
+
+    def summaries(self, strategies: Sequence[Named]) -> None:
+        """Make the summaries that are missing, with every strategy.
+
+        Raises:
+            ConfigError: a strategy is unknown, even if nothing is left to do.
+        """
+        for strategy in strategies:
+            if isinstance(strategy, str):
+                load_strategy(strategy)
+        self._fill("summaries", list(missing_summaries(self.run, strategy_names(strategies))), strategies)
+
+    def scores(self) -> None:
+        """Measure what is not measured yet of summaries of questions with answers."""
+        self.run.append_all(copied_results(self.run, self._config.scores))
+        self._fill("scores", missing_scores(self.run, self._config.scores))
+
+    def _fill(self, stage: ModelStage, tasks: Sequence[StageTask], strategies: Sequence[Named] = ()) -> None:
+        """Run a stage and store each result as it comes."""
+        if not tasks:
+            return
+        spec = StageSpec(stage, self._config, self._prompts, self._options, tuple(strategies))
+        total = total_size(tasks)
+        saved = 0
+        with ExitStack() as stack:
+            counter = stack.enter_context(self._progress.stage(stage, total))
+            outcomes = self._executors.choose(spec, len(tasks)).outcomes(spec, tasks)  # loads local models
+            stack.enter_context(closing(outcomes))
+            stack.enter_context(self._timed(stage))
+            try:
+                for outcome in self._verify(stage, outcomes):
+                    results = outcome.results
+                    self.run.append_all(results)
+                    count = count_results([one for one in results if not isinstance(one, Failure)])
+                    saved += count
+                    self._progress.add(outcome.work)
+                    if results:
+                        counter.advance(count, count_results(results) - count)
+                    outcome.raise_error()
+            except (BackendError, JudgeError) as error:
+                message = str(error).removesuffix(".")
+                raise type(error)(
+                    f"{message}. {saved} of {total} {stage} saved, {total - saved} to go. "
+                    "Run the same command to resume."
+                ) from None
+
+    def _verify(self, stage: ModelStage, outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
+        """Check that all workers have the model that the run began with, and settle the stage.
+
+        It is settled with the first result: a server may yet turn out not to know the model.
+        """
+        first: dict[str, Any] | None = None
+        last: dict[str, Any] | None = None
+        notes: set[str] = set()
+        is_settled = False
+        for outcome in outcomes:
+            for line in outcome.notes:
+                if line not in notes:
+                    notes.add(line)
+                    self._progress.note(line)
+            facts = outcome.facts
+            if facts is not None and first is None:
+                check_model(self.run.manifest, stage, facts, self.run.path)
+                first = facts
+            elif facts is not None and _identity(facts) != _identity(first or {}):
+                raise BackendError(
+                    f"Workers have different models: {first} and {facts}. Name a revision and a dtype."
+                )
+            if outcome.results and not is_settled:
+                if first is None:
+                    self._settle(stage)
+                else:
+                    self._settle(stage, models=first)
+                is_settled = True
+            yield outcome
+            last = facts or last
+        if is_settled and last != first and last is not None:
+            self.run.update_manifest(models={stage: last})
+
+    def _settle(self, stage: Stage, *, again: bool = False, **facts: dict[str, Any]) -> None:
+        """Record what a stage is made with. Until then a mistyped name does not bind the directory.
+
+        Args:
+            again: replace the settings that the stage began with.
+            facts: of its ``models`` or ``sources``.
+        """
+        sections: dict[str, Any] = dict(facts)
+        if again or stage not in self.run.manifest.config:
+            sections["config"] = stage_settings(self._config, [stage], self._prompts)[stage]
+        if stage in PROMPTED:
+            sections["prompts"] = self._prompts.hash
+        entries: dict[str, Any] = {name: {stage: value} for name, value in sections.items()}
+        if stage in PROMPTED:
+            entries["prompt_texts"] = {self._prompts.hash: to_builtins(self._prompts)}
+            if origin := prompts_origin(self._options.prompts):
+                entries["sources"] = {stage: origin}
+        self.run.update_manifest(packages=_packages(), **entries)
+
+    @contextmanager
+    def _timed(self, stage: Stage) -> Iterator[None]:
+        start = time.monotonic()
+        try:
+            yield
+        except BaseException:
+            with suppress(StoreError):  # on a full disk it would hide the first error
+                self._record_end(stage, start)
+            raise
+        self._record_end(stage, start)
+
+    def _record_end(self, stage: Stage, start: float) -> None:
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        self.run.update_manifest(wall_time={stage: time.monotonic() - start}, finished={stage: now})
+
+
+def _identity(facts: dict[str, Any]) -> dict[str, Any]:
+    """What workers must agree on: not where they run, nor what their servers have refused so far."""
+    return {name: value for name, value in facts.items() if name not in ("device", "refused", "drawn_again")}
+
+
+def _packages() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for name in ("selfreflect", "torch", "transformers", "tokenizers", "numpy"):
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            versions[name] = "unknown"
+    return versions

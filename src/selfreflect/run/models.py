@@ -1,0 +1,470 @@
+"""Load, check and watch the models of the stages, and report their progress."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from msgspec.structs import replace
+
+from selfreflect.errors import BackendError, ConfigError, SelfReflectError
+from selfreflect.models.backend import backend_of, check_loadable, load_generator, load_judge
+from selfreflect.models.base import (
+    Completion,
+    Generator,
+    Message,
+    ModelSpec,
+    Refusal,
+    Reply,
+    Request,
+    Sample,
+    Sampling,
+    StageGenerator,
+    StreamingGenerator,
+    as_drawn,
+    seed_for,
+)
+from selfreflect.records import AnswerSet, ModelStage, SamplingCheck
+from selfreflect.settings import Config, ExecutionOptions
+
+if TYPE_CHECKING:
+    from selfreflect.metric.measure import Measures
+    from selfreflect.models.judge import Judge
+    from selfreflect.records import AnswerSet
+    from selfreflect.settings import Config
+
+
+_CONTEXTS = 3
+"""Contexts that the judge reads besides the summaries: the answers themselves, and the controls."""
+
+
+@dataclass(frozen=True)
+class WorkDone:
+    """What a stage has begun and done since the last report."""
+
+    units: int = 0
+    """Questions or summaries that were begun."""
+    asked: int = 0
+    """Sequences that a model was asked for."""
+    ended: int = 0
+    """Sequences that have ended."""
+    tokens: int = 0
+    planned: int = 0
+    """Tokens of what was begun: of sequences at most, of what a judge reads about."""
+
+    def __add__(self, other: WorkDone) -> WorkDone:
+        return WorkDone(
+            self.units + other.units,
+            self.asked + other.asked,
+            self.ended + other.ended,
+            self.tokens + other.tokens,
+            self.planned + other.planned,
+        )
+
+
+class Counter(Protocol):
+    def advance(self, count: int = 1, failures: int = 0) -> None:
+        """Count what is finished, and what has failed and is not."""
+
+
+class Progress(Protocol):
+    """Watches an experiment."""
+
+    def note(self, line: str) -> None: ...
+
+    def warn(self, line: str) -> None:
+        """Say what must not be overlooked."""
+
+    def stage(self, name: str, total: int) -> AbstractContextManager[Counter]: ...
+
+    def add(self, work: WorkDone) -> None:
+        """Called often: for a local model with every token."""
+
+
+class Quiet:
+    """A :class:`Progress` that says nothing."""
+
+    def note(self, line: str) -> None:
+        pass
+
+    def warn(self, line: str) -> None:
+        pass
+
+    def stage(self, name: str, total: int) -> AbstractContextManager[Counter]:
+        return nullcontext(self)
+
+    def add(self, work: WorkDone) -> None:
+        pass
+
+    def advance(self, count: int = 1, failures: int = 0) -> None:
+        pass
+
+
+class ModelProvider(Protocol):
+    """Gives each stage its model, once per stage and only if there is work to do."""
+
+    def generator(self, stage: Literal["answers", "summaries"]) -> StageGenerator: ...
+
+    def judge(self) -> Judge: ...
+
+
+def stage_model(
+    config: Config, options: ExecutionOptions, stage: Literal["answers", "summaries", "scores"]
+) -> ModelSpec:
+    """The model of a stage, and how to load it."""
+    resources: dict[str, Any] = {
+        "device": options.device,
+        "device_map": options.device_map,
+        "trust_remote_code": options.trust_remote_code,
+        "batch_size": options.batch_size,
+        "max_connections": options.max_connections,
+        "timeout": options.timeout,
+    }
+    section = getattr(config, stage)
+    if stage == "scores":
+        resources["dtype"] = section.dtype
+    else:
+        resources["extra_body"] = section.extra_body
+        resources |= {"write_batch": options.write_batch, "read_batch": options.read_batch}
+    name = section.judge if stage == "scores" else section.model
+    return ModelSpec(name, revision=section.revision, base_url=section.base_url, **resources)
+
+
+@dataclass(frozen=True)
+class ConfiguredModels:
+    """Loads the models that the settings name."""
+
+    _config: Config
+    _options: ExecutionOptions
+    _progress: Progress
+    _learned: dict[ModelSpec, Any] = field(default_factory=dict)
+    """What is known of the server of each model, so that a stage does not find out again."""
+
+    def generator(self, stage: Literal["answers", "summaries"]) -> StageGenerator:
+        """Load the stage's generator. Raises as :func:`~selfreflect.models.backend.load_generator`."""
+        spec = stage_model(self._config, self._options, stage)
+        generator = load_generator(spec, self._progress.note)
+        if hasattr(generator, "learned"):
+            generator.learned = self._learned.setdefault(spec, generator.learned)
+        return generator
+
+    def judge(self) -> Judge:
+        """Load the judge. Raises as :func:`~selfreflect.models.backend.load_judge`."""
+        scores = self._config.scores
+        spec = stage_model(self._config, self._options, "scores")
+        return load_judge(spec, compat=scores.compat, progress=self._progress.note)
+
+    def measures(self) -> Measures:
+        """Load the judge, and make the measures that the settings name."""
+        judge = self.judge() if needs_judge(self._config) else None
+        return load_measures(judge, self._config, self._options, self._progress)
+
+
+def load_stage_model(
+    stage: ModelStage, models: ModelProvider, config: Config
+) -> StageGenerator | Judge | None:
+    """Load the model that a stage works with; None if no wanted measure needs a judge."""
+    if stage != "scores":
+        return models.generator(stage)
+    return models.judge() if needs_judge(config) else None
+
+
+def needs_judge(config: Config) -> bool:
+    """Tell whether a wanted measure needs a judge. Raises ConfigError if a measure does not exist."""
+    from selfreflect.metric.measure import measures_of
+
+    return any("judge" in measure.needs for measure in measures_of(config.scores.measure_names))
+
+
+def load_measures(
+    judge: Judge | None, config: Config, options: ExecutionOptions, progress: Progress
+) -> Measures:
+    """Make the wanted measures, with the limits that the settings name."""
+    from selfreflect.metric.measure import Measures
+
+    scores = config.scores
+    metric = None
+    if judge is not None:
+        from selfreflect.metric.engine.attention import library
+        from selfreflect.metric.scorer import SelfReflect
+
+        if judge.last_states is None and (judge.lm.device, judge.lm.dtype) == ("cpu", "float32"):
+            compiled = library()
+            if isinstance(compiled, str):
+                progress.note(f"scoring is slower without its C code: {compiled}")
+        if scores.controls and scores.limits is not None:
+            progress.note("no controls are measured under --budget")
+        metric = SelfReflect(
+            judge, limits=scores.limits, guesses=options.guesses, cache=options.cache, warn=progress.note
+        )
+    return Measures(metric, wanted=scores.measure_names, controls=scores.controls, reader=scores.reader)
+
+
+class WatchedGenerator(StreamingGenerator):
+    """Passes requests on, and reports the sequences that are asked for and those that have ended.
+
+    A local generator (one with ``on_step``) reports each token; of others the tokens come with the reply.
+    """
+
+    def __init__(self, generator: Any, progress: Progress) -> None:
+        self.name = generator.name
+        self.revision = generator.revision
+        self._generator = generator
+        self._progress = progress
+        self._counts_steps = hasattr(generator, "on_step")
+        if self._counts_steps:
+            generator.on_step = self._count_step
+
+    def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
+        """Like :meth:`stream`, with the completions that replies still wait for."""
+        to_come = [len(request.missing) for request in requests]
+        tokens = [sum(sample.completion.tokens for sample in request.samples) for request in requests]
+        limits = [request.sampling.max_new_tokens for request in requests]
+        most = sum(count * limit for count, limit in zip(to_come, limits, strict=True))
+        self._progress.add(WorkDone(asked=sum(to_come), planned=most))
+        for index, event in as_drawn(self._generator, requests):
+            if isinstance(event, Refusal):
+                unneeded = to_come[index] * limits[index]
+                self._progress.add(WorkDone(asked=-to_come[index], planned=-unneeded))
+            else:
+                if isinstance(event, Sample):
+                    ended, new_tokens = 1, event.completion.tokens
+                else:
+                    ended, new_tokens = to_come[index], event.tokens - tokens[index]
+                to_come[index] -= ended
+                tokens[index] += new_tokens
+                unneeded = max(0, ended * limits[index] - new_tokens)
+                self._progress.add(WorkDone(planned=-unneeded))
+                if not self._counts_steps:
+                    self._progress.add(WorkDone(ended=ended, tokens=new_tokens))
+            yield index, event
+
+    def _count_step(self, tokens: int, ended: int) -> None:
+        self._progress.add(WorkDone(ended=ended, tokens=tokens))
+
+
+@dataclass
+class JudgeReading:
+    """Reports the tokens that a judge reads of one question, and how many they will be."""
+
+    _progress: Progress
+    _tokens: int = 0
+    _planned: int = 0
+
+    def count(self, module: Any, inputs: tuple[Any, ...]) -> None:
+        """A hook before a forward pass of the embeddings."""
+        tokens = inputs[0].numel()
+        self._tokens += tokens
+        self._progress.add(WorkDone(tokens=tokens))
+
+    def plan(self, tokens: int) -> None:
+        """Take so many tokens for what is left of the question."""
+        planned = self._tokens + tokens
+        self._progress.add(WorkDone(planned=planned - self._planned))
+        self._planned = planned
+
+
+@contextmanager
+def watched_judge(
+    measures: Measures, progress: Progress, answers: AnswerSet, summaries: int
+) -> Iterator[None]:
+    """Report that a question with so many summaries is begun, and the tokens that a judge of this process
+    reads of it: about the typical number until the metric knows better."""
+    progress.add(WorkDone(units=max(1, summaries)))
+    metric = measures.metric
+    if metric is None or metric.judge.last_states is not None:  # its model runs elsewhere
+        yield
+        return
+    reading = JudgeReading(progress)
+    lengths = [len(answer.encode("utf-8", "surrogatepass")) / 4 for answer in answers.masked_out]
+    contexts = summaries + _CONTEXTS
+    reading.plan(round(sum(measure.typical_tokens(lengths, contexts) for measure in measures.wanted)))
+    metric.on_begin = reading.plan
+    embeddings = metric.judge.lm.model.get_input_embeddings()
+    handle = embeddings.register_forward_pre_hook(reading.count)
+    try:
+        yield
+    finally:
+        handle.remove()
+        reading.plan(0)
+
+
+PROBE = (
+    "Write ten random words that have nothing to do with each other, all in one line. Write only the words."
+)
+"""A request whose replies differ wherever tokens are sampled."""
+
+OTHER_PROBES = (
+    "Invent a name that nobody has for a small town, and say in one sentence what happened there.",
+    "Write a random number of twelve digits, then five random letters. Write nothing else.",
+)
+"""Asked as well where ``PROBE`` got one reply twice, before a server is blamed for it."""
+
+PROBE_TOKENS = 48
+
+_TELLING = 0.5
+"""Temperature and top-p from which two equal replies to ``PROBE`` are no accident."""
+
+
+def check_models(
+    stages: Sequence[ModelStage], config: Config, options: ExecutionOptions, progress: Progress
+) -> None:
+    """Check that the models of all stages can be loaded.
+
+    The machines of a Ray cluster have files, keys and networks of their own: of its models, only those that
+    are in a directory of this machine too must be usable here.
+
+    Raises:
+        SelfReflectError: as loading the model would; or the folder of ``--cache`` cannot be made.
+    """
+    if not needs_judge(config):
+        stages = [stage for stage in stages if stage != "scores"]
+    for spec in dict.fromkeys(stage_model(config, options, stage) for stage in stages):
+        try:
+            check_loadable(spec, progress.note)
+        except SelfReflectError as error:
+            if options.executor != "ray" or Path(spec.name).is_dir():
+                raise
+            progress.note(f"not checked before the cluster starts, since it cannot be here: {error}")
+    if options.executor == "ray":
+        return
+    if "scores" in stages and options.cache is not None:
+        try:
+            options.cache.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"--cache {options.cache}: {error.strerror}") from None
+
+
+def server_stages(
+    stages: Sequence[ModelStage], config: Config, options: ExecutionOptions
+) -> list[Literal["answers", "summaries"]]:
+    """The stages whose texts come from a server that this machine asks."""
+    if options.executor == "ray":
+        return []
+    models: dict[Literal["answers", "summaries"], str] = {
+        "answers": config.answers.model,
+        "summaries": config.summaries.model,
+    }
+    return [stage for stage, model in models.items() if stage in stages and backend_of(model).is_remote]
+
+
+def check_sampling(
+    stages: Sequence[Literal["answers", "summaries"]],
+    config: Config,
+    models: ModelProvider,
+    *,
+    system: str = "",
+    greedy: bool = False,
+) -> dict[ModelStage, SamplingCheck]:
+    """Ask the server of each stage for two samples, each server once; for two of each of three requests where
+    the samples are identical.
+
+    Args:
+        system: of the prompts; a server may have no such turn.
+        greedy: whether summaries are greedy, which a server may refuse: it is asked before anything else.
+
+    Raises:
+        BackendError: a server cannot be used.
+    """
+    checks: dict[ModelStage, SamplingCheck] = {}
+    by_server: dict[Any, SamplingCheck] = {}
+    if greedy and "summaries" in stages:
+        # `score --items` reads this module and needs no strategies
+        from selfreflect.strategies.task import GREEDY, THINKING
+
+        base = THINKING if config.summaries.thinking else GREEDY
+        request = _probe(PROBE, system, replace(base, max_new_tokens=PROBE_TOKENS))
+        _reply(models.generator("summaries"), request)
+    for stage in stages:
+        section: Any = getattr(config, stage)
+        sampling = replace(section.sampling, max_new_tokens=PROBE_TOKENS)
+        key = (section.model, section.base_url, str(section.extra_body), sampling)
+        if key not in by_server:
+            url = backend_of(section.model).server(section.base_url).url
+            seed = seed_for(section.seed, "preflight")
+            generator, request = models.generator(stage), _probe(PROBE, system, sampling, n=2, seed=seed)
+            whole = replace(request, sampling=section.sampling, thinking=section.thinking)
+            by_server[key] = _ask(generator, url, request, partial(_check_reasoning, generator, whole, stage))
+        checks[stage] = by_server[key]
+    return checks
+
+
+def _probe(text: str, system: str, sampling: Sampling, **fields: Any) -> Request:
+    messages = [Message(role="system", content=system)] if system else []
+    return Request(messages=(*messages, Message(role="user", content=text)), sampling=sampling, **fields)
+
+
+def _reply(generator: Generator, request: Request) -> Reply | Refusal:
+    [reply] = generator.generate([request])
+    if isinstance(reply, Refusal) and reply.kind == "backend":
+        raise BackendError(
+            reply.message, remedy="Nothing was generated yet.", status=reply.status, wait=reply.wait
+        )
+    return reply
+
+
+def _check_reasoning(generator: Generator, request: Request, stage: str) -> None:
+    """Raise BackendError where the tokens of a whole text do not suffice for the reasoning before it."""
+    reply = _reply(generator, request)
+    if _only_reasons(reply):
+        raise BackendError(
+            f"{generator.name} spends all of its {request.sampling.max_new_tokens} tokens on reasoning; no "
+            "question was asked yet",
+            code="unclosed_reasoning",
+            remedy=f"Raise {{{stage}.max_new_tokens}}, or switch thinking off where the model is served.",
+        )
+
+
+def _only_reasons(reply: Reply | Refusal) -> bool:
+    return isinstance(reply, Reply) and reply.ends["unclosed_reasoning"] == len(reply.completions)
+
+
+def _ask(
+    generator: Generator, url: str, request: Request, check_reasoning: Callable[[], None]
+) -> SamplingCheck:
+    replies: Any = "unknown"
+    seconds: float | None = None
+    tokens = 0
+    sampling = request.sampling
+    for probe in (PROBE, *OTHER_PROBES):
+        message = Message(role="user", content=probe)
+        start = time.monotonic()
+        reply = _reply(generator, replace(request, messages=(*request.messages[:-1], message)))
+        if seconds is None and isinstance(reply, Reply):
+            seconds, tokens = time.monotonic() - start, reply.tokens
+            if _only_reasons(reply):
+                check_reasoning()
+        replies = _compare(() if isinstance(reply, Refusal) else reply.completions, sampling)
+        if replies != "identical":
+            break
+    return SamplingCheck(
+        model=generator.name,
+        base_url=url,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        replies=replies,
+        seconds=seconds,
+        tokens=tokens,
+    )
+
+
+def _compare(completions: Sequence[Completion], sampling: Sampling) -> Any:
+    texts = [completion.text.strip() for completion in completions]
+    if len(texts) < 2 or not all(texts) or any(one.finish == "refused" for one in completions):
+        return "unknown"
+    if texts[0] != texts[1]:
+        return "differ"
+    is_telling = sampling.temperature >= _TELLING and sampling.top_p >= _TELLING
+    return "identical" if is_telling else "unknown"
+
+
+def count_identical(check: SamplingCheck, answer_sets: Sequence[AnswerSet]) -> SamplingCheck:
+    """Add how many questions got one text as every answer, as far as the check's model gave them."""
+    sampled = [one for one in answer_sets if one.model == check.model and one.temperature]
+    identical = sum(len({*one.answers}) == 1 for one in sampled if len(one.answers) > 1)
+    return replace(check, questions=len(sampled), identical_questions=identical)

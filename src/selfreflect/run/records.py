@@ -1,0 +1,170 @@
+"""The records of a run directory, as reports, studies and estimators take them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+
+from msgspec import to_builtins
+
+from selfreflect.errors import ConfigError, excerpt, nearest
+from selfreflect.prompts import Prompts, load_prompts, stored_prompts
+from selfreflect.records import Stage, latest_scale
+from selfreflect.report.run_records import RunRecords
+from selfreflect.run.resume import sampling_checks, scoring_label
+from selfreflect.sources.files import is_text_list
+from selfreflect.sources.item_rows import list_in
+from selfreflect.sources.items import Item, items_from_records
+from selfreflect.store.run import Run
+from selfreflect.text import one_line
+from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, not_blank, token_fields
+
+BASELINE = "greedy"
+"""The strategy that others are compared with where nobody wrote an order."""
+
+
+def run_records(run: Run, label: str | None = None) -> RunRecords:
+    """What a report needs of a run directory, with the selected scoring.
+
+    Strategies are in the order of :func:`strategy_order`, so the first is the baseline. Bits on the scale
+    of an earlier version are left out as soon as some are on a later one: they cannot be compared.
+    """
+    scale = latest_scale(one.scale for one in run.information.values())
+    results = (run.summaries, run.scores, run.information, run.measurements)
+    names = dict.fromkeys(name for *_, name in chain.from_iterable(results))
+    names |= dict.fromkeys(failure.name for failure in run.failures if failure.name)
+    manifest = to_builtins(run.manifest)
+    bundled = load_prompts()  # older runs kept only the hash of their prompts
+    manifest["prompt_texts"] = {bundled.hash: to_builtins(bundled), **manifest["prompt_texts"]}
+    records = RunRecords(
+        label=label or run.path.name or str(run.path),
+        strategies=strategy_order(run, names),
+        questions=run.questions,
+        answers=run.answers,
+        summaries=run.summaries,
+        scores=run.scores,
+        failures=run.failures,
+        information=run.information,
+        controls=run.controls,
+        measurements=run.measurements,
+        sampling=sampling_checks(run.manifest),
+        judge=scoring_label(run.manifest.config["scores"]) if "scores" in run.manifest.config else "",
+        manifest=manifest,
+    )
+    return records.with_scale(scale)
+
+
+def strategy_order(run: Run, names: Iterable[str]) -> list[str]:
+    """Order strategies as the user wrote them; never as they finished, which differs from run to run.
+
+    Summaries by hand keep the order of their file. Where nothing says more, greedy comes first, then the rest
+    by name.
+    """
+    written = list(run.manifest.plan.get("strategies", ()))
+    by_model = {name for (_, name), summary in run.summaries.items() if summary.model}
+    by_hand = list(dict.fromkeys(name for _, name in run.summaries if name not in by_model))
+
+    def rank(name: str) -> tuple[int, int, str]:
+        if name in written:
+            return 0, written.index(name), ""
+        if name == BASELINE and not written:
+            return 0, 0, ""
+        return (1, by_hand.index(name), "") if name in by_hand else (2, 0, name)
+
+    return sorted(set(names), key=rank)
+
+
+def records_by_judge(run: Run, label: str | None = None) -> list[RunRecords]:
+    """What a report needs of each scoring of a run, labelled by its judge too if there are several."""
+    records = []
+    for name in run.scorings:
+        run.select_scoring(name)
+        records.append(run_records(run, label))
+    if len(records) == 1:
+        return records
+    return [replace(one, label=f"{one.label}, judge {one.judge}") for one in records]
+
+
+def scorings_by(records: Sequence[RunRecords], judge: str | None, path: Path) -> list[RunRecords]:
+    """Choose the scorings of a run by this judge, or the one that a report calls so; None means all.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if judge is None:
+        return list(records)
+    matches = [one for one in records if one.judge == judge]
+    matches = matches or [one for one in records if one.judge.startswith(f"{judge}, ")]
+    if not matches:
+        if not any(one.scores or one.information for one in records):
+            raise ConfigError(f"--judge: {path} has no scores. Add some: selfreflect score --out {path}")
+        judges = [one.judge for one in records]
+        names = "; ".join(map(one_line, filter(None, judges))) or "a judge without a name"
+        raise ConfigError(
+            f"--judge: {path} has scores by {names}, not by {excerpt(judge)}.{nearest(judge, judges)}"
+        )
+    return matches
+
+
+def run_prompts(run: Run, stage: Stage) -> Prompts:
+    """The prompts that a stage of the run was made with; the bundled ones if it does not say."""
+    texts = run.manifest.prompt_texts.get(run.manifest.prompts.get(stage, ""))
+    return load_prompts() if texts is None else stored_prompts(texts)
+
+
+def run_items(run: Run) -> list[Item]:
+    """The questions of a run that have answers, with their summaries, as items."""
+    return items_from_records(run.questions.values(), run.answers, run.summaries.values())
+
+
+GOLD = "gold"
+"""The field of a file with the right answer, unless --gold names another."""
+GREEDY = "greedy"
+"""The strategy whose measures are estimators, too: the model's own most likely answer."""
+
+
+def run_questions(run: RunRecords, scoring: RunRecords, gold: str) -> list[AnsweredQuestion]:
+    """The questions of a run that have answers, with the right ones from the field ``gold``, and what the
+    judge of ``scoring`` said of the greedy answer. Blank answers are left out. Questions are in their order:
+    that of answers changes if a command is interrupted."""
+    result = []
+    for question in run.questions.values():
+        answers = run.answers.get(question.id)
+        if answers is None or not answers.answers:
+            continue
+        said = not_blank(answers.answers)
+        right = question.metadata.get(gold, question.gold if gold == GOLD else ())
+        spellings = list_in(right) if isinstance(right, str) and right.startswith("[") else None
+        if not is_text_list(spellings):  # "[0, 1]" may be an interval
+            spellings = None
+        texts = right if isinstance(right, tuple) else tuple(spellings or [str(right)])
+        greedy = run.summaries.get((question.id, GREEDY))
+        result.append(
+            AnsweredQuestion(
+                id=question.id,
+                text=question.text,
+                context=question.context,
+                answers=tuple(answers.answers[place] for place in said),
+                gold=texts,
+                greedy=None if greedy is None else greedy.text,
+                values=_measured_values(scoring, question.id),
+                **token_fields([answers.logprobs[place] for place in said] if answers.logprobs else ()),
+            )
+        )
+    return result
+
+
+def _measured_values(run: RunRecords, question: str) -> dict[str, float | NoValue]:
+    """What the run says of the greedy answer, by name of the estimator."""
+    values: dict[str, float | NoValue] = {}
+    score = run.scores.get((question, GREEDY))
+    if score is not None:
+        values["greedy_distance"] = score.value
+    information = run.information.get((question, GREEDY))
+    if information is not None:
+        missing = NoValue("not_measured", f"the information of the greedy answer is {information.undefined}")
+        values["greedy_bits"] = missing if information.bits is None else information.bits
+        values["greedy_recovered"] = missing if information.recovered is None else information.recovered
+    return values

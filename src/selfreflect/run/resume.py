@@ -1,0 +1,395 @@
+"""What a run directory may be resumed with: the settings of each stage, and questions of its source."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from selfreflect.errors import ConfigError, StoreError, excerpt
+from selfreflect.prompts import Prompts
+from selfreflect.records import STAGES, Question, SamplingCheck, Stage, dump_line, from_plain
+from selfreflect.removed import SCORES
+from selfreflect.settings import Config
+from selfreflect.sources.questions import QuestionSet, is_file, load_questions
+from selfreflect.store.layout import MANIFEST, Manifest, merge_settings, plain_settings
+from selfreflect.store.run import Run
+from selfreflect.text import counted
+
+PROMPTED: tuple[Stage, ...] = ("answers", "summaries")
+"""Stages whose results depend on the prompts."""
+
+
+def stage_settings(config: Config, stages: Sequence[Stage], prompts: Prompts) -> dict[Stage, dict[str, Any]]:
+    """The settings of some stages, as a manifest keeps them."""
+    sections: dict[Stage, dict[str, Any]] = {stage: config.section(stage) for stage in stages}
+    for stage in PROMPTED:
+        if stage in sections:
+            sections[stage]["prompts"] = prompts.hash
+    if "summaries" in sections:
+        del sections["summaries"]["strategies"]  # adding one later is the normal case
+    return sections
+
+
+UNBOUND = ("measures", "reader", "controls")
+"""Settings that a resumed run may change. What another reader has measured is measured again."""
+
+
+def scoring_name(scores: Mapping[str, Any]) -> str:
+    """Name the scoring with these settings, as a file name that is the same wherever it is made."""
+    bound = _bound(scores)
+    digest = hashlib.sha256(dump_line(bound).encode()).hexdigest()[:8]
+    judge = re.sub(r"[^a-z0-9.]+", "-", bound["judge"].rstrip("/").rpartition("/")[2].lower())
+    return f"{judge.strip('-.')[:40] or 'judge'}-{digest}"
+
+
+def scoring_label(scores: Mapping[str, Any]) -> str:
+    """Name a scoring for people: its judge, and the settings that are not the defaults."""
+    bound = _bound(scores)
+    judge = bound.pop("judge")
+    return ", ".join([judge, *(f"{key.replace('_', ' ')} {value}" for key, value in bound.items())])
+
+
+def _bound(scores: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that scores are bound to, less those that have their default, in the order of names."""
+    defaults = Config().section("scores")
+    bound = {"judge": defaults["judge"], **plain_settings(scores)}
+    for key in ("base_url", *UNBOUND):  # a server may come back at another address
+        bound.pop(key, None)
+    changes = {key: value for key, value in bound.items() if value != defaults.get(key)}
+    return {"judge": bound["judge"], **dict(sorted(changes.items()))}
+
+
+def select_scoring(run: Run, config: Config) -> None:
+    """Select the scoring of a run that has these settings: its first if it has none yet, else a new one."""
+    run.select_scoring("")
+    first = run.manifest.config.get("scores")
+    name = scoring_name(config.section("scores"))
+    if first is not None and scoring_name(first) != name:
+        run.select_scoring(name)
+
+
+def check_settings(manifest: Manifest, settings: Mapping[Stage, dict[str, Any]], path: Path) -> None:
+    """Check that the directory at ``path`` can be resumed with these settings.
+
+    Files of questions are compared by what they hold, when they are read.
+
+    Raises:
+        StoreError: it was made with others; the message shows each difference.
+    """
+    answers = manifest.config.get("answers")
+    if answers is not None and not answers.get("logprobs") and settings.get("answers", {}).get("logprobs"):
+        raise StoreError(
+            f"{path}: its answers were drawn without log-probabilities, which cannot be added. Draw others "
+            "with --logprobs into another --out, or go on without --logprobs."
+        )
+    comparable: dict[str, Any] = {
+        stage: _comparable(stage, section, manifest.config[stage])
+        for stage, section in settings.items()
+        if stage in manifest.config
+    }
+    merge_settings(manifest.config, plain_settings(comparable), path)
+
+
+def _comparable(stage: Stage, settings: dict[str, Any], earlier: dict[str, Any]) -> dict[str, Any]:
+    """``settings`` less the differences that do not matter."""
+    defaults = Config().section(stage)
+    comparable = {}
+    for key, value in settings.items():
+        is_newer_default = key not in earlier and key in defaults and value == defaults[key]
+        if not is_newer_default:  # the directory is older than the setting
+            comparable[key] = value
+    for key in UNBOUND:
+        comparable.pop(key, None)
+        if key in earlier:
+            comparable[key] = earlier[key]
+    # a setting that has gone since, and that the directory did not use
+    comparable |= {key: None for key, value in earlier.items() if key not in defaults and value is None}
+    if stage == "questions" and is_file(comparable["source"]) and is_file(earlier["source"]):
+        comparable["source"] = earlier["source"]
+    if earlier.get("base_url") and comparable.get("base_url"):
+        comparable["base_url"] = earlier["base_url"]  # a server may come back at another address
+    return comparable
+
+
+def check_model(manifest: Manifest, stage: Stage, facts: Mapping[str, Any], path: Path) -> None:
+    """Refuse a model whose weights changed under the same name since the run began."""
+    earlier = manifest.models.get(stage)
+    if earlier and earlier["revision"] != facts["revision"]:
+        advice = "Name the old one with --revision, or use another --out."
+        if stage == "scores":
+            advice = "Name the old one with --judge-revision, or the new one to keep the scores of both."
+        raise StoreError(
+            f"{path}: {stage} began with revision {earlier['revision']!r} of {facts['name']!r}, which is now "
+            f"{facts['revision']!r}. {advice}"
+        )
+
+
+def sampling_checks(manifest: Manifest) -> list[SamplingCheck]:
+    """What a run found out of its servers, each once."""
+    checks = [from_plain(SamplingCheck, check) for check in manifest.checks.values()]
+    by_place = {(check.model, check.base_url): check for check in reversed(checks)}
+    return list(by_place.values())
+
+
+def settings_of(path: Path, scores: Mapping[str, Any], *, scoring: bool = True) -> dict[str, dict[str, Any]]:
+    """The settings that the run directory at ``path`` was made with, or asked for where a stage has no result
+    yet, by section; empty without a directory.
+
+    Args:
+        scores: what the user sets in that section. The other settings are those of the first scoring by the
+            same judge.
+        scoring: whether scores are to be added.
+
+    Raises:
+        StoreError: the directory cannot be read.
+        ConfigError: its scores were estimated in a way that is gone, and ``scores`` names no other.
+    """
+    if not (path / MANIFEST).exists():
+        return {}
+    run = Run.load(path)
+    pending = run.manifest.asked
+    config = run.manifest.config
+    sections: dict[str, dict[str, Any]] = dict(pending)
+    sections |= {stage: config[stage] for stage in STAGES if stage in config}
+    for section in sections.values():
+        section.pop("prompts", None)
+    for name in run.scorings:
+        run.select_scoring(name)
+        sections["scores"] = dict(run.manifest.config.get("scores", pending.get("scores", {})))
+        if scores.get("judge") in (None, sections["scores"].get("judge")):
+            break
+    else:
+        sections["scores"] = {}
+    sections.get("summaries", {}).pop("strategies", None)  # which a directory keeps elsewhere
+    if "summaries" in sections:  # older directories drew at the paper's temperature whatever answers did
+        sections["summaries"] = {"sample_temperature": 1.0, "sample_top_p": 1.0, **sections["summaries"]}
+    former = [key for key in SCORES if sections["scores"].pop(key, None) is not None]
+    if scoring and former and scores.get("budget") is None:
+        raise ConfigError(
+            f"{path}: its scores were estimated with {' and '.join(former)}, which is no longer a setting. "
+            "They can still be reported. To add others, give --budget, or --budget none for all words."
+        )
+    return sections
+
+
+NO_QUESTIONS = (
+    "name the questions: --questions FILE, or --questions bundled for the 64 questions of this package"
+)
+
+_EXAMPLES = 3
+"""Questions of each kind that an error shows."""
+
+_ALIKE = 0.6
+"""Similarity from which a question in the place of another one is an edited version of it."""
+
+
+@dataclass(frozen=True)
+class NewQuestions:
+    """Questions to store, and what the manifest records of their source."""
+
+    questions: Sequence[Question]
+    source: dict[str, Any]
+    updated: Sequence[Question] = ()
+    """Stored questions whose other columns, such as the gold answers or a topic, are now these."""
+    note: str = ""
+    """What is not taken over from the source, for people."""
+
+
+@dataclass(frozen=True)
+class QuestionChanges:
+    """How the questions of a source differ from those of a run."""
+
+    new: Sequence[Question]
+    gone: Sequence[Question]
+    edited: Sequence[tuple[Question, Question]]
+    """Earlier and present version: with the same id, or in the same place."""
+
+    def describe(self) -> str:
+        """How many there are of each, and lines with a few of them."""
+        lines = [f"{len(self.new)} new, {len(self.gone)} gone, {len(self.edited)} edited:"]
+        lines += [f"new: {excerpt(question.text, 80)}" for question in self.new[:_EXAMPLES]]
+        lines += [f"gone: {excerpt(question.text, 80)}" for question in self.gone[:_EXAMPLES]]
+        for before, after in self.edited[:_EXAMPLES]:
+            lines.append(f"edited: {excerpt(before.text, 80)} -> {excerpt(after.text, 80)}")
+        return "\n  ".join(lines)
+
+
+def has_all_questions(run: Run) -> bool:
+    """Whether the run has all questions of its source, as that was when it was read."""
+    source = run.manifest.sources.get("questions", {})
+    return bool(source) and len(run.questions) == source.get("count")
+
+
+def new_questions(
+    run: Run, settings: dict[str, Any], *, explicit: bool = True, add: bool = False
+) -> NewQuestions | None:
+    """The questions that the run lacks; None if it has all that it should have.
+
+    Args:
+        settings: of :func:`~selfreflect.sources.questions.load_questions`.
+        explicit: whether the user named the source. If not, a run keeps to the questions that it has.
+        add: take in questions that the source did not hold when the run was made, and what its other columns
+            hold now.
+
+    Raises:
+        ConfigError: the run is empty and no source was named.
+        StoreError: the source holds other questions than when the run was made and ``add`` is not set, or a
+            question to add has the id of another one.
+    """
+    recorded = run.manifest.sources.get("questions", {})
+    if not explicit and not recorded and not run.questions:
+        raise ConfigError(NO_QUESTIONS)
+    if not add and not explicit and (has_all_questions(run) or (run.questions and not recorded)):
+        return None
+    if not add and has_all_questions(run) and not is_file(settings["source"]):
+        return None
+    question_set = load_questions(**settings)
+    source = msgspec.to_builtins(question_set)
+    del source["questions"]
+    note = ""
+    if with_images := source.pop("with_images"):
+        source["with_images"] = with_images
+        note = f"{counted(with_images, 'question')} with a picture left out: the model would not see it"
+    if not add:
+        _check_revision(run, recorded, question_set)
+    missing = [one for one in question_set.questions if one.id not in run.questions]
+    if not recorded:
+        return NewQuestions(missing, {**source, "count": len(question_set.questions)}, note=note)
+    if add:
+        return _additions(run, question_set, source)
+    if recorded.get("sha256", "") == question_set.sha256:
+        return None if has_all_questions(run) else NewQuestions(missing, recorded)
+    changes = compare_questions(run, question_set.questions)
+    if changes.new or changes.gone or changes.edited:
+        raise StoreError(
+            f"{excerpt(settings['source'], 200)} no longer holds the questions of {run.path}: "
+            f"{changes.describe()}\nNothing was changed. Leave out --questions to go on with the questions "
+            "in the directory, or pass --add-questions to take in new ones as well (both versions of an "
+            "edited question then count), or start over with another --out or with --fresh."
+        )
+    updated, columns = _other_columns(run, question_set.questions)
+    if not updated:
+        return None
+    names = ", ".join(map(excerpt, columns))
+    note = (
+        f"{len(updated)} questions have other values now in {names}; the directory keeps the earlier ones. "
+        "--add-questions takes the new ones over, and nothing is drawn again"
+    )
+    return NewQuestions((), recorded, note=note)
+
+
+def _check_revision(run: Run, recorded: Mapping[str, Any], question_set: QuestionSet) -> None:
+    """Raise StoreError if a data set on the hub is no longer the one that the run began with."""
+    before = recorded.get("revision", "")
+    if before and question_set.revision and before != question_set.revision:
+        raise StoreError(
+            f"the data set {excerpt(question_set.dataset)} has changed since {run.path} was made: it was "
+            f"revision {excerpt(before)}, and is {excerpt(question_set.revision)} now. Use another --out, or "
+            "--add-questions to take in what is new there."
+        )
+
+
+def _other_columns(run: Run, questions: Sequence[Question]) -> tuple[list[Question], list[str]]:
+    """Stored questions as the source has them now, where more than text and context differs, and the names of
+    what differs."""
+    present: dict[tuple[str, str], list[Question]] = {}
+    for question in questions:
+        present.setdefault((question.text, question.context), []).append(question)
+    updated = []
+    columns: dict[str, None] = {}
+    for question in run.questions.values():
+        alike = present.get((question.text, question.context))
+        if not alike:
+            continue
+        now = msgspec.structs.replace(alike.pop(0), id=question.id)
+        if now != question:
+            updated.append(now)
+            columns |= dict.fromkeys(_differing(question, now))
+    return updated, list(columns)
+
+
+def _differing(before: Question, after: Question) -> list[str]:
+    names = [name for name in ("kind", "gold") if getattr(before, name) != getattr(after, name)]
+    for name in {**before.metadata, **after.metadata}:
+        if before.metadata.get(name) != after.metadata.get(name):
+            names.append(name)
+    return names
+
+
+def _additions(run: Run, question_set: QuestionSet, source: dict[str, Any]) -> NewQuestions | None:
+    changes = compare_questions(run, question_set.questions)
+    questions = [*changes.new, *(after for _, after in changes.edited)]
+    for question in questions:
+        if question.id in run.questions:
+            raise StoreError(
+                f"{excerpt(question.text, 80)} cannot be added to {run.path}: it has the id "
+                f"{excerpt(question.id)} of {excerpt(run.questions[question.id].text, 80)}, whose answers "
+                "are stored there. Give it another id, or use another --out."
+            )
+    updated, _ = _other_columns(run, question_set.questions)
+    if not questions and not updated:
+        return None
+    recorded = dict(run.manifest.sources["questions"])
+    earlier = [*recorded.pop("earlier", []), recorded]
+    count = len(run.questions) + len(questions)
+    return NewQuestions(questions, {**source, "count": count, "earlier": earlier}, updated)
+
+
+def compare_questions(run: Run, questions: Sequence[Question]) -> QuestionChanges:
+    """Compare the questions of a source with those of a run, by text and context.
+
+    Where questions were added to a run, a source is not expected to hold all of them.
+    """
+    new = _without(questions, run.questions.values())
+    missing = _without(run.questions.values(), questions)
+    edited = _edited(list(run.questions.values()), questions, missing, new)
+    before = {one.id for one, _ in edited}
+    after = {one.id for _, one in edited}
+    new = [one for one in new if one.id not in after]
+    missing = [one for one in missing if one.id not in before]
+    if run.manifest.sources.get("questions", {}).get("earlier"):
+        missing = []
+    return QuestionChanges(new, missing, edited)
+
+
+def _without(questions: Iterable[Question], others: Iterable[Question]) -> list[Question]:
+    """The questions that ``others`` lack; one that comes twice must be there twice."""
+    left = Counter((one.text, one.context) for one in others)
+    missing = []
+    for question in questions:
+        key = (question.text, question.context)
+        if left[key] > 0:
+            left[key] -= 1
+        else:
+            missing.append(question)
+    return missing
+
+
+def _edited(
+    earlier: Sequence[Question], present: Sequence[Question], missing: list[Question], new: list[Question]
+) -> list[tuple[Question, Question]]:
+    """Pairs of ``missing`` and ``new``: those with one id, then those alike in the same place."""
+    by_id = {one.id: one for one in new}
+    missing_by_id = {one.id: one for one in missing}
+    pairs = {id_: (one, by_id[id_]) for id_, one in missing_by_id.items() if id_ in by_id}
+    places = SequenceMatcher(None, [one.id for one in earlier], [one.id for one in present], autojunk=False)
+    for tag, start, end, first, last in places.get_opcodes():
+        if tag != "replace":
+            continue
+        for before, after in zip(earlier[start:end], present[first:last], strict=False):
+            is_pair = before.id in missing_by_id and after.id in by_id and before.id not in pairs
+            if is_pair and _similarity(before, after) >= _ALIKE:
+                pairs[before.id] = (before, after)
+    return list(pairs.values())
+
+
+def _similarity(before: Question, after: Question) -> float:
+    return SequenceMatcher(None, before.text[:500], after.text[:500]).ratio()

@@ -1,0 +1,313 @@
+"""The work of each stage, wherever it runs: a model and tasks in, records out.
+
+Nothing here knows the run directory. The experiment decides what is to do and stores the records.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
+
+from selfreflect.answers import draw_answers
+from selfreflect.errors import SelfReflectError
+from selfreflect.models.backend import backend_of
+from selfreflect.models.base import Generator, ModelSpec
+from selfreflect.prompts import Prompts
+from selfreflect.records import (
+    AnswerSample,
+    AnswerSet,
+    Controls,
+    Failure,
+    ModelStage,
+    Question,
+    Record,
+    Summary,
+    SummaryResult,
+)
+from selfreflect.run.models import (
+    ConfiguredModels,
+    Progress,
+    Quiet,
+    WatchedGenerator,
+    WorkDone,
+    load_measures,
+    load_stage_model,
+    stage_model,
+    watched_judge,
+)
+from selfreflect.settings import ExecutionOptions
+from selfreflect.strategies.driver import Named, summarize
+from selfreflect.strategies.task import GREEDY, THINKING
+
+if TYPE_CHECKING:
+    from selfreflect.metric.measure import Measures
+    from selfreflect.settings import Config
+
+
+Result: TypeAlias = AnswerSample | AnswerSet | Summary | SummaryResult | Controls | Failure
+
+
+class StageTask(Record, frozen=True, kw_only=True):
+    """What is to do for one question, with all records that it needs."""
+
+    question: Question
+    strategies: tuple[str, ...] = ()
+    """Names of the strategies to summarise with."""
+    samples: tuple[AnswerSample, ...] = ()
+    """Answers from before an interruption, where others are still to be drawn."""
+    answers: AnswerSet | None = None
+    summaries: tuple[Summary, ...] = ()
+    """Summaries of which a measure is missing."""
+    missing: dict[str, tuple[Summary, ...]] | None = None
+    """The summaries that lack a measure, by its name; None if ``summaries`` lack all."""
+    earlier: dict[str, tuple[Any, ...]] = msgspec.field(default_factory=dict)
+    """Records of the question's other summaries, by measure, which estimates must be comparable with."""
+    controls: bool = False
+    """Whether the question's controls are to be measured."""
+    earlier_controls: Controls | None = None
+    """Those that were measured with another measure."""
+
+    @property
+    def size(self) -> int:
+        """For how many strategies or summaries something is wanted, or 1."""
+        return len(self.strategies) + len(self.summaries) or 1
+
+
+def total_size(tasks: Iterable[StageTask]) -> int:
+    """How many strategies or summaries tasks are about."""
+    return sum(task.size for task in tasks)
+
+
+def count_results(results: Sequence[Result]) -> int:
+    """How much of the sizes of their tasks results make up."""
+    names: dict[str, set[str]] = {}
+    for result in results:
+        if isinstance(result, AnswerSample):
+            continue
+        of_question = names.setdefault(result.question_id, set())
+        if isinstance(result, SummaryResult):
+            of_question.add(result.summary)
+        elif isinstance(result, Summary | Failure):
+            of_question.add(result.name)
+    return sum(max(1, len(of_question)) for of_question in names.values())
+
+
+def without_results(tasks: Sequence[StageTask], results: Sequence[Result]) -> list[StageTask]:
+    """What is left of some tasks after these results of them."""
+    samples: dict[str, list[AnswerSample]] = {}
+    finished: dict[str, set[str]] = {}
+    for result in results:
+        if isinstance(result, AnswerSample):
+            samples.setdefault(result.question_id, []).append(result)
+        else:
+            name = result.name if isinstance(result, Summary | Failure) else ""
+            finished.setdefault(result.question_id, set()).add(name)
+    left = []
+    for task in tasks:
+        names = finished.get(task.question.id, set())
+        strategies = tuple(name for name in task.strategies if name not in names)
+        if names and not strategies:  # answers come together, as do the measures of a question
+            continue
+        all_samples = (*task.samples, *samples.get(task.question.id, ()))
+        left.append(replace(task, strategies=strategies, samples=all_samples))
+    return left
+
+
+@dataclass(frozen=True)
+class StageSpec:
+    """All that a worker needs to know. It holds no API key: workers read theirs from their environment."""
+
+    stage: ModelStage
+    config: Config
+    prompts: Prompts
+    options: ExecutionOptions
+    strategies: tuple[Named, ...] = ()
+
+    @property
+    def model(self) -> ModelSpec:
+        """The stage's model."""
+        return stage_model(self.config, self.options, self.stage)
+
+    @property
+    def batch_size(self) -> int:
+        """Questions that a worker takes at a time."""
+        if self.stage == "scores":
+            return 1
+        options = self.options
+        if options.uses_batch:  # one file for all
+            return sys.maxsize
+        return backend_of(self.model.name).default_batch(options.batch_questions, options.max_connections)
+
+
+StageFn: TypeAlias = Callable[[Sequence[StageTask]], Iterator[Sequence[Result]]]
+"""Turns tasks into results. Lists belong together on disk, and each comes as soon as it is ready."""
+
+
+def stage_fn(spec: StageSpec, model: Any, progress: Progress) -> StageFn:
+    """The work of a stage with its loaded generator or judge."""
+    if spec.stage == "scores":
+        return partial(_measure, load_measures(model, spec.config, spec.options, progress), progress)
+    # a function may be called for more questions at once than a batch has
+    batch_size = max(spec.batch_size, 2 * getattr(model, "workers", 1))
+    return partial(_generate, spec, WatchedGenerator(model, progress), progress, batch_size)
+
+
+def _generate(
+    spec: StageSpec, generator: Generator, progress: Progress, batch_size: int, tasks: Sequence[StageTask]
+) -> Iterator[list[Result]]:
+    """Answer or summarise batches of questions, and give each result as it comes."""
+    answering, summarising = spec.config.answers, spec.config.summaries
+    names = strategy_names(spec.strategies)
+    for start in range(0, len(tasks), batch_size):
+        batch = tasks[start : start + batch_size]
+        progress.add(WorkDone(units=total_size(batch)))
+        questions = [task.question for task in batch]
+        results: Iterator[Result]
+        if spec.stage == "answers":
+            results = draw_answers(
+                questions,
+                generator,
+                num_answers=answering.num_answers,
+                prompts=spec.prompts,
+                sampling=answering.sampling,
+                seed=answering.seed,
+                thinking=answering.thinking,
+                logprobs=answering.logprobs,
+                earlier={task.question.id: task.samples for task in batch},
+            )
+        else:
+            base = THINKING if summarising.thinking else GREEDY
+            skip = set()
+            for task in batch:
+                skip |= {(task.question.id, name) for name in names if name not in task.strategies}
+            results = summarize(
+                questions,
+                spec.strategies,
+                generator,
+                prompts=spec.prompts,
+                sampling=replace(base, max_new_tokens=summarising.max_new_tokens),
+                sample_sampling=summarising.sampling,
+                num_samples=summarising.num_samples,
+                seed=summarising.seed,
+                thinking=summarising.thinking,
+                skip=skip,
+            )
+        for result in results:
+            # what waits for an answer has not failed
+            if spec.options.write_batch is None or not isinstance(result, Failure):
+                yield [result]
+
+
+def _measure(
+    measures: Measures, progress: Progress, tasks: Sequence[StageTask]
+) -> Iterator[Sequence[Result]]:
+    """Measure the summaries of each question, whose results belong together."""
+    for task in tasks:
+        assert task.answers is not None  # a question without answers is not scored
+        with watched_judge(measures, progress, task.answers, len(task.summaries)):
+            results = measures.measure(
+                task.question,
+                task.answers,
+                task.summaries,
+                missing=task.missing,
+                earlier=task.earlier,
+                controls=task.controls,
+            )
+        if results and isinstance(results[-1], Controls) and task.earlier_controls is not None:
+            results[-1] = results[-1].completed_by(task.earlier_controls)
+        yield results
+
+
+def strategy_names(strategies: Sequence[Named]) -> list[str]:
+    return [strategy if isinstance(strategy, str) else strategy[0] for strategy in strategies]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Results, or an error that ends the run."""
+
+    results: Sequence[Result] = ()
+    facts: dict[str, Any] | None = None
+    """What a manifest says about the worker's model; None if it could not be loaded."""
+    notes: Sequence[str] = ()
+    """Lines for people."""
+    work: WorkDone = field(default_factory=WorkDone)
+    """What was done elsewhere for this."""
+    error: SelfReflectError | None = None
+    """Class and message of a SelfReflectError; not every exception can be pickled."""
+
+    def raise_error(self) -> None:
+        """Raise the worker's error, if it had one, as the worker did."""
+        if self.error is not None:
+            raise self.error
+
+
+def split_into_batches(tasks: Sequence[StageTask], workers: int, at_most: int) -> list[Sequence[StageTask]]:
+    """Split tasks into batches of even size, up to ``at_most`` each.
+
+    There are enough batches to give every worker one, as far as the tasks go.
+    """
+    count = max(math.ceil(len(tasks) / at_most), min(workers, len(tasks)))
+    bounds = [len(tasks) * number // count for number in range(count + 1)]
+    return [tasks[start:end] for start, end in pairwise(bounds)]
+
+
+class StageWorker:
+    """Loads the model of a stage once, then turns batches into outcomes.
+
+    An expected error travels in the outcome, so that it is raised where the command runs.
+    """
+
+    def __init__(self, spec: StageSpec) -> None:
+        self._notes = _Notes()
+        self._model: Any = None
+        self._error: SelfReflectError | None = None
+        try:
+            models = ConfiguredModels(spec.config, spec.options, self._notes)
+            model = load_stage_model(spec.stage, models, spec.config)
+            self._work = stage_fn(spec, model, self._notes)
+            self._model = model
+        except SelfReflectError as error:
+            self._error = error
+
+    def outcomes(self, tasks: Sequence[StageTask]) -> Iterator[Outcome]:
+        """Results as they come; the last outcome has none, or the error that ended the work."""
+        error = self._error
+        if error is None:
+            try:
+                for group in self._work(tasks):
+                    yield Outcome(group, self._facts(), *self._notes.take())
+            except SelfReflectError as raised:
+                error = raised
+        yield Outcome((), self._facts(), *self._notes.take(), error=error)
+
+    def _facts(self) -> dict[str, Any] | None:
+        facts: dict[str, Any] | None = self._model and self._model.facts
+        return facts
+
+
+class _Notes(Quiet):
+    """Keeps what a worker says and does until the next outcome."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._sum = WorkDone()
+
+    def note(self, line: str) -> None:
+        self._lines.append(line)
+
+    def add(self, work: WorkDone) -> None:
+        self._sum += work
+
+    def take(self) -> tuple[list[str], WorkDone]:
+        notes = self._lines, self._sum
+        self._lines, self._sum = [], WorkDone()
+        return notes

@@ -1,0 +1,176 @@
+"""What is still to do in a run, as tasks: plain functions of its records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+from msgspec.structs import asdict, replace
+
+from selfreflect.errors import StoreError
+from selfreflect.metric.measure import Measure, measures_of
+from selfreflect.records import RETRIED, Controls, ModelStage, Question, Stage, Summary
+from selfreflect.run.stages import StageTask
+from selfreflect.settings import ScoresConfig
+from selfreflect.store.run import Run
+
+
+def run_strategies(run: Run) -> list[str]:
+    """The strategies that the run was made with; summaries by hand have none."""
+    names = dict.fromkeys(run.manifest.plan.get("strategies", ()))
+    names |= dict.fromkeys(summary.name for summary in run.summaries.values() if summary.model)
+    names |= dict.fromkeys(one.name for one in run.failures if one.stage == "summaries" and one.name)
+    return list(names)
+
+
+def strategies_to_continue(run: Run) -> list[str]:
+    """The run's strategies that lack summaries."""
+    return [name for name in run_strategies(run) if any_task(missing_summaries(run, [name]))]
+
+
+def stages_with_work(
+    run: Run, stages: Sequence[Stage], strategies: Sequence[str], settings: ScoresConfig
+) -> list[ModelStage]:
+    """Those of ``stages`` that have something to do, or will have it once an earlier one is done.
+
+    Raises:
+        StoreError: the run has no questions.
+    """
+    work: list[ModelStage] = []
+    if "answers" in stages and any_task(missing_answers(run)):
+        work.append("answers")
+    if "summaries" in stages and any_task(missing_summaries(run, strategies)):
+        work.append("summaries")
+    if "scores" in stages and (work or (run.summaries and missing_scores(run, settings))):
+        work.append("scores")
+    return work
+
+
+def any_task(tasks: Iterator[StageTask]) -> bool:
+    """Tell whether there is something to do."""
+    return next(tasks, None) is not None
+
+
+def missing_answers(run: Run) -> Iterator[StageTask]:
+    """Yield a task for each question that may still get answers.
+
+    Raises:
+        StoreError: the run has no questions.
+    """
+    final = final_failures(run, "answers")
+    for key, question in _questions(run).items():
+        if key not in run.answers and (key, "") not in final:
+            yield StageTask(question=question, samples=run.samples(key))
+
+
+def missing_summaries(run: Run, strategies: Sequence[str]) -> Iterator[StageTask]:
+    """Yield a task for each question that may still get summaries by some of these strategies.
+
+    Raises:
+        StoreError: the run has no questions.
+    """
+    finished = {*run.summaries, *final_failures(run, "summaries")}
+    for key, question in _questions(run).items():
+        missing = tuple(name for name in strategies if (key, name) not in finished)
+        if missing:
+            yield StageTask(question=question, strategies=missing)
+
+
+def missing_scores(run: Run, settings: ScoresConfig) -> list[StageTask]:
+    """One task per question that has answers and summaries of which a measure is missing.
+
+    Raises:
+        StoreError: the run has no questions, or nothing to score.
+    """
+    questions = _questions(run)
+    if not run.summaries and not run.failures:
+        raise StoreError(
+            f"{run.path} holds no summaries yet. Make some with: selfreflect summarize --out {run.path}"
+        )
+    plain = asdict(settings)
+    measures = measures_of(settings.measure_names)
+    failures = final_failures(run, "scores")
+    missing: dict[str, dict[str, list[Summary]]] = {}
+    earlier: dict[str, dict[str, list[Any]]] = {}
+    candidates: dict[str, None] = {}
+    for measure in measures:
+        results = run.results(measure)
+        for key, summary in run.summaries.items():
+            question = summary.question_id
+            if question not in run.answers or question not in questions:
+                continue
+            candidates[question] = None
+            record = results.get(key)
+            if record is not None:
+                earlier.setdefault(question, {}).setdefault(measure.name, []).append(record)
+            if _is_missing(measure, record, plain) and not (measure.fails and key in failures):
+                missing.setdefault(question, {}).setdefault(measure.name, []).append(summary)
+    tasks = []
+    for question in candidates:
+        controls = run.controls.get(question)
+        by_measure = {name: tuple(summaries) for name, summaries in missing.get(question, {}).items()}
+        lacks_controls = _lacks_controls(controls, measures, settings, plain)
+        if by_measure or lacks_controls:
+            summaries = {one.name: one for one in chain.from_iterable(by_measure.values())}
+            others = {name: tuple(earlier.get(question, {}).get(name, ())) for name in by_measure}
+            task = StageTask(
+                question=questions[question],
+                answers=run.answers[question],
+                summaries=tuple(summaries.values()),
+                missing=by_measure,
+                earlier=others,
+                controls=lacks_controls,
+                earlier_controls=controls,
+            )
+            tasks.append(task)
+    return tasks
+
+
+def copied_results(run: Run, settings: ScoresConfig) -> list[Any]:
+    """Copy results to summaries whose text another summary of the question has: they are not measured twice.
+
+    Measured apart, equal texts would differ in the eighth digit, and be ranked by it.
+    """
+    plain = asdict(settings)
+    names: dict[tuple[str, str], list[str]] = {}
+    for (question, name), summary in run.summaries.items():
+        names.setdefault((question, summary.text), []).append(name)
+    copies = []
+    for measure in measures_of(settings.measure_names):
+        results = run.results(measure)
+        for (question, _), alike in names.items():
+            records = {name: results.get((question, name)) for name in alike}
+            missing = [name for name, record in records.items() if _is_missing(measure, record, plain)]
+            if missing and len(missing) < len(alike):
+                record: Any = next(one for name, one in records.items() if name not in missing)
+                copies += [replace(record, summary=name) for name in missing]
+    return copies
+
+
+def _is_missing(measure: Measure, record: Any, settings: Mapping[str, Any]) -> bool:
+    return record is None or not measure.is_current(record, settings)
+
+
+def _lacks_controls(
+    controls: Controls | None, measures: Sequence[Measure], settings: ScoresConfig, plain: Mapping[str, Any]
+) -> bool:
+    wanted = [measure for measure in measures if measure.control]
+    if not wanted or not settings.controls or settings.limits is not None:
+        return False
+    return controls is None or not all(measure.has_controls(controls, plain) for measure in wanted)
+
+
+def final_failures(run: Run, stage: Stage) -> set[tuple[str, str]]:
+    """(question id, name) of the stage's failures that another try would only repeat."""
+    final = set()
+    for failure in run.failures:
+        if failure.stage == stage and failure.kind not in RETRIED:
+            final.add((failure.question_id, failure.name))
+    return final
+
+
+def _questions(run: Run) -> Mapping[str, Question]:
+    if not run.questions:
+        raise StoreError(f"{run.path} holds no questions yet. Give some with --questions SOURCE.")
+    return run.questions

@@ -1,0 +1,184 @@
+"""Turn scores into calibrated confidences with a map fitted on other questions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from selfreflect.errors import DataError, MissingExtraError
+from selfreflect.stats import Floats
+from selfreflect.uncertainty.prediction import CLIP, finite_scores, score_pairs
+
+CalibrationMethod = Literal["isotonic", "platt", "temperature"]
+FOLDS = 5
+
+
+@dataclass(frozen=True)
+class Calibrator:
+    """A fitted map from scores, where a higher one means more confidence, to confidences in [0, 1]."""
+
+    method: CalibrationMethod
+    x: tuple[float, ...]
+    """Isotonic: scores between which confidences are interpolated. Platt: slope and intercept. Temperature:
+    the temperature."""
+    y: tuple[float, ...] = ()
+    """Isotonic: the confidences at these scores."""
+
+    def __call__(self, scores: Sequence[float] | Floats) -> Floats:
+        """Calibrate scores, shape (n,). Raises DataError if one is NaN or infinite."""
+        values = finite_scores(scores)
+        if self.method == "isotonic":
+            return np.interp(values, self.x, self.y)
+        if self.method == "platt":
+            slope, intercept = self.x
+            return sigmoid(slope * values + intercept)
+        return sigmoid(_logits(values) / self.x[0])
+
+
+def fit(
+    method: CalibrationMethod, scores: Sequence[float] | Floats, correct: Sequence[bool] | Floats
+) -> Calibrator:
+    """Fit a calibrator.
+
+    Isotonic: the best non-decreasing map, with a right answer added at the lowest score and a wrong one at
+    the highest, so that no confidence is exactly 0 or 1; for equal scores it is Laplace's rule. Platt: a
+    logistic curve, with Platt's prior counts, so that separable scores have a finite slope (Platt 1999).
+    Temperature: logits divided by one number (Guo et al. 2017, arXiv 1706.04599).
+
+    Raises:
+        DataError: a score is NaN or infinite or, for temperature, outside [0, 1]; a label is not 0 or 1; or
+            there are fewer than two answers.
+        MissingExtraError: scikit-learn is missing.
+    """
+    values, labels = score_pairs(scores, correct)
+    if len(values) < 2:
+        raise DataError(f"{len(values)} labelled answers are too few to fit a calibrator")
+    if method == "isotonic":
+        return _fit_isotonic(values, labels)
+    if method == "platt":
+        return _fit_platt(values, labels)
+    if values.min() < 0 or values.max() > 1:
+        raise DataError("temperature scaling needs confidences in [0, 1]; use isotonic or platt")
+    return Calibrator("temperature", (1 / _best_inverse_temperature(_logits(values), labels),))
+
+
+def cross_fit(
+    method: CalibrationMethod,
+    scores: Sequence[float] | Floats,
+    correct: Sequence[bool] | Floats,
+    *,
+    folds: int = FOLDS,
+    seed: int = 0,
+) -> Floats:
+    """Calibrate each answer with a map fitted on the other folds only; shape (n,).
+
+    Raises:
+        DataError: there are fewer answers than folds.
+    """
+    values, labels = np.asarray(scores, dtype=np.float64), np.asarray(correct, dtype=np.float64)
+    if len(values) < folds:
+        raise DataError(
+            f"{len(values)} labelled answers are too few for {folds} folds. Give more questions a right "
+            "answer: hundreds, for a calibration of use"
+        )
+    fold = _folds(values, labels, folds, seed)
+    calibrated = np.empty(len(values))
+    for number in range(folds):
+        held_out = fold == number
+        calibrated[held_out] = fit(method, values[~held_out], labels[~held_out])(values[held_out])
+    return calibrated
+
+
+class MapQuality(NamedTuple):
+    """Brier scores of confidences that no answer's own label has touched."""
+
+    calibrated: float
+    constant: float
+    """Of always saying the accuracy of the other folds."""
+    unchanged: float | None
+    """Of the scores as they are; None if they are no probabilities."""
+
+    @property
+    def worse_than(self) -> list[float]:
+        """The scores of the alternatives that are better."""
+        alternatives = (self.constant, self.unchanged)
+        return [score for score in alternatives if score is not None and score < self.calibrated]
+
+
+def map_quality(
+    method: CalibrationMethod, scores: Floats, correct: Floats, *, probability: bool, seed: int = 0
+) -> MapQuality:
+    """Compare a map with the two ways to do without it. Raises DataError as :func:`cross_fit`."""
+    calibrated = cross_fit(method, scores, correct, seed=seed)
+    fold = _folds(scores, correct, FOLDS, seed)
+    constant = np.array([correct[fold != number].mean() for number in range(FOLDS)])[fold]
+    errors = [float(((column - correct) ** 2).mean()) for column in (calibrated, constant, scores)]
+    return MapQuality(errors[0], errors[1], errors[2] if probability else None)
+
+
+def _folds(values: Floats, labels: Floats, folds: int, seed: int) -> NDArray[np.intp]:
+    """The fold of each answer. They are shuffled by the seed from the order of scores and labels, so that the
+    order of a file changes nothing."""
+    fold = np.empty(len(values), dtype=np.intp)
+    fold[np.lexsort((labels, values))] = np.random.default_rng(seed).permutation(len(values)) % folds
+    return fold
+
+
+def _fit_isotonic(values: Floats, labels: Floats) -> Calibrator:
+    try:
+        from sklearn.isotonic import IsotonicRegression
+    except ImportError:
+        raise MissingExtraError("Isotonic calibration", "calibrate") from None
+    with_ends = np.append(values, [values.min(), values.max()])
+    model = IsotonicRegression(y_min=0, y_max=1).fit(with_ends, np.append(labels, [1, 0]))
+    return Calibrator("isotonic", tuple(model.X_thresholds_.tolist()), tuple(model.y_thresholds_.tolist()))
+
+
+def _fit_platt(values: Floats, labels: Floats) -> Calibrator:
+    try:
+        from sklearn.linear_model import LogisticRegression
+    except ImportError:
+        raise MissingExtraError("Platt calibration", "calibrate") from None
+    right = labels.sum()
+    targets = np.where(labels == 1, (right + 1) / (right + 2), 1 / (len(labels) - right + 2))
+    # rounding gives equal values a spread of about 1e-17, and dividing by it an arbitrary slope
+    spread = values.max() - values.min()
+    centre, scale = values.mean(), values.std() if spread > 1e-12 * np.abs(values).max() else 1.0
+    # a target between the classes is one example of each, by weight
+    twice = np.concatenate([values, values])[:, None]
+    classes = np.repeat([1, 0], len(values))
+    model = LogisticRegression(C=1e9).fit(
+        (twice - centre) / scale, classes, np.concatenate([targets, 1 - targets])
+    )
+    slope = float(model.coef_[0, 0]) / scale
+    return Calibrator("platt", (float(slope), float(model.intercept_[0] - slope * centre)))
+
+
+def _best_inverse_temperature(logits: Floats, labels: Floats) -> float:
+    """The minimum of the log loss, which is convex, by bisection of its derivative."""
+    low, high = 1e-3, 1e3
+    if not logits.any():
+        return 1.0  # all confidences are 0.5, which any temperature keeps
+    for _ in range(60):
+        middle = (low * high) ** 0.5
+        if (logits * (sigmoid(middle * logits) - labels)).sum() > 0:
+            high = middle
+        else:
+            low = middle
+    return float((low * high) ** 0.5)
+
+
+def _logits(confidences: Floats) -> Floats:
+    clipped = np.clip(confidences, CLIP, 1 - CLIP)
+    logits: Floats = np.log(clipped) - np.log1p(-clipped)
+    return logits
+
+
+def sigmoid(logits: Floats) -> Floats:
+    """The logistic curve, of logits of any size."""
+    result: Floats = 1 / (1 + np.exp(-np.clip(logits, -700, 700)))
+    return result

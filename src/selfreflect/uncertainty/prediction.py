@@ -1,0 +1,354 @@
+"""Compare scores with whether answers are correct, by counts of distinct scores.
+
+Every function takes a :class:`Tally` and returns one value for each of its resamples, shape (...). So ties
+are explicit, the order of a file changes nothing, and a thousand resamples are one array with a row for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from selfreflect.errors import DataError
+from selfreflect.stats import Floats
+
+_BLOCK = 2**20
+"""Counts resampled at a time, so that each temporary array takes about 8 MB."""
+
+
+@dataclass(frozen=True)
+class Tally:
+    """G distinct scores, lowest first, of n answers."""
+
+    values: Floats
+    """Shape (G,). A higher score means more confidence."""
+    counts: Floats
+    """Shape (..., G): answers with each score; leading dimensions are resamples. May be 0 in a resample."""
+    correct: Floats
+    """Shape (..., G): how many of them are correct."""
+
+    @classmethod
+    def of(cls, scores: Sequence[float] | Floats, correct: Sequence[bool] | Sequence[int] | Floats) -> Tally:
+        """Count scores, where a higher one means more confidence.
+
+        Raises:
+            DataError: a score is NaN or infinite, a label is not 0 or 1, the lengths differ, or there are
+                none. The message names the index.
+        """
+        values, labels = score_pairs(scores, correct)
+        distinct, group = np.unique(values, return_inverse=True)
+        size = len(distinct)
+        counts = np.bincount(group, minlength=size).astype(np.float64)
+        right = np.bincount(group, labels, minlength=size).astype(np.float64)
+        return cls(distinct, counts, right)
+
+    @property
+    def n(self) -> int:
+        """Answers; the same in every resample."""
+        return round(float(self.counts.sum(-1).flat[0]))
+
+    @property
+    def wrong(self) -> Floats:
+        """Shape (..., G)."""
+        return self.counts - self.correct
+
+    @property
+    def accuracy(self) -> Floats:
+        """Share of correct answers; shape (...)."""
+        shares: Floats = self.correct.sum(-1) / self.n
+        return shares
+
+    def require_probabilities(self) -> None:
+        """Raise DataError unless every score lies in [0, 1]."""
+        outside = (self.values < 0) | (self.values > 1)
+        if outside.any():
+            raise DataError(
+                f"{self.values[outside][0]:g} is no probability: this measure needs confidences in [0, 1]"
+            )
+
+    def resamples(self, number: int, seed: int) -> Iterator[Tally]:
+        """Draw answers with replacement, ``number`` times, in blocks of resamples."""
+        size, n = len(self.values), self.n
+        cells = np.concatenate([self.correct, self.wrong]).astype(np.intp)
+        cell_of = np.repeat(np.arange(2 * size), cells)
+        rng = np.random.default_rng(seed)
+        rows_at_once = max(1, _BLOCK // max(n, size))
+        for start in range(0, number, rows_at_once):
+            rows = min(rows_at_once, number - start)
+            sample = cell_of[rng.integers(0, n, (rows, n))] + 2 * size * np.arange(rows)[:, None]
+            counts = np.bincount(sample.ravel(), minlength=2 * size * rows).reshape(rows, 2, size)
+            yield Tally(self.values, counts.sum(1).astype(np.float64), counts[:, 0].astype(np.float64))
+
+
+def score_pairs(
+    scores: Sequence[float] | Floats, correct: Sequence[bool] | Sequence[int] | Floats
+) -> tuple[Floats, Floats]:
+    """Check scores and labels; two arrays of shape (n,). Raises DataError as :meth:`Tally.of`."""
+    values, labels = finite_scores(scores), np.asarray(correct, dtype=np.float64)
+    if values.ndim != 1 or values.shape != labels.shape or not len(values):
+        raise DataError(f"{values.size} scores and {labels.size} labels are not pairs, at least one")
+    _refuse_first((labels != 0) & (labels != 1), labels, "label", "0 or 1")
+    return values, labels
+
+
+def finite_scores(scores: Sequence[float] | Floats) -> Floats:
+    """Check scores, of any shape. Raises DataError for the first one that is NaN or infinite."""
+    values = np.asarray(scores, dtype=np.float64)
+    _refuse_first(~np.isfinite(values), values, "score", "a finite number")
+    return values
+
+
+def _refuse_first(wrong: np.ndarray, values: Floats, what: str, requirement: str) -> None:
+    if wrong.any():
+        index = int(np.argmax(wrong))
+        raise DataError(f"{what} {index} is {values[index]:g}; it must be {requirement}")
+
+
+def auroc(tally: Tally) -> Floats:
+    """Chance that a correct answer has a higher score than a wrong one, where a tie counts one half."""
+    wrong_below = tally.wrong.cumsum(-1) - tally.wrong / 2
+    return _ratio((tally.correct * wrong_below).sum(-1), tally.correct.sum(-1) * tally.wrong.sum(-1))
+
+
+def auprc(tally: Tally, positive: Literal["correct", "wrong"] = "correct") -> Floats:
+    """Average precision: the area below the steps of precision over recall, where equal scores are one step.
+
+    With ``positive="wrong"`` it is that of finding wrong answers by low scores.
+    """
+    if positive == "correct":
+        hits, counts = tally.correct[..., ::-1], tally.counts[..., ::-1]
+    else:
+        hits, counts = tally.wrong, tally.counts
+    precision = hits.cumsum(-1) / np.maximum(counts.cumsum(-1), 1)
+    return _ratio((hits * precision).sum(-1), hits.sum(-1))
+
+
+def recall_at_fpr(tally: Tally, rate: float = 0.05) -> Floats:
+    """Share of correct answers accepted where a share ``rate`` of the wrong ones is accepted.
+
+    Within equal scores the curve is a straight line: the expectation over random ties.
+    """
+    correct, wrong = tally.correct[..., ::-1], tally.wrong[..., ::-1]
+    none = np.zeros((*correct.shape[:-1], 1))
+    hits = np.concatenate([none, _ratio(correct.cumsum(-1), correct.sum(-1)[..., None])], -1)
+    false_alarms = np.concatenate([none, _ratio(wrong.cumsum(-1), wrong.sum(-1)[..., None])], -1)
+    last = (false_alarms <= rate).sum(-1, keepdims=True) - 1
+    following = np.minimum(last + 1, hits.shape[-1] - 1)
+    start, end = (np.take_along_axis(false_alarms, at, -1)[..., 0] for at in (last, following))
+    low, high = (np.take_along_axis(hits, at, -1)[..., 0] for at in (last, following))
+    part = np.where(end > start, (rate - start) / np.where(end > start, end - start, 1), 0)
+    recall = low + part * (high - low)
+    both = (correct.sum(-1) > 0) & (wrong.sum(-1) > 0)
+    return np.where(both, recall, np.nan)
+
+
+def _ratio(top: Floats, bottom: Floats) -> Floats:
+    """NaN where the denominator is 0."""
+    ratio: Floats = np.where(bottom > 0, top / np.where(bottom > 0, bottom, 1), np.nan)
+    return ratio
+
+
+BINS = 10
+CLIP = 1e-6
+"""Log loss takes confidences no closer to 0 and 1 than this, so that one certain mistake is not infinite."""
+_WAVES = 200
+"""Cosines that smooth calibration error is computed with; enough for bandwidths down to 0.006."""
+_FADED = 9.0
+"""pi k bandwidth of a cosine that smoothing makes smaller than 1e-17."""
+
+
+def bin_of(values: Floats, bins: int = BINS) -> NDArray[np.intp]:
+    """The bin of equal width that each value in [0, 1] lies in, from 0."""
+    inner_edges = np.arange(1, bins) / bins
+    return np.searchsorted(inner_edges, values, side="right")
+
+
+def ece(tally: Tally, bins: int = BINS) -> Floats:
+    """Expected calibration error over bins of equal width (Guo et al. 2017, arXiv 1706.04599).
+
+    Bins are ``[low, high)``, and the last also contains 1. The rule matters: confidences are often multiples
+    of 0.1, which are the edges.
+    """
+    tally.require_probabilities()
+    error: Floats = np.abs(gaps(tally) @ bin_matrix(tally, bins)).sum(-1) / tally.n
+    return error
+
+
+def bin_matrix(tally: Tally, bins: int = BINS) -> Floats:
+    """Which bin each distinct confidence is in, shape (G, bins): turns gaps into the deviations of bins."""
+    matrix: Floats = np.eye(bins)[bin_of(tally.values, bins)]
+    return matrix
+
+
+def ece_exact(tally: Tally) -> Floats:
+    """Expected calibration error with one group for each distinct confidence.
+
+    Free of bins, and meant for few distinct values: where all differ it is the mean absolute error.
+    """
+    tally.require_probabilities()
+    error: Floats = np.abs(gaps(tally)).sum(-1) / tally.n
+    return error
+
+
+def mean_absolute_error(tally: Tally) -> Floats:
+    """Mean distance of each confidence from 1 if its answer is correct and 0 if it is wrong.
+
+    SaySelf's published code (arXiv 2405.20974) calls this ECE. It has no bins, and it is not proper: stating
+    0 or 1 pays most even where the true chance is neither.
+    """
+    tally.require_probabilities()
+    error: Floats = (tally.correct * (1 - tally.values) + tally.wrong * tally.values).sum(-1) / tally.n
+    return error
+
+
+def smooth_ece(tally: Tally) -> Floats:
+    """Smooth calibration error (Błasiok and Nakkiran 2023, arXiv 2309.12236).
+
+    The residuals are smoothed with a Gaussian kernel that is reflected at 0 and 1; the error is the bandwidth
+    that equals the mean absolute value of the smoothed residuals. A reflected Gaussian multiplies the k-th
+    cosine by exp(-(pi k bandwidth)^2 / 2), so no residual is rounded to a grid. Below 0.006 it is a bound.
+    """
+    tally.require_probabilities()
+    wave = np.arange(_WAVES)
+    grid = (np.arange(_WAVES) + 0.5) / _WAVES
+    coefficients = gaps(tally) @ np.cos(np.pi * np.outer(tally.values, wave)) / tally.n
+    coefficients[..., 1:] *= 2
+    cosines = np.cos(np.pi * np.outer(wave, grid))
+    low = np.zeros(coefficients.shape[:-1])
+    high = np.ones(coefficients.shape[:-1])
+    for _ in range(16):
+        bandwidth = (low + high) / 2
+        band = slice(int(_FADED / (np.pi * bandwidth.min(initial=1.0))) + 1)
+        fading = np.exp(-((np.pi * bandwidth[..., None] * wave[band]) ** 2) / 2)
+        larger = np.abs((coefficients[..., band] * fading) @ cosines[band]).mean(-1) > bandwidth
+        low, high = np.where(larger, bandwidth, low), np.where(larger, high, bandwidth)
+    return np.asarray((low + high) / 2)
+
+
+def smoothing_matrix(tally: Tally) -> Floats:
+    """Turn gaps into the deviations whose absolute sum is the smooth error; shape (G, grid)."""
+    wave = np.arange(_WAVES)
+    amplitude = np.exp(-((np.pi * float(smooth_ece(tally)) * wave) ** 2) / 2)
+    amplitude[1:] *= 2
+    grid = (wave + 0.5) / _WAVES
+    cosines = np.cos(np.pi * np.outer(wave, grid))
+    matrix: Floats = (np.cos(np.pi * np.outer(tally.values, wave)) * amplitude) @ cosines / _WAVES
+    return matrix
+
+
+def brier(tally: Tally) -> Floats:
+    """Mean squared difference between confidence and correctness (Brier 1950)."""
+    tally.require_probabilities()
+    squares = tally.counts * tally.values**2 - 2 * tally.values * tally.correct + tally.correct
+    score: Floats = squares.sum(-1) / tally.n
+    return score
+
+
+class BrierParts(NamedTuple):
+    """Brier score = reliability - resolution + uncertainty (Murphy 1973, J. Appl. Meteorol. 12, 595-600)."""
+
+    reliability: Floats
+    """Mean squared difference between a confidence and the share of correct answers at it."""
+    resolution: Floats
+    """How far these shares are from the overall accuracy; higher is better."""
+    uncertainty: Floats
+    """Brier score of always saying the accuracy."""
+
+
+def brier_parts(tally: Tally) -> BrierParts:
+    """Murphy's decomposition, exact, with one group for each distinct confidence."""
+    tally.require_probabilities()
+    share = tally.correct / np.maximum(tally.counts, 1)
+    accuracy = tally.accuracy
+    reliability = (tally.counts * (tally.values - share) ** 2).sum(-1) / tally.n
+    resolution = (tally.counts * (share - accuracy[..., None]) ** 2).sum(-1) / tally.n
+    return BrierParts(reliability, resolution, accuracy * (1 - accuracy))
+
+
+def log_loss(tally: Tally, clip: float = CLIP) -> Floats:
+    """Mean negative log-likelihood in nats, of confidences clipped to [clip, 1 - clip]."""
+    tally.require_probabilities()
+    confidence = np.clip(tally.values, clip, 1 - clip)
+    losses = -tally.correct * np.log(confidence) - tally.wrong * np.log1p(-confidence)
+    loss: Floats = losses.sum(-1) / tally.n
+    return loss
+
+
+def gaps(tally: Tally) -> Floats:
+    """Sum of confidence minus correctness over the answers with each confidence; shape (..., G)."""
+    sums: Floats = tally.counts * tally.values - tally.correct
+    return sums
+
+
+def aurc(tally: Tally) -> Floats:
+    """Area under the risk-coverage curve: the mean over k of the risk of the k most confident answers.
+
+    (Geifman et al. 2019, arXiv 1805.08206.) Among g answers of equal score with e errors, after N answers
+    with E errors, the expected risk of N + j is (E + j e/g) / (N + j); its sum over j has a closed form.
+    """
+    counts, wrong = tally.counts[..., ::-1], tally.wrong[..., ::-1]
+    after = counts.cumsum(-1)
+    before = after - counts
+    errors_before = wrong.cumsum(-1) - wrong
+    rate = wrong / np.maximum(counts, 1)
+    harmonic = _harmonic(tally.n)
+    steps = harmonic[after.astype(np.intp)] - harmonic[before.astype(np.intp)]
+    area: Floats = (rate * counts + (errors_before - rate * before) * steps).sum(-1) / tally.n
+    return area
+
+
+def expected_risks(tally: Tally) -> Floats:
+    """The risk-coverage curve: the expected risk of the k most confident answers, for k = 1, …, n.
+
+    Its mean is :func:`aurc`. Takes counts without leading dimensions; shape (n,).
+    """
+    counts, wrong = tally.counts[::-1].astype(np.intp), tally.wrong[::-1]
+    rates = np.repeat(wrong / np.maximum(counts, 1), counts)
+    risks: Floats = rates.cumsum() / np.arange(1, tally.n + 1)
+    return risks
+
+
+def best_aurc(tally: Tally) -> Floats:
+    """AURC of scores that put every wrong answer last."""
+    n, errors = tally.n, tally.wrong.sum(-1)
+    harmonic = _harmonic(n)
+    right = n - errors
+    area: Floats = (errors - right * (harmonic[n] - harmonic[right.astype(np.intp)])) / n
+    return area
+
+
+def excess_aurc(tally: Tally) -> Floats:
+    """E-AURC: AURC minus that of the best order, exact instead of its usual approximation for large n."""
+    return np.asarray(aurc(tally) - best_aurc(tally))
+
+
+def augrc(tally: Tally) -> Floats:
+    """Area under the generalized risk-coverage curve: errors among the accepted answers as a share of all
+    (Traub et al. 2024, arXiv 2407.01032). It is (1 - AUROC) a (1 - a) + (1 - a)^2 / 2 for accuracy a."""
+    counts, wrong = tally.counts[..., ::-1], tally.wrong[..., ::-1]
+    errors = wrong.cumsum(-1) - wrong / 2
+    area: Floats = (counts * errors).sum(-1) / tally.n**2
+    return area
+
+
+def prr(tally: Tally) -> Floats:
+    """Prediction rejection ratio: what the scores gain over a random order, as a share of what the best order
+    gains; 1 is best, 0 is random (Malinin and Gales 2021, arXiv 2002.07650).
+
+    NaN where no order gains anything: all answers are correct, or all are wrong.
+    """
+    risk = 1 - tally.accuracy  # of a random order
+    gain = risk - best_aurc(tally)
+    mixed = (risk > 0) & (risk < 1)
+    gained = np.round(risk - aurc(tally), 12) + 0.0  # equal scores gain nothing, and rounding gives -1e-17
+    ratio: Floats = np.where(mixed, gained / np.where(mixed, gain, 1), np.nan)
+    return ratio
+
+
+def _harmonic(n: int) -> Floats:
+    """The sums 1 + 1/2 + … + 1/k for k = 0, …, n."""
+    return np.concatenate([[0.0], np.cumsum(1 / np.arange(1, n + 1))])

@@ -383,7 +383,8 @@ def test_a_server_that_the_app_was_started_with_answers_and_no_other(
 def test_models_of_servers_are_refused_unless_the_app_was_started_for_them(client: Client) -> None:
     refused = client.post("/api/ask", json={"question": "?", "judge": "model", "model": "openai:gpt-4o"})
     assert refused.status_code == 422
-    assert "when you start the app" in refused.json()["error"]["message"]
+    error = refused.json()["error"]
+    assert (error["code"], "--model" in error["remedy"]) == ("not_offered", True)
 
 
 def test_a_run_says_which_stage_it_lacks(client: Client) -> None:
@@ -438,7 +439,7 @@ def test_a_port_that_is_taken_is_said_to_be(tmp_path: Path) -> None:
         outcome = run("app", "--port", port, "--root", tmp_path)
     assert outcome.code == 2
     assert f"cannot listen on 127.0.0.1, port {port}: Address already in use" in outcome.said
-    assert "--port 0" in outcome.said
+    assert "--port" in outcome.said
 
 
 def test_a_root_that_cannot_be_a_directory_is_refused_before_an_address_is_shown(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_a_calibrator_may_read_an_uncertainty(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("changes", [{"estimator": "p_true", "model": "m"}, {"estimator": "perplexity"}])
 def test_a_calibrator_that_needs_more_is_refused(tmp_path: Path, changes: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match="needs more than sampled answers"):
+    with pytest.raises(ConfigError):
         load_calibrator(saved(tmp_path / "cal.json", **changes))
 
 

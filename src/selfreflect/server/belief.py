@@ -79,9 +79,10 @@ def load_calibrator(path: Path) -> LoadedCalibrator:
     estimator = ESTIMATORS.get(saved.estimator)
     if estimator is None or estimator.needs != "samples" or saved.model:
         raise ConfigError(
-            f"--calibrator {path}: its estimator {saved.estimator!r} needs more than sampled answers, "
-            "which are all that the endpoint has. Fit one for modal_share or entropy: selfreflect calibrate "
-            "FILE --estimator modal_share --save calibrator.json"
+            f"{path}: the estimator {saved.estimator!r} of this calibrator needs more than sampled answers, "
+            "which are all that the endpoint has",
+            code="estimator",
+            remedy="Fit a {serve.calibrator} for modal_share or entropy.",
         )
     return LoadedCalibrator(hashlib.sha256(path.read_bytes()).hexdigest()[:16], saved)
 

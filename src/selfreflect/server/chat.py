@@ -154,7 +154,7 @@ def read_chat(data: bytes, ignore_tools: bool = False) -> ChatRequest:
     Raises:
         ChatError: status 400: it is no JSON object, has no model, or a field of a question is wrong.
     """
-    envelope = _decode(data, _Envelope)
+    envelope = _typed(_decode(data, _Fields), _Envelope)
     if not envelope.model.startswith(PREFIX):
         return ChatRequest(
             data=data,
@@ -168,8 +168,8 @@ def read_chat(data: bytes, ignore_tools: bool = False) -> ChatRequest:
 
 def read_question(data: bytes, ignore_tools: bool = False) -> ChatRequest:
     """Read a request in full, whichever model it names. Arguments and errors as of :func:`read_chat`."""
-    # twice: raw values to hand on byte by byte, and typed ones to check
-    fields, envelope = _decode(data, _Fields), _decode(data, _Envelope)
+    fields = _decode(data, _Fields)
+    envelope = _typed(fields, _Envelope)
     common: dict[str, Any] = {
         "model": envelope.model.removeprefix(PREFIX),
         "reflects": envelope.model.startswith(PREFIX),
@@ -195,7 +195,7 @@ def read_question(data: bytes, ignore_tools: bool = False) -> ChatRequest:
     if reason:
         cleaned = _without_ours(fields, turns, common["model"])
         return ChatRequest(data=cleaned, passthrough=reason, **common)
-    body = _decode(data, ChatBody)
+    body = _typed(fields, ChatBody)
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
     return ChatRequest(
         data=data,
@@ -212,12 +212,23 @@ def read_question(data: bytes, ignore_tools: bool = False) -> ChatRequest:
     )
 
 
+def _typed(fields: _Fields, kind: type[T]) -> T:
+    """Read the fields that a struct has, one by one, so that an error can name the field."""
+    values = {}
+    for info in msgspec.structs.fields(kind):  # type: ignore[arg-type]
+        if info.name in fields:
+            values[info.name] = _decode(bytes(fields[info.name]), info.type, info.name)
+        elif info.required:
+            raise ChatError(400, f"the field {info.name} is missing", param=info.name)
+    return kind(**values)
+
+
 def _decode(data: bytes, kind: type[T], param: str | None = None) -> T:
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
-        path = re.search(r"`\$\.?([a-z_]+)", str(error))
-        raise ChatError(400, str(error), param=path[1] if path else param) from None
+        name = f"{param}: " if param else ""
+        raise ChatError(400, f"{name}{error}", param=param) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ChatError(400, f"the body is not JSON: {error}") from None
 

@@ -66,9 +66,10 @@ _ON_PAGE = {
     "summaries.strategies": "Strategies",
     "summaries.max_new_tokens": "Summary tokens",
     **dict.fromkeys(
-        ("answers.base_url", "summaries.base_url", "base_url"), "--base-url at the start of the app"
+        ("answers.base_url", "summaries.base_url", "base_url"), "--base-url of the app's command"
     ),
-    **dict.fromkeys(("execution.device", "device"), "--device at the start of the app"),
+    "model": "--model of the app's command",
+    **dict.fromkeys(("execution.device", "device"), "--device of the app's command"),
 }
 """Where the page, or the command that starts the app, has a setting that a remedy names."""
 

@@ -105,14 +105,15 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         choices = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
-        raise ConfigError(f"--host {host}: {error}") from None
+        raise ConfigError(f"{host} is no address of this machine: {error}", code="address") from None
     family, *_, address = choices[0]
     try:
         bound = socket.create_server(address, family=family, dualstack_ipv6=family == socket.AF_INET6)
     except OSError as error:
         raise ConfigError(
-            f"cannot listen on {host}, port {port}: {os.strerror(error.errno or 0)}. Is it running "
-            "already? Choose another port with --port, or a free one with --port 0."
+            f"cannot listen on {host}, port {port}: {os.strerror(error.errno or 0)}",
+            code="port",
+            remedy="Is it running already? Choose another {port}, or 0 for a free one.",
         ) from None
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     # else the system holds megabytes for a client that reads nothing, and nobody notices that it does not

@@ -155,8 +155,9 @@ class ModelChoices:
         for name in names:
             if not backend_of(name).can_generate:
                 raise ConfigError(
-                    f"the app asks no judge on a server, such as {excerpt(name)}. Score a run with it by "
-                    "selfreflect score --out RUN --judge NAME --judge-url URL; the app shows its scores, too"
+                    f"the app asks no judge on a server, such as {excerpt(name)}",
+                    code="remote_judge",
+                    remedy="Score a run with it by the command score; the app shows its scores, too.",
                 )
             # clients see the last part only, never where it is
             label = Path(name).resolve().name if Path(name).is_dir() else name
@@ -191,16 +192,17 @@ class ModelChoices:
             return self._names.get(name, name)
         if is_served(name):
             raise ConfigError(
-                f"{excerpt(name)} is a model of a server. Allow it when you start the app: "
-                f"selfreflect app --model {on_server('NAME')}, and --base-url URL if the server is not "
-                "OpenAI's"
+                f"{excerpt(name)} is a model of a server, for which the app was not started",
+                code="not_offered",
+                remedy="Name it by {model}, and its server by {base_url} if that is not OpenAI's.",
             )
         # what exists on this disk is no hub name, so that no client can probe for files
         if not _HUB_NAME.fullmatch(name) or ".." in name or Path(name).exists():
             raise ConfigError(
-                f"unknown model {excerpt(name)}. Choose one of {', '.join(self.offered)}, or a hub name such "
-                "as Qwen/Qwen2.5-7B-Instruct. Name a model in a directory when you start the app: "
-                "selfreflect app --model DIR"
+                f"unknown model {excerpt(name)}",
+                code="unknown_model",
+                remedy=f"Choose one of {', '.join(self.offered)}, or a hub name such as "
+                "Qwen/Qwen2.5-7B-Instruct, or name a directory by {model}.",
             )
         return name
 

@@ -79,20 +79,20 @@ def _digest(request: Request, generator: Generator) -> str:
     for name in ("logprobs", "first_tokens"):  # of which digests in older directories do not know
         if not fields[name]:
             del fields[name]
-    what = dump_line([fields, generator.name, generator.revision])
-    return hashlib.sha256(what.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    facts = dump_line([fields, generator.name, generator.revision])
+    return hashlib.sha256(facts.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def _of_request(samples: Iterable[AnswerSample], request: Request, digest: str) -> tuple[Sample, ...]:
     """Those of some stored samples that belong to this request, in its order."""
-    own = []
+    texts = []
     for one in samples:
         if one.request == digest and one.index < request.n:
             completion = Completion(
                 text=one.text, finish=one.finish, tokens=one.tokens, logprobs=one.logprobs
             )
-            own.append(Sample(index=one.index, completion=completion, closes_trace=one.closes_trace))
-    return tuple(sorted(own, key=lambda sample: sample.index))
+            texts.append(Sample(index=one.index, completion=completion, closes_trace=one.closes_trace))
+    return tuple(sorted(texts, key=lambda sample: sample.index))
 
 
 def _answer_sample(question: Question, sample: Sample, digest: str) -> AnswerSample:
@@ -136,7 +136,11 @@ def answer_set(
 ) -> AnswerSet:
     """The record of sampled answers, of which the first ``half`` are masked."""
     sampling = request.sampling
-    logprobs = [one.logprobs or "not_returned" for one in reply.completions] if request.logprobs else ()
+    logprobs = (
+        [completion.logprobs or "not_returned" for completion in reply.completions]
+        if request.logprobs
+        else ()
+    )
     return AnswerSet(
         question_id=question.id,
         masked_out=reply.texts[:half],

@@ -170,8 +170,14 @@ def item_table(result: Result) -> Table:
         notes.append("The share of the peak is unknown: operations of this architecture are not counted.")
     if (share := figures["information_share_of_engine"]) is not None:
         notes.append(f"Usable information of the same summaries takes {share:.0%} of the time of (c).")
-    last = {**figures, "id": "median", "requests": None, "tokens_tree": None, "memory_engine_bytes": None}
-    return _table("Time per item", columns, [*result.items, last], tuple(notes))
+    summary_row = {
+        **figures,
+        "id": "median",
+        "requests": None,
+        "tokens_tree": None,
+        "memory_engine_bytes": None,
+    }
+    return _table("Time per item", columns, [*result.items, summary_row], tuple(notes))
 
 
 def decoding_table(result: Result) -> Table:
@@ -382,7 +388,7 @@ def counted_tokens(judge: Judge) -> Iterator[list[int]]:
 def time_decoding(lm: CausalLM, prompt: tuple[int, ...], samples: int) -> Figures:
     """Tokens per second of all samples together, from the prompt to the last token, and their ratio."""
     device = next(lm.model.parameters()).device
-    own, library = both_ways(lm, prompt, samples)
+    ours, library = both_ways(lm, prompt, samples)
 
     def seconds(run: Callable[[], None]) -> float:
         synchronise(device)
@@ -391,7 +397,7 @@ def time_decoding(lm: CausalLM, prompt: tuple[int, ...], samples: int) -> Figure
         synchronise(device)
         return time.perf_counter() - start
 
-    times = [(seconds(own), seconds(library)) for _ in range(DECODING_REPETITIONS)]
+    times = [(seconds(ours), seconds(library)) for _ in range(DECODING_REPETITIONS)]
     fastest = min(first for first, _ in times), min(second for _, second in times)
     return {
         "samples": samples,
@@ -663,7 +669,7 @@ def count_flops(trees: Sequence[PrefixTree], shape: Shape) -> Flops:
     outputs go on. A node sees itself and all before it on its path. Each key that it sees costs a product
     with the query and one with the attention weight: ``4 * heads * head_dim`` operations.
     """
-    earlier = shape.layers - 1
+    layers_before = shape.layers - 1
     decoder = head = 0
     for tree in trees:
         prefix = len(tree.prefix)
@@ -672,8 +678,8 @@ def count_flops(trees: Sequence[PrefixTree], shape: Shape) -> Flops:
         positions = prefix * (prefix + 1) // 2 + int(np.sum(prefix + tree.depth + 1))
         seen_by_outputs = int(np.sum(prefix + tree.depth[tree.outputs] + 1))
         decoder += _operations(nodes * shape.layers, shape.key_value)
-        decoder += _operations(nodes * earlier + outputs, shape.rest)
-        decoder += 4 * shape.heads * shape.head_dim * (positions * earlier + seen_by_outputs)
+        decoder += _operations(nodes * layers_before + outputs, shape.rest)
+        decoder += 4 * shape.heads * shape.head_dim * (positions * layers_before + seen_by_outputs)
         head += _operations(outputs, [shape.head])
     return Flops(decoder, head)
 

@@ -244,8 +244,8 @@ def word_fields(records: Iterable[Any]) -> dict[str, Any]:
     by_kind = {type(record): record for record in records}
     score, information = by_kind.get(Score), by_kind.get(Information)
     if score is not None:
-        both = score.with_information(information) if information else score
-        words = [{**to_builtins(word), "mean": word.mean} for word in both.words]
+        with_bits = score.with_information(information) if information else score
+        words = [{**to_builtins(word), "mean": word.mean} for word in with_bits.words]
         return {"warnings": list(score.warnings), "answer_means": list(score.answer_means), "words": words}
     if information is None:
         return {}

@@ -261,12 +261,14 @@ def most_nodes(
     texts = [(text, sum(conditioning)) for text in compared_texts(question.text, letters)]
     texts += [("x", length) for length in summaries]
     if controls:
-        texts += [(text, one.answers * longest) for one, text in control_texts(question.text, letters)]
-    most = 0
+        texts += [
+            (text, control.answers * longest) for control, text in control_texts(question.text, letters)
+        ]
+    bound = 0
     for text, length in texts:
         prompts = [conversation_tokens(judge, answering(question.text, text, reader)) for reader in ZEROS]
-        most += max(prompts) + length + sum(masked)
-    return most
+        bound += max(prompts) + length + sum(masked)
+    return bound
 
 
 def within_budget(
@@ -387,8 +389,8 @@ class AnswerPrompts:
     def _encode_each(
         self, texts: Sequence[str]
     ) -> tuple[dict[str, list[Prompt]], dict[str, CannotScoreError]]:
-        others = [text for text in dict.fromkeys(texts) if text not in self._ends]
-        return encode_each(others, lambda text: self._encode(text, "the summary"))
+        new_texts = [text for text in dict.fromkeys(texts) if text not in self._ends]
+        return encode_each(new_texts, lambda text: self._encode(text, "the summary"))
 
     def trees(self, contexts: Mapping[str, list[Prompt]]) -> Iterator[PrefixTree]:
         """Build trees of contexts, in their order.
@@ -437,7 +439,7 @@ class AnswerPrompts:
         nothing = bits[self._zero]
         gains = {}
         for text, logs in bits.items():
-            gains[text] = [float((own - zero).sum()) for own, zero in zip(logs, nothing, strict=True)]
+            gains[text] = [float((log - zero).sum()) for log, zero in zip(logs, nothing, strict=True)]
         available = max(self._anchors, key=lambda text: math.fsum(gains[text]))
         lacking = -fmean(float(logs.sum()) for logs in nothing)
         counts = Counter(self.answers)
@@ -468,8 +470,8 @@ class AnswerPrompts:
             tail = common_prefix(normal[head:][::-1], self._tail[::-1])
             of_phrase += [*available_words[:head], *available_words[len(normal) - tail :]]
             words[self.places[index]] = tuple(
-                WordBits(text, round(float(own), 4), round(float(most), 4))
-                for text, own, most in zip(answer.split(), told_words, available_words, strict=True)
+                WordBits(text, round(float(told_bits), 4), round(float(most), 4))
+                for text, told_bits, most in zip(answer.split(), told_words, available_words, strict=True)
             )
         result = compare(
             of_summary,
@@ -519,7 +521,7 @@ def compare(
     interval = None
     if undefined is None:
         recovered = bits / bits_available
-        residuals = [gain - recovered * most for gain, most in zip(gains, available, strict=True)]
+        residuals = [gain - recovered * gainable for gain, gainable in zip(gains, available, strict=True)]
         half = _half_width(residuals, 0.975) / bits_available
         if math.isfinite(half):
             interval = (recovered - half, recovered + half)
@@ -600,18 +602,18 @@ def words_of_tokens(tokenizer: Any, tokens: Sequence[int], words: Sequence[str])
     decoded = tokenizer.decode(tokens).split()
     letters = "".join(decoded)
     ends = np.cumsum(list(map(len, decoded if len(decoded) == len(words) else words)))
-    places = []
+    indices = []
     before = 0
     start = 0
     for index in range(len(tokens)):
         text = "".join(tokenizer.decode(tokens[start:index]).split())
         complete = common_prefix(text, letters[before:])  # part of a character is decoded as U+FFFD
         so_far = before + complete
-        places.append(min(int(np.searchsorted(ends, so_far, side="right")), len(words) - 1))
+        indices.append(min(int(np.searchsorted(ends, so_far, side="right")), len(words) - 1))
         whole = complete == len(text) and not text.endswith("\ufffd")
         if whole and so_far in ends:  # begin again at each word: texts to decode stay short
             before, start = so_far, index
-    return places
+    return indices
 
 
 def _tokens(prompt: Prompt) -> tuple[int, ...]:

@@ -172,7 +172,7 @@ class Measure:
         judge = None if tools.metric is None else tools.metric.judge
 
         def measure(work: Work) -> Scored:
-            items = [MeasureItem(work.question, work.answers, one, judge) for one in work.summaries]
+            items = [MeasureItem(work.question, work.answers, summary, judge) for summary in work.summaries]
             return Scored([self._measured(item) for item in items])
 
         return measure
@@ -209,10 +209,18 @@ class Measure:
 
     def fields(self, record: Any) -> dict[str, Any]:
         """Write the keys of a JSON line of a summary."""
-        one = self.measurement(record)
-        fields = {"value": one.value, "interval": one.interval, "parts": one.parts, "unit": self.unit}
-        if one.undefined:
-            fields |= {"undefined": one.undefined, "why": one.why or self.reason(one.undefined)}
+        measurement = self.measurement(record)
+        fields = {
+            "value": measurement.value,
+            "interval": measurement.interval,
+            "parts": measurement.parts,
+            "unit": self.unit,
+        }
+        if measurement.undefined:
+            fields |= {
+                "undefined": measurement.undefined,
+                "why": measurement.why or self.reason(measurement.undefined),
+            }
         return {self.name: fields}
 
     @property
@@ -225,8 +233,8 @@ class Measure:
 
     def cells(self, record: Any) -> tuple[Any, ...]:
         """Write the cells of :attr:`columns`."""
-        one = self.measurement(record)
-        return (one.value, one.undefined or None)
+        measurement = self.measurement(record)
+        return (measurement.value, measurement.undefined or None)
 
     def judge_tokens(self, judge: Judge, work: Work, reader: ReaderChoice) -> int:
         """Count the judge tokens that some work takes."""
@@ -288,7 +296,7 @@ def measure_of(record: Any) -> Measure | None:
     """Find the measure that a stored record is of; None if it is of none, or its package is not installed."""
     if isinstance(record, Measurement):
         return _load(record.measure) if record.measure in _entry_points() else None
-    return next((one for one in measures_of([*MEASURES]) if type(record) is one.record), None)
+    return next((measure for measure in measures_of([*MEASURES]) if type(record) is measure.record), None)
 
 
 @cache
@@ -341,7 +349,7 @@ class Measures:
         self.limits = None if metric is None else metric.limits
         self.controls = controls and self.limits is None
         tools = Tools(metric, reader)
-        self._measure = {one.name: one.open(tools) for one in self.wanted}
+        self._measure = {measure.name: measure.open(tools) for measure in self.wanted}
 
     def measure(
         self,
@@ -372,7 +380,7 @@ class Measures:
         found: dict[str, Scored] = {}
         # the cheap ones go first, so that the rest of a budget is for the costly
         order = sorted(self.wanted, key=lambda measure: measure.budget_share)
-        for place, measure in enumerate(order, start=1):
+        for rank, measure in enumerate(order, start=1):
             targets = summaries if missing is None else missing.get(measure.name, ())
             of_controls = texts if measure.control else []
             if not targets and not of_controls:
@@ -385,7 +393,7 @@ class Measures:
                 (earlier or {}).get(measure.name, ()),
                 of_controls,
                 limits,
-                measure.budget_share if place < len(order) else 1.0,
+                measure.budget_share if rank < len(order) else 1.0,
             )
             found[measure.name] = self._measure[measure.name](work)
             if limits is not None:

@@ -163,20 +163,20 @@ class Cost:
         """For each stratum the most tokens below the prefix that any 0, 1, 2, ... of its words need."""
         for stratum in population.strata:
             tree = build_tree([prompts[index] for index in stratum.copies[0]])
-            first, *others = _path_lengths(tree)
+            first, *rest = _path_lengths(tree)
             first += len(tree.prefix) - self._prefix
-            self._most.append(list(accumulate([first, *others], initial=0)))
+            self._most.append(list(accumulate([first, *rest], initial=0)))
 
     def tokens(self, before: int, after: int) -> int:
         """Upper bound on the tokens of a round that enlarges the sample from ``before`` to ``after``."""
         if before == 0 and after < len(self._population.strata):
             # any stratum may be drawn, with one word
-            first_words = sorted([most[1] for most in self._most], reverse=True)
+            first_words = sorted([bounds[1] for bounds in self._most], reverse=True)
             return self._prefix + sum(first_words[:after])
         bound = self._prefix
-        earlier = self._population.quotas(before)
+        quotas_before = self._population.quotas(before)
         later = self._population.quotas(after)
-        for most, old, new in zip(self._most, earlier, later, strict=True):
+        for most, old, new in zip(self._most, quotas_before, later, strict=True):
             bound += most[min(new - old, len(most) - 1)]
         return min(bound, self._all)
 

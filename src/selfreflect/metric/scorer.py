@@ -297,8 +297,8 @@ class SelfReflect:
 
         counts = [score.estimate.words_scored if score.estimate else population.words for score in earlier]
         every_context = [prompts.reference, *(contexts[summary.text] for summary in candidates)]
-        most = max(counts, default=population.words)
-        scoring = BudgetScoring(population, every_context, limits, measure, max_words=most)
+        limit = max(counts, default=population.words)
+        scoring = BudgetScoring(population, every_context, limits, measure, max_words=limit)
         try:
             scoring.run()
         except OverBudgetError as error:
@@ -418,12 +418,12 @@ def score_work(metric: SelfReflect) -> Callable[[Work], Scored]:
 
 def _anchors(work: Work) -> dict[Control, str]:
     """List the texts of the controls that have scores: nothing, and all answers with their repetitions."""
-    most = max((control.answers for control, _ in work.controls), default=0)
+    largest = max((control.answers for control, _ in work.controls), default=0)
     texts = {}
     for control, _ in work.controls:
         if control.name == "empty":
             texts[control] = ""
-        elif control.answers == most > 0:
+        elif control.answers == largest > 0:
             texts[control] = pasted(work.answers.conditioning)
     return texts
 
@@ -473,13 +473,13 @@ def most_nodes(
     if controls:
         ends = ("", pasted(letters))
         contexts += [(summary_context(question.text, text), sum(conditioning)) for text in ends]
-    most = 0
+    bound = 0
     for context, length in contexts:
         conversation = context.conversation("_")
         per_task = conversation_tokens(judge, conversation[-1:])
-        most += conversation_tokens(judge, conversation) + length
-        most += sum(limit * (per_task + limit) for limit in masked)
-    return most
+        bound += conversation_tokens(judge, conversation) + length
+        bound += sum(limit * (per_task + limit) for limit in masked)
+    return bound
 
 
 def _check_limits(limits: object) -> None:

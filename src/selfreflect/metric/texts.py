@@ -192,8 +192,8 @@ class ClosedAnswers:
             self.texts.setdefault(word, text)
         if len(self.texts) == 1:
             [(word, text)] = self.texts.items()
-            other = row[(row.index(word) + 1) % len(row)]
-            self.texts[other] = _in_form_of(text, other)
+            alternative = row[(row.index(word) + 1) % len(row)]
+            self.texts[alternative] = _in_form_of(text, alternative)
 
     def wrong_bits(self, bits: Mapping[str, Sequence[float]]) -> float:
         """Average over answers what the alternatives to each tell about it.
@@ -201,11 +201,11 @@ class ClosedAnswers:
         Args:
             bits: of each held-out answer, by text.
         """
-        told = []
+        means = []
         for index, word in enumerate(self._words):
             others = [bits[text][index] for other, text in self.texts.items() if other != word]
-            told.append(float(np.mean(others)))
-        return float(np.mean(told))
+            means.append(float(np.mean(others)))
+        return float(np.mean(means))
 
 
 def _first_word(answer: str) -> str:
@@ -217,9 +217,9 @@ def _in_form_of(text: str, word: str) -> str:
     """Write a word with the capitals of a text's first word, and with the mark that follows it there."""
     match = _FIRST.match(text)
     assert match is not None
-    shown = match[1]
-    cased = word.upper() if shown.isupper() and len(shown) > 1 else word
-    if shown[0].isupper():
+    first = match[1]
+    cased = word.upper() if first.isupper() and len(first) > 1 else word
+    if first[0].isupper():
         cased = cased[0].upper() + cased[1:]
     mark = text[match.end() : match.end() + 1]
     return cased + (mark if mark in ("", "!", ")") else ".")

@@ -24,12 +24,12 @@ class Amount:
     most: float | None
 
     def __add__(self, other: Amount) -> Amount:
-        mean = most = None
+        mean = bound = None
         if self.expected is not None and other.expected is not None:
             mean = self.expected + other.expected
         if self.most is not None and other.most is not None:
-            most = self.most + other.most
-        return Amount(mean, most)
+            bound = self.most + other.most
+        return Amount(mean, bound)
 
     def __mul__(self, factor: float) -> Amount:
         mean = None if self.expected is None else self.expected * factor
@@ -83,9 +83,9 @@ class RequestCount:
             self._shows_replies = True
             self._most_prompt += shown * most_calls
         if self._chat is None or self._calls > EXACT:
-            tokens, most = estimated_tokens(request.messages)
+            tokens, bound = estimated_tokens(request.messages)
             self._estimated += tokens
-            self._most_prompt += most * most_calls
+            self._most_prompt += bound * most_calls
             return
         self._waiting.append((request.messages, request.thinking, most_calls))
         if len(self._waiting) >= _BATCH:

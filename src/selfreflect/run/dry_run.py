@@ -180,8 +180,8 @@ class DryRun:
             )
             count.add(request, done=min(len(task.samples), request.n))
             to_do += 1
-        drawn = [(one.tokens, len(one.answers)) for one in self.run.answers.values()]
-        self._add("answers", spec, count, to_do, drawn)
+        counts = [(answer_set.tokens, len(answer_set.answers)) for answer_set in self.run.answers.values()]
+        self._add("answers", spec, count, to_do, counts)
 
     def summaries(self, strategies: Sequence[str]) -> None:
         """Count what the missing summaries take. What a user's own strategy asks is not known."""
@@ -204,8 +204,8 @@ class DryRun:
                     count.add(first)
                 seeds.add(first.seed)
             to_do += task.size
-        made = [(one.tokens, one.calls) for one in self.run.summaries.values()]
-        self._add("summaries", spec, count, to_do, made)
+        counts = [(summary.tokens, summary.calls) for summary in self.run.summaries.values()]
+        self._add("summaries", spec, count, to_do, counts)
 
     def _requests(
         self, question: Question, name: str, function: StrategyFunction
@@ -279,9 +279,9 @@ class DryRun:
         }
         price = self._config.price_of(spec.model.name)
         if price is not None:
-            paid = count.prompt_tokens * price.input_per_million
-            paid += completion_tokens * price.output_per_million
-            amounts["money"] = paid * 1e-6
+            price_sum = count.prompt_tokens * price.input_per_million
+            price_sum += completion_tokens * price.output_per_million
+            amounts["money"] = price_sum * 1e-6
         self.costs.append(StageCost(stage, _model_and_place(spec.model), to_do, amounts))
 
     def scores(self) -> None:
@@ -293,8 +293,8 @@ class DryRun:
         if to_do:
             amounts["judge_tokens"] = self._judge_tokens(tasks)
         results = map(self.run.results, measures_of(settings.measure_names))
-        earlier = len(set().union(*results))
-        amounts["seconds"] = self._seconds("scores", to_do, earlier)
+        measured_count = len(set().union(*results))
+        amounts["seconds"] = self._seconds("scores", to_do, measured_count)
         self.costs.append(StageCost("scores", settings.judge, to_do, amounts))
 
     def _judge_tokens(self, tasks: Sequence[StageTask]) -> Amount:
@@ -332,14 +332,14 @@ class DryRun:
             lengths = [_token_count(judge, text) for text in answers.answers]
             half = len(answers.masked_out)
             halves = lengths[:half], lengths[half:]
-            most = most_judge_tokens(judge, question, halves, [summary] * count, config.scores)
-            yield Amount(None, most), 1
+            bound = most_judge_tokens(judge, question, halves, [summary] * count, config.scores)
+            yield Amount(None, bound), 1
         half_to_come = [config.answers.max_new_tokens] * config.answers.num_answers
         for count, questions in to_come.without_answers.items():
             halves = half_to_come, half_to_come
             longest = to_come.longest[count]
-            most = most_judge_tokens(judge, longest, halves, [summary] * count, config.scores)
-            yield Amount(None, most), questions
+            bound = most_judge_tokens(judge, longest, halves, [summary] * count, config.scores)
+            yield Amount(None, bound), questions
 
     def _seconds(self, stage: Stage, to_do: float | None, earlier: int) -> Amount:
         """The time for some work, if the directory's earlier work says how long it takes."""
@@ -398,7 +398,8 @@ def most_judge_tokens(
     controls = settings.controls and settings.limits is None
     measures = measures_of(settings.measure_names)
     return sum(
-        one.most_judge_tokens(judge, question, halves, summaries, controls=controls) for one in measures
+        measure.most_judge_tokens(judge, question, halves, summaries, controls=controls)
+        for measure in measures
     )
 
 

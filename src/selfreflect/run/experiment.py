@@ -180,8 +180,10 @@ class Experiment:
 
     def accept(self, suspects: Collection[SamplingCheck]) -> None:
         """Record that the user goes on with servers that do not seem to sample."""
-        checks = {name: from_plain(SamplingCheck, one) for name, one in self.run.manifest.checks.items()}
-        accepted = {name: replace(one, accepted=True) for name, one in checks.items() if one in suspects}
+        checks = {name: from_plain(SamplingCheck, check) for name, check in self.run.manifest.checks.items()}
+        accepted = {
+            name: replace(check, accepted=True) for name, check in checks.items() if check in suspects
+        }
         self.run.update_manifest(checks=to_builtins(accepted))
 
     def _warn(self, check: SamplingCheck) -> None:
@@ -194,18 +196,18 @@ class Experiment:
         tasks = list(missing_answers(self.run))
         self._fill("answers", tasks)
         if tasks and "answers" in self.run.manifest.checks:
-            earlier = from_plain(SamplingCheck, self.run.manifest.checks["answers"])
-            check = count_identical(earlier, list(self.run.answers.values()))
+            stored_check = from_plain(SamplingCheck, self.run.manifest.checks["answers"])
+            check = count_identical(stored_check, list(self.run.answers.values()))
             self.run.update_manifest(checks=to_builtins({"answers": check}))
-            if check.is_suspect and not earlier.is_suspect:  # which has been said
+            if check.is_suspect and not stored_check.is_suspect:  # which has been said
                 self._warn(check)
 
     def plan(self, stages: Sequence[Stage], strategies: Sequence[str]) -> None:
         """Remember strategies, and the settings of stages that have no result yet, so that the run can be
         continued without naming them again."""
-        earlier = run_strategies(self.run)
-        if not {*strategies} <= {*earlier}:
-            self.run.update_manifest(plan={"strategies": list(dict.fromkeys([*earlier, *strategies]))})
+        stored_names = run_strategies(self.run)
+        if not {*strategies} <= {*stored_names}:
+            self.run.update_manifest(plan={"strategies": list(dict.fromkeys([*stored_names, *strategies]))})
         manifest = self.run.manifest
         with_settings = {"questions", *manifest.config}
         ahead = [stage for stage in stages if stage not in with_settings]
@@ -248,7 +250,7 @@ class Experiment:
                     workers.check(outcome)
                     results = outcome.results
                     self.run.append_all(results)
-                    count = count_results([one for one in results if not isinstance(one, Failure)])
+                    count = count_results([result for result in results if not isinstance(result, Failure)])
                     saved += count
                     self._progress.add(outcome.work)
                     if results:
@@ -310,7 +312,7 @@ class _Workers:
         self._experiment = experiment
         self._stage = stage
         self._first: dict[str, Any] | None = None
-        self._last: dict[str, Any] | None = None
+        self._latest: dict[str, Any] | None = None
         self._notes: set[str] = set()
         self._is_settled = False
 
@@ -335,12 +337,12 @@ class _Workers:
             else:
                 self._experiment._settle(self._stage, models=self._first)
             self._is_settled = True
-        self._last = facts or self._last
+        self._latest = facts or self._latest
 
     def end(self) -> None:
         """Record what the model turned out to be, such as what its server refuses."""
-        if self._is_settled and self._last != self._first and self._last is not None:
-            self._experiment.run.update_manifest(models={self._stage: self._last})
+        if self._is_settled and self._latest != self._first and self._latest is not None:
+            self._experiment.run.update_manifest(models={self._stage: self._latest})
 
 
 def _identity(facts: dict[str, Any]) -> dict[str, Any]:

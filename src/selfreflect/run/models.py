@@ -225,8 +225,8 @@ class WatchedGenerator(StreamingGenerator):
         to_come = [len(request.missing) for request in requests]
         tokens = [sum(sample.completion.tokens for sample in request.samples) for request in requests]
         limits = [request.sampling.max_new_tokens for request in requests]
-        most = sum(count * limit for count, limit in zip(to_come, limits, strict=True))
-        self._progress.add(WorkDone(asked=sum(to_come), planned=most))
+        tokens_allowed = sum(count * limit for count, limit in zip(to_come, limits, strict=True))
+        self._progress.add(WorkDone(asked=sum(to_come), planned=tokens_allowed))
         for index, event in as_drawn(self._generator, requests):
             if isinstance(event, Refusal):
                 unneeded = to_come[index] * limits[index]
@@ -455,7 +455,7 @@ def _ask(
 
 def _compare(completions: Sequence[Completion], sampling: Sampling) -> Any:
     texts = [completion.text.strip() for completion in completions]
-    if len(texts) < 2 or not all(texts) or any(one.finish == "refused" for one in completions):
+    if len(texts) < 2 or not all(texts) or any(completion.finish == "refused" for completion in completions):
         return "unknown"
     if texts[0] != texts[1]:
         return "differ"
@@ -465,6 +465,8 @@ def _compare(completions: Sequence[Completion], sampling: Sampling) -> Any:
 
 def count_identical(check: SamplingCheck, answer_sets: Sequence[AnswerSet]) -> SamplingCheck:
     """Add how many questions got one text as every answer, as far as the check's model gave them."""
-    sampled = [one for one in answer_sets if one.model == check.model and one.temperature]
-    identical = sum(len({*one.answers}) == 1 for one in sampled if len(one.answers) > 1)
+    sampled = [
+        answer_set for answer_set in answer_sets if answer_set.model == check.model and answer_set.temperature
+    ]
+    identical = sum(len({*answer_set.answers}) == 1 for answer_set in sampled if len(answer_set.answers) > 1)
     return replace(check, questions=len(sampled), identical_questions=identical)

@@ -200,10 +200,10 @@ def start_ray(address: str | None) -> Any:
                 logging_level=logging.CRITICAL,
             )
     except (OSError, RuntimeError, ValueError, AssertionError, ray.exceptions.RayError) as error:
-        place = f"at {excerpt(address)}" if address else "on this machine"
+        location = f"at {excerpt(address)}" if address else "on this machine"
         reason = excerpt(" ".join(str(error).split()), 300)
         advice = _TOKEN_ADVICE if address else ""
-        raise BackendError(f"Ray has no cluster {place}: {reason}.{advice}") from None
+        raise BackendError(f"Ray has no cluster {location}: {reason}.{advice}") from None
     return ray
 
 

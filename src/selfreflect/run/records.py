@@ -31,7 +31,7 @@ def run_records(run: Run, label: str | None = None) -> RunRecords:
     Strategies are in the order of :func:`strategy_order`, so the first is the baseline. Bits on the scale
     of an earlier version are left out as soon as some are on a later one: they cannot be compared.
     """
-    scale = latest_scale(one.scale for one in run.information.values())
+    scale = latest_scale(record.scale for record in run.information.values())
     results = (run.summaries, run.scores, run.information, run.measurements)
     names = dict.fromkeys(name for *_, name in chain.from_iterable(results))
     names |= dict.fromkeys(failure.name for failure in run.failures if failure.name)
@@ -84,7 +84,7 @@ def records_by_judge(run: Run, label: str | None = None) -> list[RunRecords]:
         records.append(run_records(run, label))
     if len(records) == 1:
         return records
-    return [replace(one, label=f"{one.label}, judge {one.judge}") for one in records]
+    return [replace(scoring, label=f"{scoring.label}, judge {scoring.judge}") for scoring in records]
 
 
 def scorings_by(records: Sequence[RunRecords], judge: str | None, path: Path) -> list[RunRecords]:
@@ -95,12 +95,12 @@ def scorings_by(records: Sequence[RunRecords], judge: str | None, path: Path) ->
     """
     if judge is None:
         return list(records)
-    matches = [one for one in records if one.judge == judge]
-    matches = matches or [one for one in records if one.judge.startswith(f"{judge}, ")]
+    matches = [scoring for scoring in records if scoring.judge == judge]
+    matches = matches or [scoring for scoring in records if scoring.judge.startswith(f"{judge}, ")]
     if not matches:
-        if not any(one.scores or one.information for one in records):
+        if not any(scoring.scores or scoring.information for scoring in records):
             raise ConfigError(f"--judge: {path} has no scores. Add some: selfreflect score --out {path}")
-        judges = [one.judge for one in records]
+        judges = [scoring.judge for scoring in records]
         names = "; ".join(map(one_line, filter(None, judges))) or "a judge without a name"
         raise ConfigError(
             f"--judge: {path} has scores by {names}, not by {excerpt(judge)}.{nearest(judge, judges)}"
@@ -146,11 +146,11 @@ def run_questions(run: RunRecords, scoring: RunRecords, gold: str) -> list[Answe
                 id=question.id,
                 text=question.text,
                 context=question.context,
-                answers=tuple(answers.answers[place] for place in said),
+                answers=tuple(answers.answers[index] for index in said),
                 gold=texts,
                 greedy=None if greedy is None else greedy.text,
                 values=_measured_values(scoring, question.id),
-                **token_fields([answers.logprobs[place] for place in said] if answers.logprobs else ()),
+                **token_fields([answers.logprobs[index] for index in said] if answers.logprobs else ()),
             )
         )
     return result

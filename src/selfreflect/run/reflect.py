@@ -66,7 +66,7 @@ def make_cases(questions: Any, samples: Any, summaries: Any, context: Any, seed:
         return [_case("the question", fields, ids, seed)]
     if is_frame(questions):
         rows = questions.to_dict("records")
-    elif isinstance(questions, list | tuple) and any(isinstance(one, Mapping) for one in questions):
+    elif isinstance(questions, list | tuple) and any(isinstance(question, Mapping) for question in questions):
         rows = list(questions)
     else:
         if hasattr(questions, "tolist"):
@@ -78,8 +78,8 @@ def make_cases(questions: Any, samples: Any, summaries: Any, context: Any, seed:
             )
         columns = {"question": questions, "samples": samples, "summaries": summaries}
         columns["context"] = [context] * len(questions) if isinstance(context, str) else context
-        each = enumerate(_by_question(columns), start=1)
-        return [_case(f"question {number}", fields, ids, seed) for number, fields in each]
+        numbered = enumerate(_by_question(columns), start=1)
+        return [_case(f"question {number}", fields, ids, seed) for number, fields in numbered]
     if not (samples is None and summaries is None and context == ""):
         raise DataError("with rows or a data frame, samples, summaries and contexts are columns of it")
     return _row_cases(rows, ids, seed)
@@ -96,11 +96,11 @@ def _by_question(columns: dict[str, Any]) -> list[dict[str, Any]]:
     for name, values in columns.items():
         if values is not None and (not isinstance(values, list | tuple) or len(values) != count):
             raise DataError(f"for a list of {count} questions, {name} must be a list with one entry for each")
-    given = {name: values for name, values in columns.items() if values is not None}
+    lists = {name: values for name, values in columns.items() if values is not None}
     rows = []
     for number in range(count):
-        own = {name: values[number] for name, values in given.items()}
-        rows.append(dict.fromkeys(columns) | own)
+        cells = {name: values[number] for name, values in lists.items()}
+        rows.append(dict.fromkeys(columns) | cells)
     return rows
 
 
@@ -131,8 +131,8 @@ def _row_cases(rows: Sequence[Any], ids: RowIds, seed: int) -> list[Case]:
         if answers.conditioning and not answers.masked_out:
             raise item.row.error("an answer distribution needs at least 2 answers, and here is 1")
         question = Question(id=id_, text=item.question, context=item.context, metadata=item.metadata)
-        given = answers if answers.masked_out else None
-        cases.append(_records(item.row.where, question, given, item.named_summaries))
+        sampled = answers if answers.masked_out else None
+        cases.append(_records(item.row.where, question, sampled, item.named_summaries))
     return cases
 
 
@@ -150,8 +150,8 @@ def _case(where: str, fields: Mapping[str, Any], ids: RowIds, seed: int) -> Case
 
 
 def _records(where: str, question: Question, answers: AnswerSet | None, summaries: Mapping[str, str]) -> Case:
-    own = [Summary(question_id=question.id, name=name, text=text) for name, text in summaries.items()]
-    return Case(where, question, answers, tuple(own))
+    records = [Summary(question_id=question.id, name=name, text=text) for name, text in summaries.items()]
+    return Case(where, question, answers, tuple(records))
 
 
 SECTIONS = ("answers", "summaries", "scores")
@@ -304,8 +304,8 @@ class _Draft:
             self.results.append(result)
 
     def reflection(self, strategies: Sequence[str]) -> Reflection:
-        own = [self.case.question, *filter(None, [self.answers]), *self.summaries, *self.results]
-        records = records_in_memory("reflect", own)
+        records_of_case = [self.case.question, *filter(None, [self.answers]), *self.summaries, *self.results]
+        records = records_in_memory("reflect", records_of_case)
         scores = dict(records.scores)
         for key in scores.keys() & records.information.keys():
             scores[key] = scores[key].with_information(records.information[key])
@@ -417,9 +417,9 @@ def _named(strategies: Any, cases: Sequence[Case]) -> tuple[Named, ...]:
             load_strategy(checked_text(strategy, "a strategy"))
             named_strategies.append(strategy)
     names = strategy_names(named_strategies)
-    own = {summary.name for case in cases for summary in case.summaries}
+    given_names = {summary.name for case in cases for summary in case.summaries}
     for name in names:
-        if names.count(name) > 1 or name in own:
+        if names.count(name) > 1 or name in given_names:
             raise ConfigError(f"the name {excerpt(name)} is given twice; it must identify one summary")
     return tuple(named_strategies)
 

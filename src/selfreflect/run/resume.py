@@ -121,13 +121,13 @@ def _comparable(stage: Stage, settings: dict[str, Any], earlier: dict[str, Any])
 
 def check_model(manifest: Manifest, stage: Stage, facts: Mapping[str, Any], path: Path) -> None:
     """Refuse a model whose weights changed under the same name since the run began."""
-    earlier = manifest.models.get(stage)
-    if earlier and earlier["revision"] != facts["revision"]:
+    before = manifest.models.get(stage)
+    if before and before["revision"] != facts["revision"]:
         advice = "Name the old one with --revision, or use another --out."
         if stage == "scores":
             advice = "Name the old one with --judge-revision, or the new one to keep the scores of both."
         raise StoreError(
-            f"{path}: {stage} began with revision {earlier['revision']!r} of {facts['name']!r}, which is now "
+            f"{path}: {stage} began with revision {before['revision']!r} of {facts['name']!r}, which is now "
             f"{facts['revision']!r}. {advice}"
         )
 
@@ -260,7 +260,7 @@ def new_questions(
         note = f"{counted(with_images, 'question')} with a picture left out: the model would not see it"
     if not add:
         _check_revision(run, recorded, question_set)
-    missing = [one for one in question_set.questions if one.id not in run.questions]
+    missing = [question for question in question_set.questions if question.id not in run.questions]
     if not recorded:
         return NewQuestions(missing, {**source, "count": len(question_set.questions)}, note=note)
     if add:
@@ -351,10 +351,10 @@ def compare_questions(run: Run, questions: Sequence[Question]) -> QuestionChange
     new = _without(questions, run.questions.values())
     missing = _without(run.questions.values(), questions)
     edited = _edited(list(run.questions.values()), questions, missing, new)
-    before = {one.id for one, _ in edited}
-    after = {one.id for _, one in edited}
-    new = [one for one in new if one.id not in after]
-    missing = [one for one in missing if one.id not in before]
+    before = {question.id for question, _ in edited}
+    after = {question.id for _, question in edited}
+    new = [question for question in new if question.id not in after]
+    missing = [question for question in missing if question.id not in before]
     if run.manifest.sources.get("questions", {}).get("earlier"):
         missing = []
     return QuestionChanges(new, missing, edited)
@@ -362,7 +362,7 @@ def compare_questions(run: Run, questions: Sequence[Question]) -> QuestionChange
 
 def _without(questions: Iterable[Question], others: Iterable[Question]) -> list[Question]:
     """The questions that ``others`` lack; one that comes twice must be there twice."""
-    left = Counter((one.text, one.context) for one in others)
+    left = Counter((question.text, question.context) for question in others)
     missing = []
     for question in questions:
         key = (question.text, question.context)
@@ -377,14 +377,16 @@ def _edited(
     earlier: Sequence[Question], present: Sequence[Question], missing: list[Question], new: list[Question]
 ) -> list[tuple[Question, Question]]:
     """Pairs of ``missing`` and ``new``: those with one id, then those alike in the same place."""
-    by_id = {one.id: one for one in new}
-    missing_by_id = {one.id: one for one in missing}
-    pairs = {id_: (one, by_id[id_]) for id_, one in missing_by_id.items() if id_ in by_id}
-    places = SequenceMatcher(None, [one.id for one in earlier], [one.id for one in present], autojunk=False)
-    for tag, start, end, first, last in places.get_opcodes():
+    by_id = {question.id: question for question in new}
+    missing_by_id = {question.id: question for question in missing}
+    pairs = {id_: (question, by_id[id_]) for id_, question in missing_by_id.items() if id_ in by_id}
+    matcher = SequenceMatcher(
+        None, [question.id for question in earlier], [question.id for question in present], autojunk=False
+    )
+    for tag, start, end, first, stop in matcher.get_opcodes():
         if tag != "replace":
             continue
-        for before, after in zip(earlier[start:end], present[first:last], strict=False):
+        for before, after in zip(earlier[start:end], present[first:stop], strict=False):
             is_pair = before.id in missing_by_id and after.id in by_id and before.id not in pairs
             if is_pair and _similarity(before, after) >= _ALIKE:
                 pairs[before.id] = (before, after)

@@ -20,7 +20,9 @@ def run_strategies(run: Run) -> list[str]:
     """The strategies that the run was made with; summaries by hand have none."""
     names = dict.fromkeys(run.manifest.plan.get("strategies", ()))
     names |= dict.fromkeys(summary.name for summary in run.summaries.values() if summary.model)
-    names |= dict.fromkeys(one.name for one in run.failures if one.stage == "summaries" and one.name)
+    names |= dict.fromkeys(
+        failure.name for failure in run.failures if failure.stage == "summaries" and failure.name
+    )
     return list(names)
 
 
@@ -92,7 +94,7 @@ def missing_scores(run: Run, settings: ScoresConfig) -> list[StageTask]:
     measures = measures_of(settings.measure_names)
     failures = final_failures(run, "scores")
     missing: dict[str, dict[str, list[Summary]]] = {}
-    earlier: dict[str, dict[str, list[Any]]] = {}
+    records_of: dict[str, dict[str, list[Any]]] = {}
     candidates: dict[str, None] = {}
     for measure in measures:
         results = run.results(measure)
@@ -103,7 +105,7 @@ def missing_scores(run: Run, settings: ScoresConfig) -> list[StageTask]:
             candidates[question] = None
             record = results.get(key)
             if record is not None:
-                earlier.setdefault(question, {}).setdefault(measure.name, []).append(record)
+                records_of.setdefault(question, {}).setdefault(measure.name, []).append(record)
             if _is_missing(measure, record, plain) and not (measure.fails and key in failures):
                 missing.setdefault(question, {}).setdefault(measure.name, []).append(summary)
     tasks = []
@@ -112,14 +114,17 @@ def missing_scores(run: Run, settings: ScoresConfig) -> list[StageTask]:
         by_measure = {name: tuple(summaries) for name, summaries in missing.get(question, {}).items()}
         lacks_controls = _lacks_controls(controls, measures, settings, plain)
         if by_measure or lacks_controls:
-            summaries = {one.name: one for one in chain.from_iterable(by_measure.values())}
-            others = {name: tuple(earlier.get(question, {}).get(name, ())) for name in by_measure}
+            summaries = {
+                summary_record.name: summary_record
+                for summary_record in chain.from_iterable(by_measure.values())
+            }
+            present = {name: tuple(records_of.get(question, {}).get(name, ())) for name in by_measure}
             task = StageTask(
                 question=questions[question],
                 answers=run.answers[question],
                 summaries=tuple(summaries.values()),
                 missing=by_measure,
-                earlier=others,
+                earlier=present,
                 controls=lacks_controls,
                 earlier_controls=controls,
             )
@@ -143,7 +148,9 @@ def copied_results(run: Run, settings: ScoresConfig) -> list[Any]:
             records = {name: results.get((question, name)) for name in alike}
             missing = [name for name, record in records.items() if _is_missing(measure, record, plain)]
             if missing and len(missing) < len(alike):
-                record: Any = next(one for name, one in records.items() if name not in missing)
+                record: Any = next(
+                    record_of_name for name, record_of_name in records.items() if name not in missing
+                )
                 copies += [replace(record, summary=name) for name in missing]
     return copies
 

@@ -153,8 +153,8 @@ class Journal(Generic[R]):
         lines: list[str] = []
         for record in records:
             key = self._key(record)
-            earlier = added.get(key, self.records.get(key))
-            if earlier is not None and not self._replaces(earlier):
+            stored = added.get(key, self.records.get(key))
+            if stored is not None and not self._replaces(stored):
                 raise StoreError(f"{self.path}: {_name(key)} is stored already. Nothing was written.")
             added[key] = record
             try:

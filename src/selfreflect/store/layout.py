@@ -272,8 +272,8 @@ def check_run_directory(path: Path) -> None:
 
     Files that a run leaves when it is killed in its first moment are allowed.
     """
-    others = {path / LOCK, *unfinished_files(path)}
-    names = {entry.name for entry in path.iterdir() if entry not in others}
+    leftovers = {path / LOCK, *unfinished_files(path)}
+    names = {entry.name for entry in path.iterdir() if entry not in leftovers}
     if MANIFEST in names:
         manifest_fields(path)
     elif names:

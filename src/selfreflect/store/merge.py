@@ -78,7 +78,7 @@ def merge_runs(
     """
     folders = _folders(paths, name_scoring)
     manifests = _manifests(folders)
-    settings = {name: _common_settings(one, defaults or {}) for name, one in manifests.items()}
+    settings = {name: _common_settings(of_scoring, defaults or {}) for name, of_scoring in manifests.items()}
     with store_errors(out):
         if out.exists() and any(out.iterdir()):
             raise StoreError(f"{out} exists, and joining makes a new directory. Use another --out.")
@@ -86,11 +86,11 @@ def merge_runs(
     unfinished = target.with_name(f"{target.name}.joining")
     result = MergeResult(absent=_absent_shards(manifests[""].values()))
     result.unfinished = len({file.name for path in folders for file in PartialAnswers(path).files})
-    for name, one in settings.items():
-        if "scores" in one:
-            own = [path for path, manifest in manifests[name].items() if "scores" in manifest.config]
-            first_in = sum(folders[path][""] == name for path in own)
-            result.scorings.append(JoinedScoring(one["scores"], own, first_in))
+    for name, sections in settings.items():
+        if "scores" in sections:
+            scored_paths = [path for path, manifest in manifests[name].items() if "scores" in manifest.config]
+            first_in = sum(folders[path][""] == name for path in scored_paths)
+            result.scorings.append(JoinedScoring(sections["scores"], scored_paths, first_in))
     with Run.open(unfinished, settings[""], fresh=True, backup=False) as run:
         for name, of_scoring in manifests.items():
             run.select_scoring(name)
@@ -118,12 +118,12 @@ def _folders(
             run.select_scoring(scoring)
             section = run.manifest.config.get("scores")
             names[path][scoring] = name_scoring(section) if section else scoring
-    firsts = Counter(own[""] for own in names.values() if own[""])
+    firsts = Counter(targets_of[""] for targets_of in names.values() if targets_of[""])
     main = firsts.most_common(1)[0][0] if firsts else ""
     folders: dict[Path, dict[str, str]] = {}
-    for path, own in names.items():
+    for path, targets_of in names.items():
         folders[path] = {}
-        for scoring, name in own.items():
+        for scoring, name in targets_of.items():
             target = "" if name == main else name
             folders[path][scoring] = scoring if target in folders[path].values() else target
     return folders
@@ -229,9 +229,13 @@ def _write_manifest(
         limit = source["total"] if source["limit"] is None else source["limit"]
         source |= {"part": "", "count": min(limit, source["total"])}
     if run.scoring:
-        own = {"config": settings, "models": models, "finished": finished, "wall_time": times}
+        sections_of_scoring = {"config": settings, "models": models, "finished": finished, "wall_time": times}
         run.update_manifest(
-            **{name: {"scores": section["scores"]} for name, section in own.items() if "scores" in section}
+            **{
+                name: {"scores": section["scores"]}
+                for name, section in sections_of_scoring.items()
+                if "scores" in section
+            }
         )
         return None
     run.update_manifest(
@@ -240,7 +244,9 @@ def _write_manifest(
         prompts=_joined(manifest.prompts for manifest in manifests),
         prompt_texts=_joined(manifest.prompt_texts for manifest in manifests),
         finished=finished,
-        sources=_joined([{"questions": source} if source else {}, *(one.sources for one in manifests)]),
+        sources=_joined(
+            [{"questions": source} if source else {}, *(manifest.sources for manifest in manifests)]
+        ),
         wall_time=times,
         checks=checks,
         plan={"strategies": [*strategies]} if strategies else {},

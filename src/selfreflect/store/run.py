@@ -240,7 +240,11 @@ class Run:
         if measure.record is not Measurement:
             return dict(self._journal(measure.record).records)
         records = self.measurements.values()
-        return {(one.question_id, one.summary): one for one in records if one.measure == measure.name}
+        return {
+            (record.question_id, record.summary): record
+            for record in records
+            if record.measure == measure.name
+        }
 
     @property
     def controls(self) -> dict[str, Controls]:
@@ -259,8 +263,8 @@ class Run:
         standing: list[Failure] = []
         failures = self._files[""][Failure].records
         if self.scoring:
-            others = {key: failure for key, failure in failures.items() if failure.stage != "scores"}
-            failures = others | self._files[self.scoring][Failure].records
+            first = {key: failure for key, failure in failures.items() if failure.stage != "scores"}
+            failures = first | self._files[self.scoring][Failure].records
         for (stage, question, name), failure in failures.items():
             key = question if stage in ("questions", "answers") else (question, name)
             if key not in records[stage]:
@@ -322,8 +326,8 @@ class Run:
         journal = self._journal(Question)
         records = dict(journal.records)
         for question in questions:
-            earlier = records[question.id]
-            if (earlier.text, earlier.context) != (question.text, question.context):
+            stored = records[question.id]
+            if (stored.text, stored.context) != (question.text, question.context):
                 raise StoreError(f"{self.path}: question {excerpt(question.id)} has answers to another text")
             records[question.id] = question
         if records != journal.records:
@@ -436,8 +440,8 @@ def data_frame(run: Run) -> pd.DataFrame:
         names |= {measure for measure, _, _ in run.measurements}
     measures = measures_of(names & {*measure_names()})
     # the columns of the first measure stand before those of failures, as scripts may expect by position
-    first, *others = [measure.columns for measure in measures]
-    columns = [*_SUMMARY, *first, *_FAILURE, *chain.from_iterable(others), "scoring"]
+    first, *further = [measure.columns for measure in measures]
+    columns = [*_SUMMARY, *first, *_FAILURE, *chain.from_iterable(further), "scoring"]
     headings = metadata_headings(run.questions.values(), columns)
     rows = []
     for scoring in run.scorings:

@@ -46,7 +46,7 @@ def parse_listed(text: str, cut: bool = False) -> list[ListedAnswer]:
     entries = [_listed_answer(line) for line in lines if "|" in line]
     if not entries:
         raise MalformedReplyError(f"the reply lists no 'answer | percentage': {excerpt(text, 120)}")
-    answers = {one.answer.casefold() for one in entries}
+    answers = {entry.answer.casefold() for entry in entries}
     if len(answers) < len(entries):
         raise MalformedReplyError(f"the reply lists an answer twice: {excerpt(text, 120)}")
     return entries
@@ -66,8 +66,8 @@ def _listed_answer(line: str) -> ListedAnswer:
 
 def one_line_list(answers: list[ListedAnswer]) -> str:
     """Show answers in one line, the most probable first: ``in March (60%); in April (25%)``."""
-    ranking = sorted(answers, key=lambda one: -one.percent)
-    return "; ".join(f"{one.answer} ({one.percent:g}%)" for one in ranking)
+    ranking = sorted(answers, key=lambda entry: -entry.percent)
+    return "; ".join(f"{entry.answer} ({entry.percent:g}%)" for entry in ranking)
 
 
 def greedy(task: Task) -> Strategy:

@@ -144,7 +144,7 @@ def _round(
         for number in users[request]:
             missing[number] -= 1
             if not missing[number]:
-                yield runs[number], [replies[place] for place in needs[number]]
+                yield runs[number], [replies[index] for index in needs[number]]
 
 
 @dataclass(eq=False)

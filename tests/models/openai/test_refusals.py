@@ -77,6 +77,17 @@ def test_a_server_that_checks_its_input_answers_a_run(layout: str, tmp_path: Pat
     )
 
 
+def test_a_limit_of_another_name_is_sent_under_that() -> None:
+    def script(call: fault.Call) -> fault.Action:
+        refused = status(400, "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.")
+        return refused if "max_tokens" in call.body else answers()
+
+    with FaultServer(script) as server:
+        model = generator(server.url)
+        assert all(isinstance(result, Reply) for _ in range(2) for result in model.generate([ask()]))
+    assert [call.body.get("max_completion_tokens") for call in server.calls] == [None, 9, 9]
+
+
 def test_a_system_message_that_is_refused_goes_in_front_of_the_users(tmp_path: Path) -> None:
     def script(call: fault.Call) -> fault.Action:
         roles = [message["role"] for message in call.body["messages"]]

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from served import KEY, command, forget, only, questions
 
 from selfreflect.errors import BackendError, ConfigError
-from selfreflect.models.base import Reply
+from selfreflect.models.base import Refusal, Reply
 from selfreflect.models.openai.endpoint import DEFAULT_URL, KEYS, endpoint
 from selfreflect.store.run import Run
 
@@ -227,6 +227,19 @@ def test_no_secret_is_in_any_file_output_or_log(
     assert leaks(folder, *outcomes, logged=caplog.text) == []
 
 
+def test_no_secret_is_in_what_a_dry_run_shows(
+    folder: Path, asked: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://me:pr0xypass@127.0.0.1:9")
+    url = "http://me:pa55word@127.0.0.1:9/v1"
+    judge = ("--judge", "vllm+http:m", "--judge-url", url)
+    wanted = command(folder / "r", url, asked, *judge, "--strategies", "greedy", "--dry-run")
+    outcomes = [run("run", *wanted[1:]), run("run", *wanted[1:], "--json")]
+    assert [outcome.code for outcome in outcomes] == [0, 0]
+    assert leaks(folder, *outcomes) == []
+    assert list(folder.iterdir()) == []
+
+
 def test_no_secret_is_in_what_judges_on_servers_leave_behind(folder: Path, tmp_path: Path) -> None:
     item = {"question": "What first?", "answers": ["Radishes.", "Lettuce."], "summaries": {"a": "Radishes."}}
     items = written(tmp_path / "items.json", [item])
@@ -311,3 +324,13 @@ def test_a_server_that_wants_a_key_where_only_that_of_openai_is_set(monkeypatch:
         assert all("authorization" not in call.headers for call in server.calls)
         monkeypatch.setenv("SELFREFLECT_API_KEY", KEY)
         assert isinstance(only(server.url), Reply)
+
+
+def test_the_key_is_advised_where_none_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    with FaultServer(lambda call: status(403, "no key")) as server:
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        withheld = only(server.url)
+        monkeypatch.setenv("SELFREFLECT_API_KEY", KEY)
+        sent = only(server.url)
+    messages = [result.message for result in (withheld, sent) if isinstance(result, Refusal)]
+    assert ["SELFREFLECT_API_KEY" in message for message in messages] == [True, False]

@@ -126,13 +126,13 @@ def attend_in_blocks(
         return _fused(query, local, prefixes, blocks, scale)
     _, heads, size = query.shape
     out = query.new_empty(*blocks.queries.shape, heads, size)
-    for context, own in blocks.contexts.items():
+    for context, rows in blocks.contexts.items():
         prefix = prefixes.get(context)
         length = 0 if prefix is None else prefix[0].shape[1]
         logits_per_block = heads * blocks.queries.shape[1] * (length + blocks.keys.shape[1])
         step = max(1, MAX_LOGITS // logits_per_block)
-        for start in range(own.start, own.stop, step):
-            part = slice(start, min(start + step, own.stop))
+        for start in range(rows.start, rows.stop, step):
+            part = slice(start, min(start + step, rows.stop))
             q = query[blocks.queries[part]].transpose(1, 2)
             keys = local[0][blocks.keys[part]].transpose(1, 2)
             values = local[1][blocks.keys[part]].transpose(1, 2)
@@ -183,8 +183,8 @@ def plain_attention(
     start = 0
     for _, value in pairs:
         count = value.shape[2]
-        own = weights[..., start : start + count].reshape(batch, kv, -1, count)
-        out += own @ value.float()
+        block = weights[..., start : start + count].reshape(batch, kv, -1, count)
+        out += block @ value.float()
         start += count
     return out.view(batch, heads, rows, size).to(query.dtype)
 

@@ -273,8 +273,8 @@ class SummaryStates:
                 for logits in (own, other):
                     for t in (1.0, temperature):
                         columns.append(torch.softmax(logits / t, dim=1).gather(1, likely))
-                either = torch.maximum(columns[0], columns[2])
-                order = either.argsort(dim=1, descending=True, stable=True)
+                larger = torch.maximum(columns[0], columns[2])
+                order = larger.argsort(dim=1, descending=True, stable=True)
                 tokens.append(likely.gather(1, order).cpu().numpy())
                 table = torch.stack(columns, dim=2).gather(1, order[:, :, None].expand(-1, -1, 4))
                 probabilities.append(table.double().cpu().numpy())

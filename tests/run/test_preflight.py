@@ -67,7 +67,7 @@ def check_of(tmp_path: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("./nosuchdir", "'./nosuchdir' is not a directory with a model"),
+        ("./nosuchdir", "'./nosuchdir'"),
         ("openai:gpt-4o", "'openai:gpt-4o' cannot be a judge"),
         ("empty", "has no config.json"),
         ("vllm+http:m", "connection failed"),

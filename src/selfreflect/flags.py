@@ -25,20 +25,12 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Key:
-    """A field that only files set."""
-
-    help: str
-    range: Range
-    example: Any = 1
-
-
-@dataclass(frozen=True)
 class Flag:
     """Flag that sets a field, and the values that the field takes."""
 
     usage: str
-    """``"--limit N"``, or ``"--writer"`` for a field that is on or off, or whose type lists its values."""
+    """``"--limit N"``; ``"--writer"`` for a field that is on or off, or whose type lists its values; empty if
+    only files set the field."""
     help: str
     _: KW_ONLY
     default: str | None = None
@@ -75,9 +67,9 @@ GPUS = Range(
 
 
 @cache
-def notes_of(settings: type[msgspec.Struct]) -> dict[str, Flag | Key]:
+def notes_of(settings: type[msgspec.Struct]) -> dict[str, Flag]:
     """Look up what is declared about each field of a settings class."""
-    notes: dict[str, Flag | Key] = {}
+    notes: dict[str, Flag] = {}
     for field, hint in get_type_hints(settings, include_extras=True).items():
         for note in getattr(hint, "__metadata__", ()):
             notes[field] = note
@@ -91,7 +83,7 @@ def fields_of(settings: type[msgspec.Struct]) -> dict[str, msgspec.structs.Field
 
 def flags_of(settings: type[msgspec.Struct]) -> dict[str, Flag]:
     """Look up the flags of a settings class by field; fields that only files set have none."""
-    return {field: note for field, note in notes_of(settings).items() if isinstance(note, Flag)}
+    return {field: note for field, note in notes_of(settings).items() if note.usage}
 
 
 @cache

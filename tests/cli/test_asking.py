@@ -60,19 +60,6 @@ def test_a_served_model_is_asked_once(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "secret-key" not in (out / REPLIES).read_text()
 
 
-def test_replies_of_a_server_without_log_probabilities_are_counted(tmp_path: Path) -> None:
-    def server_without(call: Call) -> Action:
-        refused = status(400, "Unsupported parameter: 'logprobs'")
-        return refused if "logprobs" in call.body else replies(call)
-
-    path = written(tmp_path / "a.json", QUESTIONS)
-    with FaultServer(server_without) as server:
-        outcome = run(*asking(path, server, "--json"))
-    [row] = [row for row in outcome.json if row.get("estimator") == "p_true"]
-    assert "share of True in the clear ones of 10 replies" in row["variant"]
-    assert ("p_true 6 6 " in outcome.said, "p_true, replies 6 60" in outcome.said) == (True, True)
-
-
 def test_p_true_is_sampled_from_a_server_that_tells_probabilities(tmp_path: Path) -> None:
     def server(call: Call) -> Action:
         share = 0.7 if '"Paris' in call.body["messages"][-1]["content"] else 0.2

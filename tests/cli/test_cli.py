@@ -382,30 +382,6 @@ def test_compare_is_paired(done: Path) -> None:
     assert "Did you mean 'greedy'" in wrong.said
 
 
-def test_export_and_import_keep_everything_that_the_layout_holds(
-    done: Path, model: Path, tmp_path: Path
-) -> None:
-    assert run("export", done, "--output", tmp_path / "published").code == 0
-    files = [
-        f"--{name}={tmp_path / 'published' / file}"
-        for name, file in (
-            ("questions", "questions.json"),
-            ("answers", "test_answers.json"),
-            ("summaries", "summaries.json"),
-        )
-    ]
-    assert run("import", *files, "--out", tmp_path / "back").code == 0
-    assert run("import", *files, "--out", tmp_path / "back").code == 0, "a second import adds nothing"
-    assert run("score", "--out", tmp_path / "back", "--judge", model).code == 0
-    before, after = Run.load(done), Run.load(tmp_path / "back")
-    assert {key: score.value for key, score in after.scores.items()} == {
-        key: score.value for key, score in before.scores.items()
-    }
-    again = run("export", done, "--output", tmp_path / "published")
-    assert again.code == 2
-    assert f"already there in {tmp_path / 'published'}: questions.json, test_answers.json" in again.said
-
-
 def test_ask_answers_in_one_line_of_json_or_in_words(model: Path, tmp_path: Path) -> None:
     asked = [
         "ask",
@@ -449,19 +425,6 @@ def test_ask_answers_in_one_line_of_json_or_in_words(model: Path, tmp_path: Path
     assert shown.stdout.rstrip("\n").isprintable()
     assert "日本" in shown.stdout
     assert shown.json[0]["context"] == hidden
-
-
-def test_a_context_that_does_not_fit_the_window_says_what_to_do(model: Path, tmp_path: Path) -> None:
-    context = written(tmp_path / "big.txt", "evidence " * 500_000)
-    asked = ["ask", "What first?", "--model", model, "--judge", model, "--context", context]
-    outcome = run(*asked, "--num-answers", 2, "--json")
-    assert outcome.code == 1
-    [line] = outcome.json
-    assert line["summaries"][0]["failure"]["kind"] == "too_long"
-    assert "shorten the question or its context" in line["summaries"][0]["failure"]["message"]
-    shown = run(*asked[:-1], written(tmp_path / "less.txt", "evidence " * 9000), "--num-answers", 2)
-    assert shown.code == 1
-    assert "shorten the question or its context" in " ".join(shown.stdout.split())
 
 
 # --- what is shown cannot harm

@@ -42,17 +42,6 @@ def test_existing_files_are_kept_unless_asked(directory: Path, tmp_path: Path) -
     assert json.loads(precious.read_text())
 
 
-def test_a_file_that_cannot_be_written_is_an_error_and_leaves_no_half_file(
-    directory: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-    (out / "summaries.json").mkdir(parents=True)
-    refused = run("export", directory, "--output", out, "--overwrite")
-    assert (refused.code, "Is a directory" in refused.said) == (2, True)
-    assert {path.name for path in out.iterdir()} == {"questions.json", "test_answers.json", "summaries.json"}
-    assert (out / "questions.json").read_bytes().endswith(b"]\n")
-
-
 def test_a_data_set_loads_with_datasets(directory: Path, tmp_path: Path) -> None:
     from datasets import load_dataset
 
@@ -161,20 +150,6 @@ def test_columns_with_hostile_names_are_escaped_and_stay_apart(tmp_path: Path) -
         *("\\ud800", "metadata.\\ud800", "a\\x00b", "metadata", "x" * 20, "judge", "metadata.question"),
         "two lines",
     }
-
-
-def test_log_probabilities_that_do_not_fit_are_left_out_and_said(tmp_path: Path) -> None:
-    certain = {"question": "How?", "answers": ["a", "b"], "self_certainty": [1e300, 1]}
-    row = {"question": "Why?", "answers": ["a", "b"], "logprobs": [[-1.0]]}
-    rows = [row, {**row, "question": "Who?", "logprobs": [[-1.0], [-2.0]]}, certain]
-    path = written(tmp_path / "a.json", rows)
-    outcome = run("convert", path, "--output", tmp_path / "b.jsonl", "--num-answers", "1")
-    assert outcome.code == 0
-    assert "log-probabilities of 2 questions left out" in outcome.said
-    assert "1 entries for 2 answers" in outcome.said
-    lines = [json.loads(line) for line in (tmp_path / "b.jsonl").read_text().splitlines()]
-    assert [line.get("logprobs") for line in lines] == [None, [[-1.0], [-2.0]], None]
-    assert "self_certainty" not in lines[2]
 
 
 def test_a_run_with_nothing_yet_has_typed_columns(tmp_path: Path) -> None:

@@ -92,6 +92,7 @@ def test_what_a_measure_left_out_is_completed_later(model: Path, questions: Path
     first = Run.load(out)
     assert (len(first.scores), len(first.information), len(first.controls)) == (0, 8, 0)
     shown = run("score", "--out", out)
+    assert "recovered" in shown.stdout
     assert "8 summaries, measured: 8 by information" in shown.stderr
     assert {one.reader for one in first.information.values()} == {"blind"}  # the judge gave the answers
     inherited = run("score", "--out", out)

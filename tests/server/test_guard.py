@@ -120,13 +120,6 @@ def test_pages_of_other_sites_can_neither_post_nor_read(client: Client, headers:
     assert client.get("/api/jobs").json() == before
 
 
-def test_its_own_page_may_ask(client: Client) -> None:
-    response = client.post(
-        "/api/ask", json=ASK, headers={"Origin": client.url, "Sec-Fetch-Site": "same-origin"}
-    )
-    assert response.status_code == 202
-
-
 @pytest.mark.parametrize(
     "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""]
 )

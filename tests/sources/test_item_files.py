@@ -89,14 +89,6 @@ def test_numbered_columns_end_with_their_last_text() -> None:
     assert sorted(item.answer_set.answers) == ["", "and so", "so"]
 
 
-def test_lists_as_data_frames_write_them() -> None:
-    answers = ["it's", 'a "b"', "c, d\n"]
-    [item] = parse(table(["question", "answers"], ["Why?", str(answers)])).items
-    assert list(item.answer_set.answers) == answers
-    with pytest.raises(DataError, match=r"line 2: the cell 'answers' must hold a list of texts as JSON"):
-        parse(table(["question", "answers"], ["Why?", "['an array' 'without commas']"]))
-
-
 @pytest.mark.parametrize(
     ("fields", "summaries"),
     [
@@ -114,12 +106,6 @@ def test_summaries_as_text_list_mapping_or_columns(fields: dict[str, Any], summa
     assert read([{"question": "Why?", "answers": ["a", "b"], **fields}])[0].summaries == summaries
 
 
-def test_rows_of_one_question_may_hold_several_summaries() -> None:
-    rows = [["Why?", "a", "s"], ["Why?", "b", ""], ["Why?", "c", "t"], ["Why?", "d", "s"]]
-    [item] = parse(table(["question", "answer", "summary"], *rows)).items
-    assert item.summaries == {"summary_1": "s", "summary_2": "t"}
-
-
 def test_a_question_with_another_context_is_another_question() -> None:
     rows = [["Why?", context, answer] for answer in "ab" for context in ("x", "y")]
     items = parse(table(["question", "context", "answer"], *rows)).items
@@ -128,13 +114,6 @@ def test_a_question_with_another_context_is_another_question() -> None:
         ("y", {"a", "b"}),
     ]
     assert len({item.id for item in items}) == 2
-
-
-def test_a_reference_answer_is_not_an_answer_of_the_model() -> None:
-    file = parse(json.dumps({"question": "Why?", "answer": "gold", "responses": ["a", "b"]}))
-    assert {*file.items[0].answer_set.answers} == {"a", "b"}
-    assert file.items[0].metadata == {"answer": "gold"}
-    assert "'answer' taken for a reference answer" in " ".join(file.notes)
 
 
 def test_columns_travel_unless_they_differ_between_answers() -> None:

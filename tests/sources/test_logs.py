@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 from command import piped
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from selfreflect.errors import DataError, MissingExtraError
 from selfreflect.sources import archive as archives
@@ -95,24 +93,12 @@ def test_the_progress_of_samples_is_shown_while_they_are_read(tmp_path: Path) ->
     assert shares == sorted(shares)
 
 
-def test_likelihoods_are_no_answers() -> None:
-    with pytest.raises(DataError, match="line 1: its 'resps' are not generated answers"):
-        read_item_file(LOGS / "samples_choice.jsonl")
-
-
 def test_earlier_messages_are_context_and_attachments_are_put_back() -> None:
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "attachment://1f"}]
     epochs = [sample(number, input=messages, attachments={"1f": "How so?"}) for number in (1, 2)]
     [item] = parse(archive({f"samples/a_{number}.json": one for number, one in enumerate(epochs)})).items
     assert (item.question, item.context) == ("How so?", "system: Be brief.")
     assert item.answer_set.answers == ("answer 1", "answer 2")
-
-
-def test_failed_samples_are_said() -> None:
-    epochs = [sample(1), sample(2), sample(3, error={"message": "boom"})]
-    file = parse(archive({f"samples/a_{number}.json": one for number, one in enumerate(epochs)}))
-    assert file.items[0].answer_set.answers == ("answer 1", "answer 2")
-    assert file.notes == ["1 sample without an answer left out"]
 
 
 def test_a_zip_bomb_is_refused_before_it_unfolds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,17 +115,6 @@ def test_a_zip_bomb_is_refused_before_it_unfolds(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(archives, "MAX_MEMBERS", 1)
     with pytest.raises(DataError, match="holds 2 files; at most 1 are read"):
         parse(archive({"a": "", "b": ""}))
-
-
-def test_names_in_an_archive_are_only_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    names = ("samples/../../evil.json", "samples//etc/passwd\x1b[31m.json")
-    data = archive({name: sample(number) for number, name in enumerate(names)})
-    assert parse(data).items[0].answer_set.answers == ("answer 0", "answer 1")
-    assert not list(tmp_path.parent.glob("evil*"))
-    with pytest.raises(DataError) as caught:
-        parse(archive({names[1]: "[]"}))
-    assert "\x1b" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -161,30 +136,6 @@ def test_a_compressed_log_without_pyarrow_names_the_extra(monkeypatch: pytest.Mo
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with pytest.raises(MissingExtraError, match=r"\.\[parquet\]"):
         read_item_file(LOGS / "kitchen.eval")
-
-
-EVAL = (LOGS / "kitchen.eval").read_bytes()
-
-
-@example(at=19997, change=b"\x00")  # ends the name of a sample in the list of files
-@given(st.integers(0, len(EVAL) - 1), st.binary(max_size=8))
-def test_a_damaged_archive_is_an_error_or_the_same_log(at: int, change: bytes) -> None:
-    data = EVAL[:at] + change + EVAL[at + len(change) :]
-    try:
-        log = rows_in(Content("it", ".eval", data))
-    except (DataError, MissingExtraError):
-        return
-    # what is not a sample, such as the header, may be damaged
-    assert {row.fields["question"]: tuple(row.fields["answers"]) for row in log.rows}.items() <= {
-        "Which is the longest river in Europe?": RIVER,
-        "What goes into a plain loaf of bread?": BREAD,
-    }.items()
-
-
-@given(st.binary(max_size=300))
-def test_any_bytes_are_no_log_or_an_error(data: bytes) -> None:
-    with pytest.raises(DataError):
-        rows_in(Content("it", ".eval", data))
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])

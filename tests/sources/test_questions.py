@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
-import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from selfreflect import records
-from selfreflect.errors import ConfigError, DataError
+from selfreflect.errors import DataError
 from selfreflect.records import Question, question_id
 from selfreflect.sources.questions import SOURCES, QuestionSet, load_questions
 
@@ -32,7 +31,6 @@ KINDS = {
     "false": "false premise",
     "unanswerable": "unanswerable",
 }
-WITHOUT_GOLD = {"open opinion", "underspecified", "unanswerable"}
 
 
 def read(*values: object, **options: Any) -> QuestionSet:
@@ -56,27 +54,6 @@ def test_bundled_set_has_eight_kinds_of_eight_or_more():
     assert sum(counts.values()) >= 64
 
 
-def test_bundled_questions_are_short_distinct_and_named_after_their_kind():
-    questions = load_questions("bundled").questions
-    assert (
-        len({question.text.lower() for question in questions})
-        == len({question.id for question in questions})
-        == len(questions)
-    )
-    for question in questions:
-        assert len(question.text.split()) <= 25
-        assert question.text.endswith(("?", "."))
-        assert re.fullmatch(r"[a-z]+(-[a-z0-9]+)+", question.id)
-        assert KINDS[question.id.partition("-")[0]] == question.kind
-
-
-def test_bundled_gold_answers_stand_exactly_where_there_can_be_one():
-    for question in load_questions("bundled").questions:
-        assert bool(question.gold) == (question.kind not in WITHOUT_GOLD)
-        assert all(answer.strip() == answer != "" for answer in question.gold)
-        assert len(question.gold) > 1 or question.kind != "several right answers"
-
-
 @given(st.integers(1, 70), st.integers(0, 70), st.integers(-5, 2**40))
 def test_limited_bundled_set_is_nested_and_even_over_kinds(limit, more, seed):
     small, large = (
@@ -87,17 +64,6 @@ def test_limited_bundled_set_is_nested_and_even_over_kinds(limit, more, seed):
     counts = Counter(question.kind for question in small)
     assert len(counts) == min(len(small), 8)
     assert max(counts.values()) - min(counts.values()) <= 1
-
-
-def test_bundled_set_records_its_content():
-    got = load_questions("bundled", limit=3)
-    assert (got.source, got.total, got.limit, got.seed, got.dataset) == ("bundled", 64, 3, 0, "")
-    assert re.fullmatch("[0-9a-f]{64}", got.sha256)
-
-
-def test_a_set_survives_the_way_to_disk():
-    got = load_questions("bundled", limit=8)
-    assert records.from_plain(QuestionSet, json.loads(records.dump_line(got))) == got
 
 
 # Sampling
@@ -127,37 +93,6 @@ def test_samples_are_nested_without_replacement_and_in_source_order(total, limit
     assert len(places) == min(limit, total)
     assert set(small.questions) <= set(large.questions)
     assert (small.total, small.limit, small.seed) == (total, limit, seed)
-
-
-@given(
-    st.lists(st.text().map(lambda text: text + "?"), min_size=1, max_size=20, unique=True),
-    st.integers(1, 20),
-    st.integers(),
-)
-def test_sample_depends_on_positions_not_on_texts(texts, limit, seed):
-    drawn = [texts.index(question.text) for question in read(*texts, limit=limit, seed=seed).questions]
-    other = [f"Question {number}?" for number in range(len(texts))]
-    assert drawn == [
-        other.index(question.text) for question in read(*other, limit=limit, seed=seed).questions
-    ]
-
-
-def test_seeds_draw_differently():
-    lines = [f"Question {number}?" for number in range(50)]
-    assert len({read(*lines, limit=5, seed=seed).questions for seed in range(20)}) > 15
-
-
-def test_sampled_question_keeps_the_id_it_has_in_the_whole_set():
-    repeated = ["Why?"] * 30
-    ids = [question.id for question in read(*repeated).questions]
-    assert ids[:3] == [question_id("Why?"), f"{question_id('Why?')}-2", f"{question_id('Why?')}-3"]
-    assert {question.id for question in read(*repeated, limit=4).questions} < set(ids)
-
-
-@pytest.mark.parametrize("limit", [0, -1])
-def test_limit_below_one_is_refused(limit):
-    with pytest.raises(ConfigError, match=f"limit must be at least 1, not {limit}"):
-        load_questions("bundled", limit=limit)
 
 
 # Files and standard input
@@ -200,31 +135,9 @@ def test_question_column_is_guessed_in_order(given_columns):
     )
 
 
-def test_named_column_wins_over_the_guess():
-    got = read({"question": "no", "title": "Why?", "inner": {"text": "How?"}}, question_column="title")
-    assert (got.questions[0].text, got.question_column) == ("Why?", "title")
-    assert (
-        read({"question": "no", "inner": {"text": "How?"}}, question_column="inner.text").questions[0].text
-        == "How?"
-    )
-
-
 def test_unknown_column_names_those_there_are():
     message = refused({"question": "Why?", "title": "t"}, question_column="titel")
     assert "has no column 'titel'. Did you mean 'title'? Its columns are 'question', 'title'." in message
-
-
-def test_no_column_to_guess():
-    message = refused({"frage": "Warum?", "antwort": "darum"})
-    assert "no column is called question, problem, prompt, query, input, instruction, text;" in message
-    assert "its columns are 'frage', 'antwort'" in message
-    assert "question_column" in message
-
-
-def test_a_list_of_columns_is_cut():
-    message = refused({f"column {number}": 1 for number in range(1000)})
-    assert "'column 11', and 988 more" in message
-    assert "'column 12'" not in message
 
 
 def test_csv_whose_first_question_stands_in_place_of_the_header(tmp_path):
@@ -233,10 +146,6 @@ def test_csv_whose_first_question_stands_in_place_of_the_header(tmp_path):
         DataError, match=r"its columns are 'Why is the sky blue\?' \(the first line of a CSV file\)"
     ):
         load_questions(str(tmp_path / "q.csv"))
-
-
-def test_every_record_needs_the_column_that_others_have():
-    assert "record 2: the field 'question' is missing" in refused({"question": "Why?"}, {"prompt": "How?"})
 
 
 @pytest.mark.parametrize(
@@ -289,11 +198,6 @@ def test_a_question_is_told_by_text_and_context(pairs):
         assert question.id == question_id(text, kept) + suffix
 
 
-@pytest.mark.parametrize("fields", [{}, {"context": None}, {"context": ""}, {"context": " \n"}])
-def test_a_question_without_context_has_its_old_id(fields):
-    assert read({"question": "Why?", **fields}).questions == (Question(id=question_id("Why?"), text="Why?"),)
-
-
 def test_a_named_context_column_wins_and_may_be_inside_an_object():
     row = {"question": "Why?", "context": "no", "passage": "yes", "page": {"text": "inner"}}
     assert read(row).questions[0].context == "no"
@@ -302,14 +206,6 @@ def test_a_named_context_column_wins_and_may_be_inside_an_object():
     assert read(row, context_column="page.text").questions[0].context == "inner"
     message = refused(row, context_column="pasage")
     assert "has no column 'pasage'. Did you mean 'passage'?" in message
-
-
-@pytest.mark.parametrize("column", ["kind", "category", "subject"])
-def test_kind_columns(column):
-    assert [
-        question.kind
-        for question in read({"question": "Why?", column: "causes"}, {"question": "How?"}).questions
-    ] == ["causes", ""]
 
 
 @pytest.mark.parametrize(
@@ -345,25 +241,6 @@ def test_malformed_record_is_named_even_when_it_is_not_drawn(fields, problem):
         )
 
 
-def test_repeated_id_names_both_records():
-    message = refused(
-        {"id": 1, "question": "Why?"}, {"id": "2", "question": "Why?"}, {"id": "1", "question": "How?"}
-    )
-    assert "record 3: the id '1' is already taken by record 1" in message
-
-
-@pytest.mark.parametrize("option", ["split", "subset"])
-def test_hub_options_do_not_apply_to_files(option):
-    with pytest.raises(ConfigError, match=f"{option} does not apply to a file"):
-        read("Why?", **{option: "test"})
-
-
-@pytest.mark.parametrize("option", ["split", "subset", "question_column", "context_column"])
-def test_options_do_not_apply_to_the_bundled_set(option):
-    with pytest.raises(ConfigError, match=f"{option} does not apply to the bundled questions"):
-        load_questions("bundled", **{option: "text"})
-
-
 # Names
 
 
@@ -373,27 +250,6 @@ def test_unknown_source_lists_the_known_ones():
     message = str(caught.value)
     assert "'triviaqa' is neither a known source nor an existing file. Did you mean 'trivia_qa'?" in message
     assert all(name in message for name in [*SOURCES, "hf:NAME", ".jsonl"])
-
-
-def test_full_names_of_data_sets_are_offered_too():
-    with pytest.raises(DataError, match=r"Did you mean 'cais/mmlu'\?"):
-        load_questions("cais/mmulu")
-
-
-def test_missing_file_of_a_known_suffix():
-    with pytest.raises(DataError, match=r"'gone\.csv': there is no such file"):
-        load_questions("gone.csv")
-
-
-def test_existing_file_of_an_unknown_suffix(tmp_path):
-    (tmp_path / "q.xlsx").write_text("x", encoding="utf-8")
-    with pytest.raises(DataError, match="unsupported file type"):
-        load_questions(str(tmp_path / "q.xlsx"))
-
-
-def test_name_that_the_system_refuses_to_look_up():
-    with pytest.raises(DataError, match="neither a known source nor an existing file"):
-        load_questions("x" * 5000)
 
 
 # Round trips
@@ -421,19 +277,6 @@ def test_written_json_is_read_back(folder, written):
     (folder / "q.jsonl").write_text("\n".join(map(records.dump_line, written)), encoding="utf-8", newline="")
     assert load_questions(str(folder / "q.json")).questions == written
     assert load_questions(str(folder / "q.jsonl")).questions == written
-
-
-@given(written)
-def test_written_csv_is_read_back(folder, written):
-    with (folder / "q.csv").open("w", encoding="utf-8-sig", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerows(
-            [("id", "query", "kind"), *((question.id, question.text, question.kind) for question in written)]
-        )
-    read_back = load_questions(str(folder / "q.csv")).questions
-    assert [(question.id, question.text, question.kind) for question in read_back] == [
-        (one.id, one.text, one.kind) for one in written
-    ]
 
 
 @given(st.lists(texts, min_size=1))

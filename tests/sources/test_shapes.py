@@ -45,17 +45,6 @@ def test_samples_beside_a_response_are_the_answers(name: str, content: Any, tmp_
         assert items[0].metadata["semantic_negentropy"] == "0.6"
 
 
-@pytest.mark.parametrize("other", ["response", "reply", "output", "answer", "model_output"])
-@pytest.mark.parametrize("several", [{"sample_1": "a", "sample_2": "b"}, {"generations": ["a", "b"]}])
-def test_columns_of_several_answers_win_over_one(other: str, several: dict[str, Any], tmp_path: Path) -> None:
-    path = written(tmp_path / "n.json", [{"question": "Oz?", **several, other: "Perhaps a"}])
-    file = read_item_file(path)
-    assert sorted(file.items[0].answer_set.answers) == ["a", "b"]
-    assert other == "answer" or any(f"--column summary={other}" in note for note in file.notes)
-    [item] = read_item_file(path, columns={"summary": other}).items
-    assert item.summaries == {"summary": "Perhaps a"}
-
-
 @pytest.mark.parametrize("cell", ['["a", "b", "a"]', "['a', 'b', 'a']"])
 def test_a_list_in_a_named_column_is_a_list(cell: str, tmp_path: Path) -> None:
     path = written(tmp_path / "d.csv", 'question,drafts\nOz?,"' + cell.replace('"', '""') + '"\n')
@@ -64,11 +53,6 @@ def test_a_list_in_a_named_column_is_a_list(cell: str, tmp_path: Path) -> None:
     [question] = read_answered_questions(path, columns=columns).questions
     assert question.answers == ("a", "b", "a")
     assert sorted(item.answer_set.answers) == ["a", "a", "b"]
-
-
-def test_answers_that_are_numbers_are_texts(tmp_path: Path) -> None:
-    path = written(tmp_path / "k.jsonl", '{"question":"Oz?","answers":[4,4,5.5]}\n')
-    assert sorted(read_item_file(path).items[0].answer_set.answers) == ["4", "4", "5.5"]
 
 
 def log(target: Any) -> bytes:
@@ -80,15 +64,6 @@ def log(target: Any) -> bytes:
             sample = {"id": 1, "epoch": epoch, "input": "Capital of Oz?", "target": target, "output": output}
             archive.writestr(f"samples/1_epoch_{epoch}.json", json.dumps(sample))
     return data.getvalue()
-
-
-def test_a_log_with_several_accepted_answers_has_all_of_them(tmp_path: Path) -> None:
-    path = tmp_path / "t.eval"
-    path.write_bytes(log(["Emerald City", "the Emerald City"]))
-    assert read_answered_questions(path, "target").questions[0].gold == ("Emerald City", "the Emerald City")
-    assert any("--gold target" in note for note in read_answered_questions(path).notes)
-    path.write_bytes(log("Emerald City"))
-    assert read_answered_questions(path, "target").questions[0].gold == ("Emerald City",)
 
 
 def row(question: str, hash_: str | None, answers: list[str], filter_: str = "none") -> str:
@@ -130,13 +105,6 @@ def test_right_answers_in_a_list_travel_with_a_run(tmp_path: Path, monkeypatch: 
         "uncertainty", tmp_path / "r", "--gold", "ground_truths", "--estimators", "classes", "--json"
     )
     assert judged.json[0]["correct"] == {"contains": False}
-
-
-def test_the_header_of_a_table_may_have_capitals(tmp_path: Path) -> None:
-    path = written(tmp_path / "t.csv", "Type,Category,Question,Best Answer\nX,Fish,Do they forget?,No\n")
-    [question] = load_questions(str(path)).questions
-    assert (question.text, question.kind) == ("Do they forget?", "Fish")
-    assert question.metadata["Best Answer"] == "No"
 
 
 PICTURE = {
@@ -181,25 +149,6 @@ def test_answers_with_a_judges_verdicts_have_labels_and_confidences(tmp_path: Pa
         ("h2", None, None),
         ("h3", None, None),
     ]
-
-
-SHEETS = {
-    "a line for the separator": "sep=;\r\nquestion;answer_1;answer_2\r\nOz?;a;b\r\n",
-    "columns without a name": "question,answer_1,answer_2,,\nOz?,a,b,,\n",
-    "rows without a cell": "question,answer_1,answer_2\nOz?,a,b\n,,\n",
-    "a comma in a name": '"question";"answer_1";"answer_2";"note, as said"\nOz?;a;b;x\n',
-}
-
-
-@pytest.mark.parametrize("name", SHEETS)
-def test_what_spreadsheets_leave_in_a_table_is_no_fault(name: str, tmp_path: Path) -> None:
-    [item] = read_item_file(written(tmp_path / "s.csv", SHEETS[name])).items
-    assert (item.question, sorted(item.answer_set.answers)) == ("Oz?", ["a", "b"])
-
-
-def test_a_cell_under_no_name_is_refused_with_its_line(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="line 2: 5 cells"):
-        read_item_file(written(tmp_path / "s.csv", "question,answer_1,answer_2,,\nOz?,a,b,x,\n"))
 
 
 def test_a_value_that_is_no_number_costs_no_question(tmp_path: Path) -> None:

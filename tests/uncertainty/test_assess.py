@@ -6,22 +6,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scripted import Scripted
 
-from selfreflect.errors import ConfigError, DataError
-from selfreflect.uncertainty.asking.asker import Asker
+from selfreflect.errors import DataError
 from selfreflect.uncertainty.assess import (
     Assessment,
     Method,
     Prediction,
     calibration_by_size,
     predictions,
-    present,
     subsample,
 )
 from selfreflect.uncertainty.calibrators import cross_fit
 from selfreflect.uncertainty.classes import ClassRule
-from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
+from selfreflect.uncertainty.question import AnsweredQuestion
 
 EXACT = Method(ClassRule(), correctness=("exact",))
 NAMED = {"answers": ("Paris", "paris.", "Lyon"), "gold": ("Paris",)}
@@ -57,30 +54,6 @@ def test_scores_are_of_questions_with_a_value_and_a_label() -> None:
     assert assessment.labelled_scores("entropy", "exact")[1].tolist() == [-0.636514168295, 0.0]
 
 
-def test_lengths_are_given_or_the_words_of_the_judged_answer() -> None:
-    questions = [
-        AnsweredQuestion(id="a", answers=("a fine day",), length=40.0),
-        AnsweredQuestion(id="b", answers=("a fine day",)),
-        AnsweredQuestion(id="c", confidence=0.5),
-        AnsweredQuestion(id="d", confidence=0.5, length=7.0),
-    ]
-    assessment = Assessment(questions, ["modal_share"], EXACT)
-    assert assessment.judged.lengths == [40.0, 3.0, None, 7.0]
-    assert present(assessment.judged.lengths) == [0, 1, 3]
-
-
-def test_a_greedy_answer_has_a_length_of_its_own() -> None:
-    values: dict[str, float | NoValue] = {"greedy_distance": 0.2}
-    question = AnsweredQuestion(
-        id="a", answers=("a fine day",), greedy="rain", length=40.0, gold=("rain",), values=values
-    )
-    assessment = Assessment([question], ["greedy_distance", "modal_share"], EXACT)
-    assert assessment.answers_of("greedy_distance").lengths == [1.0]
-    assert assessment.answers_of("modal_share").lengths == [40.0]
-    assert assessment.answers_of("greedy_distance").texts == ["rain"]
-    assert assessment.answers_of("modal_share").texts == ["a fine day"]
-
-
 def test_stated_confidences_are_compared_with_the_share_of_the_modal_answer() -> None:
     questions = [
         AnsweredQuestion(id="a", answers=("x", "x"), confidence=0.75),
@@ -90,13 +63,6 @@ def test_stated_confidences_are_compared_with_the_share_of_the_modal_answer() ->
     ]
     assert Assessment(questions, ["entropy"], EXACT).stated_faithfulness == ((0.75 + 1) / 2, 2)
     assert Assessment(questions[2:], ["entropy"], EXACT).stated_faithfulness is None
-
-
-def test_unknown_names_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"no similarity 'cosine'. Known: jaccard, rouge, embedding"):
-        Method(ClassRule(), similarity="cosine")
-    with pytest.raises(ConfigError, match="no estimator 'entropi'"):
-        Assessment([], ["entropi"], EXACT)
 
 
 CONFIDENCES = [0.9, 0.8, 0.7, 0.6, 0.4, 0.35, 0.3, 0.2, 0.1, 0.05]
@@ -127,33 +93,10 @@ def test_three_baselines_stand_beside_the_estimators() -> None:
     assert rows["constant"].audit is None
 
 
-def test_baselines_are_of_labelled_questions_alone() -> None:
-    labels = [*LABELS[:6], None, None]
-    lengths: list[float | None] = [1.0, None, 3, 4, 5, 6, 7, 8]
-    rows = by_name(stated(CONFIDENCES[:8], labels, lengths), measures=("brier",))
-    assert [(row.n, row.total) for row in rows.values()] == [(6, 8), (6, 8), (6, 8), (5, 8)]
-    assert rows["constant"].measures["brier"].value == pytest.approx(5 / 6 * 1 / 6)
-    audit = rows["stated"].audit
-    assert audit is not None
-    assert audit.n == 5
-
-
 def test_without_labels_nothing_is_measured() -> None:
     rows = by_name(stated(CONFIDENCES, [None] * 10))
     assert list(rows) == ["stated"]
     assert (rows["stated"].n, rows["stated"].measures, rows["stated"].audit) == (0, {}, None)
-
-
-def test_four_answers_are_not_calibrated_and_that_is_said() -> None:
-    rows = by_name(stated(CONFIDENCES[:4], LABELS[:4]), measures=("brier",))
-    assert list(rows) == ["stated", "constant", "isotonic"]  # no answer has a length
-    assert rows["stated"].isotonic == {}
-    brier = rows["isotonic"].measures["brier"]
-    assert (brier.value, brier.undefined) == (
-        None,
-        "isotonic calibration needs 5 answers with a value and a label",
-    )
-    assert (rows["isotonic"].n, rows["isotonic"].of) == (0, "stated")
 
 
 def test_the_first_estimator_with_enough_values_is_calibrated() -> None:
@@ -167,22 +110,6 @@ def test_the_first_estimator_with_enough_values_is_calibrated() -> None:
     row = by_name(assessment, "exact", measures=("brier",))["isotonic"]
     assert (row.of, row.n) == ("modal_share", 5)  # five are enough, of the second estimator
     assert row.measures["brier"].value is not None
-
-
-def test_what_an_asked_model_is_called_is_kept() -> None:
-    asker = Asker("scripted", lambda: Scripted("70%"))
-    question = AnsweredQuestion(id="a", text="Who?", answers=("x",))
-    assessment = Assessment([question], ["self_evaluation"], Method(ClassRule(), asker=asker))
-    assert (assessment.model, assessment.values["self_evaluation"]) == ("scripted", [0.7])
-    assert Assessment([question], ["entropy"], Method(ClassRule())).model is None
-    assert assessment.variant("self_evaluation") == "the answer is shown, percent, temperature 0"
-
-
-def test_only_the_measures_that_are_named_are_computed() -> None:
-    rows = by_name(stated(CONFIDENCES, LABELS), measures=("auroc", "ece_exact"))
-    assert all(list(row.measures) == ["auroc", "ece_exact"] for row in rows.values())
-    with pytest.raises(ConfigError, match="no measure 'aurok'"):
-        predictions(stated(CONFIDENCES, LABELS), "human", ("aurok",))
 
 
 # --- fewer samples

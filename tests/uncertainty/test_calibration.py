@@ -10,7 +10,6 @@ import pytest
 from selfreflect.uncertainty.prediction import (
     Tally,
     brier,
-    brier_parts,
     ece,
     ece_exact,
     log_loss,
@@ -35,24 +34,10 @@ def test_errors_of_one_bin_cancel(bins: int, error: float) -> None:
     assert float(ece(FIVE, bins)) == pytest.approx(error)
 
 
-def test_ten_bins_are_the_default() -> None:
-    close = Tally.of([0.31, 0.39], [1, 0])
-    apart = Tally.of([0.29, 0.31], [1, 0])
-    assert float(ece(close)) == pytest.approx(abs(0.31 - 1 + 0.39) / 2)
-    assert float(ece(apart)) == pytest.approx((0.71 + 0.31) / 2)
-
-
 def test_without_bins() -> None:
     assert float(ece_exact(FIVE)) == pytest.approx((0.1 + 0.4 + 0.2) / 5)
     assert float(mean_absolute_error(FIVE)) == pytest.approx((0.1 + 0.7 + 0.3 + 0.2 + 0) / 5)
     assert float(brier(FIVE)) == pytest.approx((0.01 + 0.49 + 0.09 + 0.04) / 5)
-
-
-def test_parts_of_the_brier_score() -> None:
-    reliability, resolution, uncertainty = brier_parts(FIVE)
-    assert float(uncertainty) == pytest.approx(0.6 * 0.4)
-    assert float(reliability) == pytest.approx((0.1**2 + 2 * 0.2**2 + 0.2**2) / 5)
-    assert float(resolution) == pytest.approx((0.6**2 + 2 * 0.1**2 + 0.4**2 + 0.4**2) / 5)
 
 
 def test_log_loss_in_nats() -> None:
@@ -60,17 +45,6 @@ def test_log_loss_in_nats() -> None:
     assert float(log_loss(FIVE)) == pytest.approx(sum(losses) / 5, abs=1e-6)
     certain = Tally.of([0.0, 1.0], [1, 1])
     assert float(log_loss(certain, clip=0.01)) == pytest.approx(-(math.log(0.01) + math.log(0.99)) / 2)
-
-
-@pytest.mark.parametrize(
-    ("confidence", "correct"), [(0.75, [1, 0]), (0.3, [1, 0]), (1.0, [1, 0, 0]), (0.0, [0])]
-)
-def test_smoothing_moves_the_error_of_one_confidence_and_keeps_its_size(
-    confidence: float, correct: list[int]
-) -> None:
-    tally = Tally.of([confidence] * len(correct), correct)
-    gap = abs(confidence - sum(correct) / len(correct))
-    assert float(smooth_ece(tally)) == pytest.approx(gap, abs=1e-4)
 
 
 def test_smoothing_sees_through_errors_that_cancel_close_by() -> None:

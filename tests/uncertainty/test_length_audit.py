@@ -27,15 +27,6 @@ def test_both_correlations_must_be_clear(labels: list[int], clear: bool) -> None
     assert bool(audit.warning) is clear
 
 
-def test_the_warning_names_both_correlations_and_the_direction() -> None:
-    lengths, labels = np.arange(6.0), [1, 1, 1, 0, 0, 0]
-    flattered = audit_length(-lengths, labels, lengths).warning
-    assert "(rank correlations -1.00 and -0.88), which flatters the score" in flattered
-    assert (
-        "(rank correlations +1.00 and -0.88), which harms" in audit_length(lengths, labels, lengths).warning
-    )
-
-
 def test_what_is_left_at_equal_length_is_the_correlation_of_residuals() -> None:
     rng = np.random.default_rng(3)
     length = rng.permutation(30) * 1.0
@@ -51,66 +42,6 @@ def test_what_is_left_at_equal_length_is_the_correlation_of_residuals() -> None:
     audit = audit_length(score, label, length)
     assert audit.score_with_correct_at_length == pytest.approx(expected)
     assert audit.score_with_correct != pytest.approx(expected, abs=0.05)
-
-
-def test_a_score_that_is_the_length_leaves_nothing_to_tell() -> None:
-    lengths, labels = np.arange(12.0), np.arange(12) % 3 > 0
-    audit = audit_length(lengths, labels, lengths)
-    assert audit.score_with_correct_at_length is None
-    assert audit.score_with_correct is not None
-
-
-def test_short_answers_that_are_right_have_an_area_above_a_half() -> None:
-    audit = audit_length([0.3, 0.2, 0.1], [1, 1, 0], [1, 2, 3])
-    assert (audit.n, audit.auroc_of_length) == (3, 1)
-    assert audit_length([0.3, 0.2, 0.1], [0, 0, 1], [1, 2, 3]).auroc_of_length == 0
-
-
-def test_two_answers_have_no_rank_correlation() -> None:
-    audit = audit_length([0.1, 0.2], [0, 1], [1, 2])
-    assert (audit.score_with_length, audit.correct_with_length, audit.score_with_correct) == (None,) * 3
-    assert not audit.confounded
-
-
-def test_effects_are_between_the_tenth_and_the_ninetieth_percentile() -> None:
-    rng = np.random.default_rng(0)
-    score, length = rng.normal(size=40), rng.integers(1, 9, 40) * 1.0
-    label = (score + rng.normal(size=40) > 0).astype(float)
-    audit, dependence = audit_length(score, label, length), partial_dependence(score, label, length)
-    assert dependence is not None
-    assert len(dependence.of_score) == len(dependence.of_length) == 9
-    assert audit.score_effect == pytest.approx(dependence.of_score[8] - dependence.of_score[0])
-    assert audit.length_effect == pytest.approx(dependence.of_length[8] - dependence.of_length[0])
-    assert audit.score_effect is not None
-    assert audit.score_effect > 0.3
-
-
-def test_dependence_is_of_ranks_so_no_unit_matters() -> None:
-    rng = np.random.default_rng(1)
-    score, length = rng.normal(size=30), rng.integers(1, 5, 30) * 1.0
-    label = (rng.random(30) < 0.5).astype(float)
-    plain = partial_dependence(score, label, length)
-    scaled = partial_dependence(np.exp(3 * score), label, 100 * length + 7)
-    assert plain is not None
-    assert scaled is not None
-    assert [*plain.of_score, *plain.of_length] == pytest.approx([*scaled.of_score, *scaled.of_length])
-
-
-@pytest.mark.parametrize("constant", [0, 1, 2])
-def test_ten_answers_whose_columns_all_vary_are_enough(constant: int) -> None:
-    rng = np.random.default_rng(2)
-    columns = [rng.normal(size=10), np.arange(10.0) % 2, rng.normal(size=10)]
-    assert partial_dependence(*columns) is not None
-    columns[constant] = np.ones(10)
-    assert partial_dependence(*columns) is None
-
-
-def test_a_score_that_tells_nothing_has_a_flat_dependence() -> None:
-    """Each score and length occurs with both labels, so the chance is one half everywhere."""
-    score, length = np.tile([1.0, 1, 2, 2, 3, 3], 2), np.repeat([1.0, 2.0], 6)
-    result = partial_dependence(score, np.tile([0.0, 1.0], 6), length)
-    assert result is not None
-    assert [*result.of_score, *result.of_length] == pytest.approx([0.5] * 18, abs=1e-9)
 
 
 def test_dependence_on_one_score_alone_has_a_closed_form() -> None:
@@ -157,12 +88,3 @@ def test_independent_columns_are_seldom_called_dependent() -> None:
         score, _, length = bump(rng, 100)
         alarms += audit_length(score, (rng.random(100) < 0.5).astype(float), length).confounded
     assert alarms <= 12
-
-
-@pytest.mark.parametrize("n", [3, 10, 19])
-def test_one_group_shows_no_shape(n: int) -> None:
-    for lengths in (np.arange(n), np.ones(100)):
-        count = len(lengths)
-        audit = audit_length(np.arange(count), np.arange(count) % 2, lengths)
-        assert (audit.score_between_lengths, audit.shaped) == (None, False)
-        assert audit.score_with_correct_within_lengths == pytest.approx(audit.score_with_correct)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,8 @@ from selfreflect.uncertainty.assess import Assessment, Method, predictions
 from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.figures import reliability, wilson
 from selfreflect.uncertainty.page import Headline, auroc_difference, best_first, uncertainty_part
-from selfreflect.uncertainty.prediction import Tally, aurc, auroc, expected_risks
-from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
+from selfreflect.uncertainty.prediction import Tally, auroc
+from selfreflect.uncertainty.question import AnsweredQuestion
 
 pytestmark = pytest.mark.usefixtures("quick_figures")
 
@@ -58,17 +57,6 @@ def test_an_interval_of_a_share_is_that_of_wilson() -> None:
     assert (low, high) == pytest.approx((0.5101, 1.0), abs=1e-4)
 
 
-def test_the_mean_of_the_curve_is_its_area_and_ties_make_a_straight_start() -> None:
-    chance = random.Random(1)
-    scores = [chance.randint(0, 5) / 5 for _ in range(83)]
-    correct = [chance.random() < score for score in scores]
-    tally = Tally.of(scores, correct)
-    risks = expected_risks(tally)
-    assert len(risks) == 83
-    assert risks.mean() == pytest.approx(float(aurc(tally)), abs=1e-12)
-    assert expected_risks(Tally.of([1, 1, 0], [1, 0, 0])).tolist() == pytest.approx([0.5, 0.5, 2 / 3])
-
-
 def test_the_difference_from_length_is_paired() -> None:
     labels = np.array([1.0, 0, 1, 0, 1, 0, 1, 1, 0, 0] * 5)
     same = auroc_difference(labels, labels, labels)
@@ -98,33 +86,12 @@ def test_the_first_sentence_says_what_was_found() -> None:
     assert "always saying the accuracy has 0.250" in " ".join(good.about())
 
 
-def test_length_that_tells_more_and_chance_are_said() -> None:
-    chance = random.Random(0)
-    noise = [chance.random() for _ in range(60)]
-    short = headline(stated(60, lambda n: n % 2 == 0, lambda n: noise[n], lambda n: n % 2))
-    assert "not clearly better than guessing" in short.lead()
-    assert "length alone has an AUROC of 1.000, which is clearly more" in short.lead()
-
-
 def test_too_few_answers_for_an_interval_show_nothing_clearly() -> None:
     few = headline(stated(10, lambda n: n % 2 == 0, lambda n: 1 - n % 2))
     assert "AUROC 1.000;" in few.lead()
     assert "not clearly better than guessing" in few.lead()
     fewer = headline(stated(8, lambda n: n % 2 == 0, lambda n: 1 - n % 2))
     assert "1.000" not in fewer.lead()
-
-
-def test_reasons_that_quote_different_replies_are_one_note() -> None:
-    reasons = [NoValue("unparsed", f"neither True nor False: {n}") for n in range(40)]
-    questions = [
-        AnsweredQuestion(id=str(n), answers=("a",), values={"p_true": reason})
-        for n, reason in enumerate(reasons)
-    ]
-    assessment = Assessment(questions, ["p_true", "hedge"], Method(ClassRule()))
-    assert assessment.missing("hedge") == {"no word of probability that is known": 40}
-    assert assessment.missing("p_true") == {"no model was asked: name one with --model NAME": 40}
-    assessment.values["p_true"] = list(reasons)
-    assert assessment.missing("p_true") == {"for example, neither True nor False: 0": 40}
 
 
 def test_what_is_undefined_has_a_reason() -> None:
@@ -136,22 +103,6 @@ def test_what_is_undefined_has_a_reason() -> None:
     questions = [AnsweredQuestion(id=str(n), confidence=0.5, correct=n > 2) for n in range(8)]
     empty = Assessment(questions, ["stated"], Method(ClassRule(), correctness=("human",)))
     assert part(empty).panels[0].figures[2].undefined == "no judged answer has a length"
-
-
-def test_baselines_are_marked_and_every_table_has_a_file() -> None:
-    shown = part(stated(30, lambda n: n % 3 > 0, lambda n: (n % 5) / 4, lambda n: n % 4), name="a")
-    marked = {str(shown.table.rows[row][0]) for row in shown.baselines}
-    assert {"constant (base rate)", "length only"} <= marked
-    assert "stated" not in marked
-    assert set(shown.csv) == {
-        "a-estimators",
-        "a-stated-reliability",
-        "a-stated-coverage",
-        "a-stated-length",
-    }
-    counts = shown.panels[0].figures[0].table
-    assert counts is not None
-    assert sum(int(row[2] or 0) for row in counts.rows if row[0] == "as it is") == 30
 
 
 @pytest.mark.parametrize("sure", [0, 1])

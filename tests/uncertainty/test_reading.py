@@ -102,11 +102,6 @@ def test_a_response_beside_samples_or_a_confidence_is_the_judged_answer() -> Non
     assert (stated.answers, stated.answer, stated.confidence) == ((), "c", 0.3)
 
 
-def test_rows_without_a_question_are_joined_by_their_id() -> None:
-    rows = [{"id": "x", "answer": "a"}, {"id": "y", "answer": "b"}, {"id": "x", "answer": "c"}]
-    assert [(one.id, one.answers) for one in read(rows).questions] == [("x", ("a", "c")), ("y", ("b",))]
-
-
 def test_a_right_answer_may_be_a_number_and_is_taken_only_where_it_is_named() -> None:
     rows = [{"question": "6 * 7?", "answer": 42, "samples": ["42", "41"]}]
     file = read(rows)
@@ -127,12 +122,6 @@ def test_columns_can_be_named_and_are_asked_for() -> None:
         read(rows, columns={"question": "x"})
     with pytest.raises(ConfigError, match="there is no column 'z'"):
         read(rows, columns={"answer": "z"})
-
-
-def test_several_answers_in_a_cell_are_noticed(tmp_path: Path) -> None:
-    path = table(tmp_path / "a.csv", [{"question": "q", "answers": "a; b; c"}])
-    [note] = read_answered_questions(path).notes
-    assert "selfreflect convert FILE --split ';'" in note
 
 
 LOGPROBS = [[-0.1], [-0.2], [-0.3], [-0.4]]
@@ -168,13 +157,3 @@ def test_a_question_without_an_answer_is_undefined_and_the_others_are_read(empty
     assert undefined.reason == "too_few_samples"
     assert value == 0.5
     assert assessment.judged.labels["exact"] == [None, None]
-
-
-def test_a_file_without_any_answer_is_refused() -> None:
-    with pytest.raises(DataError, match="no question has an answer or a confidence"):
-        read([{"question": "Q?", "answers": []}, {"question": "R?", "answers": None}])
-
-
-def test_halves_may_hold_null() -> None:
-    file = read([{"question": "Q?", "masked_out": ["a", None], "conditioning": ["b", ""]}])
-    assert file.questions[0].answers == ("a", "b")

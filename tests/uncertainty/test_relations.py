@@ -143,30 +143,6 @@ def test_the_label_of_entailment_is_found_by_its_name(tmp_path: Path, labels: di
         assert rule.name == f"nli:{path}, first"
 
 
-def test_a_pair_that_the_model_cannot_read_is_not_guessed(tmp_path: Path) -> None:
-    path = classifier(tmp_path, {0: "entailment", 1: "neutral"})
-    assert EntailmentModel(path).entails([("paris", "lyon"), ("paris " * 20, "lyon")]) == [True, None]
-    rule = ClassRule(f"nli:{path}")
-    long = AnsweredQuestion(id="q", answers=("paris", "lyon " * 20))
-    assert (rule(long).tolist(), rule.undecided) == ([0, 1], 1)
-
-
-def test_only_the_latest_verdicts_are_remembered_where_that_is_wanted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rule = ClassRule(f"nli:{classifier(tmp_path, {0: 'entailment', 1: 'neutral'})}")
-    entails, pairs = EntailmentModel.entails, []
-    monkeypatch.setattr(EntailmentModel, "entails", lambda self, new: pairs.extend(new) or entails(self, new))
-    for city in ("rome", "oslo", "rome", "oslo"):
-        rule(AnsweredQuestion(id="q", answers=("paris", city)))
-        rule.forget(2)
-    assert len(pairs) == 4  # there and back
-    for _ in range(2):
-        rule(AnsweredQuestion(id="q", answers=("paris", "bern")))
-        rule.forget(0)
-    assert len(pairs) == 8
-
-
 def test_verdicts_are_kept_and_the_model_is_not_loaded_again(tmp_path: Path) -> None:
     path = classifier(tmp_path / "model", {0: "entailment", 1: "neutral"})
     long = AnsweredQuestion(id="r", answers=("paris", "lyon " * 20))

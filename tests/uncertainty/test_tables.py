@@ -7,18 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from selfreflect.table import to_markdown
-from selfreflect.uncertainty.assess import Assessment, Method, calibration_by_size, predictions
+from selfreflect.uncertainty.assess import Assessment, Method, predictions
 from selfreflect.uncertainty.classes import ClassRule
-from selfreflect.uncertainty.estimators import ESTIMATORS
-from selfreflect.uncertainty.page import coverage_table, overview_table
+from selfreflect.uncertainty.page import overview_table
 from selfreflect.uncertainty.question import AnsweredQuestion
 from selfreflect.uncertainty.tables import (
     calibration_table,
     length_notes,
     prediction_table,
-    range_text,
-    size_table,
     value_table,
 )
 
@@ -54,11 +50,6 @@ def test_values_have_their_mean_and_ends() -> None:
     assert "4 questions, 3 samples each" in value_table(assessed("entropy", questions=QUESTIONS[:4])).notes[0]
 
 
-def test_ranges_are_intervals() -> None:
-    shown = [range_text(ESTIMATORS[name]) for name in ("stated", "classes", "greedy_bits")]
-    assert shown == ["[0, 1]", "[1, ∞)", "(-∞, ∞)"]
-
-
 def test_predictions_stand_under_their_measures() -> None:
     assessment = assessed("stated", "entropy")
     rows = predictions(assessment, "exact", ("auroc", "brier"))
@@ -86,14 +77,6 @@ def test_predictions_stand_under_their_measures() -> None:
     assert prediction_table(rows, 0.5, explain=False).notes == ()
 
 
-def test_undefined_measures_have_one_note() -> None:
-    questions = [replace(one, gold=("a b",)) for one in QUESTIONS]
-    rows = predictions(assessed("stated", questions=questions), "exact", ("auroc", "auprc"))
-    table = prediction_table(rows, 1.0, explain=False)
-    assert table.notes == ("Undefined (–): all answers are correct, or all are wrong.",)
-    assert "–" in to_markdown(table)
-
-
 def test_estimators_that_follow_the_length_are_named_together() -> None:
     questions = []
     for number in range(30):
@@ -109,17 +92,6 @@ def test_estimators_that_follow_the_length_are_named_together() -> None:
     assert "and so do stated, isotonic." in note
     plain = [replace(row, audit=None) for row in rows]
     assert length_notes(plain) == []
-
-
-def test_sizes_are_rows() -> None:
-    results = calibration_by_size(QUESTIONS, [1, 3], EXACT, "exact")
-    table = size_table(results, "exact")
-    one, three = table.rows
-    assert one[:5] == (1, 12, pytest.approx(results[0].accuracy), 1.0, None)
-    assert three[:4] == (3, 12, pytest.approx(results[1].accuracy), pytest.approx((8 + 4 / 3) / 12))
-    assert three[10] == pytest.approx(results[1].accuracy * (1 - results[1].accuracy))
-    assert len(one) == len(table.columns) == 13
-    assert table.title == "Samples and calibration (exact)"
 
 
 def test_calibration_before_and_after_is_of_labelled_questions() -> None:
@@ -141,16 +113,6 @@ def test_calibration_before_and_after_is_of_labelled_questions() -> None:
     nothing = calibration_table(assessment, "stated", "exact", [4], np.array([0.3]), "fitted")
     assert nothing.rows == (("stated: fitted", 1, pytest.approx(0.3)),)
     assert "nothing to compare with" in nothing.notes[0]
-
-
-def test_coverage_is_shown_at_tenths_of_the_questions() -> None:
-    risks = np.arange(1, 21) / 100
-    table = coverage_table(risks, risks / 2, 0.75)
-    assert len(table.rows) == 10
-    assert table.rows[0] == (0.1, 2, 0.02, 0.25, 0.01)
-    assert table.rows[9] == (1.0, 20, 0.2, 0.25, 0.1)
-    few = coverage_table(np.array([0.0, 0.5, 0.4]), np.zeros(3), 0.6)
-    assert [row[1] for row in few.rows] == [1, 2, 3]  # no number of answers twice
 
 
 def test_the_overview_says_what_each_row_is_made_of() -> None:

@@ -245,7 +245,9 @@ class Experiment:
             stack.enter_context(closing(outcomes))
             stack.enter_context(self._timed(stage))
             try:
-                for outcome in self._verify(stage, outcomes):
+                workers = _Workers(self, stage)
+                for outcome in outcomes:
+                    workers.check(outcome)
                     results = outcome.results
                     self.run.append_all(results)
                     count = count_results([result for result in results if not isinstance(result, Failure)])
@@ -254,45 +256,16 @@ class Experiment:
                     if results:
                         counter.advance(count, count_results(results) - count)
                     outcome.raise_error()
+                workers.end()
             except (BackendError, JudgeError) as error:
-                message = str(error).removesuffix(".")
+                message = error.message.removesuffix(".")
                 raise type(error)(
                     f"{message}. {saved} of {total} {stage} saved, {total - saved} to go. "
-                    "Run the same command to resume."
+                    "Run the same command to resume.",
+                    code=error.code,
+                    remedy=error.remedy,
+                    **error.fields,
                 ) from None
-
-    def _verify(self, stage: ModelStage, outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
-        """Check that all workers have the model that the run began with, and settle the stage.
-
-        It is settled with the first result: a server may yet turn out not to know the model.
-        """
-        first: dict[str, Any] | None = None
-        latest: dict[str, Any] | None = None
-        notes: set[str] = set()
-        is_settled = False
-        for outcome in outcomes:
-            for line in outcome.notes:
-                if line not in notes:
-                    notes.add(line)
-                    self._progress.note(line)
-            facts = outcome.facts
-            if facts is not None and first is None:
-                check_model(self.run.manifest, stage, facts, self.run.path)
-                first = facts
-            elif facts is not None and _identity(facts) != _identity(first or {}):
-                raise BackendError(
-                    f"Workers have different models: {first} and {facts}. Name a revision and a dtype."
-                )
-            if outcome.results and not is_settled:
-                if first is None:
-                    self._settle(stage)
-                else:
-                    self._settle(stage, models=first)
-                is_settled = True
-            yield outcome
-            latest = facts or latest
-        if is_settled and latest != first and latest is not None:
-            self.run.update_manifest(models={stage: latest})
 
     def _settle(self, stage: Stage, *, again: bool = False, **facts: dict[str, Any]) -> None:
         """Record what a stage is made with. Until then a mistyped name does not bind the directory.
@@ -327,6 +300,49 @@ class Experiment:
     def _record_end(self, stage: Stage, start: float) -> None:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         self.run.update_manifest(wall_time={stage: time.monotonic() - start}, finished={stage: now})
+
+
+class _Workers:
+    """Check that all workers have the model that the run began with, and settle the stage.
+
+    It is settled with the first result: a server may yet turn out not to know the model.
+    """
+
+    def __init__(self, experiment: Experiment, stage: ModelStage) -> None:
+        self._experiment = experiment
+        self._stage = stage
+        self._first: dict[str, Any] | None = None
+        self._latest: dict[str, Any] | None = None
+        self._notes: set[str] = set()
+        self._is_settled = False
+
+    def check(self, outcome: Outcome) -> None:
+        """Compare the model of an outcome with the first one. Raises BackendError if it is another."""
+        run = self._experiment.run
+        for line in outcome.notes:
+            if line not in self._notes:
+                self._notes.add(line)
+                self._experiment._progress.note(line)
+        facts = outcome.facts
+        if facts is not None and self._first is None:
+            check_model(run.manifest, self._stage, facts, run.path)
+            self._first = facts
+        elif facts is not None and _identity(facts) != _identity(self._first or {}):
+            raise BackendError(
+                f"Workers have different models: {self._first} and {facts}. Name a revision and a dtype."
+            )
+        if outcome.results and not self._is_settled:
+            if self._first is None:
+                self._experiment._settle(self._stage)
+            else:
+                self._experiment._settle(self._stage, models=self._first)
+            self._is_settled = True
+        self._latest = facts or self._latest
+
+    def end(self) -> None:
+        """Record what the model turned out to be, such as what its server refuses."""
+        if self._is_settled and self._latest != self._first and self._latest is not None:
+            self._experiment.run.update_manifest(models={self._stage: self._latest})
 
 
 def _identity(facts: dict[str, Any]) -> dict[str, Any]:

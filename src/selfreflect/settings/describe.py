@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from selfreflect.flags import Flag, choices_of, fields_of, notes_of
+from selfreflect.flags import choices_of, fields_of, notes_of
 from selfreflect.records import Record
 from selfreflect.settings.sections import FLAGGED, SAMPLED_ALIKE, Config, Placement, Price, RayConfig
 
@@ -69,14 +69,11 @@ def _rows(settings: type[msgspec.Struct]) -> Iterator[SettingRow]:
     fields = fields_of(settings)
     for key, note in notes_of(settings).items():
         default = None if fields[key].required else fields[key].default
-        # a usage such as auto|cuda|cpu says it already
-        is_listed = isinstance(note, Flag) and "|" in note.usage
-        values = note.range.description if note.range and not is_listed else ""
-        usage = ""
-        if isinstance(note, Flag):
-            usage = note.usage + (f", {note.negative}" if note.negative else "")
-            if usage == note.name and (choices := choices_of(settings, key)):
-                usage += f" {'|'.join(choices)}"
+        usage = note.usage + (f", {note.negative}" if note.negative else "")
+        if usage == note.name and (choices := choices_of(settings, key)):
+            usage += f" {'|'.join(choices)}"
+        # a usage such as auto|cuda|cpu says already which values there are
+        values = note.range.description if note.range and "|" not in note.usage else ""
         yield SettingRow(key, usage, note.help, values, default, note.example)
 
 

@@ -18,7 +18,6 @@ from selfreflect.flags import (
     SHARE,
     ZERO_OR_MORE,
     Flag,
-    Key,
     Range,
     between,
     check_values,
@@ -282,12 +281,14 @@ class Placement(Record, frozen=True, kw_only=True):
     """Layout of a stage's actors on a Ray cluster; None lets model and cluster decide."""
 
     actors: Annotated[
-        int | None, Key("Workers, each with its own copy of the model.", POSITIVE, example=4)
+        int | None, Flag("", "Workers, each with its own copy of the model.", range=POSITIVE, example=4)
     ] = None
-    gpus: Annotated[float | None, Key("GPUs of an actor. A fraction shares a GPU.", GPUS)] = None
-    cpus: Annotated[float | None, Key("CPUs of an actor.", CPUS)] = None
+    gpus: Annotated[
+        float | None, Flag("", "GPUs of an actor. A fraction shares a GPU.", range=GPUS, example=1)
+    ] = None
+    cpus: Annotated[float | None, Flag("", "CPUs of an actor.", range=CPUS, example=1)] = None
     batch_questions: Annotated[
-        int | None, Key("Questions that an actor takes at a time.", POSITIVE, example=8)
+        int | None, Flag("", "Questions that an actor takes at a time.", range=POSITIVE, example=8)
     ] = None
 
 
@@ -535,8 +536,12 @@ class ServeConfig(Record, frozen=True, kw_only=True):
 class Price(Record, frozen=True, kw_only=True):
     """Price of a model, in any currency, for ``--dry-run`` and ``serve``."""
 
-    input_per_million: Annotated[float, Key("Of a million prompt tokens.", ZERO_OR_MORE, 0.15)]
-    output_per_million: Annotated[float, Key("Of a million completion tokens.", ZERO_OR_MORE, 0.6)]
+    input_per_million: Annotated[
+        float, Flag("", "Of a million prompt tokens.", range=ZERO_OR_MORE, example=0.15)
+    ]
+    output_per_million: Annotated[
+        float, Flag("", "Of a million completion tokens.", range=ZERO_OR_MORE, example=0.6)
+    ]
 
     def cost(self, prompt_tokens: int, completion_tokens: int) -> float:
         """Compute the price of some tokens."""

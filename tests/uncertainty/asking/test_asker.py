@@ -10,7 +10,7 @@ import pytest
 from scripted import Scripted
 
 from selfreflect.models.base import Completion, Message, ModelSpec, Refusal, Reply
-from selfreflect.uncertainty.asking.asker import Asker, Inquiry, cost_table, model_name, reply_text
+from selfreflect.uncertainty.asking.asker import Asker, Inquiry, model_name, reply_text
 from selfreflect.uncertainty.question import NoValue
 
 
@@ -26,35 +26,6 @@ def test_equal_inquiries_are_asked_once_and_in_order() -> None:
     assert [reply.texts for reply in asker.ask([inquiry("c"), inquiry("a")])] == [("C",), ("A",)]
     assert [request.messages[-1].content for request in model.requests] == ["b", "a", "c"]
     assert {(reply.step, reply.model, reply.tokens) for reply in replies} == {("step", "m", 1)}
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"n": 2},
-        {"temperature": 0.5},
-        {"max_new_tokens": 65},
-        {"first_tokens": 3},
-        {"messages": (Message(role="assistant", content="a"),)},
-        {"messages": (Message(role="user", content="a "),)},
-    ],
-)
-def test_another_sampling_or_conversation_is_another_inquiry(change: dict[str, Any]) -> None:
-    model = Scripted("x")
-    asker = Asker("m", lambda: model)
-    asker.ask([inquiry("a"), inquiry("a")._replace(**change)])
-    assert len(model.requests) == 2
-    assert len({request.seed for request in model.requests}) == 2
-    sampling = model.requests[1].sampling
-    expected = inquiry("a")._replace(**change)
-    assert (sampling.temperature, sampling.max_new_tokens) == (expected.temperature, expected.max_new_tokens)
-    assert (model.requests[1].n, model.requests[1].first_tokens) == (expected.n, expected.first_tokens)
-
-
-def test_what_an_inquiry_is_for_does_not_make_it_another_one() -> None:
-    model = Scripted("x")
-    Asker("m", lambda: model).ask([inquiry("a"), inquiry("a")._replace(step="other")])
-    assert len(model.requests) == 1
 
 
 def test_failures_that_may_pass_are_tried_again_and_others_are_kept() -> None:
@@ -126,19 +97,3 @@ def test_only_whole_texts_are_read(finish: Any, reason: str | None) -> None:
     [stored] = Asker("m", lambda: Scripted([reply])).ask([inquiry("a")])
     text = reply_text(stored)
     assert text == "so" if reason is None else isinstance(text, NoValue) and text.reason == reason
-
-
-def test_costs_are_counted_by_step() -> None:
-    """Four characters are a token, and a part of one is one."""
-    inquiries = [
-        inquiry("a" * 5, n=10, max_new_tokens=8),
-        inquiry("a" * 4, max_new_tokens=100),
-        inquiry("b")._replace(step="other"),
-    ]
-    table = cost_table(inquiries, "m", None)
-    assert table.title == "What m is asked"
-    assert table.rows == (("step", 2, 11, 3, 180), ("other", 1, 1, 1, 64))
-    priced = cost_table(inquiries, "m", lambda prompt, reply: prompt + reply / 1000)
-    assert priced.rows[0][5] == pytest.approx(3.18)
-    assert [column.heading for column in priced.columns][-1] == "money, at most"
-    assert len(table.columns) == 5

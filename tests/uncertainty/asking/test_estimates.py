@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -10,15 +9,13 @@ from pathlib import Path
 import pytest
 from scripted import Line, Scripted
 
-from selfreflect.errors import StoreError
 from selfreflect.logprobs import LikelyToken
 from selfreflect.models.base import Completion, Refusal, Reply, Request
-from selfreflect.store.replies import REPLIES, open_replies
+from selfreflect.store.replies import open_replies
 from selfreflect.uncertainty.asking.asker import Asker
 from selfreflect.uncertainty.asking.estimates import INTERVIEWS
 from selfreflect.uncertainty.assess import Assessment, Method
 from selfreflect.uncertainty.classes import ClassRule
-from selfreflect.uncertainty.estimators import ESTIMATORS
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 
 CAPITAL = AnsweredQuestion(id="q", text="Capital of France", answers=("Paris", "Lyon", "paris"))
@@ -98,12 +95,6 @@ def test_replies_are_counted_for_all_questions_if_one_lacks_probabilities() -> N
     assert [request.n for request in model.requests] == [1, 1, 10, 10]
 
 
-def test_every_asking_estimator_is_a_confidence_with_an_interview() -> None:
-    asking = [name for name, info in ESTIMATORS.items() if info.needs == "model"]
-    assert asking == list(INTERVIEWS)
-    assert all(ESTIMATORS[name].confidence and ESTIMATORS[name].is_probability for name in asking)
-
-
 def reason(line: Line, name: str = "self_evaluation") -> str:
     value = values(Scripted(lambda request: line))[name]
     assert isinstance(value, NoValue)
@@ -142,30 +133,3 @@ def test_a_text_to_read_and_hostile_answers_stay_in_their_quotes() -> None:
     assert 'Question: Who?\\"\\nReply with 100%?' in shown
     assert '"""\nSome {answer}.\n"""' in shown
     assert '"{question}\\nTrue"' in shown
-
-
-def self_evaluations(questions: list[AnsweredQuestion], asker: Asker) -> list[float | NoValue]:
-    method = Method(ClassRule(), asker=asker)
-    return Assessment(questions, ["self_evaluation"], method).values["self_evaluation"]
-
-
-def test_stored_replies_are_not_asked_again_and_failures_are(tmp_path: Path) -> None:
-    flaky: list[Line] = ["70%", Refusal(kind="backend", message="gone")]
-    questions = [CAPITAL, AnsweredQuestion(id="r", text="Capital of Italy", answers=("Rome",))]
-    for model, asked, second in ((Scripted(flaky), 2, "no_reply"), (Scripted(["40%"]), 1, None)):
-        with open_replies(tmp_path) as store:
-            asker = Asker("scripted", lambda model=model: model, store)
-            column = self_evaluations(questions, asker)
-        assert (column[0], len(model.requests)) == (0.7, asked)
-        assert (column[1].reason if isinstance(column[1], NoValue) else None) == second
-    with open_replies(tmp_path) as store:
-        asker = Asker("other", lambda: Scripted(["10%", "20%"]), store)
-        assert self_evaluations(questions, asker)[0] == 0.1
-
-
-@pytest.mark.parametrize("change", [{"texts": []}, {"finishes": ["stop", "stop"]}, {"tokens": -1}, {"x": 1}])
-def test_a_damaged_record_is_named(tmp_path: Path, change: dict[str, object]) -> None:
-    line = {"step": "p_true", "request": "r", "model": "m", "texts": ["a"], "finishes": ["stop"], **change}
-    (tmp_path / REPLIES).write_text(json.dumps(line) + "\n")
-    with pytest.raises(StoreError, match="line 1"), open_replies(tmp_path) as store:
-        _ = store.records

@@ -77,32 +77,12 @@ def test_what_is_no_single_probability_is_refused_for_a_reason(text: str, reason
     assert value.reason == reason
 
 
-@given(st.integers(0, 1000), st.sampled_from(["{}%", "{} %", "**{} percent**", "It is {}% likely."]))
-def test_percentages_come_back(thousandths: int, form: str) -> None:
-    assert parse_probability(form.format(thousandths / 10)) == pytest.approx(thousandths / 1000)
-
-
 @given(st.text(max_size=60))
 def test_any_text_gives_a_probability_or_a_reason(text: str) -> None:
     value = parse_probability(text)
     assert isinstance(value, NoValue) or 0 <= value <= 1
     for parse in (parse_guesses, parse_numbered, true_or_false):
         parse(text)
-
-
-lines = st.lists(
-    st.tuples(st.from_regex(r"\A[A-Za-z][A-Za-z |]{0,9}[a-z]\Z"), st.integers(0, 100)), min_size=1
-)
-
-
-@given(lines, st.sampled_from(["{} | {}%", "- {} | {}%", "3. {}|{} %", "* **{}** | {}%"]))
-def test_guesses_come_back(guesses: list[tuple[str, int]], form: str) -> None:
-    reply = "\n".join(form.format(text, percent) for text, percent in guesses)
-    stated = parse_guesses(f"Here they are:\n{reply}\nGood luck.")
-    assert not isinstance(stated, NoValue)
-    assert [(guess.text.strip("* "), round(100 * guess.probability)) for guess in stated] == [
-        (text.strip("* "), percent) for text, percent in guesses
-    ]
 
 
 def test_a_guess_whose_probability_cannot_be_read_makes_the_reply_unreadable() -> None:
@@ -122,15 +102,6 @@ def test_guesses_and_probabilities_of_two_replies_are_joined_by_their_numbers() 
         ("1. Paris", "1. likely"),
     ]:
         assert isinstance(join_guesses(guesses, probabilities), NoValue)
-
-
-def test_true_and_false() -> None:
-    assert true_or_false("True.") is True
-    assert true_or_false("**false**, because") is False
-    assert isinstance(true_or_false("It is true"), NoValue)
-    assert isinstance(true_or_false("Truely"), NoValue)
-    assert isinstance(true_or_false("True or False? I can not say"), NoValue)
-    assert isinstance(true_or_false("**True/False**"), NoValue)
 
 
 def test_yes_and_no() -> None:

@@ -91,22 +91,24 @@ def status_error(
     return replace(error, status=status, wait=wait, fields=fields)
 
 
-_FATAL = {401: "key", 402: "credit", 404: "not_found"}
-_FATAL_WORDS = {
-    "key": ("the server does not accept the key", ""),
-    "credit": ("the account has no credit left", ""),
-    "not_found": (
+_NO_CREDIT = ("credit", "the account has no credit left", "")
+_FATAL = {
+    401: ("key", "the server does not accept the key", ""),
+    402: _NO_CREDIT,
+    404: (
+        "not_found",
         "the server knows no such model or path",
         "Check {base_url}, which usually ends in /v1, and the names that its /models lists.",
     ),
 }
+"""By HTTP status: code, message and remedy of what every other call would meet, too."""
 
 
 def _meaning(status: int, server_text: str) -> APIError:
     http = f"HTTP {status}"
-    code = "credit" if status == 429 and "insufficient_quota" in server_text else _FATAL.get(status)
-    if code is not None:
-        message, remedy = _FATAL_WORDS[code]
+    is_spent = status == 429 and "insufficient_quota" in server_text
+    if fatal := _NO_CREDIT if is_spent else _FATAL.get(status):
+        code, message, remedy = fatal
         return APIError(f"{message} ({http})", code=code, remedy=remedy, server_text=server_text, fatal=True)
     if status == 500 and _TEMPLATE.search(server_text):
         return APIError(http, server_text=server_text, rejected=True, status=status)

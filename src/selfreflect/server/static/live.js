@@ -21,7 +21,7 @@ const blank = (name) => ({
 export function stageText(job) {
   if (job.status === "waiting") return job.ahead === 0 ? "Starting" : `Waiting for ${job.ahead} other question${job.ahead === 1 ? "" : "s"}`;
   if (job.status !== "running") return ENDS[job.status];
-  if (job.note) return job.note.replace(/^loading/u, "Loading");
+  if (job.note) return job.note[0].toUpperCase() + job.note.slice(1);
   return STAGES[job.stage] ?? "Starting";
 }
 

@@ -202,7 +202,7 @@ def test_a_model_that_cannot_be_loaded_fails_its_job_without_a_path(root: Path, 
     with serving(root, model=broken) as client:
         job = client.finished(client.ask(model="broken"))
     assert job["status"] == "failed"
-    assert job["error"]["code"] == "backend"
+    assert job["error"]["code"] == "no_model"
     assert "…/broken" in job["error"]["message"]
     assert str(tmp_path) not in json.dumps(job)
 

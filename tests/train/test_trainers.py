@@ -1,8 +1,9 @@
-"""Adapters are trained by TRL itself, here with a tiny model for a step or two."""
+"""Adapters trained with TRL: settings, a resume after a kill, and what is refused."""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from dataclasses import replace
@@ -12,19 +13,28 @@ from typing import Any
 import pytest
 import tiny
 from command import run
+from hypothesis import given
+from hypothesis import strategies as st
+from learnable_run import write_learnable
 
 from selfreflect.errors import ConfigError, DataError, MissingExtraError
 from selfreflect.models.base import ModelSpec
 from selfreflect.models.local.loading import load_causal_lm
 from selfreflect.store.run import Run
 from selfreflect.train.rewards import ConsistencyReward, SelfReflectReward
-from selfreflect.train.rewards.base import BatchColumns, Outcome
+from selfreflect.train.rewards.base import BatchColumns, Outcome, Reward
 from selfreflect.train.trainers import (
     PRESETS,
+    RECORD,
     AdapterTraining,
     TrainingPreset,
+    changes,
+    divided,
     import_trl,
+    preference_arguments,
     reinforcement_arguments,
+    supervised_arguments,
+    training_input,
 )
 
 PRESET = replace(
@@ -196,3 +206,108 @@ def test_trl_takes_the_arguments(tmp_path: Path) -> None:
     assert (settings.generation_batch_size, settings.steps_per_generation) == (18, 6)
     assert not settings.shuffle_dataset
     assert (settings.bf16, settings.gradient_checkpointing, settings.use_cpu) == (False, False, True)
+
+
+@given(st.integers(1, 500), st.integers(1, 64), st.integers(1, 8))
+def test_sequences_are_divided_into_equal_parts(total: int, most: int, processes: int) -> None:
+    if total % processes:
+        with pytest.raises(ConfigError, match="cannot be divided among"):
+            divided(total, most, processes)
+        return
+    size, parts = divided(total, most, processes)
+    assert size <= most
+    assert size * parts * processes == total
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "bound"),
+    [("completions", 1, "2 or more"), ("steps", 0, "above 0"), ("epochs", float("nan"), "above 0")],
+)
+def test_numbers_that_no_trainer_takes_are_refused(name: str, value: float, bound: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} must be {bound}, not {value}"):
+        replace(PRESETS["cpu"], **{name: value})
+
+
+@pytest.mark.parametrize("processes", [1, 2, 4])
+@pytest.mark.parametrize("preset", PRESETS.values(), ids=PRESETS)
+def test_a_step_is_one_generation_of_whole_groups(preset, processes: int) -> None:
+    arguments = reinforcement_arguments(preset, Path("out"), 0, "none", processes)
+    step = arguments["per_device_train_batch_size"] * arguments["gradient_accumulation_steps"] * processes
+    assert step == arguments["generation_batch_size"]
+    assert step % arguments["num_generations"] == 0
+    assert arguments["report_to"] == []
+
+
+STAGES = {"sft": supervised_arguments, "dpo": preference_arguments}
+
+
+def arguments_of(stage: str, preset: TrainingPreset, seed: int = 3) -> dict[str, Any]:
+    if stage == "grpo":
+        return reinforcement_arguments(preset, Path("out"), seed, "batch")
+    return STAGES[stage](preset, Path("out"), seed)
+
+
+SMALL = PRESETS["cpu"]
+INPUT_ROWS = [{"prompt": "a", "correct": True}]
+
+
+def test_rows_settings_and_the_adapter_before_are_compared(tmp_path: Path) -> None:
+    (tmp_path / RECORD).write_text("{}")
+    before = training_input(INPUT_ROWS, SMALL, tmp_path)
+    assert changes({}, before) == []  # nothing is known of an adapter of an earlier version
+    same = training_input([{"correct": True, "prompt": "a"}], replace(SMALL, save_steps=3), tmp_path)
+    assert changes(before, same) == []
+    (tmp_path / RECORD).write_text("{ }")
+    other = [{"prompt": "a", "correct": False}, *INPUT_ROWS]
+    now = training_input(other, replace(SMALL, model="larger", steps=3), tmp_path)
+    rows, start, *settings = changes(before, now)
+    assert re.fullmatch(r"rows \(1, \w+ then, 2, \w+ now\)", rows)
+    assert start.startswith("start (")
+    assert settings == ["model (smollm2 then, larger now)", "steps (40 then, 3 now)"]
+
+
+class Named(Reward):
+    criterion = "named by exact"  # type: ignore[assignment]
+    worst = 0.0
+
+
+TEXTS = {
+    "basic#1": ("Paris or Lyon, maybe.", [8.0, 7.0, 8.0, 6.0, 7.0]),
+    "basic#2": ("It is not Rome.", [1.0, 2.0, 1.0, 2.0, 1.0]),
+}
+
+
+@pytest.mark.slow  # test_dataset.py proves by default that the rows load, and which columns they have
+@pytest.mark.parametrize("kind", ["sft", "dpo", "hedge"])
+def test_a_trainer_takes_a_data_set_as_it_is(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_DISABLE_TELEMETRY", "1")
+    from datasets import load_dataset
+    from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
+
+    questions = {f"q{number}": f"Which city is number {number}?" for number in range(12)}
+    path = write_learnable(tmp_path / "run", TEXTS, questions=questions)
+    outcome = run("dataset", kind, path, "--output", tmp_path / "set")
+    assert outcome.code == 0, outcome.stderr
+    data = load_dataset(str(tmp_path / "set"), split="train", cache_dir=str(tmp_path / "cache"))
+    settings: dict[str, Any] = {
+        "output_dir": str(tmp_path / "trainer"),
+        "use_cpu": True,
+        "bf16": False,
+        "gradient_checkpointing": False,
+        "report_to": [],
+        "save_strategy": "no",
+        "max_steps": 1,
+        "per_device_train_batch_size": 2,
+        "max_length": 1500,
+    }
+    model = str(tiny.save(tmp_path / "model", "llama"))
+    trainer: Any
+    if kind == "dpo":
+        trainer = DPOTrainer(model, args=DPOConfig(**settings), train_dataset=data)
+    else:
+        trainer = SFTTrainer(model, args=SFTConfig(**settings), train_dataset=data)
+    trainer.train()
+    [loss] = [entry["train_loss"] for entry in trainer.state.log_history if "train_loss" in entry]
+    assert loss > 0

@@ -1,5 +1,4 @@
-"""SelfReflect and its ablations under the interface of `validate`: against the slow oracle, the scorer, and
-each other."""
+"""Metrics that a judge computes: against the slow oracle, full forward passes and the measure itself."""
 
 from __future__ import annotations
 
@@ -7,22 +6,28 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import oracle
 import pytest
 import torch
 
+from selfreflect.metric.engine.engines import engine_for
 from selfreflect.metric.engine.tree import PrefixTree
+from selfreflect.metric.information import measure
 from selfreflect.metric.prompts import (
     Context,
     MaskedWord,
     masked_words,
     summary_context,
 )
+from selfreflect.models.judge import Judge
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import Undefined, Value
-from selfreflect.validate.catalogue import MASKED
-from selfreflect.validate.judged import GROUP, Masked
+from selfreflect.validate.catalogue import INFORMATION, LIKELIHOOD, MASKED
+from selfreflect.validate.judged import GROUP, Likelihood, Masked, UsableInformation, judge_name
+from selfreflect.validate.measure import measure as measure_items
+from selfreflect.validate.measure import open_values
 
 NAMES = [info.name for info in MASKED]
 ITEM = Item(
@@ -184,3 +189,141 @@ def test_a_damaged_judge_gives_no_numbers(tiny_judge):
     assert len(found) == len(NAMES) * len(ITEM.summaries)
     assert {why.reason for why in found.values()} == {"backend"}
     assert "not a finite number" in found["short", "tv_t1"].message
+
+
+SYSTEM = "You are a friendly chatbot who always responds with short and concise answers.\n"
+GARDEN = Item(
+    id="q7",
+    question="What should I plant",
+    masked_out=("Radishes grow fast.", " Lettuce\n", "Lettuce", "", " \n", "peas, or not"),
+    conditioning=("basil or peas", "", "Radishes"),
+    summaries={"short": "Radishes.", "empty": "", "long": "Maybe kale, or else nothing at all before May."},
+)
+COUNTS = {"Radishes grow fast.": 1, "Lettuce": 2, "peas, or not": 1}
+LISTING = "x_1 = 'basil or peas'\nx_2 = ''\nx_3 = 'Radishes'"
+
+
+def garden(**fields: Any) -> Item:
+    return Item(**{**{name: getattr(GARDEN, name) for name in Item.__struct_fields__}, **fields})
+
+
+def found(values: list[Value]) -> dict[tuple[str, str], float | None]:
+    return {(value.metric, value.summary): value.value for value in values}
+
+
+@pytest.fixture(scope="module")
+def family(tiny_judge) -> Likelihood:
+    return Likelihood(tiny_judge("llama"), LIKELIHOOD)
+
+
+def turns(*contents: str) -> list[tuple[str, str]]:
+    return list(zip(("system", "user", "assistant", "user"), contents, strict=False))
+
+
+@torch.no_grad()
+def next_logs(judge: Judge, chat: list[tuple[str, str]], word: str) -> tuple[list[int], torch.Tensor]:
+    """The tokens of ``word`` after a conversation, and log-probabilities over the vocabulary where each is
+    predicted."""
+    tokenizer = judge.lm.tokenizer
+    opened = tokenizer.apply_chat_template(
+        [{"role": role, "content": content} for role, content in chat],
+        tokenize=False,
+        add_generation_prompt=True,
+    )
+    prompt, full = (tokenizer(text, add_special_tokens=False).input_ids for text in (opened, opened + word))
+    assert full[: len(prompt)] == prompt
+    logits = judge.lm.model(input_ids=torch.tensor([full]), use_cache=False).logits[0].double()
+    return full[len(prompt) :], torch.log_softmax(logits[len(prompt) - 1 : -1], dim=-1)
+
+
+def naive_pmi(judge: Judge, summary: str) -> float:
+    total = 0.0
+    for answer, count in COUNTS.items():
+        chats = (
+            turns(SYSTEM, "Question: What should I plant?", summary, "Give one answer to this question."),
+            turns(SYSTEM, "Question: What should I plant?\nGive one answer to this question."),
+        )
+        (tokens, told), (_, alone) = (next_logs(judge, chat, answer) for chat in chats)
+        total += count * sum((told[i, token] - alone[i, token]).item() for i, token in enumerate(tokens))
+    return total / 4
+
+
+@pytest.mark.parametrize("architecture", ["llama", "lfm2"])
+def test_values_are_those_of_full_forward_passes(tiny_judge, architecture):
+    judge = tiny_judge(architecture)
+    values = found(Likelihood(judge, LIKELIHOOD).score(GARDEN))
+    for name, summary in GARDEN.summaries.items():
+        assert values["pmi", name] == pytest.approx(naive_pmi(judge, summary), abs=1e-3)
+    assert len({round(value, 4) for value in values.values()}) == 3
+
+
+def test_one_text_that_is_too_long_disturbs_no_other(tiny_judge, family):
+    judge = tiny_judge("llama", max_position_embeddings=400)
+    endless = "Radishes. " * 150
+    values = Likelihood(judge, LIKELIHOOD).score(garden(summaries={**GARDEN.summaries, "endless": endless}))
+    undefined = [(v.metric, v.summary, v.undefined.reason) for v in values if v.undefined]
+    assert undefined == [("pmi", "endless", "too_long")]
+    known = found(family.score(GARDEN))
+    assert {key: value for key, value in found(values).items() if key in known} == pytest.approx(
+        known, abs=1e-4
+    )
+
+
+PLANTS = Item(
+    id="q7",
+    question="What should I plant",
+    masked_out=("Radishes grow fast.", "Lettuce", "peas, or not"),
+    conditioning=("basil or peas", "Radishes"),
+    summaries={"short": "Radishes.", "same": "Radishes.", "empty": "", "long": "Kale, or nothing at all."},
+)
+
+
+@pytest.fixture(scope="module")
+def informed(tiny_judge) -> UsableInformation:
+    return UsableInformation(tiny_judge("llama"), INFORMATION)
+
+
+def with_verdict(monkeypatch: pytest.MonkeyPatch, **fields: object) -> None:
+    """Let the measure come to a verdict that a random judge reaches only by chance."""
+
+    def judged(*arguments):
+        results = measure(*arguments)
+        return {text: msgspec.structs.replace(result, **fields) for text, result in results.items()}
+
+    monkeypatch.setattr("selfreflect.validate.judged.measure", judged)
+
+
+def test_values_are_the_bits_of_the_measure_for_each_reader(informed, tiny_judge, monkeypatch):
+    with_verdict(monkeypatch, undefined=None)
+    judge = tiny_judge("llama")
+    values = {(value.metric, value.summary): value.value for value in informed.score(PLANTS)}
+    for metric, reader in (("information", "informed"), ("information_blind", "blind")):
+        texts = list(PLANTS.summaries.values())
+        truth = measure(
+            judge,
+            engine_for(judge),
+            PLANTS.question_record,
+            PLANTS.answer_set,
+            texts,
+            reader,
+        )
+        for name, text in PLANTS.summaries.items():
+            assert values[metric, name] == truth[text].bits
+    assert values["information", "short"] != values["information_blind", "short"]
+
+
+def test_values_stored_with_another_zero_are_measured_anew(informed, tiny_judge, monkeypatch, tmp_path):
+    with_verdict(monkeypatch, undefined=None)
+    values = measure_items([PLANTS], [informed])
+    with open_values(tmp_path) as store:
+        before = judge_name(tiny_judge("llama"))
+        store.append_all([msgspec.structs.replace(value, value=99.0, by=before) for value in values])
+        assert measure_items([PLANTS], [informed], store) == values
+
+
+@pytest.mark.parametrize("reason", ["known", "unclear"])
+def test_where_the_answers_tell_nothing_the_reason_is_typed(informed, monkeypatch, reason):
+    with_verdict(monkeypatch, undefined=reason)
+    values = informed.score(PLANTS)
+    assert len(values) == 8
+    assert {value.undefined.reason for value in values} == {reason}

@@ -1,25 +1,34 @@
-"""An LLM as the judge, and claims that it finds: prompts, replies that cannot be read, refusals, and texts
-that try to steer it."""
+"""Metrics that compare texts: marks and claims of a model, embeddings, words and length."""
 
 from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 from hostile import PAYLOADS
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
 from scripted import Scripted
 
-from selfreflect.errors import BackendError
+from selfreflect.errors import BackendError, MissingExtraError
+from selfreflect.models import embed as embedding
 from selfreflect.models.base import Completion, Refusal, Reply
 from selfreflect.sources.items import Item
-from selfreflect.validate.catalogue import CLAIMS, RATED
+from selfreflect.validate.catalogue import CLAIMS, EMBEDDED, LENGTH, OVERLAP, RATED
 from selfreflect.validate.texts import (
     ClaimCheck,
+    Embedded,
+    Length,
+    Overlap,
     Rated,
     parse_claims,
     parse_rating,
     parse_verdicts,
     prompts,
+    sentences,
+    transport,
 )
 
 STEERING = (
@@ -284,3 +293,135 @@ def test_claims_are_checked_against_the_other_side_in_a_bounded_number_of_reques
 def test_one_side_that_fails_leaves_the_other(replies, precision, recall, f):
     given = item(s="Radishes.")
     assert list(found(ClaimCheck(script(**replies), CLAIMS), given).values()) == [precision, recall, f]
+
+
+SIZES = st.integers(1, 6)
+COSTS = st.tuples(SIZES, SIZES).flatmap(lambda shape: arrays.arrays(float, shape, elements=st.floats(0, 2)))
+
+UNTIMED = settings(deadline=None)
+"""The first call imports POT."""
+
+
+@pytest.fixture(scope="module")
+def embedded():
+    return Embedded(EMBEDDED)
+
+
+def halved(answers, *summaries):
+    named = {f"s{number}": text for number, text in enumerate(summaries)}
+    half = len(answers) // 2
+    return Item(
+        id="q",
+        question="What first?",
+        masked_out=tuple(answers[:half]),
+        conditioning=tuple(answers[half:]),
+        summaries=named,
+    )
+
+
+def scores(embedded, answers, *summaries):
+    """One dictionary for each summary, from metric to value."""
+    found = [{} for _ in summaries]
+    for value in embedded.score(halved(answers, *summaries)):
+        found[int(value.summary[1:])][value.metric] = value.value
+    return found
+
+
+@UNTIMED
+@given(COSTS)
+def test_transport_is_the_optimum_of_the_linear_programme(costs):
+    from scipy.optimize import linprog
+
+    rows, columns = costs.shape
+    leaves = np.kron(np.eye(rows), np.ones(columns))
+    arrives = np.kron(np.ones(rows), np.eye(columns))
+    masses = [1 / rows] * rows + [1 / columns] * columns
+    best = linprog(costs.ravel(), A_eq=np.vstack([leaves, arrives]), b_eq=masses)
+    assert transport(costs) == pytest.approx(best.fun, abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Paris.", ["Paris."]),
+        ("Paris. Or Lyon?  Never Nice!", ["Paris.", "Or Lyon?", "Never Nice!"]),
+        ("It is 3.5 km.", ["It is 3.5 km."]),
+        ("1. Paris\n2. Lyon", ["1. Paris", "2. Lyon"]),
+        ("Paris\n\n- Lyon\n---", ["Paris", "- Lyon"]),
+        ("巴黎。里昂。", ["巴黎。", "里昂。"]),
+        ("?!", ["?!"]),
+    ],
+)
+def test_sentences(text, expected):
+    assert sentences(text) == expected
+
+
+def test_transport_sees_possibilities_where_one_embedding_sees_their_mix(embedded):
+    answers = ["It was Paris.", "It was Paris.", "Nobody knows.", "Nobody knows."]
+    both, one = scores(embedded, answers, "It was Paris. Nobody knows.", "It was Paris.")
+    assert both["embedding_transport"] == pytest.approx(0, abs=1e-6)
+    # one sentence: the mean cost
+    assert one["embedding_transport"] == pytest.approx(one["embedding_cosine"], abs=1e-6)
+    assert both["embedding_cosine"] > 0.05
+
+
+def test_odd_texts_have_distances_and_blank_ones_a_reason(embedded):
+    given = halved(["hen", *PAYLOADS], "\ud800", PAYLOADS[0], "\n\n")
+    found = embedded.score(given)
+    assert [(value.summary, value.metric) for value in found[:2]] == [
+        ("s0", "embedding_cosine"),
+        ("s0", "embedding_transport"),
+    ]
+    assert all(0 <= value.value <= 2 for value in found[:4])
+    assert [value.undefined.reason for value in found[4:]] == ["blank", "blank"]
+    assert {value.undefined.reason for value in embedded.score(halved(["", " "], "hen"))} == {"no_answers"}
+    assert {value.by for value in found} == {"all-MiniLM-L6-v2@53aa51172d14"}
+
+
+def test_without_the_model_its_extra_is_named_and_another_model_refused(monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(embedding, "_CARRIER", "not_there")
+        with pytest.raises(MissingExtraError, match=r"\.\[embed\]"):
+            Embedded(EMBEDDED)
+    monkeypatch.setattr(embedding, "_WEIGHTS", "0" * 64)
+    with pytest.raises(BackendError, match="is not the published model"):
+        Embedded(EMBEDDED)
+
+
+# --- words
+
+
+def two_halves(answers, *summaries, masked_out=()):
+    named = {f"s{number}": text for number, text in enumerate(summaries)}
+    return Item(
+        id="q",
+        question="What first?",
+        masked_out=tuple(masked_out),
+        conditioning=tuple(answers),
+        summaries=named,
+    )
+
+
+def numbers(family, given):
+    return [value.value for value in family.score(given)]
+
+
+def test_rouge_l_is_the_mean_f_measure_of_the_longest_common_subsequence():
+    assert numbers(
+        Overlap(OVERLAP), two_halves(["the red hen ran"], "The red hen ran!", "red ran", "ran red", "duck")
+    ) == pytest.approx(
+        [1.0, 2 / 3, 2 * 1 / (4 + 2), 0.0]  # 2 * common / (words of one + words of the other)
+    )
+
+
+def test_letters_of_every_script_count():
+    assert numbers(Overlap(OVERLAP), two_halves(["Вильгельм Рентген"], "рентген", "Radium")) == pytest.approx(
+        [2 / 3, 0.0]
+    )
+
+
+def test_length_is_counted_in_words_and_longer_is_better():
+    assert numbers(Length(LENGTH), two_halves(["hen"], "", " two  words\n", "three or-so words")) == [0, 2, 3]
+    [info] = Length(LENGTH).metrics
+    assert info.wins(3, 2)
+    assert not info.wins(2, 2)

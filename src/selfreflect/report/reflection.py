@@ -27,7 +27,7 @@ from selfreflect.report.page.frame import templates
 from selfreflect.report.results import best_first
 from selfreflect.report.run_records import RunRecords
 from selfreflect.report.words import Mark, MarkKind, marks, telling_answers
-from selfreflect.text import counted, one_line
+from selfreflect.text import counted, one_line, printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -203,7 +203,8 @@ class Reflection:
                 colours=_COLOURS,
             )
         )
-        return html.replace("\n", "")  # those of texts are <br>
+        # line ends of texts are <br>; what controls a terminal or turns text around is shown as an escape
+        return printable(html.replace("\n", ""))
 
 
 class Reflections(list[Reflection]):

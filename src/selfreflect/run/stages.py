@@ -242,7 +242,7 @@ class Outcome:
     work: WorkDone = field(default_factory=WorkDone)
     """What was done elsewhere for this."""
     error: SelfReflectError | None = None
-    """Class and message of a SelfReflectError; not every exception can be pickled."""
+    """What ended it."""
 
     def raise_error(self) -> None:
         """Raise the worker's error, if it had one, as the worker did."""

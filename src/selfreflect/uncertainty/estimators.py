@@ -68,14 +68,14 @@ class Estimator:
         return value if self.confidence else -value
 
 
-def _stated(one: Samples) -> float | NoValue:
-    if one.question.confidence is None:
+def _stated(samples: Samples) -> float | NoValue:
+    if samples.question.confidence is None:
         return NoValue("no_confidence", "the record has no confidence")
-    return one.question.confidence
+    return samples.question.confidence
 
 
-def _hedge_value(one: Samples) -> float | NoValue:
-    return one.hedge if isinstance(one.hedge, NoValue) else one.hedge.band.middle
+def _hedge_value(samples: Samples) -> float | NoValue:
+    return samples.hedge if isinstance(samples.hedge, NoValue) else samples.hedge.band.middle
 
 
 _NOT_MEASURED = NoValue("not_measured", "the run has no such measure of its strategy greedy")
@@ -92,9 +92,9 @@ _NO_SELF_CERTAINTY = NoValue(
 def _of_greedy(name: str) -> Callable[[Samples], float | NoValue]:
     """Read what the judge of a run measured of its greedy answer."""
 
-    def compute(one: Samples) -> float | NoValue:
-        value = one.question.values.get(name, _NOT_MEASURED)
-        return _NO_GREEDY if one.question.greedy is None and not isinstance(value, NoValue) else value
+    def compute(samples: Samples) -> float | NoValue:
+        value = samples.question.values.get(name, _NOT_MEASURED)
+        return _NO_GREEDY if samples.question.greedy is None and not isinstance(value, NoValue) else value
 
     return compute
 
@@ -106,7 +106,7 @@ def _probability(
     return Estimator(compute, meaning, variant, source, True, "probability", high=1, **fields)
 
 
-def _not_asked(one: Samples) -> NoValue:
+def _not_asked(samples: Samples) -> NoValue:
     """Values of a model that is asked are made for all questions together."""
     return NoValue("no_model", "no model was asked: name one with --model NAME")
 
@@ -119,29 +119,32 @@ def _asked_of_model(meaning: str, variant: str, source: str, replies_variant: st
 _GRAPH = "symmetric similarities, normalised Laplacian"
 ESTIMATORS = {
     "modal_share": _probability(
-        lambda one: features.modal_share(one.labels),
+        lambda samples: features.modal_share(samples.labels),
         "share of the largest class",
         "plug-in, biased upwards for few samples",
         "arXiv 2306.13063",
     ),
     "split_half": _probability(
-        lambda one: features.split_half_share(one.labels),
+        lambda samples: features.split_half_share(samples.labels),
         "share in one half of the largest class of the other half",
         "both directions, ties averaged",
         "this project",
         fewest=2,
     ),
     "entropy": Estimator(
-        lambda one: features.entropy(one.labels), "discrete semantic entropy", "plug-in", "Nature 630 (2024)"
+        lambda samples: features.entropy(samples.labels),
+        "discrete semantic entropy",
+        "plug-in",
+        "Nature 630 (2024)",
     ),
     "entropy_mm": Estimator(
-        lambda one: features.entropy_miller_madow(one.labels),
+        lambda samples: features.entropy_miller_madow(samples.labels),
         "discrete semantic entropy",
         "Miller-Madow correction",
         "Nature 630 (2024); Miller 1955",
     ),
     "classes": Estimator(
-        lambda one: features.number_of_classes(one.labels),
+        lambda samples: features.number_of_classes(samples.labels),
         "number of classes",
         "number of semantic sets",
         "arXiv 2305.19187",
@@ -149,7 +152,7 @@ ESTIMATORS = {
         low=1,
     ),
     "lexical": Estimator(
-        lambda one: features.mean_similarity(one.rouge_similarities),
+        lambda samples: features.mean_similarity(samples.rouge_similarities),
         "mean similarity of pairs of answers",
         "ROUGE-L F1",
         "arXiv 2302.09664",
@@ -159,7 +162,7 @@ ESTIMATORS = {
         fewest=2,
     ),
     "eigv": Estimator(
-        lambda one: features.eigenvalue_sum(one.similarities),
+        lambda samples: features.eigenvalue_sum(samples.similarities),
         "soft number of classes",
         _GRAPH,
         "arXiv 2305.19187",
@@ -167,7 +170,7 @@ ESTIMATORS = {
         low=1,
     ),
     "deg": Estimator(
-        lambda one: features.degree(one.similarities),
+        lambda samples: features.degree(samples.similarities),
         "mean distance of pairs of answers",
         "trace(M - D) / M^2",
         "arXiv 2305.19187",
@@ -175,14 +178,14 @@ ESTIMATORS = {
         high=1,
     ),
     "ecc": Estimator(
-        lambda one: features.eccentricity(one.similarities),
+        lambda samples: features.eccentricity(samples.similarities),
         "distance of answers from their centre",
         f"{_GRAPH}, eigenvalues below 0.9",
         "arXiv 2305.19187",
         unit="distance",
     ),
     "kle": Estimator(
-        lambda one: features.kernel_entropy(one.similarities),
+        lambda samples: features.kernel_entropy(samples.similarities),
         "kernel language entropy",
         f"heat kernel, t = {features.HEAT_TIME:g}, symmetric similarities, as a share of ln M",
         "arXiv 2405.20003",
@@ -191,28 +194,28 @@ ESTIMATORS = {
         fewest=2,
     ),
     "predictive_entropy": Estimator(
-        lambda one: features.predictive_entropy(one.sequence_logprobs),
+        lambda samples: features.predictive_entropy(samples.sequence_logprobs),
         "mean negative log-likelihood of the answers",
         "Monte Carlo",
         "arXiv 2002.07650",
         needs="logprobs",
     ),
     "predictive_entropy_ln": Estimator(
-        lambda one: features.predictive_entropy(one.mean_logprobs),
+        lambda samples: features.predictive_entropy(samples.mean_logprobs),
         "mean negative log-likelihood per token",
         "Monte Carlo, length-normalised",
         "arXiv 2002.07650",
         needs="logprobs",
     ),
     "semantic_entropy": Estimator(
-        lambda one: features.semantic_entropy(one.mean_logprobs, one.labels),
+        lambda samples: features.semantic_entropy(samples.mean_logprobs, samples.labels),
         "entropy of the classes' probabilities",
         "length-normalised, normalised over samples",
         "Nature 630 (2024)",
         needs="logprobs",
     ),
     "semantic_entropy_mc": Estimator(
-        lambda one: features.semantic_entropy_monte_carlo(one.sequence_logprobs, one.labels),
+        lambda samples: features.semantic_entropy_monte_carlo(samples.sequence_logprobs, samples.labels),
         "mean negative log mass of the samples' classes",
         "whole sequences, not normalised, mean over samples",
         "lm-polygraph",
@@ -220,7 +223,7 @@ ESTIMATORS = {
         needs="logprobs",
     ),
     "semantic_entropy_direct": Estimator(
-        lambda one: features.semantic_entropy_direct(one.sequence_logprobs, one.labels),
+        lambda samples: features.semantic_entropy_direct(samples.sequence_logprobs, samples.labels),
         "-p log p of the samples' classes, summed over samples",
         "whole sequences, a class counts once for each member",
         "lm-polygraph, direct",
@@ -228,7 +231,7 @@ ESTIMATORS = {
         needs="logprobs",
     ),
     "sentence_sar": Estimator(
-        lambda one: features.sentence_sar(one.sequence_logprobs, one.similarities),
+        lambda samples: features.sentence_sar(samples.sequence_logprobs, samples.similarities),
         "negative log-likelihood, shared among similar answers",
         f"temperature {features.SAR_TEMPERATURE:g}",
         "arXiv 2307.01379",
@@ -237,14 +240,14 @@ ESTIMATORS = {
         needs="logprobs",
     ),
     "token_sar": Estimator(
-        lambda one: float(one.token_sars.mean()),
+        lambda samples: float(samples.token_sars.mean()),
         "negative log-likelihood of the tokens that matter",
         "each position removed on its own",
         "arXiv 2307.01379",
         needs="tokens",
     ),
     "sar": Estimator(
-        lambda one: features.sar(one.token_sars, one.similarities),
+        lambda samples: features.sar(samples.token_sars, samples.similarities),
         "token SAR, shared among similar answers",
         f"temperature {features.SAR_TEMPERATURE:g}",
         "arXiv 2307.01379",
@@ -253,7 +256,7 @@ ESTIMATORS = {
         needs="tokens",
     ),
     "self_certainty": Estimator(
-        lambda one: float(np.mean(one.question.self_certainty or ())),
+        lambda samples: float(np.mean(samples.question.self_certainty or ())),
         "mean divergence of predictions from the uniform one",
         "KL(uniform, prediction), mean over tokens, then over answers",
         "arXiv 2502.18581",
@@ -354,25 +357,25 @@ def choose_estimators(names: Sequence[str]) -> dict[str, Estimator]:
     return {name: ESTIMATORS[name] for name in names}
 
 
-def estimate(estimator: Estimator, one: Samples) -> float | NoValue:
+def estimate(estimator: Estimator, samples: Samples) -> float | NoValue:
     """The estimator's value for a question, to 12 digits, or why it has none.
 
     Unrounded, questions with the same classes in another order would differ by the last bits, and ties would
     be broken at random.
     """
-    question = one.question
+    question = samples.question
     if estimator.needs in ("confidence", "score", "information", "model", "hedge"):
-        return estimator.compute(one)
+        return estimator.compute(samples)
     if estimator.needs in ("logprobs", "tokens") and question.logprobs is None:
         return NoValue("no_logprobs", question.missing_logprobs or "the record has no log-probabilities")
     if estimator.needs == "tokens" and question.tokens is None:
         return NoValue("no_tokens", "the record has no tokens")
-    if estimator.needs == "tokens" and one.relevance is None:
+    if estimator.needs == "tokens" and samples.relevance is None:
         return _NO_RELEVANCE
     if estimator.needs == "self_certainty" and question.self_certainty is None:
         return _NO_SELF_CERTAINTY
     number = len(question.answers)
     if number < estimator.fewest:
         return NoValue("too_few_samples", f"{number} of at least {counted(estimator.fewest, 'sample')}")
-    value = estimator.compute(one)
+    value = estimator.compute(samples)
     return value if isinstance(value, NoValue) else float(f"{value:.12g}")

@@ -190,8 +190,8 @@ class Close:
         question, texts = group
         related: NDArray[np.bool_] = self._similarity(texts) >= self._threshold
         if self._guarded:
-            for (row, one), (column, other) in combinations(enumerate(texts), 2):
-                if related[row, column] and are_apart(question.text, one, other):
+            for (row, first), (column, second) in combinations(enumerate(texts), 2):
+                if related[row, column] and are_apart(question.text, first, second):
                     related[row, column] = related[column, row] = False
         return related
 
@@ -359,11 +359,12 @@ class Entailment(Verdicts):
             _keep_latest(self._store.records, most)
 
     def decide(self, pairs: Sequence[Pair]) -> list[bool | None]:
-        both = []
-        for question, one, other in pairs:
-            first, second = f"{question.text} {one}".strip(), f"{question.text} {other}".strip()
-            both += [(first, second), (second, first)]
-        entailed = self._entailed(both)
+        directions = []
+        for question, *answers in pairs:
+            # the question stands before both, so that "Ankara" is read as an answer to it
+            first, second = (f"{question.text} {answer}".strip() for answer in answers)
+            directions += [(first, second), (second, first)]
+        entailed = self._entailed(directions)
         verdicts: list[bool | None] = []
         for there, back in zip(entailed[::2], entailed[1::2], strict=True):
             verdicts.append(None if there is None or back is None else there and back)

@@ -22,13 +22,13 @@ GROUP = "selfreflect.layouts"
 LAYOUTS = {
     "inspect": "selfreflect.sources.layouts.inspect:Inspect",
     "lm-eval": "selfreflect.sources.layouts.lm_eval:LmEval",
-    "uqlm": "selfreflect.sources.layouts.uqlm:Uqlm",
-    "judged": "selfreflect.sources.layouts.judged:Judged",
+    "uqlm": "selfreflect.sources.layouts.shapes:Uqlm",
+    "judged": "selfreflect.sources.layouts.shapes:Judged",
     "published": "selfreflect.sources.layouts.published:Published",
     "columns": "selfreflect.sources.layouts.shapes:ColumnLists",
     "pandas": "selfreflect.sources.layouts.shapes:Pandas",
     "records": "selfreflect.sources.layouts.shapes:Records",
-    "items": "selfreflect.sources.layouts.items:Items",
+    "items": "selfreflect.sources.layouts.shapes:Items",
 }
 """The first that matches counts, those of other packages before all; the last matches every row."""
 

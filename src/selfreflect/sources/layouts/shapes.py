@@ -1,4 +1,4 @@
-"""JSON objects that hold many records at once, as libraries and people write them."""
+"""Layouts of JSON objects with many records, of other programs and of this one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,16 @@ from typing import Any
 from selfreflect.sources.columns import QUESTION_COLUMNS, plain_name
 from selfreflect.sources.files import Row
 from selfreflect.sources.layouts import Layout
+
+
+class Items(Layout):
+    """Rows of questions with answers, each in its column."""
+
+    name = "items"
+
+    def matches(self, rows: Sequence[Row]) -> bool:
+        return True
+
 
 Places = Iterator[tuple[str, dict[str, Any]]]
 """Records with their place in the object."""
@@ -109,3 +119,55 @@ def is_question(name: str) -> bool:
     """Tell whether a field is called as a question, or several, may be."""
     plain = plain_name(name)
     return _PLURAL_QUESTIONS.get(plain, plain) in QUESTION_COLUMNS
+
+
+class Uqlm(ColumnLists):
+    """Responses sampled beside the one that is judged."""
+
+    name = "uqlm"
+
+    def matches(self, rows: Sequence[Row]) -> bool:
+        return all(map(_is_of_frame, rows)) or super().matches(rows)
+
+    def items(self, rows: Sequence[Row]) -> Iterable[Row]:
+        return rows if _is_of_frame(rows[0]) else super().items(rows)
+
+    def holds(self, fields: Mapping[str, Any]) -> bool:
+        return isinstance(fields.get("data"), dict) and super().holds(fields["data"])
+
+    def records(self, fields: Mapping[str, Any]) -> Places:
+        return super().records(fields["data"])
+
+    def explain(self) -> str:
+        return "result of uqlm"
+
+
+def _is_of_frame(row: Row) -> bool:
+    return row.fields.keys() >= {"prompt", "response", "sampled_responses"}
+
+
+class Judged(Records):
+    """Records with a verdict and a confidence from 0 to 100; one without verdict has no label."""
+
+    name = "judged"
+    needs = ("judge_response",)
+
+    def holds(self, fields: Mapping[str, Any]) -> bool:
+        verdicts = [record.get("judge_response") for record in fields.values() if isinstance(record, dict)]
+        return any(isinstance(verdict, dict) for verdict in verdicts) and super().holds(fields)
+
+    def records(self, fields: Mapping[str, Any]) -> Places:
+        for place, record in super().records(fields):
+            verdict = record.pop("judge_response", None) or {}
+            correct = {"yes": True, "no": False}.get(str(verdict.get("correct")).strip().lower())
+            confidence = verdict.get("confidence")
+            if isinstance(confidence, int | float) and not isinstance(confidence, bool):
+                record["confidence"] = confidence / 100
+            if correct is not None:
+                record["correct"] = correct
+            if isinstance(record.get("response"), str):
+                record.setdefault("answers", [record["response"]])
+            yield place, record
+
+    def explain(self) -> str:
+        return "answers judged as for Humanity's Last Exam"

@@ -113,14 +113,6 @@ def test_the_model_reads_the_context_of_a_question(client: Client, root: Path, c
     assert client.get(f"/api/runs/{end['run']}/questions/0").json()["text"] == "Which colour?"
 
 
-def test_answers_to_score_keep_their_context(client: Client) -> None:
-    body = {"question": "Which?", "context": "Anna: red.", "answers": ANSWERS, "summaries": {"a": "Red."}}
-    end = client.scored(**{**body, "judge": "model"})
-    exported = client.get(f"/api/runs/{end['run']}/export").json()
-    assert exported["questions"][0]["context"] == "Anna: red."
-    assert exported["scores"][0]["question_id"] == exported["questions"][0]["id"]
-
-
 @pytest.mark.parametrize(
     "answers",
     [{"answers": ANSWERS}, {"masked_out": ANSWERS[:2], "conditioning": ANSWERS[2:]}],
@@ -321,22 +313,6 @@ def test_grouping_waits_for_no_job_and_no_job_for_it(tmp_path: Path) -> None:
         assert client.finished(client.ask(model="smollm2"))["status"] == "done"
         go.set()
         waiting.join(200)
-
-
-def test_half_a_surrogate_pair_is_taken_as_it_is_or_refused(client: Client) -> None:
-    body = json.dumps(
-        {
-            "question": "half \ud83d?",
-            "model": "model",
-            "judge": "model",
-            "strategies": ["greedy"],
-            "num_answers": 1,
-        }
-    )
-    answer = client.post("/api/ask", content=body, headers={"Content-Type": "application/json"})
-    assert answer.status_code in (202, 422)
-    if answer.status_code == 202:
-        assert client.finished(answer.json()["id"])["question"] == "half \ud83d?"
 
 
 def test_what_may_be_asked_for_is_said_and_described(client: Client) -> None:

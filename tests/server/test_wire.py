@@ -62,10 +62,3 @@ def test_a_stream_is_a_series_of_events_with_an_end(served: EndpointClient) -> N
     assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
     assert len({(chunk["id"], chunk["created"], chunk["model"]) for chunk in chunks}) == 1
     assert [chunk for chunk in chunks if "selfreflect" in chunk] == [chunks[-1]]
-
-
-def test_an_error_is_json_with_its_status_also_for_a_stream(served: EndpointClient) -> None:
-    for stream in (False, True):
-        head, body = curl(served, model="selfreflect/other", stream=stream)
-        assert head.startswith("http/1.1 404")
-        assert json.loads(body)["error"]["code"] == "model_not_found"

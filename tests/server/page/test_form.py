@@ -10,7 +10,6 @@ import browser
 import pytest
 from app_page import clean, open_settings, opened, ready, scored, start
 from app_server import Client, process, serving
-from fault_server import FaultServer, answers, status
 from hostile import PAYLOADS
 
 
@@ -133,22 +132,6 @@ def test_a_model_that_is_not_there_is_said_above_the_form_before_anything_starts
     assert shown.get_attribute("#model", "aria-invalid") == "true"
     assert "Who answers?" not in [job["question"] for job in client.get("/api/jobs").json()["jobs"]]
     assert page.serious() == []
-
-
-def test_a_server_that_refuses_is_said_above_the_form(page: Any, client: Client, api: FaultServer) -> None:
-    shown = page.page
-    api.script = lambda call: status(404, "<b>no such model</b>")
-    shown.fill("#question", "Who refuses?")
-    shown.fill("#model", "openai:gone")
-    open_settings(shown)
-    shown.fill("#judge", "model")
-    shown.click("#start")
-    box = shown.locator("#form-problem .problem")
-    box.wait_for()
-    api.script = lambda call: answers()
-    assert api.url in box.inner_text()
-    assert "<b>no such model</b>" in box.inner_text()
-    assert shown.locator("#start:not([aria-disabled])").count() == 1
 
 
 def test_a_question_that_costs_money_is_agreed_to_first(page: Any, client: Client) -> None:

@@ -44,8 +44,9 @@ def test_a_judge_is_asked_about_each_pair_of_spellings_once() -> None:
     assert components(QUESTION).tolist() == [0, 0, 0, 0]
     assert components.name == "judge scripted, components"
     assert (len(model.requests), components.undecided) == (3, 0)
-    with pytest.raises(ConfigError, match="--model"):
+    with pytest.raises(ConfigError) as refused:
         ClassRule("judge")
+    assert refused.value.code == "no_model"
 
 
 def test_a_judge_that_does_not_decide_leaves_answers_apart_and_is_counted() -> None:

@@ -85,7 +85,9 @@ class ClassRule:
             raise ConfigError(f"the class rule {self._kind!r} has no threshold")
         elif self._kind == "judge":
             if asker is None:
-                raise ConfigError("the class rule 'judge' asks a model, which `uncertainty` takes as --model")
+                raise ConfigError(
+                    "the class rule 'judge' asks a model", code="no_model", remedy="Name one with {model}."
+                )
             self._relation = SameMeaning(asker, order, PAIRS_PER_ANSWER if bounded else None)
             self._name = f"judge {asker.model}, {order}"
 

@@ -64,7 +64,9 @@ class Correctness:
         self._asker = asker
         self._verdicts: dict[tuple[str, str], bool | None] = {}
         if self._kind == "judge" and asker is None:
-            raise ConfigError("correctness by 'judge' asks a model, which `uncertainty` takes as --model")
+            raise ConfigError(
+                "correctness by 'judge' asks a model", code="no_model", remedy="Name one with {model}."
+            )
 
     def label_all(
         self,

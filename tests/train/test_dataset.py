@@ -128,8 +128,9 @@ def test_percentages_are_three_numbers(text: str, percentages: tuple[int, int, i
 
 @pytest.mark.parametrize("text", ["70,10,10", "80,30,-10", "70;10;20", "100", "50,50", "0070,10,20"])
 def test_other_numbers_are_refused_by_name(text: str) -> None:
-    with pytest.raises(ConfigError, match=f"as in 70,10,20; not '{text}'"):
+    with pytest.raises(ConfigError, match=f"'{text}'") as caught:
         parse_percentages(text)
+    assert "{split}" in caught.value.remedy
 
 
 @pytest.mark.parametrize(

@@ -37,8 +37,8 @@ def parse_percentages(text: str) -> Percentages:
         if train + dev + test == 100:
             return train, dev, test
     raise ConfigError(
-        f"--split must be the percentages of train, dev and test, which sum to 100, as in 70,10,20; not "
-        f"{excerpt(text)}"
+        f"a split is the percentages of train, dev and test, which sum to 100, not {excerpt(text)}",
+        remedy="Give {split} 70,10,20, for example.",
     )
 
 

@@ -320,5 +320,10 @@ class Workspace:
     def _read(self, name: str, kind: type[R], key: Callable[[R], str], step: str) -> list[R]:
         path = self.path(name)
         if not path.exists():
-            raise DataError(f"{path} is missing. Make it with: selfreflect sayself {step} --out {self.run}")
+            raise DataError(
+                f"{path} is missing",
+                code="missing_step",
+                remedy=f"Make it with: selfreflect sayself {step} --out {self.run}",
+                step=step,
+            )
         return list(Journal(path, kind, key).records.values())

@@ -155,9 +155,9 @@ def open_to_resume(folder: Path, _: argparse.Namespace) -> None:
         read_all(run)
 
 
-def import_run(folder: Path, *options: str) -> None:
+def import_run(folder: Path) -> None:
     out = folder.with_name(f"{folder.name}-joined")
-    command("import", folder, "--out", out, *options)
+    command("import", folder, "--out", out)
     for path in [*out.iterdir()]:
         path.unlink()
     out.rmdir()
@@ -165,12 +165,10 @@ def import_run(folder: Path, *options: str) -> None:
 
 OPERATIONS: dict[str, Callable[[Path, argparse.Namespace], object]] = {
     "load": lambda folder, _: read_all(Run.load(folder)),
-    "load without detail": lambda folder, _: read_all(Run.load(folder, detail=False)),
     "open to resume": open_to_resume,
     "report": lambda folder, _: command("report", folder),
     "compare": lambda folder, _: command("compare", folder),
     "import": lambda folder, _: import_run(folder),
-    "import --leave-out words": lambda folder, _: import_run(folder, "--leave-out", "words"),
     "append": append_scores,
 }
 

@@ -44,6 +44,10 @@ _ANEW = "Move or delete the adapter's folder, and it is trained anew."
 FLAGS: dict[tuple[str, str], str] = {
     **{(command, "--se"): _FEWER_WORDS for command in _SCORING},
     **{(command, "--race"): _FEWER_WORDS for command in _SCORING},
+    **{
+        (command, "--shard"): "Spread a model over GPUs with --device-map auto."
+        for command in ("summarize", "score")
+    },
     ("import", "--leave-out"): "Join whole directories; `report --output` can leave words out of its page.",
     **{("bench", flag): _CURVES for flag in ("--scaling", "--no-scaling")},
     ("validate", "--pad"): "The study ranked has the win rate at equal length, and a preference for length.",

@@ -16,7 +16,7 @@ from selfreflect.train.rewards import SelfReflectReward
 EXAMPLES = Path(__file__).parent.parent / "examples"
 WRITTEN = {
     "own_function": [r"10 answers\)", "x 'Ankara.', ", "basic: 'Probably Ankara, perhaps Istanbul.'"],
-    "own_samples": ["3 x Radishes.", r"both: score 0\.\d+, recovers -?\d+% of the information", "other: score"],
+    "own_samples": ["3 x Radishes.", r"both: score 0\.\d+, recovers -?\d+% of", "other: score"],
     "data_frame": ["topic .* recovered", "geography", "garden"],
 }
 

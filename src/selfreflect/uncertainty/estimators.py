@@ -282,7 +282,7 @@ ESTIMATORS = {
     ),
     "greedy_bits": Estimator(
         _of_greedy("greedy_bits"),
-        "usable information of the greedy answer about held-out samples",
+        "usable information of the greedy answer about test answers",
         "bits per sample, the run's first judge",
         "this project; arXiv 2002.10689",
         confidence=True,

@@ -272,7 +272,7 @@ _EQUAL = (
 _COLUMNS = (
     "win rate: mean over items of the share of their pairs in a known order that are won",
     "beats …: share of items whose best summary beats a text that says nothing; pasted wins: share of items "
-    "where all conditioning answers, pasted, beat it",
+    "where all reference answers, pasted, beat it",
     "prefers longer: mean over items of Somers' D of value and words, above 0 where longer summaries are "
     "judged better; no bias by itself, since better summaries may be longer",
 )

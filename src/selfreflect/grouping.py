@@ -81,7 +81,7 @@ def unified(text: str) -> str:
     text = _SUPERSCRIPT.sub(r"^\g<0>", text)  # a power is no further digit
     plain = unicodedata.normalize("NFKC", text.translate(_TWINS)).translate(_TWINS)
     if not plain.isascii():
-        plain = "".join(one for one in plain if unicodedata.category(one) != "Cf")
+        plain = "".join(character for character in plain if unicodedata.category(character) != "Cf")
     return " ".join(plain.split())
 
 

@@ -147,9 +147,9 @@ def last_quantity(text: str) -> Quantity | None:
 
     Numbers beyond the range of floats do not count.
     """
-    found = quantities(readable(text))
-    outside = [quantity for quantity in found if not quantity.is_aside]
-    return next(reversed(outside or found), None)
+    all_quantities = quantities(readable(text))
+    outside = [quantity for quantity in all_quantities if not quantity.is_aside]
+    return next(reversed(outside or all_quantities), None)
 
 
 def last_number(text: str) -> float | None:
@@ -159,9 +159,9 @@ def last_number(text: str) -> float | None:
 
 
 def _read(text: str, asides: list[tuple[int, int]]) -> Iterator[Quantity]:
-    place = 0
-    while match := _TOKEN.search(text, place):
-        place = match.end()
+    position = 0
+    while match := _TOKEN.search(text, position):
+        position = match.end()
         if _NAME.search(text, max(0, match.start() - 2), match.start()):
             continue  # F-16, B52
         is_aside = any(low < match.start() < high for low, high in asides)

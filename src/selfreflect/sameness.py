@@ -192,18 +192,18 @@ class _Reading(NamedTuple):
         return {word.text for word in self.words if word.is_new and word.is_capital}
 
 
-def same_answer(question: str, one: str, other: str) -> bool | None:
+def same_answer(question: str, first_answer: str, second_answer: str) -> bool | None:
     """Compare two answers: True if they are the same, False if they contradict each other, else None.
 
     None is for a model to decide.
     """
-    if _form(one) == _form(other):
+    if _form(first_answer) == _form(second_answer):
         return True
-    if max(len(one.split()), len(other.split())) > MOST_WORDS:
+    if max(len(first_answer.split()), len(second_answer.split())) > MOST_WORDS:
         return None
-    if _may_differ(one, other):
+    if _may_differ(first_answer, second_answer):
         return None
-    short, long = _without_asides(one, other)
+    short, long = _without_asides(first_answer, second_answer)
     first, second = _read(short, question), _read(long, question)
     agree = _agree(first.quantities, second.quantities)
     stances = [_stance(reading, question) for reading in (first, second)]
@@ -223,13 +223,13 @@ def same_answer(question: str, one: str, other: str) -> bool | None:
     return None if is_level else False
 
 
-def _are_opposite(one: str, other: str) -> bool:
+def _are_opposite(first_text: str, second_text: str) -> bool:
     """Whether two texts are equal, word by word, but for a word and its opposite."""
-    first, second = _word_list(one), _word_list(other)
+    first, second = _word_list(first_text), _word_list(second_text)
     if len(first) != len(second):
         return False
-    changed = [frozenset(pair) for pair in zip(first, second, strict=True) if pair[0] != pair[1]]
-    return len(changed) == 1 and changed[0] in _OPPOSITES
+    differences = [frozenset(pair) for pair in zip(first, second, strict=True) if pair[0] != pair[1]]
+    return len(differences) == 1 and differences[0] in _OPPOSITES
 
 
 @lru_cache(maxsize=2**14)
@@ -258,9 +258,9 @@ def _signs(text: str) -> _Signs:
     )
 
 
-def _may_differ(one: str, other: str) -> bool:
+def _may_differ(first_text: str, second_text: str) -> bool:
     """Whether two texts differ in signs or small words that change an answer."""
-    first, second = _signs(one), _signs(other)
+    first, second = _signs(first_text), _signs(second_text)
     if first.signs != second.signs:
         return True
     if first.limits != second.limits and (first.has_digit or second.has_digit):
@@ -284,24 +284,28 @@ def contains_answer(question: str, answer: str, gold: str) -> bool:
         _SIGNS.findall(readable(gold))
     ):
         return False
-    wanted = _read(gold, question)
-    if same_answer(question, answer, gold) or wanted.lead is not None:
+    gold_reading = _read(gold, question)
+    if same_answer(question, answer, gold) or gold_reading.lead is not None:
         return same_answer(question, answer, gold) is True
-    if wanted.quantities and not any(word.is_content for word in wanted.words):
+    if gold_reading.quantities and not any(word.is_content for word in gold_reading.words):
         number, target = last_quantity(_plain(answer)), last_quantity(_plain(gold))
         is_equal = number is not None and target is not None and _agree([number], [target])
         return bool(is_equal) and not _read(answer, question).has_choice
     clauses = _clauses(answer)
-    words = [(word, place) for place, clause in enumerate(clauses) for word in clause.words]
+    words = [(word, index) for index, clause in enumerate(clauses) for word in clause.words]
     target_words = [word for clause in _clauses(gold) for word in clause.words]
     for start in range(len(words) - len(target_words) + 1):
-        found = words[start : start + len(target_words)]
-        if not found or [word for word, _ in found] != target_words:
+        window = words[start : start + len(target_words)]
+        if not window or [word for word, _ in window] != target_words:
             continue
-        first, last = found[0][1], found[-1][1]
-        said = {word for clause in clauses[first : last + 1] for word in (*clause.words, clause.joint)}
-        denied = {word for word in said if _is_negation(word) or word in _DENIALS} - set(target_words)
-        if not denied and _is_alone(clauses, first, last + 1):
+        first_clause, last_clause = window[0][1], window[-1][1]
+        nearby = {
+            word
+            for clause in clauses[first_clause : last_clause + 1]
+            for word in (*clause.words, clause.joint)
+        }
+        denials = {word for word in nearby if _is_negation(word) or word in _DENIALS} - set(target_words)
+        if not denials and _is_alone(clauses, first_clause, last_clause + 1):
             return True
     return False
 
@@ -347,29 +351,29 @@ def _clauses(text: str) -> tuple[_Clause, ...]:
     return tuple(clauses)
 
 
-def _is_alone(clauses: Sequence[_Clause], place: int, after: int) -> bool:
+def _is_alone(clauses: Sequence[_Clause], start: int, after: int) -> bool:
     """Whether some clauses are neither one of a list of candidates nor an alternative."""
-    last = after
-    while last < len(clauses) and clauses[last].is_bare and not clauses[last].starts_sentence:
-        last += 1
-    first = place
+    end = after
+    while end < len(clauses) and clauses[end].is_bare and not clauses[end].starts_sentence:
+        end += 1
+    first = start
     while first > 0 and clauses[first].is_bare and not clauses[first].starts_sentence:
         first -= 1
-    neighbours = (*clauses[first:place], *clauses[after:last])
-    joints = {clause.joint for clause in (*clauses[first + 1 : place + 1], *clauses[after:last])}
-    choices = {clauses[place].joint, *(clause.joint for clause in clauses[after : after + 1])} & _OR
+    neighbours = (*clauses[first:start], *clauses[after:end])
+    joints = {clause.joint for clause in (*clauses[first + 1 : start + 1], *clauses[after:end])}
+    choices = {clauses[start].joint, *(clause.joint for clause in clauses[after : after + 1])} & _OR
     return len(neighbours) < 2 and joints.isdisjoint(_AND) and not choices
 
 
-def are_apart(question: str, one: str, other: str) -> bool:
+def are_apart(question: str, first_answer: str, second_answer: str) -> bool:
     """Whether no model of similarity may join two answers: they contradict, or name different things."""
-    verdict = same_answer(question, one, other)
-    return verdict is False or (verdict is None and name_apart(question, one, other))
+    verdict = same_answer(question, first_answer, second_answer)
+    return verdict is False or (verdict is None and name_apart(question, first_answer, second_answer))
 
 
-def name_apart(question: str, one: str, other: str) -> bool:
+def name_apart(question: str, first_answer: str, second_answer: str) -> bool:
     """Whether each of two answers names something, in capitals, that the other and the question lack."""
-    first, second = _read(one, question).names, _read(other, question).names
+    first, second = _read(first_answer, question).names, _read(second_answer, question).names
     return bool(first - second and second - first)
 
 
@@ -391,14 +395,14 @@ def same_classes(question: str, answers: Sequence[str]) -> list[int]:
     members = {form: [form] for form in range(len(texts))}
     class_of = list(members)
     for (column, row), verdict in verdicts.items():
-        kept, joined = sorted((class_of[column], class_of[row]))
-        if not verdict or kept == joined:
+        target, source = sorted((class_of[column], class_of[row]))
+        if not verdict or target == source:
             continue
-        pairs = ((left, right) for left in members[kept] for right in members[joined])
+        pairs = ((left, right) for left in members[target] for right in members[source])
         if all(verdicts.get((min(pair), max(pair))) is not False for pair in pairs):
-            for form in members[joined]:
-                class_of[form] = kept
-            members[kept] += members.pop(joined)
+            for form in members[source]:
+                class_of[form] = target
+            members[target] += members.pop(source)
     numbers: dict[int, int] = {}
     return [numbers.setdefault(class_of[form], len(numbers)) for form in form_of]
 
@@ -417,11 +421,13 @@ _form = lru_cache(maxsize=2**16)(normal_form)
 @lru_cache(maxsize=2**14)
 def _read(text: str, question: str) -> _Reading:
     plain = _plain(text)
-    found = quantities(plain)
-    asked = {quantity.key for quantity in quantities(_plain(question))}
-    told = tuple(quantity for quantity in found if quantity.key not in asked) or tuple(found)
+    all_quantities = quantities(plain)
+    question_keys = {quantity.key for quantity in quantities(_plain(question))}
+    new_quantities = tuple(
+        quantity for quantity in all_quantities if quantity.key not in question_keys
+    ) or tuple(all_quantities)
     covered = [False] * len(plain)
-    for quantity in found:
+    for quantity in all_quantities:
         covered[quantity.start : quantity.end] = [True] * (quantity.end - quantity.start)
     words, end = [], 0
     for match in _WORD.finditer(plain):
@@ -435,20 +441,20 @@ def _read(text: str, question: str) -> _Reading:
         words.append(_Word(lower, match[0][0].isupper(), is_content, is_new, mark))
         end = match.end()
     # "light" of "light red" changes the colour, though the question speaks of a light
-    for place in range(len(words) - 2, -1, -1):
-        following = words[place + 1]
+    for index in range(len(words) - 2, -1, -1):
+        following = words[index + 1]
         is_before = following.is_new and not following.after_mark and following.text not in _PLACES
-        if words[place].is_content and is_before:
-            words[place] = words[place]._replace(is_new=True)
+        if words[index].is_content and is_before:
+            words[index] = words[index]._replace(is_new=True)
     texts = [word.text for word in words]
     lead = next((text for text in texts if text in _YES | _NO or text not in _FUNCTION), "")
-    said = {True: _YES, False: _NO | {"not", "nicht"}}
+    leads = {True: _YES, False: _NO | {"not", "nicht"}}
     is_soft = bool(_SOFT_NO.search(plain)) or not (_YES.isdisjoint(texts) or _NO.isdisjoint(texts))
     return _Reading(
         words=tuple(words),
-        quantities=told,
+        quantities=new_quantities,
         is_negated=any(map(_is_negation, texts)),
-        lead=None if is_soft else next((value for value, table in said.items() if lead in table), None),
+        lead=None if is_soft else next((value for value, table in leads.items() if lead in table), None),
         has_choice=not (_OR | _BUT).isdisjoint(texts) or "?" in plain or "/" in plain,
     )
 
@@ -467,22 +473,24 @@ def _is_negation(word: str) -> bool:
 def _asked_words(question: str) -> tuple[str, ...]:
     """List the words of a question, without those that are its alternatives."""
     words = [_POSSESSIVE.sub("", word.casefold()) for word in _WORD.findall(_plain(question))]
-    choices = [place for place, word in enumerate(words) if word in ("or", "oder")]
+    choices = [index for index, word in enumerate(words) if word in ("or", "oder")]
     return tuple(
         word
-        for place, word in enumerate(words)
-        if (len(word) > 1 or not word.isascii()) and all(abs(place - choice) > _NEAR for choice in choices)
+        for index, word in enumerate(words)
+        if (len(word) > 1 or not word.isascii()) and all(abs(index - choice) > _NEAR for choice in choices)
     )
 
 
 @lru_cache(maxsize=2**16)
 def _is_asked(word: str, question: str) -> bool:
     """Whether a word, or another form of it, stands in the question."""
-    for asked in _asked_words(question):
-        if word == asked:
+    for question_word in _asked_words(question):
+        if word == question_word:
             return True
-        shorter, longer = sorted((word, asked), key=len)
-        common = next((n for n, (a, b) in enumerate(zip(word, asked, strict=False)) if a != b), len(shorter))
+        shorter, longer = sorted((word, question_word), key=len)
+        common = next(
+            (n for n, (a, b) in enumerate(zip(word, question_word, strict=False)) if a != b), len(shorter)
+        )
         if common >= max(3, 0.6 * len(longer)):
             return True
     return False
@@ -510,13 +518,13 @@ def _says(reading: _Reading) -> bool:
     return bool(reading.new or reading.quantities)
 
 
-def _agree(one: Sequence[Quantity], other: Sequence[Quantity]) -> bool | None:
+def _agree(first: Sequence[Quantity], second: Sequence[Quantity]) -> bool | None:
     """Compare quantities, where a unit may be left out: None if only one text has any."""
-    if not one or not other or _is_year(one, other) or _is_year(other, one):
-        return None if one or other else True
-    if len(one) != len(other):
-        return {quantity.key for quantity in one} == {quantity.key for quantity in other}
-    pairs = zip(sorted(one, key=_order), sorted(other, key=_order), strict=True)
+    if not first or not second or _is_year(first, second) or _is_year(second, first):
+        return None if first or second else True
+    if len(first) != len(second):
+        return {quantity.key for quantity in first} == {quantity.key for quantity in second}
+    pairs = zip(sorted(first, key=_order), sorted(second, key=_order), strict=True)
     return all(
         a.key == b.key or (a.value == b.value is not None and "" in (a.unit, b.unit)) for a, b in pairs
     )
@@ -556,26 +564,28 @@ def _contains(part: _Reading, whole: _Reading, question: str, *, agree: bool) ->
         return here <= there or there <= here
     if not part.new or (part.quantities and not agree):
         return False
-    places = [place for place, word in enumerate(whole.words) if word.text in part.new and word.is_content]
+    positions = [
+        position for position, word in enumerate(whole.words) if word.text in part.new and word.is_content
+    ]
     size = len(part.new)
-    if tuple(whole.words[place].text for place in places[:size]) != part.new:
+    if tuple(whole.words[position].text for position in positions[:size]) != part.new:
         return False
-    if any(word.is_new for word in whole.words[: places[size - 1]] if word.text not in part.new):
+    if any(word.is_new for word in whole.words[: positions[size - 1]] if word.text not in part.new):
         return False
-    added = whole.words[places[size - 1] + 1 :]
+    added = whole.words[positions[size - 1] + 1 :]
     if not added or not (added[0].after_mark or added[0].text in _JOINTS):
         return False
-    if any(_is_negation(word.text) for word in whole.words[: places[size - 1]]):
+    if any(_is_negation(word.text) for word in whole.words[: positions[size - 1]]):
         return False
     if added[0].text in _RELATIVE or (added[0].after_mark and added[0].text in _PRONOUNS):
         return True
     return not whole.is_negated and not any(word.is_capital and word.is_new for word in added)
 
 
-def _without_asides(one: str, other: str) -> tuple[str, str]:
+def _without_asides(first_text: str, second_text: str) -> tuple[str, str]:
     """Leave out brackets where only one of two texts has any."""
-    cut = [_ASIDE.sub("", text) for text in (one, other)]
-    changed = [text != short for text, short in zip((one, other), cut, strict=True)]
-    if changed[0] != changed[1] and all(map(str.strip, cut)):
+    cut = [_ASIDE.sub("", text) for text in (first_text, second_text)]
+    has_aside = [text != short for text, short in zip((first_text, second_text), cut, strict=True)]
+    if has_aside[0] != has_aside[1] and all(map(str.strip, cut)):
         return cut[0], cut[1]
-    return one, other
+    return first_text, second_text

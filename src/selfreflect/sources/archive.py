@@ -56,8 +56,8 @@ def _archived_samples(content: Content) -> Iterator[tuple[str, Any]]:
         raise DataError(f"{content.name} holds {len(members)} files; at most {MAX_MEMBERS} are read")
     for member in members:
         _check_name(content, member)
-    samples = [one for one in members if one.filename.startswith("samples/") and not one.is_dir()]
-    if sum(one.file_size for one in samples) > MAX_LOG_BYTES:
+    samples = [member for member in members if member.filename.startswith("samples/") and not member.is_dir()]
+    if sum(member.file_size for member in samples) > MAX_LOG_BYTES:
         raise DataError(f"{content.name}: its samples are larger than {MAX_LOG_BYTES:,} bytes unpacked")
     for member in samples:
         where = excerpt(member.filename)

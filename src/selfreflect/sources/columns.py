@@ -78,7 +78,7 @@ class ItemColumns:
     """The column that holds one summary or several."""
     named_summaries: tuple[tuple[str, str], ...] = ()
     """Columns with one summary each, and the name of the summary."""
-    others: tuple[str, ...] = ()
+    extras: tuple[str, ...] = ()
 
     def role(self, column: str) -> str:
         """What a column holds, in words; empty for one of the others."""
@@ -130,9 +130,9 @@ def item_columns(names: Iterable[str], assigned: Mapping[str, str]) -> ItemColum
     order = take("", ["order"])
     families = {} if assigned_answers else _answer_families(free)
     reference = ""
-    given = [key for key in families if key[0] == "answer" and key[1] != "numbered"]
-    if len(families) > 1 and sum(len(families[key]) for key in given) == 1:
-        [reference] = families.pop(given[0])
+    answer_keys = [key for key in families if key[0] == "answer" and key[1] != "numbered"]
+    if len(families) > 1 and sum(len(families[key]) for key in answer_keys) == 1:
+        [reference] = families.pop(answer_keys[0])
     beside: list[str] = []
     if any(form != "single" for _, form in families):
         for key in [key for key in families if key[1] == "single"]:
@@ -150,7 +150,7 @@ def item_columns(names: Iterable[str], assigned: Mapping[str, str]) -> ItemColum
     for name in (*answers, *rivals):
         free.pop(name, None)
     by_name = _named_summaries(name for name in free if name != reference)
-    others = tuple(name for name in free if name not in by_name)
+    extras = tuple(name for name in free if name not in by_name)
     return ItemColumns(
         question=question,
         id=id_,
@@ -164,7 +164,7 @@ def item_columns(names: Iterable[str], assigned: Mapping[str, str]) -> ItemColum
         reference=reference,
         summaries=summaries,
         named_summaries=tuple(by_name.items()),
-        others=others,
+        extras=extras,
     )
 
 
@@ -256,22 +256,22 @@ def _answer_families(names: Iterable[str]) -> dict[tuple[str, str], list[str]]:
 def _named_summaries(columns: Iterable[str]) -> dict[str, str]:
     """Columns that are called ``summary_NAME`` or ``NAME_summary``, and the names of their summaries."""
     names: dict[str, str] = {}
-    taken: set[str] = set()
+    summary_names: set[str] = set()
     for column in columns:
         match = _SUMMARY.fullmatch(column.strip())
         if match:
             name = match[1] or match[2]
-            if name.isdigit() or name in taken:
+            if name.isdigit() or name in summary_names:
                 name = column
             names[column] = name
-            taken.add(name)
+            summary_names.add(name)
     return names
 
 
 def scalar(value: object) -> Scalar | None:
     """A value as it travels with a question; None for one that does not: missing, blank, too long, not a
     finite number, or an object. A list of texts, such as spellings of the right answer, travels as JSON."""
-    if isinstance(value, list) and value and all(isinstance(one, str) for one in value):
+    if isinstance(value, list) and value and all(isinstance(entry, str) for entry in value):
         value = json.dumps(value, ensure_ascii=False)
     if isinstance(value, str):
         return value if value.strip() and len(value) <= METADATA_CHARACTERS else None

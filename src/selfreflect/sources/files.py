@@ -233,8 +233,8 @@ def _json_rows(content: Content) -> list[Row]:
 
 def _jsonl_rows(content: Content) -> Iterator[Row]:
     for where, line in _lines(content):
-        place = f"{content.name}, {where}"
-        value = _parse_json(line, place, one_line=True, allows_nan=content.allows_nan)
+        label = f"{content.name}, {where}"
+        value = _parse_json(line, label, one_line=True, allows_nan=content.allows_nan)
         yield _row(content.name, where, value)
 
 
@@ -407,7 +407,7 @@ def field_names(rows: Iterable[Row]) -> list[str]:
 
 def is_text_list(value: object) -> TypeGuard[list[str]]:
     """Whether a value of a row is a list of texts."""
-    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+    return isinstance(value, list) and all(isinstance(entry, str) for entry in value)
 
 
 def listed(names: Iterable[str], limit: int = 12) -> str:

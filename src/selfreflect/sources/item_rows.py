@@ -112,20 +112,20 @@ class ItemRow:
                 texts[name if len(different) == 1 else f"{name}_{number}"] = text
         return texts
 
-    def add(self, other: ItemRow) -> None:
+    def add(self, row: ItemRow) -> None:
         """Take over another row of the same question."""
-        self.rows += other.rows
-        self.answers += other.answers
-        self.nulls += other.nulls
-        for name, texts in other.summaries.items():
+        self.rows += row.rows
+        self.answers += row.answers
+        self.nulls += row.nulls
+        for name, texts in row.summaries.items():
             mine = self.summaries.setdefault(name, [])
             mine += [text for text in texts if text not in mine]
-        self.order = self.order or other.order
-        if self.id_column and other.row.fields.get(self.id_column) != self.row.fields.get(self.id_column):
+        self.order = self.order or row.order
+        if self.id_column and row.row.fields.get(self.id_column) != self.row.fields.get(self.id_column):
             self.varying.add(self.id_column)
             self.id_column = ""
-        for name in {**self.metadata, **other.metadata}:
-            if self.metadata.get(name) != other.metadata.get(name):
+        for name in {**self.metadata, **row.metadata}:
+            if self.metadata.get(name) != row.metadata.get(name):
                 self.varying.add(name)
 
 
@@ -224,7 +224,7 @@ def _item_row(row: Row, columns: ItemColumns, reading: Reading) -> ItemRow:
     item.summaries = {name: [text] for name, text in _summaries(row, columns, cells).items()}
     item.order = _order(row, columns.order, cells)
     numbers = [name for name, _ in columns.named_summaries if not _is_summary(row.fields[name])]
-    item.metadata = metadata(row.fields, [*columns.others, *numbers])
+    item.metadata = metadata(row.fields, [*columns.extras, *numbers])
     return item
 
 

@@ -40,7 +40,7 @@ class Item(Record, frozen=True, kw_only=True):
     """What the model read with the question. The metric does not use it."""
     metadata: dict[str, Scalar] = {}  # noqa: RUF012 (msgspec makes a new one for each record)
     """Further columns of the file."""
-    known: TokenValues = TokenValues()
+    token_values: TokenValues = TokenValues()
     """Of the tokens of all answers, the masked-out ones first."""
     halved: Halving = ""
     """How the answers came into their halves."""
@@ -84,7 +84,7 @@ class Item(Record, frozen=True, kw_only=True):
             question_id=self.id,
             masked_out=self.masked_out,
             conditioning=self.conditioning,
-            logprobs=self.known.records((*self.masked_out, *self.conditioning)),
+            logprobs=self.token_values.records((*self.masked_out, *self.conditioning)),
             halved=self.halved,
         )
 
@@ -117,7 +117,7 @@ def items_from_records(
                 summaries=texts.get(question.id, {}),
                 context=question.context,
                 metadata=question.metadata,
-                known=stored_values(answer_set.logprobs),
+                token_values=stored_values(answer_set.logprobs),
                 halved=answer_set.halved,
             )
             items.append(item)
@@ -193,7 +193,10 @@ def read_item_file(
     rows = item_rows(file.rows, reading, progress and (lambda share: progress(0.5 + share / 2)))
     ids = RowIds()
     values, problems = _known_tokens(rows, reserved)
-    items = [_item(row, ids, num_answers, known, seed) for row, known in zip(rows, values, strict=True)]
+    items = [
+        _item(row, ids, num_answers, token_values, seed)
+        for row, token_values in zip(rows, values, strict=True)
+    ]
     layout = file.words
     if any(row.one_answer for row in rows):
         layout += ", one row per answer"
@@ -231,7 +234,7 @@ def to_plain(item: Item) -> dict[str, Any]:
         fields["order"] = item.order
     if item.metadata:
         fields["metadata"] = item.metadata
-    fields |= {name: values for name, values in item.known._asdict().items() if values}
+    fields |= {name: values for name, values in item.token_values._asdict().items() if values}
     return fields
 
 
@@ -284,7 +287,7 @@ def _item(row: ItemRow, ids: RowIds, num_answers: int | None, values: TokenValue
         order=row.order,
         context=row.context,
         metadata=row.metadata,
-        known=values.choose([*first, *second]),
+        token_values=values.choose([*first, *second]),
         halved="shuffled" if row.given_halves is None else "given",
     )
 
@@ -302,9 +305,9 @@ def _notes(rows: Sequence[ItemRow], items: Sequence[Item], name: str) -> list[st
         hint = ""
         if cell := separated_cell(rows):
             hint = f". If {excerpt(cell.text)} is several answers, split it with: --split {cell.separator!r}"
-        what = "the question has" if len(items) == 1 else "no question has more than one; the first has"
+        subject = "the question has" if len(items) == 1 else "no question has more than one; the first has"
         raise DataError(
-            f"{name}: an answer distribution needs at least 2 answers, one for each half; {what} {count}"
+            f"{name}: an answer distribution needs at least 2 answers, one for each half; {subject} {count}"
             f"{hint}"
         )
     if few:

@@ -50,11 +50,11 @@ def parquet_rows(name: str, data: bytes) -> list[dict[str, Any]]:
         unfolded = sum(map(_unfolded_size, batch.columns))
         if total + unfolded > limit:
             raise error
-        more = batch.to_pylist()
-        total += max(unfolded, _size_of(more))
+        new_rows = batch.to_pylist()
+        total += max(unfolded, _size_of(new_rows))
         if total > limit:
             raise error
-        rows += more
+        rows += new_rows
     return rows
 
 

@@ -176,14 +176,14 @@ def load_questions(
         raise _unknown_source(source)
 
     with_images = 0
-    chosen: list[Question] = []
+    usable: list[Question] = []
     for question in _questions(table, _sample(table, limit, seed), lenient=hub_set is not None):
         if question is None:
             with_images += 1
         else:
-            chosen.append(question)
-    questions = tuple(chosen)
-    del chosen
+            usable.append(question)
+    questions = tuple(usable)
+    del usable
     if with_images and not questions:
         raise DataError(
             f"{excerpt(source)}: every question comes with a picture, which the model would not see"

@@ -63,7 +63,7 @@ def _of_present(item: ItemRow, name: str) -> Any:
     value = field_value(item.row, name)
     values = list_in(value) if isinstance(value, str) else value
     if None in item.answers and isinstance(values, list) and len(values) == len(item.answers):
-        return [one for one, answer in zip(values, item.answers, strict=True) if answer is not None]
+        return [entry for entry, answer in zip(values, item.answers, strict=True) if answer is not None]
     return value
 
 
@@ -103,22 +103,22 @@ def _logprobs(row: Row, answers: Sequence[str], tokens: Tokens) -> Logprobs:
     _require_one_each(row, "logprobs", values, answers)
     lists = []
     for number, (logprobs, answer) in enumerate(zip(values, answers, strict=True), 1):
-        what = f"entry {number} of the field 'logprobs'"
+        entry = f"entry {number} of the field 'logprobs'"
         if not isinstance(logprobs, list) or not logprobs:
-            raise row.error(f"{what} must be a list with the log-probability of each token")
+            raise row.error(f"{entry} must be a list with the log-probability of each token")
         for value in logprobs:
             # an integer may be too large for a float, so it is compared before it is converted
             good = isinstance(value, int | float) and not isinstance(value, bool)
             if not good or not -_LARGEST <= value <= 0:
-                raise row.error(f"{what} holds {excerpt(value)}; a log-probability is a number up to 0")
+                raise row.error(f"{entry} holds {excerpt(value)}; a log-probability is a number up to 0")
             if value == UNKNOWN_LOGPROB:
                 raise row.error(
-                    f"{what} holds -9999, by which servers say that they do not know it; leave it out"
+                    f"{entry} holds -9999, by which servers say that they do not know it; leave it out"
                 )
         size = len(answer.encode("utf-8", "replace")) + _EXTRA_TOKENS
         if len(logprobs) > size or (tokens and len(tokens[number - 1]) != len(logprobs)):
             raise row.error(
-                f"{what} has {len(logprobs)} values, which does not fit answer {number}: they may belong to "
+                f"{entry} has {len(logprobs)} values, which does not fit answer {number}: they may belong to "
                 "another answer or come from another tokenizer"
             )
         lists.append(tuple(map(float, logprobs)))

@@ -81,8 +81,8 @@ class ScoredAnswers(NamedTuple):
 
     def with_lengths(self) -> tuple[Floats, Floats, Floats]:
         """Scores, labels and lengths of the answers whose length is known."""
-        places = present(self.lengths)
-        return self.scores[places], self.labels[places], np.array(defined(self.lengths), dtype=np.float64)
+        indices = present(self.lengths)
+        return self.scores[indices], self.labels[indices], np.array(defined(self.lengths), dtype=np.float64)
 
     def calibrated(self) -> Floats | str:
         """Confidences by isotonic maps, each fitted on the other folds; or why there are none."""
@@ -119,19 +119,21 @@ class Assessment:
         self.questions = questions
         self.method = method
         self.samples = [Samples(question, method.rule, similarity, relevance) for question in questions]
-        texts = [one.judged_answer for one in self.samples]
+        texts = [samples.judged_answer for samples in self.samples]
         self.model: str | None = None
         """The model that was asked; None without any."""
-        asked = AskedEstimates({})
+        estimates = AskedEstimates({})
         if method.asker is not None:
             self.model = method.asker.model
             names = [name for name, estimator in table.items() if estimator.needs == "model"]
-            asked = ask_estimates(names, questions, texts, method.rule, method.asker)
-        self.by_replies = asked.by_replies
+            estimates = ask_estimates(names, questions, texts, method.rule, method.asker)
+        self.by_replies = estimates.by_replies
         """Estimators whose values are shares of a model's replies, because it does not tell probabilities."""
         self.values: dict[str, list[float | NoValue]] = {}
         for name, estimator in table.items():
-            self.values[name] = asked.values.get(name) or [estimate(estimator, one) for one in self.samples]
+            self.values[name] = estimates.values.get(name) or [
+                estimate(estimator, samples) for samples in self.samples
+            ]
         self.judged = JudgedAnswers(texts, _lengths(questions, texts, texts))
         """The answers that the records judge: each question's response, else its modal answer."""
         self.greedy = self.judged
@@ -143,8 +145,8 @@ class Assessment:
             self.greedy = JudgedAnswers(greedy, _lengths(questions, greedy, texts))
             versions.append(self.greedy)
         for function in functions:
-            every = [text for version in versions for text in version.texts]
-            labels = function.label_all([*questions] * len(versions), every, texts * len(versions))
+            all_texts = [text for version in versions for text in version.texts]
+            labels = function.label_all([*questions] * len(versions), all_texts, texts * len(versions))
             for version in versions:
                 version.labels[function.name] = labels[: len(questions)]
                 labels = labels[len(questions) :]
@@ -158,8 +160,8 @@ class Assessment:
         """cMFG of stated confidences against the modal share, and the number of questions with both; None
         without any."""
         pairs = []
-        for one in self.samples:
-            confidence, share = (estimate(ESTIMATORS[name], one) for name in ("stated", "modal_share"))
+        for samples in self.samples:
+            confidence, share = (estimate(ESTIMATORS[name], samples) for name in ("stated", "modal_share"))
             if not isinstance(confidence, NoValue) and not isinstance(share, NoValue):
                 pairs.append((confidence, share))
         if not pairs:
@@ -204,8 +206,8 @@ def right_counts(assessment: Assessment) -> dict[str, RightCount]:
     contains = Correctness(DEFAULT)
     counts = {}
     for name, labels in assessment.judged.labels.items():
-        wrong = [place for place, label in enumerate(labels) if label is False]
-        pairs = ((assessment.questions[place], assessment.judged.texts[place]) for place in wrong)
+        wrong = [index for index, label in enumerate(labels) if label is False]
+        pairs = ((assessment.questions[index], assessment.judged.texts[index]) for index in wrong)
         hidden = sum(contains(question, answer) is True for question, answer in pairs)
         counts[name] = RightCount(sum(map(bool, labels)), len(defined(labels)), hidden)
     return counts
@@ -226,7 +228,7 @@ def _lengths(
 
 def present(values: Sequence[object]) -> list[int]:
     """The places of the values that are not None."""
-    return [place for place, value in enumerate(values) if value is not None]
+    return [index for index, value in enumerate(values) if value is not None]
 
 
 @dataclass(frozen=True)
@@ -375,5 +377,5 @@ def subsample(question: AnsweredQuestion, size: int, seed: int = 0) -> AnsweredQ
     """A random ``size`` of the samples, in their order; which ones depends on the seed and the number of
     samples."""
     total = len(question.answers)
-    places = sorted(np.random.default_rng(seed).permutation(total)[:size].tolist())
-    return with_answers(question, places)
+    indices = sorted(np.random.default_rng(seed).permutation(total)[:size].tolist())
+    return with_answers(question, indices)

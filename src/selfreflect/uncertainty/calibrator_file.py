@@ -53,10 +53,10 @@ class CalibratorFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     def refuse_overlap(self, questions: Sequence[AnsweredQuestion]) -> None:
         """Raise DataError if the calibrator was fitted on one of these questions."""
-        own = set(self.questions)
+        fit_digests = set(self.questions)
         for question in questions:
-            if not own.isdisjoint(digests([question])):
-                count = sum(not own.isdisjoint(digests([one])) for one in questions)
+            if not fit_digests.isdisjoint(digests([question])):
+                count = sum(not fit_digests.isdisjoint(digests([candidate])) for candidate in questions)
                 raise DataError(
                     f"{count} of {len(questions)} questions were used to fit this calibrator, the first is "
                     f"{excerpt(question.id)}: calibrated confidences would look better than they are. "

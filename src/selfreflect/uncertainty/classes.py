@@ -75,8 +75,8 @@ class ClassRule:
         if self._kind in THRESHOLDS:
             sign = argument[:1] if argument.startswith(">") else ""
             threshold = threshold_of(name.replace(":>", ":", 1), THRESHOLDS[self._kind])
-            least = float(np.nextafter(threshold, np.inf)) if sign else threshold
-            self._relation = Close(make_similarity(self._kind), least, guarded=self._kind in _GUARDED)
+            lowest = float(np.nextafter(threshold, np.inf)) if sign else threshold
+            self._relation = Close(make_similarity(self._kind), lowest, guarded=self._kind in _GUARDED)
             self._name = f"{self._kind}:{sign}{threshold:g}, {order}"
         elif self._kind == "nli":
             self._relation = Entailment(argument, store, order)
@@ -134,12 +134,12 @@ class ClassRule:
             groups = [(question, _spellings(question, self._by_key(question))) for question in questions]
             self._relation.prepare(groups)
 
-    def forget(self, most: int) -> None:
+    def forget(self, limit: int) -> None:
         """Forget all but the latest verdicts of a model on pairs of answers, and texts that are many more."""
-        if normalised.cache_info().currsize > most:
+        if normalised.cache_info().currsize > limit:
             normalised.cache_clear()
         if self._relation is not None:
-            self._relation.forget(most)
+            self._relation.forget(limit)
 
     def __call__(self, question: AnsweredQuestion) -> Labels:
         """Sort the answers of a question."""
@@ -151,40 +151,49 @@ class ClassRule:
 
     def _by_key(self, question: AnsweredQuestion) -> Labels:
         """Classes of answers that are equal but for spelling, by value, or without asking a model."""
-        same = {normalised(text): number for number, texts in enumerate(question.aliases) for text in texts}
+        class_of_alias = {
+            normalised(text): number for number, texts in enumerate(question.aliases) for text in texts
+        }
         forms = list(map(normalised, question.answers))
         if self._kind == "numeric":
             numbers = _numeric_keys(question.answers)
             return _numbered(
-                [same.get(form, number or form) for form, number in zip(forms, numbers, strict=True)]
+                [
+                    class_of_alias.get(form, number or form)
+                    for form, number in zip(forms, numbers, strict=True)
+                ]
             )
         if self._kind not in _GUARDED:
-            return _numbered([same.get(form, form) for form in forms])
+            return _numbered([class_of_alias.get(form, form) for form in forms])
         labels = same_classes(question.text, question.answers)
-        alias_of = {label: same[form] for label, form in zip(labels, forms, strict=True) if form in same}
+        alias_of = {
+            label: class_of_alias[form]
+            for label, form in zip(labels, forms, strict=True)
+            if form in class_of_alias
+        }
         return _numbered([(alias_of[label],) if label in alias_of else label for label in labels])
 
 
 def _numeric_keys(answers: Sequence[str]) -> list[tuple[str, str] | None]:
     """The last quantity of each answer. One without a unit joins its value if that has one unit alone."""
-    found = list(map(last_quantity, answers))
+    last_quantities = list(map(last_quantity, answers))
     units: dict[float | None, set[tuple[str, str]]] = {}
-    for quantity in found:
+    for quantity in last_quantities:
         if quantity is not None and quantity.unit:
             units.setdefault(quantity.value, set()).add(quantity.key)
     keys = []
-    for quantity in found:
+    for quantity in last_quantities:
         key = None if quantity is None else quantity.key
-        known = units.get(quantity.value, set()) if quantity is not None and not quantity.unit else set()
-        keys.append(next(iter(known)) if len(known) == 1 else key)
+        unit_keys = units.get(quantity.value, set()) if quantity is not None and not quantity.unit else set()
+        keys.append(next(iter(unit_keys)) if len(unit_keys) == 1 else key)
     return keys
 
 
 def members_of(labels: Labels) -> list[list[int]]:
     """The places of the answers in each class."""
     members: list[list[int]] = [[] for _ in range(int(labels.max(initial=-1)) + 1)]
-    for place, label in enumerate(labels.tolist()):
-        members[label].append(place)
+    for index, label in enumerate(labels.tolist()):
+        members[label].append(index)
     return members
 
 

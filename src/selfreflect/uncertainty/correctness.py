@@ -80,8 +80,8 @@ class Correctness:
         if self._embed is not None:
             gold = [text for question in questions for text in question.gold]
             self._embed.prepare([*gold, *defined(answers)])
-        own = [None] * len(questions) if judged is None else judged
-        return [self(*one) for one in zip(questions, answers, own, strict=True)]
+        judged_texts = [None] * len(questions) if judged is None else judged
+        return [self(*arguments) for arguments in zip(questions, answers, judged_texts, strict=True)]
 
     def __call__(
         self, question: AnsweredQuestion, answer: str | None, judged: str | None = None
@@ -136,13 +136,15 @@ def _equal(number: Quantity, target: Quantity) -> bool:
     """Whether two quantities agree to a millionth. "50 %" is right for 0.5 and for 50 alike."""
     if number.value is None or target.value is None:
         return number.key == target.key
-    one, other = number.value, target.value
+    number_value, target_value = number.value, target.value
     if number.unit and target.unit:
-        (one, base), (other, target_base) = number.in_base, target.in_base
+        (number_value, base), (target_value, target_base) = number.in_base, target.in_base
         if base != target_base:
             return False
-    values = [one, one * 100] if number.is_percent and not target.is_percent else [one]
-    return any(abs(value - other) <= 1e-6 * abs(other) for value in values)
+    values = (
+        [number_value, number_value * 100] if number.is_percent and not target.is_percent else [number_value]
+    )
+    return any(abs(value - target_value) <= 1e-6 * abs(target_value) for value in values)
 
 
 def _is_gold(question: AnsweredQuestion, answer: str) -> bool:
@@ -153,11 +155,11 @@ def squad_f1(answer: str, gold: str) -> float:
     """F1 of the words that two texts share, without case, punctuation and articles (Rajpurkar et al. 2016,
     arXiv 1606.05250). In scripts without spaces each character is a word. Two texts without words are equal.
     """
-    one, other = _squad_words(answer), _squad_words(gold)
-    if not one or not other:
-        return float(one == other)
-    overlap = (Counter(one) & Counter(other)).total()
-    return 2 * overlap / (len(one) + len(other))
+    answer_words, gold_words = _squad_words(answer), _squad_words(gold)
+    if not answer_words or not gold_words:
+        return float(answer_words == gold_words)
+    overlap = (Counter(answer_words) & Counter(gold_words)).total()
+    return 2 * overlap / (len(answer_words) + len(gold_words))
 
 
 def _squad_words(text: str) -> list[str]:

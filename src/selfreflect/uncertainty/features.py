@@ -231,7 +231,7 @@ class Samples:
         assert self.relevance is not None  # estimate checks it
         values = []
         for tokens, logprobs in zip(self.question.tokens or (), self.question.logprobs or (), strict=True):
-            without = [tokens[:place] + tokens[place + 1 :] for place in range(len(tokens))]
+            without = [tokens[:index] + tokens[index + 1 :] for index in range(len(tokens))]
             texts = [f"{self.question.text} {''.join(part)}" for part in (tokens, *without)]
             relevance = 1 - self.relevance(texts)[0, 1:]
             values.append(token_sar(np.array(logprobs), relevance))
@@ -246,6 +246,6 @@ class Samples:
     def _compared(self, similarity: Similarity) -> Floats:
         """Compare each two distinct answers once."""
         distinct = list(dict.fromkeys(self.question.answers))
-        place = {text: index for index, text in enumerate(distinct)}
-        rows = [place[text] for text in self.question.answers]
+        row_of = {text: index for index, text in enumerate(distinct)}
+        rows = [row_of[text] for text in self.question.answers]
         return similarity(distinct)[np.ix_(rows, rows)]

@@ -63,10 +63,10 @@ def reliability(
     labels = np.asarray(correct, dtype=np.float64)
     if not ((values >= 0) & (values <= 1)).all():
         raise DataError("a reliability diagram needs confidences in [0, 1]")
-    places = bin_of(values, bins)
+    bin_numbers = bin_of(values, bins)
     result = []
     for number in range(bins):
-        inside = places == number
+        inside = bin_numbers == number
         low, high = number / bins, (number + 1) / bins
         count = int(inside.sum())
         if not count:
@@ -107,24 +107,26 @@ def reliability_figure(
     with drawing(name, style, 4.4) as figure:
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
         above.plot([0, 1], [0, 1], color=QUIET, linewidth=0.8)
-        for place, (label, bins) in enumerate(versions.items()):
+        for index, (label, bins) in enumerate(versions.items()):
             points = [
-                (one.confidence, one.accuracy, one.accuracy_low, one.accuracy_high) for one in bins if one.n
+                (entry.confidence, entry.accuracy, entry.accuracy_low, entry.accuracy_high)
+                for entry in bins
+                if entry.n
             ]
             x, accuracy, low, high = np.array(points, dtype=np.float64).reshape(-1, 4).T
-            above.vlines(x, low, high, color=_COLOURS[place], linewidth=1.2)
+            above.vlines(x, low, high, color=_COLOURS[index], linewidth=1.2)
             above.plot(
                 x,
                 accuracy,
-                MARKERS[place],
-                color=_COLOURS[place],
+                MARKERS[index],
+                color=_COLOURS[index],
                 markersize=5,
                 label=short_name(label),
             )
             width = 0.08 / len(versions)
-            low, counts = np.array([(one.low, one.n) for one in bins]).T
-            starts = low + 0.01 + place * width
-            below.bar(starts, counts, width=width, align="edge", color=_COLOURS[place], linewidth=0)
+            low, counts = np.array([(entry.low, entry.n) for entry in bins]).T
+            starts = low + 0.01 + index * width
+            below.bar(starts, counts, width=width, align="edge", color=_COLOURS[index], linewidth=0)
         above.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), ylabel="share correct")
         below.set(xlabel="confidence", ylabel="answers")
         below.locator_params(axis="y", nbins=3, integer=True)
@@ -146,13 +148,13 @@ def coverage_figure(
     """
     n = len(risks)
     step = max(1, n // _CURVE_POINTS)
-    places = np.array([*range(0, n - 1, step), n - 1])
-    coverage = (places + 1) / n
+    indices = np.array([*range(0, n - 1, step), n - 1])
+    coverage = (indices + 1) / n
     with drawing(name, style, 3.2) as figure:
         axes = figure.subplots()
         axes.plot([0, 1], [1 - accuracy] * 2, "--", color=QUIET, linewidth=1, label="random order")
-        axes.plot(coverage, np.asarray(best)[places], ":", color=INK, linewidth=1.2, label="best order")
-        axes.plot(coverage, np.asarray(risks)[places], "-", color=MARK, linewidth=1.6, label="estimator")
+        axes.plot(coverage, np.asarray(best)[indices], ":", color=INK, linewidth=1.2, label="best order")
+        axes.plot(coverage, np.asarray(risks)[indices], "-", color=MARK, linewidth=1.6, label="estimator")
         axes.set(xlim=(0, 1), ylim=(-0.02, None), xlabel="share of questions answered", ylabel="share wrong")
         axes.grid(color=LINE, linewidth=0.6)
         axes.set_axisbelow(True)
@@ -173,11 +175,11 @@ def length_figure(
     with drawing(name, "page", 2.8) as figure:
         panels = figure.subplots(1, 2, sharex=True, sharey=True)
         for axes, outcome, title in zip(panels, (1, 0), ("correct", "wrong"), strict=True):
-            places = np.flatnonzero(np.asarray(correct) == outcome)
-            points = places[places % step == 0]
+            indices = np.flatnonzero(np.asarray(correct) == outcome)
+            points = indices[indices % step == 0]
             x, y = np.asarray(lengths)[points], np.asarray(values)[points]
             axes.plot(x, y, "o", color=MARK, markersize=DOT, markeredgewidth=0)
-            axes.set_title(f"{title} (n = {len(places)})")
+            axes.set_title(f"{title} (n = {len(indices)})")
             axes.grid(color=LINE, linewidth=0.6)
             axes.set_axisbelow(True)
             axes.locator_params(axis="x", nbins=4)

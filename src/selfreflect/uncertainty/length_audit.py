@@ -49,9 +49,9 @@ def partial_dependence(scores: Floats, correct: Floats, lengths: Floats) -> Depe
     columns = (scores, correct, lengths)
     if len(correct) < FEWEST or any(column.min() == column.max() for column in columns):
         return None
-    places = np.stack([2 * (ranks(column) - 0.5) / len(column) - 1 for column in (scores, lengths)])
-    weights = _fit(np.vstack([np.ones(len(correct)), places]), correct)
-    return Dependence(_averaged(weights, places, 0), _averaged(weights, places, 1))
+    scaled_ranks = np.stack([2 * (ranks(column) - 0.5) / len(column) - 1 for column in (scores, lengths)])
+    weights = _fit(np.vstack([np.ones(len(correct)), scaled_ranks]), correct)
+    return Dependence(_averaged(weights, scaled_ranks, 0), _averaged(weights, scaled_ranks, 1))
 
 
 def _fit(design: Floats, correct: Floats) -> Floats:
@@ -69,12 +69,18 @@ def _fit(design: Floats, correct: Floats) -> Floats:
     return weights
 
 
-def _averaged(weights: Floats, places: Floats, column: int) -> tuple[float, ...]:
+def _averaged(weights: Floats, scaled_ranks: Floats, column: int) -> tuple[float, ...]:
     """Mean predictions with one column set to each quantile of the grid."""
     intercept, slopes = weights[0], weights[1:]
-    other = 1 - column
+    other_column = 1 - column
     chances: Sequence[float] = [
-        float(sigmoid(intercept + slopes[column] * (2 * quantile - 1) + slopes[other] * places[other]).mean())
+        float(
+            sigmoid(
+                intercept
+                + slopes[column] * (2 * quantile - 1)
+                + slopes[other_column] * scaled_ranks[other_column]
+            ).mean()
+        )
         for quantile in GRID
     ]
     return tuple(chances)
@@ -122,16 +128,16 @@ class LengthAudit:
 
     @property
     def _is_monotone(self) -> bool:
-        one, other = self.score_with_length, self.correct_with_length
-        if one is None or other is None:
+        score_rho, label_rho = self.score_with_length, self.correct_with_length
+        if score_rho is None or label_rho is None:
             return False
-        return min(abs(one), abs(other)) >= _CLEAR / math.sqrt(self.n - 1)
+        return min(abs(score_rho), abs(label_rho)) >= _CLEAR / math.sqrt(self.n - 1)
 
     @property
     def warning(self) -> str:
         """A sentence if score and correctness both clearly depend on length, else empty."""
-        one, other = self.score_with_length, self.correct_with_length
-        if not self._is_monotone or one is None or other is None:
+        score_rho, label_rho = self.score_with_length, self.correct_with_length
+        if not self._is_monotone or score_rho is None or label_rho is None:
             if not self.shaped:
                 return ""
             return (
@@ -139,10 +145,10 @@ class LengthAudit:
                 f"ratios {self.score_between_lengths:.2f} and {self.correct_between_lengths:.2f}). "
                 "Judge it at equal length."
             )
-        effect = "flatters" if one * other > 0 else "harms"
+        effect = "flatters" if score_rho * label_rho > 0 else "harms"
         return (
-            f"Score and correctness both depend on length (rank correlations {one:+.2f} and {other:+.2f}), "
-            f"which {effect} the score. Judge it at equal length."
+            "Score and correctness both depend on length (rank correlations "
+            f"{score_rho:+.2f} and {label_rho:+.2f}), which {effect} the score. Judge it at equal length."
         )
 
 
@@ -179,8 +185,8 @@ def audit_length(
 def _groups(lengths: Floats) -> NDArray[np.intp]:
     """The group of each answer by its length, numbered without gaps; equal lengths are in one."""
     count = max(1, min(GROUPS, len(lengths) // 10))
-    places = np.minimum(count * (ranks(lengths) - 0.5) / len(lengths), count - 1).astype(np.intp)
-    return np.unique(places, return_inverse=True)[1].reshape(-1)
+    bands = np.minimum(count * (ranks(lengths) - 0.5) / len(lengths), count - 1).astype(np.intp)
+    return np.unique(bands, return_inverse=True)[1].reshape(-1)
 
 
 def _chi_square(degrees: int) -> float:
@@ -193,9 +199,9 @@ def _chi_square(degrees: int) -> float:
 
 def _residuals(column: Floats, groups: NDArray[np.intp]) -> tuple[Floats, Floats]:
     """Ranks around their mean, and around the mean of their group."""
-    ranked = ranks(column)
-    means = np.bincount(groups, ranked) / np.bincount(groups)
-    return ranked - ranked.mean(), ranked - means[groups]
+    column_ranks = ranks(column)
+    means = np.bincount(groups, column_ranks) / np.bincount(groups)
+    return column_ranks - column_ranks.mean(), column_ranks - means[groups]
 
 
 def _between(column: Floats, groups: NDArray[np.intp]) -> float | None:
@@ -207,8 +213,8 @@ def _between(column: Floats, groups: NDArray[np.intp]) -> float | None:
     return math.sqrt(max(0.0, 1 - float(within @ within) / total))
 
 
-def _within(one: Floats, other: Floats, groups: NDArray[np.intp]) -> float | None:
-    a, b = (_residuals(column, groups)[1] for column in (one, other))
+def _within(x: Floats, y: Floats, groups: NDArray[np.intp]) -> float | None:
+    a, b = (_residuals(column, groups)[1] for column in (x, y))
     scale = math.sqrt(float(a @ a) * float(b @ b))
     return float(a @ b) / scale if scale > 1e-9 else None
 
@@ -221,8 +227,8 @@ def _partial(xy: float | None, xz: float | None, yz: float | None) -> float | No
     return (xy - xz * yz) / math.sqrt(rest) if rest > 1e-12 else None
 
 
-def _spearman(one: Sequence[float] | Floats, other: Sequence[float] | Floats) -> float | None:
-    a, b = (ranks(np.asarray(column, dtype=np.float64)) for column in (one, other))
+def _spearman(x: Sequence[float] | Floats, y: Sequence[float] | Floats) -> float | None:
+    a, b = (ranks(np.asarray(column, dtype=np.float64)) for column in (x, y))
     if len(a) < 3 or a.min() == a.max() or b.min() == b.max():
         return None
     return float(np.corrcoef(a, b)[0, 1])

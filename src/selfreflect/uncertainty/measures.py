@@ -287,8 +287,8 @@ def faithfulness(
         if outside.any():
             index = int(np.argmax(outside))
             raise DataError(f"{name} confidence {index} is {values[index]:g}; it must be in [0, 1]")
-    places = prediction.bin_of(has, bins)
+    bin_numbers = prediction.bin_of(has, bins)
     close = 1 - np.abs(says - has)
-    sums, sizes = np.bincount(places, close, bins), np.bincount(places, minlength=bins)
+    sums, sizes = np.bincount(bin_numbers, close, bins), np.bincount(bin_numbers, minlength=bins)
     nonempty = sizes > 0
     return float((sums[nonempty] / sizes[nonempty]).mean())

@@ -120,8 +120,8 @@ def markdown(assessment: Assessment, results: Results) -> str:
         part = part_without_figures(assessment, correctness, rows)
         texts += [f"{markdown_text(sentence)}\n" for sentence in (part.lead, *part.about)]
         texts.append(to_markdown(part.table))
-        if every := all_curves(assessment, correctness, rows):
-            texts += map(to_markdown, joined_tables(every))
+        if curves_by_name := all_curves(assessment, correctness, rows):
+            texts += map(to_markdown, joined_tables(curves_by_name))
         texts += [f"{markdown_text(note)}\n" for note in part.notes]
     return "\n".join(texts)
 
@@ -134,8 +134,8 @@ def csv_texts(assessment: Assessment, results: Results) -> dict[str, str]:
     coverages: dict[str, Table] = {}
     for correctness, rows in results.items():
         estimators[correctness] = overview_table(assessment, rows)
-        if every := all_curves(assessment, correctness, rows):
-            bins[correctness], coverages[correctness] = joined_tables(every)
+        if curves_by_name := all_curves(assessment, correctness, rows):
+            bins[correctness], coverages[correctness] = joined_tables(curves_by_name)
     texts = {"": to_csv(joined(estimators, "labels"))}
     for name, tables in (("-reliability", bins), ("-coverage", coverages)):
         if tables:

@@ -172,18 +172,20 @@ def _signed(value: float | None) -> str:
     return "–" if value is None else f"{value:+.3f}".replace("-", "−")
 
 
-def auroc_difference(one: Floats, other: Floats, correct: Floats, *, seed: int = 0) -> Estimate | None:
+def auroc_difference(
+    first_scores: Floats, second_scores: Floats, correct: Floats, *, seed: int = 0
+) -> Estimate | None:
     """AUROC of one score minus that of another, in the same resamples of the answers.
 
     Args:
-        one, other, correct: shape (n,); a higher score means more confidence.
+        first_scores, second_scores, correct: shape (n,); a higher score means more confidence.
 
     Returns:
         The difference with its 95% bootstrap interval, whose ends are None where there are too few answers.
         None where AUROC is undefined: all answers are correct, or all are wrong.
     """
     n = len(correct)
-    columns = [np.unique(scores, return_inverse=True) for scores in (one, other)]
+    columns = [np.unique(scores, return_inverse=True) for scores in (first_scores, second_scores)]
 
     def difference(weights: Floats) -> float:
         """Of a resample, in which each answer occurs so often."""
@@ -206,8 +208,8 @@ def auroc_difference(one: Floats, other: Floats, correct: Floats, *, seed: int =
             differences.append(difference(np.bincount(rows, minlength=n).astype(np.float64)))
     low, high = percentile_interval([np.array(differences)] if differences else [], value)
     if differences and abs(value) == 1:  # so are all resamples
-        least = 2 * least_share(smallest) - 1
-        low, high = (least, 1.0) if value > 0 else (-1.0, -least)
+        lowest = 2 * least_share(smallest) - 1
+        low, high = (lowest, 1.0) if value > 0 else (-1.0, -lowest)
     return Estimate(value, low, high, n, n)
 
 
@@ -259,8 +261,8 @@ def _facts(assessment: Assessment, row: Prediction, samples: str) -> tuple[Cell,
     info = ESTIMATORS.get(row.estimator)
     if info is None:
         return None, "confidence", None, None, row.correctness, None
-    sampled = info.needs in ("samples", "logprobs", "tokens", "self_certainty")
-    made_of = (samples, assessment.method.rule.name) if sampled else (None, None)
+    is_sampled = info.needs in ("samples", "logprobs", "tokens", "self_certainty")
+    made_of = (samples, assessment.method.rule.name) if is_sampled else (None, None)
     return range_text(info), info.direction, *made_of, row.correctness, assessment.variant(row.estimator)
 
 
@@ -283,10 +285,10 @@ def reliability_table(versions: Mapping[str, Sequence[ReliabilityBin]]) -> Table
     )
     rows: list[tuple[Cell, ...]] = []
     for version, bins in versions.items():
-        for one in bins:
-            if one.n:
-                ends = (one.accuracy_low, one.accuracy_high)
-                rows.append((version, one.name, one.n, one.confidence, one.accuracy, *ends))
+        for entry in bins:
+            if entry.n:
+                ends = (entry.accuracy_low, entry.accuracy_high)
+                rows.append((version, entry.name, entry.n, entry.confidence, entry.accuracy, *ends))
     return Table("Confidence and correctness", columns, tuple(rows), ("low, high: 95% Wilson interval.",))
 
 
@@ -320,8 +322,8 @@ def coverage_table(risks: Floats, best: Floats, accuracy: float) -> Table:
         count = max(1, round(n * tenth / COVERAGES))
         if rows and rows[-1][1] == count:
             continue
-        risk, least = float(risks[count - 1]), float(best[count - 1])
-        rows.append((count / n, count, risk, 1 - accuracy, least))
+        risk, lowest_risk = float(risks[count - 1]), float(best[count - 1])
+        rows.append((count / n, count, risk, 1 - accuracy, lowest_risk))
     columns = (
         Column("coverage", ".0%"),
         Column("answered", "d"),
@@ -382,10 +384,12 @@ def all_curves(assessment: Assessment, correctness: str, rows: Sequence[Predicti
     return result
 
 
-def joined_tables(every: Mapping[str, Curves]) -> tuple[Table, Table]:
+def joined_tables(curves_by_name: Mapping[str, Curves]) -> tuple[Table, Table]:
     """The bins, and the coverages, of all estimators, of which there must be one."""
-    bins = joined({name: reliability_table(one.versions) for name, one in every.items()}, "estimator")
-    coverages = joined({name: one.coverage for name, one in every.items()}, "estimator")
+    bins = joined(
+        {name: reliability_table(curves.versions) for name, curves in curves_by_name.items()}, "estimator"
+    )
+    coverages = joined({name: curves.coverage for name, curves in curves_by_name.items()}, "estimator")
     return bins, coverages
 
 
@@ -412,7 +416,7 @@ def part_without_figures(
         lead=headline.lead(),
         about=headline.about(),
         table=table,
-        baselines=frozenset(place for place, row in enumerate(rows) if row.baseline),
+        baselines=frozenset(index for index, row in enumerate(rows) if row.baseline),
         panels=[],
         notes=[*length_notes(rows), *assessment_notes(assessment)],
         csv={f"{name}-estimators": to_csv(table)},
@@ -424,47 +428,49 @@ def uncertainty_part(
 ) -> UncertaintyPart:
     """Make the same with figures; arguments as of :func:`part_without_figures`."""
     part = part_without_figures(assessment, correctness, rows, **names)
-    every = all_curves(assessment, correctness, rows)
+    curves_by_name = all_curves(assessment, correctness, rows)
     row_of = {row.estimator: row for row in rows}
-    for estimator, one in list(every.items())[:PANELS]:
+    for estimator, curves in list(curves_by_name.items())[:PANELS]:
         panel = EstimatorPanel(estimator, f"{part.name}-{estimator}", [])
-        panel.figures.append(_reliability(panel.name, one))
-        panel.figures.append(_coverage(panel.name, one))
+        panel.figures.append(_reliability(panel.name, curves))
+        panel.figures.append(_coverage(panel.name, curves))
         panel.figures.append(_length(panel.name, assessment, row_of[estimator]))
         part.panels.append(panel)
         for figure in panel.figures:
             if figure.table is not None:
                 part.csv[figure.name] = to_csv(figure.table)
-    if len(every) > PANELS:
+    if len(curves_by_name) > PANELS:
         part.notes.append(
             f"Figures of the {PANELS} estimators with the highest AUROC; choose with --estimators."
         )
     return part
 
 
-def _reliability(panel: str, one: Curves) -> UncertaintyFigure:
+def _reliability(panel: str, curves: Curves) -> UncertaintyFigure:
     title = "Is the confidence right?"
-    if not one.versions:
-        return UncertaintyFigure(title, "", Markup(), undefined=one.undefined)
+    if not curves.versions:
+        return UncertaintyFigure(title, "", Markup(), undefined=curves.undefined)
     name = f"{panel}-reliability"
     caption = (
         "Share of correct answers against mean confidence, in 10 bins, with 95% intervals; on the line the "
         "two are equal. Below: how many answers each bin holds."
     )
-    if one.undefined:
-        caption = f"{caption} Not calibrated: {one.undefined}."
-    figure = Markup(reliability_figure(name, one.versions))
-    return UncertaintyFigure(title, caption, figure, reliability_table(one.versions), name)
+    if curves.undefined:
+        caption = f"{caption} Not calibrated: {curves.undefined}."
+    figure = Markup(reliability_figure(name, curves.versions))
+    return UncertaintyFigure(title, caption, figure, reliability_table(curves.versions), name)
 
 
-def _coverage(panel: str, one: Curves) -> UncertaintyFigure:
+def _coverage(panel: str, curves: Curves) -> UncertaintyFigure:
     name = f"{panel}-coverage"
-    figure = Markup(coverage_figure(name, one.risks.tolist(), one.best.tolist(), one.accuracy))
+    figure = Markup(coverage_figure(name, curves.risks.tolist(), curves.best.tolist(), curves.accuracy))
     caption = (
         "Share of wrong answers if only the most confident part of the questions is answered. Equal scores "
         "count as the average over all their orders."
     )
-    return UncertaintyFigure("What is wrong if the unsure are left out?", caption, figure, one.coverage, name)
+    return UncertaintyFigure(
+        "What is wrong if the unsure are left out?", caption, figure, curves.coverage, name
+    )
 
 
 def _length(panel: str, assessment: Assessment, row: Prediction) -> UncertaintyFigure:

@@ -102,10 +102,10 @@ def finite_scores(scores: Sequence[float] | Floats) -> Floats:
     return values
 
 
-def _refuse_first(wrong: np.ndarray, values: Floats, what: str, requirement: str) -> None:
+def _refuse_first(wrong: np.ndarray, values: Floats, kind: str, requirement: str) -> None:
     if wrong.any():
         index = int(np.argmax(wrong))
-        raise DataError(f"{what} {index} is {values[index]:g}; it must be {requirement}")
+        raise DataError(f"{kind} {index} is {values[index]:g}; it must be {requirement}")
 
 
 def auroc(tally: Tally) -> Floats:
@@ -136,14 +136,14 @@ def recall_at_fpr(tally: Tally, rate: float = 0.05) -> Floats:
     none = np.zeros((*correct.shape[:-1], 1))
     hits = np.concatenate([none, _ratio(correct.cumsum(-1), correct.sum(-1)[..., None])], -1)
     false_alarms = np.concatenate([none, _ratio(wrong.cumsum(-1), wrong.sum(-1)[..., None])], -1)
-    last = (false_alarms <= rate).sum(-1, keepdims=True) - 1
-    following = np.minimum(last + 1, hits.shape[-1] - 1)
-    start, end = (np.take_along_axis(false_alarms, at, -1)[..., 0] for at in (last, following))
-    low, high = (np.take_along_axis(hits, at, -1)[..., 0] for at in (last, following))
+    last_index = (false_alarms <= rate).sum(-1, keepdims=True) - 1
+    next_index = np.minimum(last_index + 1, hits.shape[-1] - 1)
+    start, end = (np.take_along_axis(false_alarms, at, -1)[..., 0] for at in (last_index, next_index))
+    low, high = (np.take_along_axis(hits, at, -1)[..., 0] for at in (last_index, next_index))
     part = np.where(end > start, (rate - start) / np.where(end > start, end - start, 1), 0)
     recall = low + part * (high - low)
-    both = (correct.sum(-1) > 0) & (wrong.sum(-1) > 0)
-    return np.where(both, recall, np.nan)
+    is_defined = (correct.sum(-1) > 0) & (wrong.sum(-1) > 0)
+    return np.where(is_defined, recall, np.nan)
 
 
 def _ratio(top: Floats, bottom: Floats) -> Floats:

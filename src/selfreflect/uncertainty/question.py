@@ -77,19 +77,19 @@ class AnsweredQuestion:
     """Values of estimators that were measured before, such as by the judge of a run."""
 
 
-def with_answers(question: AnsweredQuestion, places: Sequence[int]) -> AnsweredQuestion:
+def with_answers(question: AnsweredQuestion, indices: Sequence[int]) -> AnsweredQuestion:
     """The question with some of its answers, and what is known of their tokens."""
     columns: dict[str, Any] = {}
     for name in ("answers", "logprobs", "tokens", "self_certainty"):
         column = getattr(question, name)
         if column is not None:
-            columns[name] = tuple(column[place] for place in places)
+            columns[name] = tuple(column[index] for index in indices)
     return replace(question, **columns)
 
 
 def not_blank(texts: Sequence[str]) -> list[int]:
     """The places of the texts that say something: what a model did not say is no answer of its own."""
-    return [place for place, text in enumerate(texts) if text.strip()]
+    return [index for index, text in enumerate(texts) if text.strip()]
 
 
 def sample_sizes(questions: Iterable[AnsweredQuestion]) -> list[int]:

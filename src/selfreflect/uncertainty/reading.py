@@ -80,8 +80,8 @@ def _reserved(rows: list[Row], gold: str, assigned: Mapping[str, str]) -> set[st
     """The columns that are no questions, answers or ids."""
     names = field_names(rows)
     reserved = {gold, *_OF_QUESTION, *TOKEN_COLUMNS} - set(assigned.values())
-    others = [name for name in names if name not in reserved and name != _RESPONSE]
-    columns = item_columns(others, assigned)
+    free_names = [name for name in names if name not in reserved and name != _RESPONSE]
+    columns = item_columns(free_names, assigned)
     reserved |= {columns.summaries, columns.order}
     if _RESPONSE in assigned.values():
         return reserved
@@ -116,8 +116,8 @@ def _joined(item: ItemRow, gold: str, has_response: bool, varying: set[str]) -> 
 
 def _notes(items: list[ItemRow], questions: list[AnsweredQuestion], is_log: bool) -> list[str]:
     notes = []
-    held = sum(len(item.texts) for item in items)
-    blank = held - sum(len(question.answers) for question in questions)
+    total = sum(len(item.texts) for item in items)
+    blank = total - sum(len(question.answers) for question in questions)
     nulls = sum(item.nulls for item in items)
     for count, kind in ((nulls, "null"), (blank, "blank")):
         if count:
@@ -175,17 +175,17 @@ def _right_answers(row: Row, name: str) -> tuple[str, ...]:
     """The spellings of the right answer, which may be a number."""
     values = field_list(row, name, single=True)
     texts = []
-    for number, one in enumerate(values, 1):
-        if isinstance(one, bool) or not isinstance(one, str | int | float):
+    for number, value in enumerate(values, 1):
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise row.error(
-                f"the field {excerpt(name)} must hold texts, but entry {number} is {type_name(one)}"
+                f"the field {excerpt(name)} must hold texts, but entry {number} is {type_name(value)}"
             )
-        if isinstance(one, float) and not math.isfinite(one):
+        if isinstance(value, float) and not math.isfinite(value):
             raise row.error(
-                f"the field {excerpt(name)} holds {one:g}, no answer; leave it out where none is known"
+                f"the field {excerpt(name)} holds {value:g}, no answer; leave it out where none is known"
             )
-        if str(one).strip():
-            texts.append(str(one))
+        if str(value).strip():
+            texts.append(str(value))
     return tuple(texts)
 
 

@@ -62,30 +62,30 @@ def rouge(texts: Sequence[str]) -> Floats:
     """ROUGE-L F1: words of the longest common subsequence, in relation to the mean length (Lin 2004)."""
     split = list(map(words, texts))
     matrix = np.eye(len(texts))
-    for row, one in enumerate(split):
+    for row, row_words in enumerate(split):
         for column in range(row):
-            matrix[row, column] = matrix[column, row] = rouge_l(one, split[column])
+            matrix[row, column] = matrix[column, row] = rouge_l(row_words, split[column])
     return matrix
 
 
-def rouge_l(one: Sequence[str], other: Sequence[str]) -> float:
+def rouge_l(first: Sequence[str], second: Sequence[str]) -> float:
     """ROUGE-L F1 of two lists of words; 0 if one is empty."""
-    total = len(one) + len(other)
-    return 2 * _common_subsequence(one, other) / total if total else 0.0
+    total = len(first) + len(second)
+    return 2 * _common_subsequence(first, second) / total if total else 0.0
 
 
-def _common_subsequence(one: Sequence[str], other: Sequence[str]) -> int:
+def _common_subsequence(first: Sequence[str], second: Sequence[str]) -> int:
     """Length of the longest common subsequence, a row of the usual table at a time as the bits of an integer
     (Hyyrö 2004, "Bit-parallel LCS-length computation revisited")."""
-    places: dict[str, int] = {}
-    for place, word in enumerate(one):
-        places[word] = places.get(word, 0) | 1 << place
-    full = (1 << len(one)) - 1
+    masks: dict[str, int] = {}
+    for index, word in enumerate(first):
+        masks[word] = masks.get(word, 0) | 1 << index
+    full = (1 << len(first)) - 1
     row = full
-    for word in other:
-        matches = row & places.get(word, 0)
+    for word in second:
+        matches = row & masks.get(word, 0)
         row = (row + matches | row - matches) & full
-    return len(one) - row.bit_count()
+    return len(first) - row.bit_count()
 
 
 class EmbeddingSimilarity:
@@ -162,7 +162,7 @@ class Relation(Protocol):
     def __call__(self, group: Group) -> NDArray[np.bool_]:
         """Compare n answers: a symmetric matrix, shape (n, n), true on its diagonal."""
 
-    def forget(self, most: int) -> None:
+    def forget(self, limit: int) -> None:
         """Forget all but the latest verdicts on pairs, in a program that runs for weeks."""
 
 
@@ -195,7 +195,7 @@ class Close:
                     related[row, column] = related[column, row] = False
         return related
 
-    def forget(self, most: int) -> None:
+    def forget(self, limit: int) -> None:
         """Keep nothing."""
 
 
@@ -240,7 +240,7 @@ class Verdicts:
         question, texts = group
         limit = sys.maxsize if self._per_answer is None else self._per_answer * len(question.answers)
         if self._order == "components":
-            batches: list[Sequence[str]] = [texts[place:] for place in range(len(texts) - 1)]
+            batches: list[Sequence[str]] = [texts[start:] for start in range(len(texts) - 1)]
             pairs = [(question, first, text) for first, *rest in batches for text in rest]
             yield self._within(pairs, limit)
             return
@@ -253,9 +253,9 @@ class Verdicts:
 
     def _within(self, pairs: Sequence[Pair], limit: int) -> list[Pair]:
         """Choose the first pairs that need a model, and note those beyond the limit."""
-        needed = [pair for pair in pairs if self.is_open(pair)]
-        self._left_out.update(map(_key_of, needed[limit:]))
-        return needed[:limit]
+        open_pairs = [pair for pair in pairs if self.is_open(pair)]
+        self._left_out.update(map(_key_of, open_pairs[limit:]))
+        return open_pairs[:limit]
 
     def __call__(self, group: Group) -> NDArray[np.bool_]:
         self.prepare([group])
@@ -266,10 +266,10 @@ class Verdicts:
             related[row, column] = related[column, row] = is_same
         return related
 
-    def forget(self, most: int) -> None:
+    def forget(self, limit: int) -> None:
         """Forget all but the latest verdicts; a forgotten pair is decided anew."""
-        _keep_latest(self._same, most)
-        if len(self._left_out) > most:
+        _keep_latest(self._same, limit)
+        if len(self._left_out) > limit:
             self._left_out.clear()
 
     @property
@@ -352,11 +352,11 @@ class Entailment(Verdicts):
         self._model: EntailmentModel | None = None
         self._store = RepliesInMemory() if store is None else store
 
-    def forget(self, most: int) -> None:
+    def forget(self, limit: int) -> None:
         """Forget all but the latest verdicts that no file keeps, too."""
-        super().forget(most)
+        super().forget(limit)
         if isinstance(self._store, RepliesInMemory):
-            _keep_latest(self._store.records, most)
+            _keep_latest(self._store.records, limit)
 
     def decide(self, pairs: Sequence[Pair]) -> list[bool | None]:
         directions = []
@@ -364,9 +364,9 @@ class Entailment(Verdicts):
             # the question stands before both, so that "Ankara" is read as an answer to it
             first, second = (f"{question.text} {answer}".strip() for answer in answers)
             directions += [(first, second), (second, first)]
-        entailed = self._entailed(directions)
+        entailments = self._entailed(directions)
         verdicts: list[bool | None] = []
-        for there, back in zip(entailed[::2], entailed[1::2], strict=True):
+        for there, back in zip(entailments[::2], entailments[1::2], strict=True):
             verdicts.append(None if there is None or back is None else there and back)
         return verdicts
 
@@ -409,6 +409,6 @@ def _key_of(pair: Pair) -> Key:
     return _digest_of(question.text, question.context), first, second
 
 
-def _keep_latest(verdicts: dict[Any, Any], most: int) -> None:
-    for key in list(islice(verdicts, max(0, len(verdicts) - most))):
+def _keep_latest(verdicts: dict[Any, Any], limit: int) -> None:
+    for key in list(islice(verdicts, max(0, len(verdicts) - limit))):
         del verdicts[key]

@@ -88,16 +88,16 @@ def prediction_table(predictions: Sequence[Prediction], accuracy: float, *, expl
         explain: whether the notes define the columns.
     """
     names: dict[str, None] = {}
-    for one in predictions:
-        names |= dict.fromkeys(one.measures)
+    for row in predictions:
+        names |= dict.fromkeys(row.measures)
     columns = [Column("estimator"), Column("n", "d"), *measured_columns(names)]
     columns += [Column("brier isotonic", ".3f"), Column("rho length", "+.2f"), Column("partial rho", "+.2f")]
     columns.append(Column("effect", "+.2f"))
     rows: list[tuple[Cell, ...]] = []
-    for one in predictions:
-        cells: list[Cell] = [row_name(one), one.n, *measured_cells(one.measures, names)]
-        cells.append(one.isotonic["brier"].value if one.isotonic else None)
-        audit = one.audit
+    for row in predictions:
+        cells: list[Cell] = [row_name(row), row.n, *measured_cells(row.measures, names)]
+        cells.append(row.isotonic["brier"].value if row.isotonic else None)
+        audit = row.audit
         cells.append(audit.score_with_length if audit else None)
         cells.append(audit.score_with_correct_at_length if audit else None)
         cells.append(audit.score_effect if audit else None)
@@ -144,11 +144,11 @@ def _column_notes(predictions: Sequence[Prediction], measures: Sequence[str]) ->
         "at equal length. effect: by how much the chance of being correct rises from the 10th to the 90th "
         "percentile of the score at equal length (partial dependence of a logistic regression on both).",
     ]
-    if any(one.of for one in predictions):
+    if any(row.of for row in predictions):
         notes.append(
             "isotonic: the named estimator, each confidence from a map fitted on the other four fifths."
         )
-    greedy = [one.estimator for one in predictions if one.estimator in ESTIMATORS]
+    greedy = [row.estimator for row in predictions if row.estimator in ESTIMATORS]
     if greedy := [name for name in greedy if ESTIMATORS[name].of_greedy]:
         notes.append(f"{', '.join(greedy)}: of the greedy answer, if it is stored; so is correctness there.")
     return notes
@@ -156,10 +156,10 @@ def _column_notes(predictions: Sequence[Prediction], measures: Sequence[str]) ->
 
 def length_notes(predictions: Sequence[Prediction]) -> list[str]:
     """One sentence for all estimators that depend on length like correctness does."""
-    confounded = [one for one in predictions if one.audit and one.audit.confounded]
+    confounded = [row for row in predictions if row.audit and row.audit.confounded]
     if not confounded:
         return []
-    names = ", ".join(one.estimator for one in confounded)
+    names = ", ".join(row.estimator for row in confounded)
     audit = confounded[0].audit
     correlation, ratio = (
         "–" if value is None else format(value, "+.2f")
@@ -198,12 +198,20 @@ def interval_cells(measurement: Measurement | None, between: str = "–") -> tup
 def size_table(results: Sequence[SizedCalibration], correctness: str) -> Table:
     """Semantic calibration over the number of samples."""
     rows = []
-    for one in results:
-        ece, brier, auroc = (one.measures[name] for name in ("ece_10_left", "brier", "auroc"))
-        constant = one.accuracy * (1 - one.accuracy)
-        split = one.split_half_ece
+    for result in results:
+        ece, brier, auroc = (result.measures[name] for name in ("ece_10_left", "brier", "auroc"))
+        constant = result.accuracy * (1 - result.accuracy)
+        split = result.split_half_ece
         split_ece = None if split is None else split.value
-        row = (one.samples, one.n, one.accuracy, one.share, one.split_half, *interval_cells(ece), split_ece)
+        row = (
+            result.samples,
+            result.n,
+            result.accuracy,
+            result.share,
+            result.split_half,
+            *interval_cells(ece),
+            split_ece,
+        )
         rows.append((*row, *interval_cells(brier), constant, *interval_cells(auroc)))
     columns = (
         Column("samples", "d"),
@@ -243,24 +251,24 @@ def calibration_table(
         indices: the questions that ``confidences`` belong to.
     """
     own_labels = assessment.answers_of(estimator).labels[correctness]
-    places = present([own_labels[index] for index in indices])
-    labels = np.array([float(bool(own_labels[indices[place]])) for place in places])
+    positions = present([own_labels[index] for index in indices])
+    labels = np.array([float(bool(own_labels[indices[position]])) for position in positions])
     columns = [Column("confidence"), Column("n", "d"), Column("mean", ".3f")]
     rows: list[tuple[Cell, ...]] = []
-    if not places:
+    if not positions:
         rows.append(
             (f"{estimator}: {how}", len(indices), float(confidences.mean()) if len(indices) else None)
         )
         return Table("Calibration", tuple(columns), tuple(rows), ("No labels, so nothing to compare with.",))
-    after = confidences[places]
-    versions = {f"{estimator}: {how}": after, BASELINES["constant"]: np.full(len(places), labels.mean())}
+    after = confidences[positions]
+    versions = {f"{estimator}: {how}": after, BASELINES["constant"]: np.full(len(positions), labels.mean())}
     if ESTIMATORS[estimator].is_probability:
         column = assessment.values[estimator]
-        before = [value for place in places if isinstance(value := column[indices[place]], float)]
+        before = [value for position in positions if isinstance(value := column[indices[position]], float)]
         versions = {f"{estimator}: before": np.array(before), **versions}
     for name, values in versions.items():
         measurements = measure_all(AFTER, Tally.of(values, labels))
-        rows.append((name, len(places), float(values.mean()), *measured_cells(measurements, AFTER)))
+        rows.append((name, len(positions), float(values.mean()), *measured_cells(measurements, AFTER)))
     columns += measured_columns(AFTER)
     notes = definitions(AFTER)
     title = f"Calibration ({correctness}): accuracy {labels.mean():.3f}"

@@ -105,12 +105,12 @@ def rows_in(content: Content, progress: Callable[[float], None] | None = None, l
     if logs and content.suffix == ".eval":
         from selfreflect.sources.archive import archive_row
 
-        found = [archive_row(content)]
+        raw_rows = [archive_row(content)]
     else:
-        found = parse_rows(content, progress)
-    layout = _layout_of(found, logs)
+        raw_rows = parse_rows(content, progress)
+    layout = _layout_of(raw_rows, logs)
     with _failures_of(layout):
-        rows = list(layout.items(found))
+        rows = list(layout.items(raw_rows))
         notes, words = [*layout.notes], layout.explain()
     if not rows or not all(isinstance(row, Row) for row in rows):
         raise ConfigError(f"the layout {excerpt(layout.name)} makes no rows of {content.name}")

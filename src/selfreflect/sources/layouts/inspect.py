@@ -96,11 +96,11 @@ def _fields(sample: _Sample) -> dict[str, Any]:
     messages = sample.input
     if isinstance(messages, str):
         messages = [_LoggedMessage("user", messages)]
-    *earlier, last = messages or [_LoggedMessage("user")]
+    *context, question = messages or [_LoggedMessage("user")]
     values = {**sample.metadata, "target": sample.target, "sample_id": sample.id}
     return {
-        "question": _text(last, sample),
-        "context": "\n\n".join(f"{message.role}: {_text(message, sample)}" for message in earlier),
+        "question": _text(question, sample),
+        "context": "\n\n".join(f"{message.role}: {_text(message, sample)}" for message in context),
         "answers": [],
         "metadata": metadata(values, values),
     }

@@ -24,7 +24,7 @@ class LmEval(Layout):
 
     def items(self, rows: Sequence[Row]) -> Iterable[Row]:
         items: dict[str, Row] = {}
-        seen: set[tuple[str, str]] = set()
+        labels: set[tuple[str, str]] = set()
         for sample in rows:
             # the ids of each task begin at 0, and a file may hold several tasks
             names = ("task_name", "doc_id", "doc_hash" if "doc_hash" in sample.fields else "doc")
@@ -33,9 +33,9 @@ class LmEval(Layout):
             label = (key, repr(sample.fields.get("filter")))
             if key not in items:
                 items[key] = sample._replace(fields=fields)
-            elif label in seen:  # another run of the task
+            elif label in labels:  # another run of the task
                 items[key].fields["answers"] = [*items[key].fields["answers"], *fields["answers"]]
-            seen.add(label)
+            labels.add(label)
         return items.values()
 
     def explain(self) -> str:

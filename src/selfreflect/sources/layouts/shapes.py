@@ -33,8 +33,8 @@ class Shape(Layout):
 
     def items(self, rows: Sequence[Row]) -> Iterable[Row]:
         for row in rows:
-            for place, fields in self.records(row.fields):
-                yield row._replace(where=f"{row.where}, {place}", fields=fields)
+            for label, fields in self.records(row.fields):
+                yield row._replace(where=f"{row.where}, {label}", fields=fields)
 
     def holds(self, fields: Mapping[str, Any]) -> bool:
         """Tell whether an object is in this shape."""
@@ -157,7 +157,7 @@ class Judged(Records):
         return any(isinstance(verdict, dict) for verdict in verdicts) and super().holds(fields)
 
     def records(self, fields: Mapping[str, Any]) -> Places:
-        for place, record in super().records(fields):
+        for label, record in super().records(fields):
             verdict = record.pop("judge_response", None) or {}
             correct = {"yes": True, "no": False}.get(str(verdict.get("correct")).strip().lower())
             confidence = verdict.get("confidence")
@@ -167,7 +167,7 @@ class Judged(Records):
                 record["correct"] = correct
             if isinstance(record.get("response"), str):
                 record.setdefault("answers", [record["response"]])
-            yield place, record
+            yield label, record
 
     def explain(self) -> str:
         return "answers judged as for Humanity's Last Exam"

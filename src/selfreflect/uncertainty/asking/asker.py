@@ -154,9 +154,9 @@ def _request(digest: str, inquiry: Inquiry) -> Request:
 def model_name(spec: ModelSpec) -> str:
     """Everything that tells a model from others, without credentials."""
     revision = f"@{spec.revision}" if spec.revision else ""
-    place = f" at {without_credentials(spec.base_url)}" if spec.base_url else ""
+    address = f" at {without_credentials(spec.base_url)}" if spec.base_url else ""
     extra = f" with {dump_line(spec.extra_body)}" if spec.extra_body else ""
-    return f"{spec.name}{revision}{place}{extra}"
+    return f"{spec.name}{revision}{address}{extra}"
 
 
 def failure_of(replies: ModelReplies) -> NoValue | None:

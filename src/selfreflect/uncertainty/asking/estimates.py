@@ -68,16 +68,16 @@ def user_turn(name: str, subject: Subject, text: str = "user") -> tuple[Message,
 
 
 def _ask(
-    name: str, subject: Subject, earlier: Sequence[str], *, step: str = "", text: str = "user", **limits: Any
+    name: str, subject: Subject, replies: Sequence[str], *, step: str = "", text: str = "user", **limits: Any
 ) -> Inquiry:
     """The first turn of an estimator; ``limits`` are fields of the inquiry."""
     return Inquiry(step or name, user_turn(name, subject, text), **{"max_new_tokens": 256, **limits})
 
 
-def _then_probabilities(subject: Subject, earlier: Sequence[str]) -> Inquiry:
+def _then_probabilities(subject: Subject, replies: Sequence[str]) -> Inquiry:
     turns = (
         *user_turn("verbalized_2s", subject, "guesses"),
-        Message(role="assistant", content=earlier[0]),
+        Message(role="assistant", content=replies[0]),
         Message(role="user", content=prompts()["verbalized_2s"]["probabilities"].strip()),
     )
     return Inquiry("verbalized_2s, probabilities", turns, max_new_tokens=256)
@@ -185,13 +185,15 @@ def ask_estimates(
     interviews = {name: (BY_REPLIES if name in by_replies else INTERVIEWS)[name] for name in names}
     replies = _interview(interviews, subjects, asker)
     by_token = BY_REPLIES.keys() - by_replies
-    untold = frozenset(name for (_, name), given in replies.items() if name in by_token and _is_untold(given))
+    untold = frozenset(
+        name for (_, name), transcript in replies.items() if name in by_token and _is_untold(transcript)
+    )
     if untold:
         again = {name: BY_REPLIES[name] for name in sorted(untold)}
         interviews |= again
         replies |= _interview(again, subjects, asker)
         by_replies |= untold
-    outcomes = {place: interviews[place[1]].read(of_place) for place, of_place in replies.items()}
+    outcomes = {key: interviews[key[1]].read(transcript) for key, transcript in replies.items()}
     confidences = _in_judged_answers(outcomes, subjects, rule)
     no_answer = NoValue("no_answer", "the record has no answer to ask about")
     values = {
@@ -213,7 +215,7 @@ def _interview(
     pending: dict[Place, list[ModelReplies]] = {
         (index, name): [] for index in subjects for name in interviews
     }
-    for step in range(max((len(one.steps) for one in interviews.values()), default=0)):
+    for step in range(max((len(interview.steps) for interview in interviews.values()), default=0)):
         _take_step(step, interviews, pending, subjects, asker)
     return pending
 
@@ -226,16 +228,16 @@ def _take_step(
     asker: Asker,
 ) -> None:
     """Ask one step of every estimator that has so many, where all steps before have replies."""
-    places, inquiries = [], []
+    keys, inquiries = [], []
     for (index, name), replies in pending.items():
         steps = interviews[name].steps
         texts = list(map(reply_text, replies))
         whole = [text for text in texts if not isinstance(text, NoValue)]
         if step < len(steps) and len(whole) == len(texts):
-            places.append((index, name))
+            keys.append((index, name))
             inquiries.append(steps[step](subjects[index], whole))
-    for place, reply in zip(places, asker.ask(inquiries), strict=True):
-        pending[place].append(reply)
+    for key, reply in zip(keys, asker.ask(inquiries), strict=True):
+        pending[key].append(reply)
 
 
 def _in_judged_answers(
@@ -244,23 +246,27 @@ def _in_judged_answers(
     """Turn guesses into the confidence in the judged answer."""
     values: dict[Place, float | NoValue] = {}
     guesses: dict[Place, Guesses] = {}
-    listed: dict[Place, AnsweredQuestion] = {}
-    for place, outcome in outcomes.items():
+    questions: dict[Place, AnsweredQuestion] = {}
+    for key, outcome in outcomes.items():
         if isinstance(outcome, tuple):
-            question, answer = subjects[place[0]]
-            guesses[place] = outcome
-            listed[place] = replace(question, answers=(answer, *(guess.text for guess in outcome)))
+            question, answer = subjects[key[0]]
+            guesses[key] = outcome
+            questions[key] = replace(question, answers=(answer, *(guess.text for guess in outcome)))
         else:
-            values[place] = outcome
-    rule.prepare(list(listed.values()))
-    for place, question in listed.items():
-        values[place] = _of_judged(guesses[place], rule(question).tolist())
+            values[key] = outcome
+    rule.prepare(list(questions.values()))
+    for key, question in questions.items():
+        values[key] = _of_judged(guesses[key], rule(question).tolist())
     return values
 
 
 def _of_judged(guesses: Guesses, classes: Sequence[int]) -> float | NoValue:
     """The highest probability of the guesses that are in the class of the judged answer, the first one."""
-    own = [
+    probabilities = [
         guess.probability for guess, label in zip(guesses, classes[1:], strict=True) if label == classes[0]
     ]
-    return max(own) if own else NoValue("not_guessed", "the judged answer is none of the model's guesses")
+    return (
+        max(probabilities)
+        if probabilities
+        else NoValue("not_guessed", "the judged answer is none of the model's guesses")
+    )

@@ -77,7 +77,7 @@ def parse_probability(text: str) -> float | NoValue:
     values: list[float] = percents
     if not percents:
         numbers = _PLAIN.findall(text)
-        if any(one == "1" or 1 < _number(one) < 2 for one in numbers):
+        if any(number == "1" or 1 < _number(number) < 2 for number in numbers):
             return NoValue("ambiguous_number", f"percent or not, in {excerpt(text, 80)}")
         values = list(map(_plain, numbers))
     distinct = sorted({round(value, 12) for value in values})
@@ -176,8 +176,12 @@ def judge_pairs(
 ) -> list[bool | NoValue]:
     """Ask whether two answers to a question mean the same, one request for each pair."""
     inquiries = []
-    for question, one, other in pairs:
-        values = {"question": described(question), "one": quoted(one), "other": quoted(other)}
+    for question, first_answer, second_answer in pairs:
+        values = {
+            "question": described(question),
+            "one": quoted(first_answer),
+            "other": quoted(second_answer),
+        }
         inquiries.append(_inquiry(SAME_MEANING, values)._replace(step=step))
     return list(map(_verdict, asker.ask(inquiries)))
 

@@ -56,7 +56,7 @@ def ordered_groups(answers: Sequence[str], groups: Iterable[Sequence[int]]) -> l
 
 
 def spread(groups: Iterable[Sequence[int]]) -> float | None:
-    """Effective number of groups: 2 to the power of their entropy in bits, 1 if all answers agree.
+    """Compute the effective number of groups: 2 to the power of their entropy.
 
     It is the first-order diversity of Hill (1973), Ecology 54, 427-432. None without answers.
     """
@@ -77,7 +77,7 @@ _SUPERSCRIPT = re.compile("[⁺⁻]?[⁰¹²³⁴-⁹]+")
 
 
 def unified(text: str) -> str:
-    """Write each character in one way: NFKC, one kind of quote, dash and space, none of zero width."""
+    """Normalise characters: NFKC, one kind of quote, dash and space, no zero width."""
     text = _SUPERSCRIPT.sub(r"^\g<0>", text)  # a power is no further digit
     plain = unicodedata.normalize("NFKC", text.translate(_TWINS)).translate(_TWINS)
     if not plain.isascii():

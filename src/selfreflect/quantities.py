@@ -1,4 +1,4 @@
-"""Read the numbers of a text by one grammar: value, unit, and what looks like a number and is none."""
+"""Numbers of a text by one grammar: values, units, and shapes without a value."""
 
 from __future__ import annotations
 

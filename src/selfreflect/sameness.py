@@ -193,7 +193,7 @@ class _Reading(NamedTuple):
 
 
 def same_answer(question: str, first_answer: str, second_answer: str) -> bool | None:
-    """Compare two answers: True if they are the same, False if they contradict each other, else None.
+    """Compare two answers: True if the same, False if they contradict, else None.
 
     None is for a model to decide.
     """
@@ -224,7 +224,7 @@ def same_answer(question: str, first_answer: str, second_answer: str) -> bool | 
 
 
 def _are_opposite(first_text: str, second_text: str) -> bool:
-    """Whether two texts are equal, word by word, but for a word and its opposite."""
+    """Tell whether two texts are equal but for a word and its opposite."""
     first, second = _word_list(first_text), _word_list(second_text)
     if len(first) != len(second):
         return False
@@ -259,7 +259,7 @@ def _signs(text: str) -> _Signs:
 
 
 def _may_differ(first_text: str, second_text: str) -> bool:
-    """Whether two texts differ in signs or small words that change an answer."""
+    """Tell whether two texts differ in signs or small words that change an answer."""
     first, second = _signs(first_text), _signs(second_text)
     if first.signs != second.signs:
         return True
@@ -269,7 +269,7 @@ def _may_differ(first_text: str, second_text: str) -> bool:
 
 
 def contains_answer(question: str, answer: str, gold: str) -> bool:
-    """Whether an answer says a right answer: as the same, or whole among its words.
+    """Tell whether an answer is a right answer, or contains it whole.
 
     Not if it is longer than ``MOST_WORDS``, negates the right answer in its clause, or offers it as one of
     several candidates. Of several numbers only the last one counts.
@@ -305,6 +305,7 @@ def contains_answer(question: str, answer: str, gold: str) -> bool:
             for word in (*clause.words, clause.joint)
         }
         denials = {word for word in nearby if _is_negation(word) or word in _DENIALS} - set(target_words)
+        # "not Paris" and "Paris or Rome" do not say Paris
         if not denials and _is_alone(clauses, first_clause, last_clause + 1):
             return True
     return False
@@ -352,7 +353,7 @@ def _clauses(text: str) -> tuple[_Clause, ...]:
 
 
 def _is_alone(clauses: Sequence[_Clause], start: int, after: int) -> bool:
-    """Whether some clauses are neither one of a list of candidates nor an alternative."""
+    """Tell whether clauses are neither in a list of candidates nor an alternative."""
     end = after
     while end < len(clauses) and clauses[end].is_bare and not clauses[end].starts_sentence:
         end += 1
@@ -366,13 +367,13 @@ def _is_alone(clauses: Sequence[_Clause], start: int, after: int) -> bool:
 
 
 def are_apart(question: str, first_answer: str, second_answer: str) -> bool:
-    """Whether no model of similarity may join two answers: they contradict, or name different things."""
+    """Tell whether two answers contradict or name different things, so no similarity joins them."""
     verdict = same_answer(question, first_answer, second_answer)
     return verdict is False or (verdict is None and name_apart(question, first_answer, second_answer))
 
 
 def name_apart(question: str, first_answer: str, second_answer: str) -> bool:
-    """Whether each of two answers names something, in capitals, that the other and the question lack."""
+    """Tell whether each answer has a capitalised name that the other and the question lack."""
     first, second = _read(first_answer, question).names, _read(second_answer, question).names
     return bool(first - second and second - first)
 
@@ -399,6 +400,7 @@ def same_classes(question: str, answers: Sequence[str]) -> list[int]:
         if not verdict or target == source:
             continue
         pairs = ((left, right) for left in members[target] for right in members[source])
+        # one contradicting pair keeps two classes apart
         if all(verdicts.get((min(pair), max(pair))) is not False for pair in pairs):
             for form in members[source]:
                 class_of[form] = target
@@ -483,7 +485,7 @@ def _asked_words(question: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=2**16)
 def _is_asked(word: str, question: str) -> bool:
-    """Whether a word, or another form of it, stands in the question."""
+    """Tell whether a word, or another form of it, stands in the question."""
     for question_word in _asked_words(question):
         if word == question_word:
             return True
@@ -531,7 +533,7 @@ def _agree(first: Sequence[Quantity], second: Sequence[Quantity]) -> bool | None
 
 
 def _is_year(date: Sequence[Quantity], year: Sequence[Quantity]) -> bool:
-    """Whether a date is told by its year alone, or a year by its decade."""
+    """Tell whether a date is given by its year, or a year by its decade."""
     if not len(date) == len(year) == 1:
         return False
     if year[0].text.endswith("s"):
@@ -556,7 +558,7 @@ def _items(reading: _Reading) -> list[tuple[str, ...]] | object:
 
 
 def _contains(part: _Reading, whole: _Reading, question: str, *, agree: bool) -> bool:
-    """Whether a short answer begins or is the number of another, which adds nothing that competes."""
+    """Tell whether a longer answer contains a short one and adds nothing that competes."""
     if part.has_choice or whole.has_choice or part.is_negated:
         return False
     if agree and not whole.is_negated and part.quantities and (_MEASURED.search(question) or not part.new):

@@ -133,13 +133,13 @@ def test_what_a_file_holds_cannot_act_on_the_terminal(tmp_path: Path) -> None:
     ("arguments", "problem"),
     [
         (["--output", "x.csv"], "must end in .jsonl"),
-        (["--column", "answer"], "write ROLE=NAME"),
+        (["--column", "answer"], "as in --column answer=text"),
         (["--column", "answer=none"], "there is no column 'none'"),
         (
             ["--column", "answer=topic", "--column", "answer=prompt"],
-            "two columns for answer: topic and prompt. Keep one (several with one answer each: --column",
+            "answer: topic and prompt. Keep one. Several with one answer each are --column answer=A1..A6.",
         ),
-        (["--split", ""], "--split is empty"),
+        (["--split", ""], "as in --split ';'"),
         (["--split", "|"], "no text with answers holds '|'"),
     ],
 )

@@ -39,12 +39,12 @@ _ZSTANDARD = 93
 
 
 def archive_row(content: Content) -> Row:
-    """Make the row of an archive, whose field ``samples`` unpacks them one at a time, with their names."""
+    """Make the row of an archive, whose field ``samples`` unpacks them one by one."""
     return Row(content.name, "the archive", {"samples": _archived_samples(content)})
 
 
 def _archived_samples(content: Content) -> Iterator[tuple[str, Any]]:
-    """The samples in an archive, one at a time, with their names."""
+    """Yield the samples in an archive with their names."""
     try:
         archive = zipfile.ZipFile(io.BytesIO(content.data))
         members = archive.infolist()
@@ -74,7 +74,7 @@ def _check_name(content: Content, member: zipfile.ZipInfo) -> None:
 
 
 def _unpacked(content: Content, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
-    """The bytes of a file in an archive, never more than it may have."""
+    """Unpack a file of an archive, never more bytes than allowed."""
     where = f"{content.name}, {excerpt(member.filename)}"
     limit = min(member.file_size, MAX_MEMBER_BYTES)
     try:

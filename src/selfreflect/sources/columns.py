@@ -1,4 +1,4 @@
-"""What the columns of a user's file hold: judged by their names, or as ``--column`` and ``--split`` say."""
+"""Roles of the columns of a user's file, by their names or as assigned."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import date, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from selfreflect.errors import ConfigError
+from selfreflect.errors import ConfigError, excerpt
 from selfreflect.records import Scalar
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class ItemColumns:
     extras: tuple[str, ...] = ()
 
     def role(self, column: str) -> str:
-        """What a column holds, in words; empty for one of the others."""
+        """Say in words what a column holds; empty for an extra one."""
         return self._roles.get(column, "")
 
     @cached_property
@@ -169,7 +169,7 @@ def item_columns(names: Iterable[str], assigned: Mapping[str, str]) -> ItemColum
 
 
 def assigned_columns(pairs: Sequence[str] | None) -> dict[str, str]:
-    """Columns by role, from pairs such as ``answer=text`` or ``answers=A1..A6``.
+    """Assign columns to roles by pairs such as ``answer=text`` or ``answers=A1..A6``.
 
     Raises:
         ConfigError: one is no pair, or a role has two columns.
@@ -178,27 +178,36 @@ def assigned_columns(pairs: Sequence[str] | None) -> dict[str, str]:
     for pair in pairs or ():
         role, equals, name = pair.partition("=")
         if not equals:
-            raise ConfigError(f"--column {pair}: write ROLE=NAME, as in --column answer=text")
+            raise ConfigError(
+                f"{excerpt(pair)} assigns no column to a role",
+                code="columns",
+                remedy="Write ROLE=NAME, as in {column} answer=text.",
+            )
         role = "answer" if role == "answers" else role
         if role in assigned:
-            several = " (several with one answer each: --column answer=A1..A6)"
+            several = " Several with one answer each are {column} answer=A1..A6." if role == "answer" else ""
             raise ConfigError(
-                f"--column names two columns for {role}: {assigned[role]} and {name}. Keep one"
-                f"{several if role == 'answer' else ''}"
+                f"two columns are given for {role}: {assigned[role]} and {name}",
+                code="columns",
+                remedy=f"Keep one.{several}",
             )
         assigned[role] = name
     return assigned
 
 
 def answer_separator(split: str | None) -> str:
-    """The text of --split, in which ``\\n`` and ``\\t`` stand for a line end and a tab."""
+    """Read the separator of answers; ``\\n`` and ``\\t`` stand for line end and tab."""
     if split == "":
-        raise ConfigError("--split is empty: write what separates the answers, as in --split ';'")
+        raise ConfigError(
+            "the separator of answers is empty",
+            code="separator",
+            remedy="Write what separates the answers, as in {split} ';'.",
+        )
     return (split or "").replace("\\n", "\n").replace("\\t", "\t")
 
 
 def columns_with_lists(rows: Sequence[Row]) -> set[str]:
-    """Which of ``TOKEN_COLUMNS`` hold lists; others with such a name hold something else, such as a count."""
+    """Find the ``TOKEN_COLUMNS`` that hold lists; a count, for example, is none."""
     names = set()
     for row in rows:
         for name in TOKEN_COLUMNS:
@@ -223,7 +232,7 @@ def column_range(span: str, names: Collection[str]) -> tuple[str, ...]:
 
 
 def plain_name(name: str) -> str:
-    """A name in lower case, with ``_`` for spaces, dots and dashes."""
+    """Write a name in lower case, with ``_`` for spaces, dots and dashes."""
     return re.sub(r"[\s._-]+", "_", name.strip().lower())
 
 
@@ -243,8 +252,7 @@ def _answer_name(name: str) -> tuple[str, str, int]:
 
 
 def _answer_families(names: Iterable[str]) -> dict[tuple[str, str], list[str]]:
-    """Columns that may hold answers, by the singular of their names and their form; numbered ones in
-    order."""
+    """Group columns that may hold answers by singular name and form, numbered in order."""
     families: dict[tuple[str, str], list[tuple[int, str]]] = {}
     for name in names:
         stem, form, number = _answer_name(name)
@@ -254,7 +262,7 @@ def _answer_families(names: Iterable[str]) -> dict[tuple[str, str], list[str]]:
 
 
 def _named_summaries(columns: Iterable[str]) -> dict[str, str]:
-    """Columns that are called ``summary_NAME`` or ``NAME_summary``, and the names of their summaries."""
+    """Find columns ``summary_NAME`` or ``NAME_summary``, and the names of their summaries."""
     names: dict[str, str] = {}
     summary_names: set[str] = set()
     for column in columns:
@@ -287,7 +295,7 @@ def scalar(value: object) -> Scalar | None:
 
 
 def metadata(fields: Mapping[str, object], columns: Iterable[str]) -> dict[str, Scalar]:
-    """The values of some columns that travel with a question, and those in an object ``metadata``."""
+    """Collect values that travel with a question, also from an object ``metadata``."""
     values: dict[str, Scalar] = {}
     for column in columns:
         cell = fields.get(column)

@@ -1,4 +1,4 @@
-"""Read users' files into rows that know their place, so that every message can name it."""
+"""Rows of users' files, which know their place for messages."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class RowIds:
 
 
 def source_name(source: str) -> str:
-    """A file, or standard input for ``-``, as people call it."""
+    """Name a file, or standard input for ``-``."""
     return "standard input" if source == "-" else Path(source).name
 
 
@@ -148,7 +148,7 @@ def read_content(source: str | Path, suffixes: Collection[str] | None = None) ->
 
 
 def read_text(source: str | Path) -> str:
-    """Read a text, without white space around it, from a file of any suffix or from standard input (``"-"``).
+    """Read a stripped text from a file of any suffix or standard input (``"-"``).
 
     Raises:
         DataError: the source cannot be read, is blank, or is not UTF-8.
@@ -401,12 +401,12 @@ def type_name(value: object) -> str:
 
 
 def field_names(rows: Iterable[Row]) -> list[str]:
-    """The names of all fields of some rows, in order."""
+    """List the names of all fields of some rows, in order."""
     return list(dict.fromkeys(chain.from_iterable(row.fields for row in rows)))
 
 
 def is_text_list(value: object) -> TypeGuard[list[str]]:
-    """Whether a value of a row is a list of texts."""
+    """Tell whether a value of a row is a list of texts."""
     return isinstance(value, list) and all(isinstance(entry, str) for entry in value)
 
 

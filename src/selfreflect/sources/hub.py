@@ -136,7 +136,7 @@ def rows_with_values(dataset: Any, columns: Iterable[str]) -> set[int]:
 
 
 def _holds_something(value: Any) -> bool:
-    """Whether a scalar of Arrow is more than null, an empty list or an empty text."""
+    """Tell whether an Arrow scalar is not null, an empty list or text."""
     is_sized = hasattr(type(value), "__len__")
     return bool(value.is_valid and (len(value) if is_sized else value.as_py()))
 

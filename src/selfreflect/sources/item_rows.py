@@ -1,4 +1,4 @@
-"""Rows of any layout to questions with answers and summaries: one row per question, or one per answer."""
+"""Questions with answers and summaries, from a row per question or per answer."""
 
 from __future__ import annotations
 
@@ -191,13 +191,13 @@ def _check_assigned(rows: Sequence[Row], assigned: Mapping[str, str]) -> None:
 
 
 def _id(item: ItemRow) -> str:
-    """The id that a row has of its own, or nothing."""
+    """Return the id in a row, or nothing."""
     value = item.row.fields.get(item.id_column)
     return "" if value is None else str(value).strip()
 
 
 def _holds(item: ItemRow, separator: str) -> bool:
-    """Whether a text with answers has a separator."""
+    """Tell whether a text with answers has a separator."""
     names = (*item.columns.answers, *item.columns.halves)
     return any(separator in value for name in names if isinstance(value := item.row.fields.get(name), str))
 
@@ -272,7 +272,7 @@ def _read_answers(item: ItemRow, reading: Reading) -> None:
 
 
 def _numbered_answers(row: Row, names: Sequence[str]) -> list[str | None]:
-    """The answers of numbered columns; blank cells after the last one are none."""
+    """Read the answers of numbered columns; blank cells after the last are none."""
     answers: list[str | None] = []
     for name in names:
         value = row.fields[name]
@@ -285,8 +285,10 @@ def _numbered_answers(row: Row, names: Sequence[str]) -> list[str | None]:
 
 
 def _texts(row: Row, name: str, reading: Reading) -> tuple[str | None, ...]:
-    """A list of texts, in which null is a missing one. A text can hold it: in a cell, or where answers are
-    separated by something."""
+    """Read a list of texts, in which null is a missing one.
+
+    A text can hold it: in a cell, or where answers are separated by something.
+    """
     values = row.fields[name]
     if reading.separator and isinstance(values, str) and values.lstrip()[:1] != "[":
         return tuple(filter(None, map(str.strip, values.split(reading.separator))))
@@ -325,7 +327,7 @@ def _present(texts: Sequence[str | None]) -> Texts:
 
 
 def list_in(text: str) -> list[Any] | None:
-    """The list that a cell holds as JSON or, as data frames write it, in Python's notation."""
+    """Read the list in a cell, as JSON or in Python's notation."""
     for parse in (json.loads, ast.literal_eval):
         try:
             value = parse(text)
@@ -348,7 +350,7 @@ def _summaries(row: Row, columns: ItemColumns, cells: bool) -> dict[str, str]:
 
 
 def _is_summary(value: object) -> bool:
-    """Whether a value is a text that is neither blank nor a number, such as the length of a summary."""
+    """Tell whether a value is a text, neither blank nor a number."""
     if not isinstance(value, str) or not value.strip():
         return False
     try:
@@ -359,7 +361,7 @@ def _is_summary(value: object) -> bool:
 
 
 def _summaries_in(row: Row, column: str, cells: bool) -> dict[str, str]:
-    """One summary, a list of them, or an object that gives each a name."""
+    """Read one summary, a list of summaries, or an object of named ones."""
     value = row.fields[column]
     if cells and isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
         try:

@@ -1,5 +1,4 @@
-"""Items: questions with answers and summaries to score, from a file or from records, without a run
-directory."""
+"""Items: questions with answers and summaries to score, from a file or from records."""
 
 from __future__ import annotations
 
@@ -219,7 +218,7 @@ def bundled_items(name: str, *, limit: int | None = None, num_answers: int | Non
 
 
 def to_plain(item: Item) -> dict[str, Any]:
-    """An item as JSON that :func:`read_item_file` reads back."""
+    """Write an item as JSON that :func:`read_item_file` reads back."""
     fields: dict[str, Any] = {"id": item.id, "question": item.question}
     if item.context:
         fields["context"] = item.context
@@ -239,12 +238,12 @@ def to_plain(item: Item) -> dict[str, Any]:
 
 
 def _is_list(item: Item, answers: Sequence[str]) -> bool:
-    """Whether reading one list gives the halves of an item again, which another seed does not."""
+    """Tell whether reading one list gives the halves again; another seed does not."""
     return len(answers) > 1 and halves(answers, item.id) == (item.masked_out, item.conditioning)
 
 
 def _known_tokens(rows: Sequence[ItemRow], columns: Collection[str]) -> tuple[list[TokenValues], list[str]]:
-    """What rows say of their answers' tokens; nothing where that cannot be, and why."""
+    """Read the token values of rows, with the problems of impossible ones."""
     if not columns:
         return [TokenValues()] * len(rows), []
     from selfreflect.sources.token_columns import token_values
@@ -261,7 +260,7 @@ def _known_tokens(rows: Sequence[ItemRow], columns: Collection[str]) -> tuple[li
 
 
 def _with_summaries(items: Sequence[Item], name: str, notes: list[str]) -> list[Item]:
-    """The items that have a summary; ``notes`` gets one that counts the others."""
+    """Keep the items with a summary; a note counts the others."""
     scorable = [item for item in items if item.summaries]
     if not scorable:
         raise DataError(
@@ -293,7 +292,7 @@ def _item(row: ItemRow, ids: RowIds, num_answers: int | None, values: TokenValue
 
 
 def _notes(rows: Sequence[ItemRow], items: Sequence[Item], name: str) -> list[str]:
-    """What a user should know of the items.
+    """List what a user should know of the items.
 
     Raises:
         DataError: no item has two answers.
@@ -348,7 +347,7 @@ class SeparatedCell(NamedTuple):
 
 
 def separated_cell(rows: Sequence[ItemRow]) -> SeparatedCell | None:
-    """The first single answer with a separator, if at least half of the questions have such a one."""
+    """Find a single answer with a separator, if half of the questions have one."""
     texts = [row.answers[0] or "" for row in rows if row.one_answer and len(row.answers) == 1]
     for separator in SEPARATORS:
         divided = [text for text in texts if separator in text.strip()]

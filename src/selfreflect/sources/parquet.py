@@ -59,7 +59,7 @@ def parquet_rows(name: str, data: bytes) -> list[dict[str, Any]]:
 
 
 def _repeating_texts(metadata: Any) -> list[str]:
-    """The paths of columns of texts that are stored once each, with numbers in their place."""
+    """List the paths of text columns that store each text once."""
     paths: dict[str, None] = {}
     for group in _row_groups(metadata):
         for column in _columns(group):
@@ -70,7 +70,7 @@ def _repeating_texts(metadata: Any) -> list[str]:
 
 
 def _batch_rows(metadata: Any, limit: int) -> int:
-    """How many rows may be read at once; 0 if the file may hold more than the limit however it is read."""
+    """Compute how many rows may be read at once; 0 if none."""
     cells = 0
     largest = 1
     for group in _row_groups(metadata):

@@ -183,7 +183,7 @@ def load_questions(
         else:
             usable.append(question)
     questions = tuple(usable)
-    del usable
+    del usable  # two lists of a large set need not be in memory
     if with_images and not questions:
         raise DataError(
             f"{excerpt(source)}: every question comes with a picture, which the model would not see"
@@ -210,7 +210,7 @@ def load_questions(
 
 
 def is_file(source: str) -> bool:
-    """Whether questions from ``source`` come from a file or standard input, and not from a known set."""
+    """Tell whether ``source`` is a file or standard input, not a known set."""
     if source in _BUNDLED or find_hub_set(source):
         return False
     return source == "-" or Path(source).suffix.lower() in PARSERS or _exists(source)
@@ -328,8 +328,9 @@ def _guess_columns(
     if not question:
         raise DataError(
             f"{name}: no column is called {', '.join(QUESTION_COLUMNS)}; its columns are {listing} (the "
-            "first line of a CSV file). Name the column of the questions with --question-column, or "
-            "with question_column in a settings file."
+            "first line of a CSV file)",
+            code="no_question_column",
+            remedy="Name the column of the questions with {questions.question_column}.",
         )
     context = context_column or first([CONTEXT_COLUMN])
     return Columns(question, first(GOLD_COLUMNS), first(KIND_COLUMNS), context)

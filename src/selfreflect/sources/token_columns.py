@@ -35,13 +35,13 @@ def token_values(
 
 
 def field_value(row: Row, name: str) -> Any:
-    """A field, also one of the object ``metadata``, where `selfreflect convert` puts other columns."""
+    """Look up a field, also in the object ``metadata`` that `selfreflect convert` writes."""
     value = row.get(name)
     return row.get(f"metadata.{name}") if value is None else value
 
 
 def field_list(row: Row, name: str, single: bool = False) -> list[Any]:
-    """A field that holds a list, or a text with one; empty if missing. ``single`` allows one value."""
+    """Read a list, or a text with one; empty if missing. ``single`` allows one value."""
     value = row.fields.get(name)
     if isinstance(value, str) and value.lstrip().startswith("["):
         values = list_in(value)
@@ -59,7 +59,7 @@ def field_list(row: Row, name: str, single: bool = False) -> list[Any]:
 
 
 def _of_present(item: ItemRow, name: str) -> Any:
-    """What a row says of its answers, without entries for those that are null."""
+    """Read a field of a row's answers, without entries for null answers."""
     value = field_value(item.row, name)
     values = list_in(value) if isinstance(value, str) else value
     if None in item.answers and isinstance(values, list) and len(values) == len(item.answers):
@@ -68,7 +68,7 @@ def _of_present(item: ItemRow, name: str) -> Any:
 
 
 def _of_each_answer(item: ItemRow, name: str) -> list[Any] | None:
-    """What each row says of its own answer; None if none says anything."""
+    """Read a field of each row's answer; None if every row lacks it."""
     values = []
     for row, answer in zip(item.rows, item.answers, strict=True):
         if answer is None:

@@ -1,5 +1,4 @@
-"""Apply estimators and correctness functions to the same questions, and measure how well the one predicts the
-other."""
+"""Estimators and correctness on the same questions: how well the first predict the second."""
 
 from __future__ import annotations
 
@@ -144,6 +143,7 @@ class Assessment:
             greedy = [text if question.greedy is None else question.greedy for question, text in pairs]
             self.greedy = JudgedAnswers(greedy, _lengths(questions, greedy, texts))
             versions.append(self.greedy)
+        # judged and greedy answers are labelled in one call, so that a model sees one batch
         for function in functions:
             all_texts = [text for version in versions for text in version.texts]
             labels = function.label_all([*questions] * len(versions), all_texts, texts * len(versions))
@@ -152,7 +152,7 @@ class Assessment:
                 labels = labels[len(questions) :]
 
     def answers_of(self, estimator: str) -> JudgedAnswers:
-        """The answers that an estimator speaks of."""
+        """Return the answers that an estimator judges."""
         return self.greedy if ESTIMATORS[estimator].of_greedy else self.judged
 
     @cached_property
@@ -170,7 +170,7 @@ class Assessment:
         return faithfulness(stated_column, shares), len(pairs)
 
     def variant(self, estimator: str) -> str:
-        """How the estimator's values were computed."""
+        """Name the way in which the estimator's values were computed."""
         info = ESTIMATORS[estimator]
         return info.replies_variant if estimator in self.by_replies else info.variant
 
@@ -188,7 +188,7 @@ class Assessment:
         return counts
 
     def labelled_scores(self, estimator: str, correctness: str) -> ScoredAnswers:
-        """The answers with a value and a label."""
+        """Select the answers with a value and a label."""
         answers = self.answers_of(estimator)
         indices, scores, labels = [], [], []
         pairs = zip(self.values[estimator], answers.labels[correctness], strict=True)
@@ -227,7 +227,7 @@ def _lengths(
 
 
 def present(values: Sequence[object]) -> list[int]:
-    """The places of the values that are not None."""
+    """List the indices of the values that are not None."""
     return [index for index, value in enumerate(values) if value is not None]
 
 
@@ -374,8 +374,7 @@ def calibration_by_size(
 
 
 def subsample(question: AnsweredQuestion, size: int, seed: int = 0) -> AnsweredQuestion:
-    """A random ``size`` of the samples, in their order; which ones depends on the seed and the number of
-    samples."""
+    """Keep ``size`` random samples in their order, by the seed and their number."""
     total = len(question.answers)
     indices = sorted(np.random.default_rng(seed).permutation(total)[:size].tolist())
     return with_answers(question, indices)

@@ -1,4 +1,4 @@
-"""A fitted calibrator on disk, with the questions that it was fitted on, which it must not be judged by."""
+"""A fitted calibrator on disk, with the questions of its fit, which must not judge it."""
 
 from __future__ import annotations
 

@@ -121,8 +121,11 @@ def map_quality(
 
 
 def _folds(values: Floats, labels: Floats, folds: int, seed: int) -> NDArray[np.intp]:
-    """The fold of each answer. They are shuffled by the seed from the order of scores and labels, so that the
-    order of a file changes nothing."""
+    """Assign each answer to a fold.
+
+    Answers are shuffled by the seed from the order of scores and labels, so that the order of a file
+    changes nothing.
+    """
     fold = np.empty(len(values), dtype=np.intp)
     fold[np.lexsort((labels, values))] = np.random.default_rng(seed).permutation(len(values)) % folds
     return fold
@@ -159,7 +162,7 @@ def _fit_platt(values: Floats, labels: Floats) -> Calibrator:
 
 
 def _best_inverse_temperature(logits: Floats, labels: Floats) -> float:
-    """The minimum of the log loss, which is convex, by bisection of its derivative."""
+    """Find the minimum of the log loss, which is convex, by bisecting its derivative."""
     low, high = 1e-3, 1e3
     if not logits.any():
         return 1.0  # all confidences are 0.5, which any temperature keeps
@@ -179,6 +182,6 @@ def _logits(confidences: Floats) -> Floats:
 
 
 def sigmoid(logits: Floats) -> Floats:
-    """The logistic curve, of logits of any size."""
+    """Compute the logistic curve of logits of any size."""
     result: Floats = 1 / (1 + np.exp(-np.clip(logits, -700, 700)))
     return result

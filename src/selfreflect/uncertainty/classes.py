@@ -75,6 +75,7 @@ class ClassRule:
         if self._kind in THRESHOLDS:
             sign = argument[:1] if argument.startswith(">") else ""
             threshold = threshold_of(name.replace(":>", ":", 1), THRESHOLDS[self._kind])
+            # ":>0.6" excludes the threshold: the next larger float is the lowest similarity that counts
             lowest = float(np.nextafter(threshold, np.inf)) if sign else threshold
             self._relation = Close(make_similarity(self._kind), lowest, guarded=self._kind in _GUARDED)
             self._name = f"{self._kind}:{sign}{threshold:g}, {order}"
@@ -99,7 +100,7 @@ class ClassRule:
 
     @property
     def undecided(self) -> int:
-        """Pairs of answers that a model was asked about and did not decide; they count as different."""
+        """Pairs of answers that a model did not decide; they count as different."""
         return 0 if self._relation is None else self._relation.undecided
 
     @property
@@ -135,7 +136,7 @@ class ClassRule:
             self._relation.prepare(groups)
 
     def forget(self, limit: int) -> None:
-        """Forget all but the latest verdicts of a model on pairs of answers, and texts that are many more."""
+        """Forget all but the latest ``limit`` verdicts, and clear a larger cache of texts."""
         if normalised.cache_info().currsize > limit:
             normalised.cache_clear()
         if self._relation is not None:
@@ -150,7 +151,7 @@ class ClassRule:
         return _numbered(group_related(related, self._order)[labels].tolist())
 
     def _by_key(self, question: AnsweredQuestion) -> Labels:
-        """Classes of answers that are equal but for spelling, by value, or without asking a model."""
+        """Class answers by spelling, by value, or without asking a model."""
         class_of_alias = {
             normalised(text): number for number, texts in enumerate(question.aliases) for text in texts
         }
@@ -175,7 +176,10 @@ class ClassRule:
 
 
 def _numeric_keys(answers: Sequence[str]) -> list[tuple[str, str] | None]:
-    """The last quantity of each answer. One without a unit joins its value if that has one unit alone."""
+    """Read the last quantity of each answer.
+
+    One without a unit joins its value if that has one unit alone.
+    """
     last_quantities = list(map(last_quantity, answers))
     units: dict[float | None, set[tuple[str, str]]] = {}
     for quantity in last_quantities:
@@ -190,7 +194,7 @@ def _numeric_keys(answers: Sequence[str]) -> list[tuple[str, str] | None]:
 
 
 def members_of(labels: Labels) -> list[list[int]]:
-    """The places of the answers in each class."""
+    """List the indices of the answers in each class."""
     members: list[list[int]] = [[] for _ in range(int(labels.max(initial=-1)) + 1)]
     for index, label in enumerate(labels.tolist()):
         members[label].append(index)
@@ -198,12 +202,12 @@ def members_of(labels: Labels) -> list[list[int]]:
 
 
 def _spellings(question: AnsweredQuestion, labels: Labels) -> list[str]:
-    """The first answer of each class."""
+    """Return the first answer of each class."""
     return [question.answers[members[0]] for members in members_of(labels)]
 
 
 def threshold_of(name: str, default: float) -> float:
-    """The number after the colon of ``name:0.6``.
+    """Read the number after the colon of ``name:0.6``.
 
     Raises:
         ConfigError: it is not a number in (0, 1].

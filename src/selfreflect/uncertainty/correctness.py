@@ -1,4 +1,4 @@
-"""Decide which answers are correct: by gold answers, with a stated threshold, or by a person's labels."""
+"""Correctness of answers by gold answers, with a threshold, or by a person's labels."""
 
 from __future__ import annotations
 
@@ -133,10 +133,11 @@ class Correctness:
 
 
 def _equal(number: Quantity, target: Quantity) -> bool:
-    """Whether two quantities agree to a millionth. "50 %" is right for 0.5 and for 50 alike."""
+    """Compare two quantities to a millionth. "50 %" is right for 0.5 and for 50 alike."""
     if number.value is None or target.value is None:
         return number.key == target.key
     number_value, target_value = number.value, target.value
+    # 5 km and 5000 m are equal; a number without a unit is compared as it stands
     if number.unit and target.unit:
         (number_value, base), (target_value, target_base) = number.in_base, target.in_base
         if base != target_base:

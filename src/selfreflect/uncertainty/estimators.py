@@ -64,7 +64,7 @@ class Estimator:
         return "confidence" if self.confidence else "uncertainty"
 
     def score(self, value: float) -> float:
-        """The value, turned so that higher means more confidence."""
+        """Turn the value so that higher means more confidence."""
         return value if self.confidence else -value
 
 
@@ -102,7 +102,7 @@ def _of_greedy(name: str) -> Callable[[Samples], float | NoValue]:
 def _probability(
     compute: Callable[[Samples], float | NoValue], meaning: str, variant: str, source: str, **fields: Any
 ) -> Estimator:
-    """A confidence in [0, 1], to which measures of calibration apply."""
+    """Declare a confidence in [0, 1], to which measures of calibration apply."""
     return Estimator(compute, meaning, variant, source, True, "probability", high=1, **fields)
 
 
@@ -358,7 +358,7 @@ def choose_estimators(names: Sequence[str]) -> dict[str, Estimator]:
 
 
 def estimate(estimator: Estimator, samples: Samples) -> float | NoValue:
-    """The estimator's value for a question, to 12 digits, or why it has none.
+    """Compute the estimator's value for a question, to 12 digits, or say why it has none.
 
     Unrounded, questions with the same classes in another order would differ by the last bits, and ties would
     be broken at random.

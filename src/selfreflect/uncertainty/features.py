@@ -20,7 +20,10 @@ _ROUNDING = 1e-9
 
 
 def modal_share(labels: Labels) -> float:
-    """Share of the largest class. Too high for few samples: two equal classes give 0.62 of 10 samples."""
+    """Compute the share of the largest class.
+
+    Too high for few samples: two equal classes give 0.62 of 10 samples.
+    """
     return float(np.bincount(labels).max()) / len(labels)
 
 
@@ -54,7 +57,7 @@ def entropy_miller_madow(labels: Labels) -> float:
 
 
 def number_of_classes(labels: Labels) -> float:
-    """How many classes there are."""
+    """Count the classes."""
     return float(len(np.unique(labels)))
 
 
@@ -165,7 +168,7 @@ def sar(token_sars: Sequence[float] | Floats, similarities: Floats) -> float:
 
 
 def _class_log_masses(logs: Floats, labels: Labels) -> Floats:
-    """The log of the sum of exp(logs) in each class; shape (K,)."""
+    """Sum exp(logs) in each class and return the logs, shape (K,)."""
     masses = np.full(int(labels.max()) + 1, -np.inf)
     np.logaddexp.at(masses, labels, logs)
     return masses
@@ -247,5 +250,6 @@ class Samples:
         """Compare each two distinct answers once."""
         distinct = list(dict.fromkeys(self.question.answers))
         row_of = {text: index for index, text in enumerate(distinct)}
+        # repeat rows and columns for answers that occur several times
         rows = [row_of[text] for text in self.question.answers]
         return similarity(distinct)[np.ix_(rows, rows)]

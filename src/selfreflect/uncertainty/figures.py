@@ -79,7 +79,7 @@ def reliability(
 
 
 def wilson(share: float, n: int) -> tuple[float, float]:
-    """The 95% score interval of a share of n (Wilson 1927, J. Am. Stat. Assoc. 22, 209-212).
+    """Compute the 95% score interval of a share of n (Wilson 1927, J. Am. Stat. Assoc. 22, 209-212).
 
     Unlike mean and standard error it stays in [0, 1] and has a width for shares of 0 and 1.
     """

@@ -70,7 +70,7 @@ def _fit(design: Floats, correct: Floats) -> Floats:
 
 
 def _averaged(weights: Floats, scaled_ranks: Floats, column: int) -> tuple[float, ...]:
-    """Mean predictions with one column set to each quantile of the grid."""
+    """Average predictions with one column set to each quantile of the grid."""
     intercept, slopes = weights[0], weights[1:]
     other_column = 1 - column
     chances: Sequence[float] = [
@@ -183,8 +183,9 @@ def audit_length(
 
 
 def _groups(lengths: Floats) -> NDArray[np.intp]:
-    """The group of each answer by its length, numbered without gaps; equal lengths are in one."""
+    """Group answers by length, numbered without gaps; equal lengths share a group."""
     count = max(1, min(GROUPS, len(lengths) // 10))
+    # equal lengths have equal ranks, so they fall into one band
     bands = np.minimum(count * (ranks(lengths) - 0.5) / len(lengths), count - 1).astype(np.intp)
     return np.unique(bands, return_inverse=True)[1].reshape(-1)
 
@@ -205,7 +206,7 @@ def _residuals(column: Floats, groups: NDArray[np.intp]) -> tuple[Floats, Floats
 
 
 def _between(column: Floats, groups: NDArray[np.intp]) -> float | None:
-    """The correlation ratio of ranks; None where there is one group, or nothing varies."""
+    """Compute the correlation ratio of ranks; None for one group or equal values."""
     around, within = _residuals(column, groups)
     total = float(around @ around)
     if not groups.any() or not total:
@@ -220,7 +221,7 @@ def _within(x: Floats, y: Floats, groups: NDArray[np.intp]) -> float | None:
 
 
 def _partial(xy: float | None, xz: float | None, yz: float | None) -> float | None:
-    """The correlation of x and y without what z explains of both."""
+    """Correlate x and y without what z explains of both."""
     if xy is None or xz is None or yz is None:
         return xy
     rest = (1 - xz**2) * (1 - yz**2)

@@ -220,7 +220,7 @@ def measure_all(
 
 
 def percentile_interval(blocks: Sequence[Floats], value: float) -> tuple[float, float] | tuple[None, None]:
-    """The 95% percentile interval of the resamples that have a value; None where it would say too little."""
+    """Compute the 95% percentile interval of defined resamples; None for too few."""
     if not blocks:
         return None, None
     values = np.concatenate(blocks)

@@ -29,7 +29,7 @@ Results = Mapping[str, Sequence[Prediction]]
 def json_lines(
     assessment: Assessment, results: Results, by_size: Mapping[str, Sequence[SizedCalibration]]
 ) -> Iterator[dict[str, Any]]:
-    """A JSON line for each question, then one for each estimator, kind of correctness and size."""
+    """Write JSON lines of questions, then of estimators, kinds of correctness and sizes."""
     yield from _question_lines(assessment)
     if assessment.stated_faithfulness is not None:
         value, count = assessment.stated_faithfulness
@@ -43,7 +43,7 @@ def json_lines(
 
 
 def _question_lines(assessment: Assessment) -> Iterator[dict[str, Any]]:
-    """A JSON line for each question: its values, or why there are none, and what is correct."""
+    """Write a JSON line for each question: values or reasons, and correct answers."""
     has_greedy = any(ESTIMATORS[name].of_greedy for name in assessment.values)
     for index, question in enumerate(assessment.questions):
         values: dict[str, float | None] = {}
@@ -74,7 +74,7 @@ def _question_lines(assessment: Assessment) -> Iterator[dict[str, Any]]:
 
 
 def _prediction_lines(assessment: Assessment, results: Results) -> Iterator[dict[str, Any]]:
-    """A JSON line for each estimator and kind of correctness."""
+    """Write a JSON line for each estimator and kind of correctness."""
     sizes = sample_sizes(assessment.questions)
     for rows in results.values():
         for row in rows:
@@ -101,7 +101,7 @@ def _prediction_lines(assessment: Assessment, results: Results) -> Iterator[dict
 
 
 def page(title: str, assessment: Assessment, results: Results) -> str:
-    """The page with figures. ``title`` may hold any text."""
+    """Write the page with figures. ``title`` may hold any text."""
     parts = []
     for number, (correctness, rows) in enumerate(results.items()):
         parts.append(uncertainty_part(assessment, correctness, rows, name=f"part-{number}"))
@@ -114,7 +114,7 @@ def page(title: str, assessment: Assessment, results: Results) -> str:
 
 
 def markdown(assessment: Assessment, results: Results) -> str:
-    """The tables and notes of the page."""
+    """Write the tables and notes of the page."""
     texts = []
     for correctness, rows in results.items():
         part = part_without_figures(assessment, correctness, rows)

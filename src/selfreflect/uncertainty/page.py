@@ -68,7 +68,7 @@ class Headline:
         self._ranked = best_first(rows)
 
     def lead(self) -> str:
-        """What was found, in one sentence: discrimination, calibration, and length alone."""
+        """Word the result in one sentence: discrimination, calibration, and length alone."""
         if not self._ranked:
             return "No estimator was measured."
         best = self._ranked[0]
@@ -87,7 +87,7 @@ class Headline:
         return f"{'; '.join(filter(None, [*parts, self._length_clause()]))}."
 
     def about(self) -> list[str]:
-        """What the lead rests on."""
+        """Say what the lead rests on."""
         labels = defined(self._assessment.judged.labels[self._correctness])
         share = sum(labels) / len(labels)
         sentences = [
@@ -188,7 +188,7 @@ def auroc_difference(
     columns = [np.unique(scores, return_inverse=True) for scores in (first_scores, second_scores)]
 
     def difference(weights: Floats) -> float:
-        """Of a resample, in which each answer occurs so often."""
+        """Compare both scores in a resample, where ``weights`` count each answer."""
         areas = []
         for values, group in columns:
             counts: Floats = np.bincount(group, weights, minlength=len(values)).astype(np.float64)
@@ -202,6 +202,7 @@ def auroc_difference(
     rng = np.random.default_rng(seed)
     differences = []
     smallest = min(float(correct.sum()), n - float(correct.sum()))
+    # with few answers of one kind, an interval does not cover as often as it says
     if smallest >= FEWEST_RESAMPLED:
         for _ in range(RESAMPLES):
             rows = rng.integers(0, n, n)
@@ -218,7 +219,7 @@ COVERAGES = 10
 
 
 def overview_table(assessment: Assessment, rows: Sequence[Prediction]) -> Table:
-    """Every estimator and baseline, with what it is made of and how well it predicts correctness."""
+    """List estimators and baselines, with their inputs and how well they predict correctness."""
     measures: dict[str, None] = {}
     calibrated: dict[str, None] = {}
     for row in rows:
@@ -267,13 +268,13 @@ def _facts(assessment: Assessment, row: Prediction, samples: str) -> tuple[Cell,
 
 
 def sample_numbers(assessment: Assessment) -> str:
-    """How many answers each question has."""
+    """Say how many answers each question has."""
     sizes = sample_sizes(assessment.questions)
     return f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
 
 
 def reliability_table(versions: Mapping[str, Sequence[ReliabilityBin]]) -> Table:
-    """The bins of a reliability diagram that hold answers."""
+    """List the bins of a reliability diagram that hold answers."""
     columns = (
         Column("confidence"),
         Column("bin"),
@@ -293,7 +294,7 @@ def reliability_table(versions: Mapping[str, Sequence[ReliabilityBin]]) -> Table
 
 
 def length_table(audit: LengthAudit) -> Table:
-    """How confidence, correctness and length depend on each other."""
+    """List how confidence, correctness and length depend on each other."""
     rows = (
         ("rank correlation of confidence and length", audit.score_with_length),
         ("rank correlation of correctness and length", audit.correct_with_length),
@@ -315,7 +316,7 @@ def length_table(audit: LengthAudit) -> Table:
 
 
 def coverage_table(risks: Floats, best: Floats, accuracy: float) -> Table:
-    """Risk where every tenth of the questions more is answered."""
+    """List the risk at each further tenth of the questions answered."""
     n = len(risks)
     rows: list[tuple[Cell, ...]] = []
     for tenth in range(1, COVERAGES + 1):
@@ -375,7 +376,7 @@ def curves(estimator: str, answers: ScoredAnswers) -> Curves:
 
 
 def all_curves(assessment: Assessment, correctness: str, rows: Sequence[Prediction]) -> dict[str, Curves]:
-    """The curves of every estimator with values, the best first."""
+    """Compute the curves of every estimator with values, the best first."""
     result = {}
     for row in best_first(rows):
         answers = assessment.labelled_scores(row.estimator, correctness)
@@ -385,7 +386,7 @@ def all_curves(assessment: Assessment, correctness: str, rows: Sequence[Predicti
 
 
 def joined_tables(curves_by_name: Mapping[str, Curves]) -> tuple[Table, Table]:
-    """The bins, and the coverages, of all estimators, of which there must be one."""
+    """Join the bins, and the coverages, of one or more estimators."""
     bins = joined(
         {name: reliability_table(curves.versions) for name, curves in curves_by_name.items()}, "estimator"
     )
@@ -401,7 +402,7 @@ def part_without_figures(
     name: str = "uncertainty",
     label: str = "",
 ) -> UncertaintyPart:
-    """Make the sentences and the table on one set of questions and one kind of correctness.
+    """Make the sentences and the table of questions under one kind of correctness.
 
     Args:
         rows: from :func:`~selfreflect.uncertainty.assess.predictions`.

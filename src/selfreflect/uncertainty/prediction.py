@@ -109,7 +109,7 @@ def _refuse_first(wrong: np.ndarray, values: Floats, kind: str, requirement: str
 
 
 def auroc(tally: Tally) -> Floats:
-    """Chance that a correct answer has a higher score than a wrong one, where a tie counts one half."""
+    """Compute AUROC: the chance that a correct answer outscores a wrong one; ties count half."""
     wrong_below = tally.wrong.cumsum(-1) - tally.wrong / 2
     return _ratio((tally.correct * wrong_below).sum(-1), tally.correct.sum(-1) * tally.wrong.sum(-1))
 
@@ -140,6 +140,7 @@ def recall_at_fpr(tally: Tally, rate: float = 0.05) -> Floats:
     next_index = np.minimum(last_index + 1, hits.shape[-1] - 1)
     start, end = (np.take_along_axis(false_alarms, at, -1)[..., 0] for at in (last_index, next_index))
     low, high = (np.take_along_axis(hits, at, -1)[..., 0] for at in (last_index, next_index))
+    # interpolate between the two points of the curve around the rate
     part = np.where(end > start, (rate - start) / np.where(end > start, end - start, 1), 0)
     recall = low + part * (high - low)
     is_defined = (correct.sum(-1) > 0) & (wrong.sum(-1) > 0)
@@ -162,7 +163,7 @@ _FADED = 9.0
 
 
 def bin_of(values: Floats, bins: int = BINS) -> NDArray[np.intp]:
-    """The bin of equal width that each value in [0, 1] lies in, from 0."""
+    """Find the bin of equal width of each value in [0, 1], from 0."""
     inner_edges = np.arange(1, bins) / bins
     return np.searchsorted(inner_edges, values, side="right")
 
@@ -195,7 +196,7 @@ def ece_exact(tally: Tally) -> Floats:
 
 
 def mean_absolute_error(tally: Tally) -> Floats:
-    """Mean distance of each confidence from 1 if its answer is correct and 0 if it is wrong.
+    """Average the distance of confidence from correctness, 1 or 0.
 
     SaySelf's published code (arXiv 2405.20974) calls this ECE. It has no bins, and it is not proper: stating
     0 or 1 pays most even where the true chance is neither.
@@ -241,7 +242,7 @@ def smoothing_matrix(tally: Tally) -> Floats:
 
 
 def brier(tally: Tally) -> Floats:
-    """Mean squared difference between confidence and correctness (Brier 1950)."""
+    """Average the squared difference between confidence and correctness (Brier 1950)."""
     tally.require_probabilities()
     squares = tally.counts * tally.values**2 - 2 * tally.values * tally.correct + tally.correct
     score: Floats = squares.sum(-1) / tally.n
@@ -270,7 +271,7 @@ def brier_parts(tally: Tally) -> BrierParts:
 
 
 def log_loss(tally: Tally, clip: float = CLIP) -> Floats:
-    """Mean negative log-likelihood in nats, of confidences clipped to [clip, 1 - clip]."""
+    """Average negative log-likelihood in nats, of confidences clipped to [clip, 1 - clip]."""
     tally.require_probabilities()
     confidence = np.clip(tally.values, clip, 1 - clip)
     losses = -tally.correct * np.log(confidence) - tally.wrong * np.log1p(-confidence)
@@ -285,7 +286,7 @@ def gaps(tally: Tally) -> Floats:
 
 
 def aurc(tally: Tally) -> Floats:
-    """Area under the risk-coverage curve: the mean over k of the risk of the k most confident answers.
+    """Compute AURC: the mean over k of the risk of the k most confident answers.
 
     (Geifman et al. 2019, arXiv 1805.08206.) Among g answers of equal score with e errors, after N answers
     with E errors, the expected risk of N + j is (E + j e/g) / (N + j); its sum over j has a closed form.
@@ -302,7 +303,7 @@ def aurc(tally: Tally) -> Floats:
 
 
 def expected_risks(tally: Tally) -> Floats:
-    """The risk-coverage curve: the expected risk of the k most confident answers, for k = 1, …, n.
+    """Compute the expected risk of the k most confident answers, k = 1, …, n.
 
     Its mean is :func:`aurc`. Takes counts without leading dimensions; shape (n,).
     """
@@ -322,7 +323,7 @@ def best_aurc(tally: Tally) -> Floats:
 
 
 def excess_aurc(tally: Tally) -> Floats:
-    """E-AURC: AURC minus that of the best order, exact instead of its usual approximation for large n."""
+    """Compute E-AURC: AURC minus the exact AURC of the best order."""
     return np.asarray(aurc(tally) - best_aurc(tally))
 
 
@@ -350,5 +351,5 @@ def prr(tally: Tally) -> Floats:
 
 
 def _harmonic(n: int) -> Floats:
-    """The sums 1 + 1/2 + … + 1/k for k = 0, …, n."""
+    """Compute the sums 1 + 1/2 + … + 1/k for k = 0, …, n."""
     return np.concatenate([[0.0], np.cumsum(1 / np.arange(1, n + 1))])

@@ -78,7 +78,7 @@ class AnsweredQuestion:
 
 
 def with_answers(question: AnsweredQuestion, indices: Sequence[int]) -> AnsweredQuestion:
-    """The question with some of its answers, and what is known of their tokens."""
+    """Keep some answers of a question, and the values of their tokens."""
     columns: dict[str, Any] = {}
     for name in ("answers", "logprobs", "tokens", "self_certainty"):
         column = getattr(question, name)
@@ -88,17 +88,17 @@ def with_answers(question: AnsweredQuestion, indices: Sequence[int]) -> Answered
 
 
 def not_blank(texts: Sequence[str]) -> list[int]:
-    """The places of the texts that say something: what a model did not say is no answer of its own."""
+    """List the indices of texts that are not blank, since silence is no answer."""
     return [index for index, text in enumerate(texts) if text.strip()]
 
 
 def sample_sizes(questions: Iterable[AnsweredQuestion]) -> list[int]:
-    """The numbers of answers that questions have, each once, in order."""
+    """List the distinct numbers of answers per question, in order."""
     return sorted({len(question.answers) for question in questions})
 
 
 def has_gold(questions: Iterable[AnsweredQuestion]) -> bool:
-    """Whether any question has a right answer."""
+    """Tell whether any question has a right answer."""
     return any(question.gold for question in questions)
 
 

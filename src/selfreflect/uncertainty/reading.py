@@ -77,7 +77,7 @@ def read_answered_questions(
 
 
 def _reserved(rows: list[Row], gold: str, assigned: Mapping[str, str]) -> set[str]:
-    """The columns that are no questions, answers or ids."""
+    """Choose the columns that are no questions, answers or ids."""
     names = field_names(rows)
     reserved = {gold, *_OF_QUESTION, *TOKEN_COLUMNS} - set(assigned.values())
     free_names = [name for name in names if name not in reserved and name != _RESPONSE]
@@ -94,7 +94,7 @@ def _reserved(rows: list[Row], gold: str, assigned: Mapping[str, str]) -> set[st
 
 
 def _joined(item: ItemRow, gold: str, has_response: bool, varying: set[str]) -> Row:
-    """What the rows of a question say of it. ``varying`` gets the fields in which they differ.
+    """Join the rows of a question. ``varying`` gets the fields in which they differ.
 
     Raises:
         DataError: the rows give different right answers.
@@ -172,7 +172,7 @@ def _question(item: ItemRow, row: Row, ids: RowIds, gold: str) -> AnsweredQuesti
 
 
 def _right_answers(row: Row, name: str) -> tuple[str, ...]:
-    """The spellings of the right answer, which may be a number."""
+    """Read the spellings of the right answer, which may be a number."""
     values = field_list(row, name, single=True)
     texts = []
     for number, value in enumerate(values, 1):
@@ -190,7 +190,7 @@ def _right_answers(row: Row, name: str) -> tuple[str, ...]:
 
 
 def _number(row: Row, name: str, low: float, high: float) -> float | None:
-    """A number in a range; None if it is missing."""
+    """Read a number in a range; None if it is missing."""
     value = row.fields.get(name)
     if value is None or value == "":
         return None

@@ -1,4 +1,4 @@
-"""Which answers to a question mean the same, pair by pair, and how similar they are.
+"""Relations of answers to a question: same meaning, pair by pair, and similarity.
 
 No relation need be transitive.
 """
@@ -37,12 +37,15 @@ _WORD = re.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}]+")
 
 
 def words(text: str) -> list[str]:
-    """Runs of letters and digits, in lower case; single characters of scripts without spaces."""
+    """Split a text into lower-case runs of letters and digits, or single unspaced characters."""
     return _WORD.findall(text.lower())
 
 
 def jaccard(texts: Sequence[str]) -> Floats:
-    """Shared words as a part of all words of both texts. Texts without words have nothing in common."""
+    """Compute shared words as a part of all words of both texts.
+
+    Texts without words have nothing in common.
+    """
     vocabulary: dict[str, int] = {}
     cells = []
     for row, text in enumerate(texts):
@@ -59,7 +62,7 @@ def jaccard(texts: Sequence[str]) -> Floats:
 
 
 def rouge(texts: Sequence[str]) -> Floats:
-    """ROUGE-L F1: words of the longest common subsequence, in relation to the mean length (Lin 2004)."""
+    """Compute ROUGE-L F1: longest common subsequence relative to the mean length (Lin 2004)."""
     split = list(map(words, texts))
     matrix = np.eye(len(texts))
     for row, row_words in enumerate(split):
@@ -69,7 +72,7 @@ def rouge(texts: Sequence[str]) -> Floats:
 
 
 def rouge_l(first: Sequence[str], second: Sequence[str]) -> float:
-    """ROUGE-L F1 of two lists of words; 0 if one is empty."""
+    """Compute ROUGE-L F1 of two lists of words; 0 if one is empty."""
     total = len(first) + len(second)
     return 2 * _common_subsequence(first, second) / total if total else 0.0
 
@@ -82,6 +85,7 @@ def _common_subsequence(first: Sequence[str], second: Sequence[str]) -> int:
         masks[word] = masks.get(word, 0) | 1 << index
     full = (1 << len(first)) - 1
     row = full
+    # a bit is 0 where the common subsequence grows by a word of the first text
     for word in second:
         matches = row & masks.get(word, 0)
         row = (row + matches | row - matches) & full
@@ -122,7 +126,7 @@ def prepare(similarity: Similarity | None, texts: Iterable[str]) -> None:
 
 
 def make_similarity(name: str) -> Similarity:
-    """The similarity of a name of ``SIMILARITIES``."""
+    """Make the similarity of a name of ``SIMILARITIES``."""
     if name == "embedding":
         return EmbeddingSimilarity()
     return {"jaccard": jaccard, "rouge": rouge}[name]
@@ -225,6 +229,7 @@ class Verdicts:
     def prepare(self, groups: Sequence[Group]) -> None:
         """Decide the pairs that are new, in batches over all questions."""
         waiting = [self._rounds(group) for group in groups]
+        # every question yields its next pairs, so that a batch spans all questions
         while waiting:
             batches = [(rounds, next(rounds, None)) for rounds in waiting]
             new = {_key_of(pair): pair for _, batch in batches for pair in batch or ()}
@@ -236,7 +241,7 @@ class Verdicts:
             waiting = [rounds for rounds, batch in batches if batch is not None]
 
     def _rounds(self, group: Group) -> Iterator[list[Pair]]:
-        """Yield the pairs of a question to decide, each list after the verdicts on those before."""
+        """Yield lists of pairs to decide, each after the verdicts on the lists before."""
         question, texts = group
         limit = sys.maxsize if self._per_answer is None else self._per_answer * len(question.answers)
         if self._order == "components":
@@ -278,7 +283,7 @@ class Verdicts:
         return False
 
     def is_open(self, pair: Pair) -> bool:
-        """Whether a model is needed to compare a pair; else it differs."""
+        """Tell whether a pair needs a model; without one it differs."""
         return True
 
     def decide(self, pairs: Sequence[Pair]) -> list[bool | None]:
@@ -320,6 +325,7 @@ class SameMeaning(Verdicts):
         if self.is_unfit or same_answer(question.text, first, second) is not None:
             return False
         if self._is_trusted is None:
+            # asked once, at the first pair that needs the model
             verdicts = judge_pairs(self._asker, [pair for pair, _ in CONTROLS], CONTROL)
             self._is_trusted = verdicts == [is_same for _, is_same in CONTROLS]
         return self._is_trusted
@@ -371,7 +377,7 @@ class Entailment(Verdicts):
         return verdicts
 
     def _entailed(self, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
-        """Whether the first text of each pair entails the second; None for a pair that is too long."""
+        """Decide whether the first text of each pair entails the second; None if too long."""
         keys = list(map(self._digest, pairs))
         stored = self._store.records
         new = {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in stored}
@@ -400,7 +406,7 @@ class Entailment(Verdicts):
 
 @lru_cache(maxsize=2**10)
 def _digest_of(question: str, context: str) -> str:
-    """Stands for the texts of a question, which may be long."""
+    """Shorten the texts of a question, which may be long, to a digest."""
     return hashlib.sha256(dump_line([question, context]).encode()).hexdigest()
 
 

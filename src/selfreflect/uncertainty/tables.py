@@ -47,7 +47,7 @@ def value_table(assessment: Assessment) -> Table:
 
 
 def range_text(info: Estimator) -> str:
-    """The declared range, as an interval."""
+    """Word the declared range as an interval."""
     low = "(-∞" if math.isinf(info.low) else f"[{info.low:g}"
     high = "∞)" if math.isinf(info.high) else f"{info.high:g}]"
     return f"{low}, {high}"
@@ -76,13 +76,13 @@ def assessment_notes(assessment: Assessment) -> list[str]:
 
 
 def row_name(prediction: Prediction) -> str:
-    """The name of an estimator or a baseline in tables."""
+    """Name an estimator or a baseline in tables."""
     name = BASELINES.get(prediction.estimator, prediction.estimator)
     return f"{name} ({prediction.of})" if prediction.of else name
 
 
 def prediction_table(predictions: Sequence[Prediction], accuracy: float, *, explain: bool) -> Table:
-    """How well each estimator predicts correctness, with intervals, baselines and the length audit.
+    """Show how well estimators predict correctness, with intervals, baselines and the length audit.
 
     Args:
         explain: whether the notes define the columns.
@@ -111,7 +111,7 @@ def prediction_table(predictions: Sequence[Prediction], accuracy: float, *, expl
 
 
 def right_table(assessment: Assessment) -> Table:
-    """How many answers each kind of correctness calls right."""
+    """Count the answers that each kind of correctness calls right."""
     rows = []
     for name, count in right_counts(assessment).items():
         rows.append((name, count.right, count.labelled, count.wrong_with_gold))
@@ -155,7 +155,7 @@ def _column_notes(predictions: Sequence[Prediction], measures: Sequence[str]) ->
 
 
 def length_notes(predictions: Sequence[Prediction]) -> list[str]:
-    """One sentence for all estimators that depend on length like correctness does."""
+    """Word one sentence on all estimators that depend on length like correctness does."""
     confounded = [row for row in predictions if row.audit and row.audit.confounded]
     if not confounded:
         return []
@@ -173,7 +173,7 @@ def length_notes(predictions: Sequence[Prediction]) -> list[str]:
 
 
 def measured_columns(names: Iterable[str]) -> list[Column]:
-    """A column for each measure, and one for its interval."""
+    """Make a column for each measure, and one for its interval."""
     columns = []
     for name in names:
         columns += [Column(name, ".3f"), Column("95%")]
@@ -181,7 +181,7 @@ def measured_columns(names: Iterable[str]) -> list[Column]:
 
 
 def measured_cells(measurements: Mapping[str, Measurement], names: Iterable[str]) -> list[Cell]:
-    """The cells of :func:`measured_columns`; empty where there is no measurement."""
+    """Fill the cells of :func:`measured_columns`; empty without a measurement."""
     cells: list[Cell] = []
     for name in names:
         cells += interval_cells(measurements.get(name))
@@ -189,14 +189,14 @@ def measured_cells(measurements: Mapping[str, Measurement], names: Iterable[str]
 
 
 def interval_cells(measurement: Measurement | None, between: str = "–") -> tuple[Cell, Cell]:
-    """The cells of a value and its interval."""
+    """Fill the cells of a value and its interval."""
     if measurement is None:
         return None, None
     return measurement.value, interval_text(measurement.low, measurement.high, between=between)
 
 
 def size_table(results: Sequence[SizedCalibration], correctness: str) -> Table:
-    """Semantic calibration over the number of samples."""
+    """Tabulate semantic calibration over the number of samples."""
     rows = []
     for result in results:
         ece, brier, auroc = (result.measures[name] for name in ("ece_10_left", "brier", "auroc"))
@@ -245,12 +245,13 @@ def calibration_table(
     confidences: Floats,
     how: str,
 ) -> Table:
-    """Calibration before and after, of the questions that have a label.
+    """Tabulate calibration before and after, over questions with a label.
 
     Args:
         indices: the questions that ``confidences`` belong to.
     """
     own_labels = assessment.answers_of(estimator).labels[correctness]
+    # positions in ``indices`` and ``confidences``, not in the questions
     positions = present([own_labels[index] for index in indices])
     labels = np.array([float(bool(own_labels[indices[position]])) for position in positions])
     columns = [Column("confidence"), Column("n", "d"), Column("mean", ".3f")]

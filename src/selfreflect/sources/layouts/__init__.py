@@ -1,4 +1,4 @@
-"""Layouts of files with questions and answers: the protocol, the table, and how a file's layout is found."""
+"""Layouts of files with questions and answers: protocol, table and detection."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class Inspect(Layout):
 
 
 def _samples(samples: Any) -> Iterable[tuple[str, Any]]:
-    """The samples of a log with their places, as an archive gives them."""
+    """Yield the samples of a log with their places, as an archive gives them."""
     if isinstance(samples, Iterator):
         return samples
     entries = samples if isinstance(samples, list) else []
@@ -92,7 +92,10 @@ def _samples(samples: Any) -> Iterable[tuple[str, Any]]:
 
 
 def _fields(sample: _Sample) -> dict[str, Any]:
-    """The row of a sample. Its question is the last message of the user; earlier messages are context."""
+    """Make the row of a sample.
+
+    Its question is the last message of the user; earlier messages are context.
+    """
     messages = sample.input
     if isinstance(messages, str):
         messages = [_LoggedMessage("user", messages)]
@@ -107,7 +110,7 @@ def _fields(sample: _Sample) -> dict[str, Any]:
 
 
 def _text(message: _LoggedMessage, sample: _Sample) -> str:
-    """The text of a message without its reasoning."""
+    """Return the text of a message without its reasoning."""
     parts = message.content
     if isinstance(parts, str):
         parts = [{"type": "text", "text": parts}]

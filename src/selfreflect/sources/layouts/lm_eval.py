@@ -59,7 +59,7 @@ def _fields(sample: Row) -> dict[str, Any]:
 
 
 def _prompt(arguments: Any) -> Any:
-    """The prompt of the first request: ``{"gen_args_0": {"arg_0": …}}``, or a list of lists."""
+    """Find the prompt of the first request: ``{"gen_args_0": {"arg_0": …}}``, or a list of lists."""
     for key in ("gen_args_0", "arg_0"):
         if isinstance(arguments, dict):
             arguments = arguments.get(key)

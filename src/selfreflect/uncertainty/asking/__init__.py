@@ -1,1 +1,1 @@
-"""Models that are asked about answers: what they are asked, their stored replies, and what these say."""
+"""Requests to models about answers, their stored replies, and the values read from them."""

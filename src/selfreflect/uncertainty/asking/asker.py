@@ -152,7 +152,7 @@ def _request(digest: str, inquiry: Inquiry) -> Request:
 
 
 def model_name(spec: ModelSpec) -> str:
-    """Everything that tells a model from others, without credentials."""
+    """Name a model with its revision, address and extra settings, without credentials."""
     revision = f"@{spec.revision}" if spec.revision else ""
     address = f" at {without_credentials(spec.base_url)}" if spec.base_url else ""
     extra = f" with {dump_line(spec.extra_body)}" if spec.extra_body else ""
@@ -167,7 +167,7 @@ def failure_of(replies: ModelReplies) -> NoValue | None:
 
 
 def reply_text(replies: ModelReplies) -> str | NoValue:
-    """The only text of a reply, or why there is none that is whole."""
+    """Return the only text of a reply, or why there is no whole one."""
     if failure := failure_of(replies):
         return failure
     finish = replies.finishes[0]
@@ -183,7 +183,7 @@ CHARACTERS_PER_TOKEN = 4
 
 
 def cost_table(inquiries: Sequence[Inquiry], model: str, cost: Callable[[int, int], float] | None) -> Table:
-    """A row for each step: requests, replies, and the tokens of prompts and, at most, of replies.
+    """List requests, replies and the tokens of prompts and replies (at most) of each step.
 
     Args:
         cost: of so many tokens of prompts and of replies, if the price of the model is known.

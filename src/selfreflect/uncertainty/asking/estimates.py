@@ -57,7 +57,7 @@ class Interview:
 
 
 def user_turn(name: str, subject: Subject, text: str = "user") -> tuple[Message, ...]:
-    """The first turn of a conversation about a question and an answer."""
+    """Word the first turn of a conversation about a question and an answer."""
     values = {
         "question": described(subject.question),
         "answer": quoted(subject.answer),
@@ -70,7 +70,7 @@ def user_turn(name: str, subject: Subject, text: str = "user") -> tuple[Message,
 def _ask(
     name: str, subject: Subject, replies: Sequence[str], *, step: str = "", text: str = "user", **limits: Any
 ) -> Inquiry:
-    """The first turn of an estimator; ``limits`` are fields of the inquiry."""
+    """Make the first turn of an estimator; ``limits`` are fields of the inquiry."""
     return Inquiry(step or name, user_turn(name, subject, text), **{"max_new_tokens": 256, **limits})
 
 
@@ -188,6 +188,7 @@ def ask_estimates(
     untold = frozenset(
         name for (_, name), transcript in replies.items() if name in by_token and _is_untold(transcript)
     )
+    # one question without token probabilities turns the whole column into shares of replies
     if untold:
         again = {name: BY_REPLIES[name] for name in sorted(untold)}
         interviews |= again
@@ -203,7 +204,7 @@ def ask_estimates(
 
 
 def _is_untold(replies: Sequence[ModelReplies]) -> bool:
-    """Whether a model replied without the probabilities of its first token."""
+    """Tell whether a model replied without the probabilities of its first token."""
     [reply] = replies
     return reply.failure is None and bool(reply.texts[0]) and not reply.first_tokens
 
@@ -227,7 +228,7 @@ def _take_step(
     subjects: Mapping[int, Subject],
     asker: Asker,
 ) -> None:
-    """Ask one step of every estimator that has so many, where all steps before have replies."""
+    """Ask one step of every estimator whose steps before have replies."""
     keys, inquiries = [], []
     for (index, name), replies in pending.items():
         steps = interviews[name].steps
@@ -261,7 +262,7 @@ def _in_judged_answers(
 
 
 def _of_judged(guesses: Guesses, classes: Sequence[int]) -> float | NoValue:
-    """The highest probability of the guesses that are in the class of the judged answer, the first one."""
+    """Find the highest probability of a guess in the class of the judged answer."""
     probabilities = [
         guess.probability for guess, label in zip(guesses, classes[1:], strict=True) if label == classes[0]
     ]

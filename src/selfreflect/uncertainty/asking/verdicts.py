@@ -16,12 +16,12 @@ from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 
 
 def prompts() -> Mapping[str, Mapping[str, str]]:
-    """The texts of ``data/uncertainty_prompts.toml``, by estimator."""
+    """Load the texts of ``data/uncertainty_prompts.toml``, by estimator."""
     return bundled_texts("uncertainty_prompts.toml")
 
 
 def described(question: AnsweredQuestion) -> str:
-    """The question as prompts name it, with the text that belongs to it."""
+    """Word a question for prompts, with the text that belongs to it."""
     plain = quoted(normalise_question(question.text or question.id))
     if not question.context:
         return plain
@@ -91,14 +91,14 @@ def parse_probability(text: str) -> float | NoValue:
 
 
 def _plain(digits: str) -> float:
-    """A number without a mark: with a decimal point and up to 1 a probability, else percent."""
+    """Read an unmarked number: a decimal up to 1 is a probability, others are percent."""
     value = _number(digits)
     is_decimal = not digits.lstrip("-").isdecimal()
     return value if is_decimal and abs(value) <= 1 else value / 100
 
 
 def _number(digits: str) -> float:
-    """A decimal comma is a point; commas before three digits each separate thousands."""
+    """Read a number whose comma is a point, unless it separates thousands."""
     if re.fullmatch(r"-?\d{1,3}(,\d{3})+(\.\d+)?", digits) and not digits.lstrip("-").startswith("0,"):
         return float(digits.replace(",", ""))
     whole, *rest = re.split("[.,]", digits)
@@ -201,7 +201,7 @@ def _inquiry(step: str, values: dict[str, str]) -> Inquiry:
 
 
 def _verdict(reply: ModelReplies) -> bool | NoValue:
-    """A long reply may be cut off: its first word is the verdict."""
+    """Read the first word of a reply, which may be cut off."""
     if reply.failure is None and reply.finishes[0] == "length":
         return parse_verdict(reply.texts[0])
     text = reply_text(reply)

@@ -504,7 +504,7 @@ def _is_closed(question: str) -> bool:
 
 
 def _stance(reading: _Reading, question: str) -> bool | None:
-    """Read yes or no: the first word, a negation, or the question's own words as a statement."""
+    """Read yes or no: first word, negation, or the question repeated as a statement."""
     if reading.lead is not None:
         return reading.lead
     if not _is_closed(question) or not any(word.is_content for word in reading.words):
@@ -521,7 +521,7 @@ def _says(reading: _Reading) -> bool:
 
 
 def _agree(first: Sequence[Quantity], second: Sequence[Quantity]) -> bool | None:
-    """Compare quantities, where a unit may be left out: None if only one text has any."""
+    """Compare quantities, with or without units; None if only one text has any."""
     if not first or not second or _is_year(first, second) or _is_year(second, first):
         return None if first or second else True
     if len(first) != len(second):
@@ -546,7 +546,7 @@ def _order(quantity: Quantity) -> tuple[float, str]:
 
 
 def _items(reading: _Reading) -> list[tuple[str, ...]] | object:
-    """The items of a list such as "Ann, Bob and Cem" in an order that does not depend on theirs."""
+    """Sort the items of a list such as "Ann, Bob and Cem"."""
     items: list[list[str]] = [[]]
     for word in reading.words:
         if word.after_mark or word.text in _AND:

@@ -65,7 +65,7 @@ def _archived_samples(content: Content) -> Iterator[tuple[str, Any]]:
 
 
 def _check_name(content: Content, member: zipfile.ZipInfo) -> None:
-    """Compare the two names that an archive has of a file, lest a sample with a damaged one be left out."""
+    """Compare both names of an archived file, so that no damaged sample is lost."""
     start = member.header_offset + 30
     name = member.orig_filename.encode("utf-8" if member.flag_bits & 0x800 else "cp437")
     length = int.from_bytes(content.data[start - 4 : start - 2], "little")

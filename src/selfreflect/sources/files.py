@@ -247,8 +247,7 @@ _SEPARATOR_LINE = re.compile(r"sep=([,;\t|])\r?\n")
 
 
 def _delimiter(text: str) -> str:
-    """The delimiter of a CSV file: a comma, unless its first line has none but semicolons or tabs outside of
-    quotes."""
+    """Find the delimiter of a CSV file: a comma, unless its first line has only others."""
     header = re.sub('"[^"]*"', "", text.partition("\n")[0])
     if "," in header:
         return ","
@@ -411,8 +410,7 @@ def is_text_list(value: object) -> TypeGuard[list[str]]:
 
 
 def listed(names: Iterable[str], limit: int = 12) -> str:
-    """List names for a message, quoted; only the first ``limit``, because a file may have any number of
-    fields."""
+    """Quote the first ``limit`` names for a message; files may have many fields."""
     excerpts = list(map(excerpt, names))
     if len(excerpts) > limit:
         excerpts = [*excerpts[:limit], f"and {len(excerpts) - limit} more"]

@@ -37,7 +37,7 @@ class HubSet(NamedTuple):
 
 
 def multiple_choice(row: Row) -> Row:
-    """Rewrite an MMLU row: the whole prompt becomes the question, the right letter and choice the answer."""
+    """Rewrite an MMLU row: the prompt as question, right letter and choice as answer."""
     choices = row.get("choices")
     answer = row.get("answer")
     subject = row.text("subject").replace("_", " ")
@@ -69,7 +69,7 @@ HUB_SETS: dict[str, HubSet] = {
 
 
 def find_hub_set(source: str) -> HubSet | None:
-    """Find the set for an alias or full name in :data:`HUB_SETS`, or for ``hf:NAME``; else None.
+    """Find the set of a name or alias in :data:`HUB_SETS`, or of ``hf:NAME``.
 
     NAME may also be a local directory.
     """
@@ -142,7 +142,7 @@ def _holds_something(value: Any) -> bool:
 
 
 def revision_of(dataset: Any) -> str:
-    """Find the hub commit of a ``datasets.Dataset`` in the URLs of its files; an empty string if unclear."""
+    """Find the hub commit in a data set's file URLs; empty if unclear."""
     commits: set[str] = set()
     for url in dataset.info.download_checksums or ():
         commits.update(re.findall(r"@([0-9a-f]{40})/", url))

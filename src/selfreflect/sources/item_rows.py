@@ -85,7 +85,7 @@ class ItemRow:
         return _present(self.answers)
 
     def halves(self, id_: str, seed: int) -> tuple[list[int], list[int]]:
-        """The masked-out and the conditioning answers, as indices into ``texts``.
+        """Split the answers into test and reference halves, as indices into ``texts``.
 
         A list is shuffled; fewer than two answers leave the first half empty.
         """
@@ -97,7 +97,7 @@ class ItemRow:
         return order[: count // 2], order[count // 2 :]
 
     def answer_set(self, id_: str, seed: int) -> AnswerSet:
-        """The answers in their halves."""
+        """Make the answer set of both halves."""
         texts = self.texts
         first, second = (tuple(map(texts.__getitem__, half)) for half in self.halves(id_, seed))
         halved: Halving = "shuffled" if self.given_halves is None else "given"

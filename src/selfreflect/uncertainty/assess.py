@@ -175,8 +175,10 @@ class Assessment:
         return info.replies_variant if estimator in self.by_replies else info.variant
 
     def missing(self, estimator: str) -> dict[str, int]:
-        """How many questions lack a value, by reason. Where messages of one kind differ, as those that quote
-        a reply do, the first one stands for all."""
+        """Count the questions without a value, by reason.
+
+        Where messages of one kind differ, as those that quote a reply do, the first one stands for all.
+        """
         kinds: dict[str, Counter[str]] = {}
         for value in self.values[estimator]:
             if isinstance(value, NoValue):
@@ -216,7 +218,7 @@ def right_counts(assessment: Assessment) -> dict[str, RightCount]:
 def _lengths(
     questions: Sequence[AnsweredQuestion], texts: Sequence[str | None], judged: Sequence[str | None]
 ) -> list[float | None]:
-    """The length of each answer: the record's, if it is the judged one, else its number of words."""
+    """Measure answers by the record's length of the judged one, else by words."""
     lengths: list[float | None] = []
     for question, text, judged_text in zip(questions, texts, judged, strict=True):
         if question.length is not None and text == judged_text:
@@ -342,7 +344,7 @@ class SizedCalibration:
 def calibration_by_size(
     questions: Sequence[AnsweredQuestion], sizes: Sequence[int], method: Method, correctness: str
 ) -> list[SizedCalibration]:
-    """Repeat the assessment with M of the samples of each question that has so many and a label.
+    """Repeat the assessment with M samples of each labelled question that has enough.
 
     Raises:
         DataError: no question has so many samples and a label.

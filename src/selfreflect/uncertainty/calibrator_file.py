@@ -1,4 +1,4 @@
-"""A fitted calibrator on disk, with the questions of its fit, which must not judge it."""
+"""A fitted calibrator on disk, with the questions that it must not be judged by."""
 
 from __future__ import annotations
 
@@ -150,5 +150,5 @@ def _is_sound(saved: CalibratorFile) -> bool:
 
 
 def write_calibrator(saved: CalibratorFile) -> str:
-    """The file's text."""
+    """Write the text of the file."""
     return msgspec.json.format(msgspec.json.encode(saved), indent=1).decode() + "\n"

@@ -19,7 +19,7 @@ FOLDS = 5
 
 @dataclass(frozen=True)
 class Calibrator:
-    """A fitted map from scores, where a higher one means more confidence, to confidences in [0, 1]."""
+    """A fitted map from scores, higher for more confidence, to confidences in [0, 1]."""
 
     method: CalibrationMethod
     x: tuple[float, ...]

@@ -30,7 +30,7 @@ _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 class Correctness:
-    """Labels an answer correct if it is close enough to any gold answer of its question.
+    """A function that labels answers correct if close enough to a gold answer.
 
     Args:
         name: one of ``CORRECTNESS``; ``squad_f1``, ``rouge`` and ``embedding`` take a threshold, as in
@@ -86,7 +86,7 @@ class Correctness:
     def __call__(
         self, question: AnsweredQuestion, answer: str | None, judged: str | None = None
     ) -> bool | None:
-        """Label an answer; None without a gold answer or label of the question, or a verdict of the judge.
+        """Label an answer; None without a gold answer, label or verdict.
 
         A person's label is of the answer ``judged``, and of others with the same spelling.
         """

@@ -107,7 +107,7 @@ def _probability(
 
 
 def _not_asked(samples: Samples) -> NoValue:
-    """Values of a model that is asked are made for all questions together."""
+    """Refuse a value: a model is asked about all questions together."""
     return NoValue("no_model", "no model was asked: name one with --model NAME")
 
 
@@ -358,7 +358,7 @@ def choose_estimators(names: Sequence[str]) -> dict[str, Estimator]:
 
 
 def estimate(estimator: Estimator, samples: Samples) -> float | NoValue:
-    """Compute the estimator's value for a question, to 12 digits, or say why it has none.
+    """Compute the value for a question, to 12 digits, or say why none exists.
 
     Unrounded, questions with the same classes in another order would differ by the last bits, and ties would
     be broken at random.

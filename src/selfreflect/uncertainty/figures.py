@@ -98,8 +98,7 @@ _CURVE_POINTS = 200
 def reliability_figure(
     name: str, versions: Mapping[str, Sequence[ReliabilityBin]], style: Style = "page"
 ) -> str:
-    """Draw the accuracy of each bin with its interval against mean confidence, and below it the number of
-    answers in the bin.
+    """Draw accuracy with intervals against mean confidence, above the answers per bin.
 
     Args:
         versions: up to two ways to calibrate, by name.
@@ -141,7 +140,7 @@ def reliability_figure(
 def coverage_figure(
     name: str, risks: Sequence[float], best: Sequence[float], accuracy: float, style: Style = "page"
 ) -> str:
-    """Draw the share of wrong answers among the k most confident, beside a random and the best order.
+    """Draw the errors of the k most confident answers, beside random and best order.
 
     Args:
         risks, best: for k = 1, …, n.
@@ -170,7 +169,7 @@ def dots_step(count: int) -> int:
 def length_figure(
     name: str, values: Sequence[float], correct: Sequence[float], lengths: Sequence[float], label: str
 ) -> str:
-    """Draw an estimator's value against the length of the judged answer, correct and wrong ones apart."""
+    """Draw an estimator's value against answer length, correct and wrong answers apart."""
     step = dots_step(len(values))
     with drawing(name, "page", 2.8) as figure:
         panels = figure.subplots(1, 2, sharex=True, sharey=True)

@@ -1,4 +1,4 @@
-"""Audit whether a score and a correctness label both follow the length of answers (arXiv 2504.13677).
+"""Audit of whether score and correctness both follow the length of answers (arXiv 2504.13677).
 
 Then the score may rank answers well for the label's bias alone: long answers get low overlap with a short
 gold answer, and low likelihoods.
@@ -191,7 +191,7 @@ def _groups(lengths: Floats) -> NDArray[np.intp]:
 
 
 def _chi_square(degrees: int) -> float:
-    """What chance exceeds once in 100 cases (Wilson and Hilferty 1931); infinite for one group."""
+    """Compute the 99% quantile of chi-square (Wilson and Hilferty 1931); infinite for one group."""
     if not degrees:
         return math.inf
     part = 2 / (9 * degrees)

@@ -240,7 +240,7 @@ def least_share(pairs: float) -> float:
 
 
 def _resampled(info: OutcomeMeasure, tally: Tally) -> Callable[[Tally], Floats]:
-    """What is computed of each resample: the measure, or how far its deviations are from those observed."""
+    """Measure each resample, or the distance of its deviations from the observed ones."""
     if info.spread is None:
         return info.compute
     gaps, matrix = prediction.gaps(tally), info.spread(tally)
@@ -250,7 +250,7 @@ def _resampled(info: OutcomeMeasure, tally: Tally) -> Callable[[Tally], Floats]:
 def _norm_interval(
     tally: Tally, blocks: Sequence[Floats], value: float
 ) -> tuple[float, float] | tuple[None, None]:
-    """The 95% interval of a calibration error, which is the length (L1 norm) of a vector of mean deviations.
+    """Compute the 95% interval of a calibration error, an L1 norm of mean deviations.
 
     The error of noise alone is far above 0, so resamples of the error itself cover no small one. But lengths
     differ at most by the length of the difference of their vectors: the lower end is the value less the 97.5%

@@ -115,7 +115,7 @@ def auroc(tally: Tally) -> Floats:
 
 
 def auprc(tally: Tally, positive: Literal["correct", "wrong"] = "correct") -> Floats:
-    """Average precision: the area below the steps of precision over recall, where equal scores are one step.
+    """Compute average precision; equal scores are one step of the curve.
 
     With ``positive="wrong"`` it is that of finding wrong answers by low scores.
     """
@@ -128,7 +128,7 @@ def auprc(tally: Tally, positive: Literal["correct", "wrong"] = "correct") -> Fl
 
 
 def recall_at_fpr(tally: Tally, rate: float = 0.05) -> Floats:
-    """Share of correct answers accepted where a share ``rate`` of the wrong ones is accepted.
+    """Compute the share of correct answers accepted with a share ``rate`` of wrong ones.
 
     Within equal scores the curve is a straight line: the expectation over random ties.
     """
@@ -180,7 +180,7 @@ def ece(tally: Tally, bins: int = BINS) -> Floats:
 
 
 def bin_matrix(tally: Tally, bins: int = BINS) -> Floats:
-    """Which bin each distinct confidence is in, shape (G, bins): turns gaps into the deviations of bins."""
+    """Mark the bin of each distinct confidence, to sum gaps by bin; shape (G, bins)."""
     matrix: Floats = np.eye(bins)[bin_of(tally.values, bins)]
     return matrix
 
@@ -328,8 +328,11 @@ def excess_aurc(tally: Tally) -> Floats:
 
 
 def augrc(tally: Tally) -> Floats:
-    """Area under the generalized risk-coverage curve: errors among the accepted answers as a share of all
-    (Traub et al. 2024, arXiv 2407.01032). It is (1 - AUROC) a (1 - a) + (1 - a)^2 / 2 for accuracy a."""
+    """Compute AUGRC: errors among the accepted answers as a share of all (Traub et al. 2024, arXiv
+    2407.01032).
+
+    It is (1 - AUROC) a (1 - a) + (1 - a)^2 / 2 for accuracy a.
+    """
     counts, wrong = tally.counts[..., ::-1], tally.wrong[..., ::-1]
     errors = wrong.cumsum(-1) - wrong / 2
     area: Floats = (counts * errors).sum(-1) / tally.n**2

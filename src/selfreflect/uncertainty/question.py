@@ -103,7 +103,7 @@ def has_gold(questions: Iterable[AnsweredQuestion]) -> bool:
 
 
 def token_fields(records: Sequence[AnswerTokens | NoLogprobs]) -> dict[str, Any]:
-    """The fields of a question that come from the log-probabilities of its answers, as a run stores them."""
+    """Derive the token fields of a question from stored log-probabilities of its answers."""
     if not records:
         return {}
     answers = [tokens for tokens in records if isinstance(tokens, AnswerTokens)]

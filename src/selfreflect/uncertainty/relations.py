@@ -287,7 +287,7 @@ class Verdicts:
         return True
 
     def decide(self, pairs: Sequence[Pair]) -> list[bool | None]:
-        """Say of pairs of answers whether they mean the same; None where the model does not say.
+        """Decide whether pairs of answers mean the same; None without a verdict.
 
         Raises:
             ConfigError, BackendError: the model cannot be loaded, or has stopped working.

@@ -140,7 +140,7 @@ def published_files(
 
 
 def _read(path: str | Path | None, kind: type[PublishedRow]) -> dict[str, PublishedRow]:
-    """Read the rows of a file by question text, in order; no file has no rows."""
+    """Read the rows of a file by question text, in order, if it exists."""
     rows: dict[str, PublishedRow] = {}
     if path is None:
         return rows

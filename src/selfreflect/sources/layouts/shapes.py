@@ -73,7 +73,7 @@ class ColumnLists(Shape):
 
 
 class Pandas(Shape):
-    """Each field is an object with an entry for each record by its index, as pandas writes by default."""
+    """Fields as objects with an entry for each index, as pandas writes."""
 
     name = "pandas"
 
@@ -147,7 +147,7 @@ def _is_of_frame(row: Row) -> bool:
 
 
 class Judged(Records):
-    """Records with a verdict and a confidence from 0 to 100; one without verdict has no label."""
+    """Records with a confidence from 0 to 100, and a verdict as label, if any."""
 
     name = "judged"
     needs = ("judge_response",)

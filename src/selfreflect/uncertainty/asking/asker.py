@@ -1,4 +1,4 @@
-"""Ask a model many short requests, keep its replies, so that none is asked twice, and say what that costs."""
+"""Short requests to a model, their stored replies, and their cost."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def _then_probabilities(subject: Subject, replies: Sequence[str]) -> Inquiry:
 
 
 def _probability_of_true(replies: Sequence[ModelReplies]) -> Outcome:
-    """The probability of the token True, as a part of that of True and False, at least half of all."""
+    """Read the probability of True beside False, at least half of all together."""
     [reply] = replies
     if failure := failure_of(reply):
         return failure
@@ -101,7 +101,7 @@ def _probability_of_true(replies: Sequence[ModelReplies]) -> Outcome:
 
 
 def _share_of_true(replies: Sequence[ModelReplies]) -> Outcome:
-    """The share of True among the replies that say True or False, at least half of all."""
+    """Compute the share of True in replies that decide, at least half of all."""
     [reply] = replies
     if failure := failure_of(reply):
         return failure

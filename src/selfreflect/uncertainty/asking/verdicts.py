@@ -148,12 +148,12 @@ def join_guesses(guesses: str, probabilities: str) -> tuple[StatedGuess, ...] | 
 
 
 def truth_of_token(text: str) -> bool | None:
-    """What a token says that is one of the words True and False, in any case; None for any other."""
+    """Read a token that is True or False in any case; None for others."""
     return {"true": True, "false": False}.get(text.strip().lower())
 
 
 def parse_either(text: str, yes: str, no: str) -> bool | NoValue:
-    """Read a reply that begins with one of two words, and not with both ("True or False: ...")."""
+    """Read the first word of a reply, one of two, unless it names both."""
     words = f"{yes}|{no}"
     match = re.match(rf"\W*({words})\b(?!\W*(?:(?:or|and)\W+)?(?:{words})\b)", text, re.IGNORECASE)
     if match is None:

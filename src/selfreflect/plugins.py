@@ -69,16 +69,23 @@ def error_text(error: BaseException, file: str | None) -> str:
     return f"{text} (line {lines[-1]} of {Path(str(file)).name})" if lines else text
 
 
-def packaged(group: str) -> Iterator[tuple[str, Callable[[], Any]]]:
+def packaged(
+    group: str, objection: Callable[[str], str] = lambda name: ""
+) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yield the name and a loader of each entry point that installed packages add to ``group``, by name.
 
     A loader raises ConfigError if the entry point cannot be loaded.
+
+    Args:
+        objection: says why a name is refused; empty if it is not.
     """
     from importlib.metadata import EntryPoint, entry_points
 
     def load(entry: EntryPoint) -> Any:
         package = f" of the package {excerpt(entry.dist.name)}" if entry.dist else ""
         with failures_of(f"{group} {excerpt(entry.name)}{package}"):
+            if reason := objection(entry.name):
+                raise ValueError(reason)
             return entry.load()
 
     for entry in sorted(entry_points(group=group)):

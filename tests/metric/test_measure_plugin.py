@@ -117,3 +117,17 @@ def test_the_guide_for_contributors_shows_this_measure() -> None:
     guide = (PLUGIN.parents[2] / "CONTRIBUTING.md").read_text(encoding="utf-8")
     code = (PLUGIN / "selfreflect_plugin" / "contained.py").read_text(encoding="utf-8")
     assert f"```python\n{code}```" in guide
+
+
+@pytest.mark.parametrize("name", ["score", "question_id", "recovered", "means", "../x", "\x1b[31m", "Upper"])
+def test_a_name_that_results_use_already_is_refused(tmp_path: Path, name: str) -> None:
+    package = tmp_path / "rude-1.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: rude\nVersion: 1\n", encoding="utf-8")
+    (package / "entry_points.txt").write_text(f"[selfreflect.measures]\n{name} = json:JSONDecoder\n")
+    items = written(tmp_path / "items.json", [ITEM])
+    variables = {"PYTHONPATH": str(tmp_path)}
+    done = process("score", "--items", items, "--measures", name, "--json", changes=variables)
+    assert (done.code, done.stdout) == (2, "")
+    assert "package 'rude'" in done.stderr
+    assert "\x1b" not in done.stderr

@@ -57,6 +57,17 @@ FAILED = "failed"
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
+_RESERVED = frozenset(
+    "anchor answers baseline bits bits_available by cause classes confidence context controls coverage "
+    "difference differences estimate estimated estimated_from failure failures halves halves_differ "
+    "halves_p_value high id judge kind length losses low means median_words message metadata n "
+    "no_interval p_value pasted question question_id questions reader recovered recovered_high "
+    "recovered_low recovered_n recovered_no_interval run scale score scores sentence shared_phrase "
+    "stderr strategy summary summary_text summary_words tells testable text ties token_tasks undefined "
+    "undefined_reasons unit value verdict why wins words zero".split()
+)
+"""Keys of JSON lines, columns and names of figures that a measure of another package would overwrite."""
+
 
 @dataclass(frozen=True)
 class MeasureItem:
@@ -308,8 +319,6 @@ def _load(name: str) -> Measure:
         measure = _entry_points()[name]()()
         if not isinstance(measure, Measure):
             raise TypeError(f"{excerpt(measure)} is no Measure")
-        if not _NAME.fullmatch(name):
-            raise ValueError("its name must be small letters, digits and underscores")
     measure.name = name
     return measure
 
@@ -317,7 +326,14 @@ def _load(name: str) -> Measure:
 @cache
 def _entry_points() -> dict[str, Callable[[], Any]]:
     """Loaders of the measures of other packages, by name."""
-    return dict(packaged(GROUP))
+    return dict(packaged(GROUP, _objection))
+
+
+def _objection(name: str) -> str:
+    """Say why a measure of another package cannot have a name; empty if it can."""
+    if not _NAME.fullmatch(name):
+        return "a measure is named in at most 40 small letters, digits and underscores, a letter first"
+    return "results have a key or a file of this name already" if name in _RESERVED else ""
 
 
 Measured = SummaryResult | Controls | Failure

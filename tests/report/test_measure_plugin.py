@@ -81,3 +81,10 @@ def test_it_has_a_column_on_the_page(folder: Path, tmp_path: Path, variables: di
         page.locator(".list a").first.click()
         page.locator(".card", has_text="contained: 30 %").wait_for()
         assert (watched.problems, watched.foreign) == ([], [])
+
+
+def test_a_report_says_whose_package_is_not_installed(folder: Path) -> None:
+    done = process("report", folder)
+    assert done.code == 0, done.stderr
+    assert "contained" in done.stdout
+    assert "is not installed" in " ".join(done.stdout.split())

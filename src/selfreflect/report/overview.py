@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from statistics import median
 
+from selfreflect.metric.measure import measure_names
 from selfreflect.records import STAGES, TODAYS_SCALE, FailureKind, NothingToTell, UnclearCause
 from selfreflect.report.findings import HEDGES, show_case_note
 from selfreflect.report.measures import (
@@ -172,6 +173,9 @@ def _overview_notes(
         commons = [result.common[uneven[-1].name] for result in results]
         coverage = coverage_text(max(commons, key=lambda estimate: estimate.n))
         notes.append(say("uneven", coverage=coverage))
+    unknown = sorted({name for name, _, _ in run.measurements} - {*measure_names()})
+    if unknown:
+        notes.append(say("no_package", names=unknown))
     pending = sum(result.pending for result in results)
     if pending:
         notes.append(say("pending", count=pending))

@@ -137,7 +137,7 @@ def checked_value(settings: type[msgspec.Struct], field: str, value: Any, name: 
         expected = note.range.description
         is_valid = bool(note.range.includes(value))
     if not is_valid:
-        quoted = value if isinstance(value, int | float) else excerpt(value)
+        quoted = str(value).lower() if isinstance(value, int | float) else excerpt(value)  # True, as in TOML
         raise ConfigError(
             f"{name} must be {expected}, not {quoted}",
             code="value",

@@ -196,7 +196,10 @@ def labelled(assessment: Assessment) -> list[str]:
             missing = {"human": "label", "judge": "right answer or no clear verdict"}.get(
                 name, "right answer"
             )
-            say(f"{name}: {len(labels) - count} of {len(labels)} questions have no {missing}: left out.")
+            say(
+                f"{name}: {len(labels) - count} of {len(labels)} questions have no {missing}, "
+                "or no answers: left out."
+            )
     if not assessment.judged.labels:
         say(
             "No right answers and no labels of correctness, so there is nothing to predict. If the right "

@@ -230,15 +230,17 @@ def run_stages(
         for step in steps:
             step()
         records = run_records(experiment.run)
+    if options.write_batch is not None:
+        command = "summarize" if stages[-1] == "summaries" else stages[-1]
+        read = f"selfreflect {command} --out {shlex.quote(str(out))} --read-batch OUTPUT"
+        say(f"When its output is there: {read}")
+        return  # failures of earlier commands are not of this one
     _show_outcome(out, records, json)
     if log is not None:
         from selfreflect.cli.show import log_result
 
         log_result(log, records, out)
-    if options.write_batch is not None:
-        read = f"selfreflect {stages[-1]} --out {shlex.quote(str(out))} --read-batch OUTPUT"
-        say(f"When its output is there: {read}")
-    elif next_step and not json:
+    if next_step and not json:
         say_next_step(out, records)
     exit_with(records.failed)
 

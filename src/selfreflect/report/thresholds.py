@@ -138,7 +138,9 @@ class Threshold:
     def _part(self, side: Side, line: Mapping[str, Any]) -> Mapping[str, Any]:
         """Select the part of a line that a name is about."""
         if not side.prefix:
-            return line
+            # a name alone is about what was measured, where no question has a SelfReflect score
+            measured = [line[prefix] for prefix in prefixes() if line.get(prefix, {}).get("n")]
+            return measured[0] if len(measured) == 1 and not line["n"] else line
         if side.prefix not in line:
             raise DataError(
                 f"condition {excerpt(self.text)}: {side.prefix!r} was not measured in all of these runs"

@@ -240,7 +240,8 @@ class DryRun:
             check_model(self.run.manifest, stage, generator.facts, self.run.path)
             return generator.chat
         self._note(
-            "prompts of models that are not loaded are counted as 4 bytes per token, at most 1; "
+            "tokens of prompts are counted as one per 4 bytes, and at most one per byte, where no "
+            "model is loaded; "
             "calls repeated after a fault are not counted"
         )
         return None

@@ -84,7 +84,7 @@ def test_what_is_missing_is_counted_and_asked_for_again(tmp_path: Path) -> None:
     assert (len(store.answers), len(store.failures)) == (1, 2)
 
     again = tmp_path / "again.jsonl"
-    assert answers(tmp_path, "--write-batch", again).code == 1
+    assert answers(tmp_path, "--write-batch", again).code == 0
     sizes = {line["custom_id"]: line["body"]["n"] for line in requests(again)}
     assert sizes == {failed["custom_id"]: 4, half["custom_id"].removesuffix("#0") + "#2": 2}
     lines: list[Line | str] = [output(line, "later {}".format) for line in requests(again)]
@@ -130,7 +130,16 @@ def test_summaries_come_through_files_too(tmp_path: Path) -> None:
     assert len(Run.load(tmp_path / "run").summaries) == 6
 
 
-@pytest.mark.parametrize("content", ["", "\x00\xff", "[1]\n2\n", '{"question": "x"}\n'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"custom_id": "q#a#0", "method": "POST", "body": {}}',
+        "",
+        "\x00\xff",
+        "[1]\n2\n",
+        '{"question": "x"}\n',
+    ],
+)
 def test_a_file_that_is_no_output_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "wrong.jsonl"
     path.write_text(content, "latin-1")

@@ -18,6 +18,7 @@ from selfreflect.models.base import ModelSpec, Refusal, Reply, Request, Sample, 
 from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.models.openai.protocol import APIError, ParsedResponse, parse_response, status_error
 from selfreflect.models.openai.refusals import NEUTRAL, Wording, runs
+from selfreflect.text import counted
 
 LONGEST_ID = 48
 """Characters of a question's id in a ``custom_id``, which servers limit."""
@@ -60,7 +61,7 @@ class BatchWriter(StreamingGenerator):
             write_through(self._path, "".join(f"{line}\n" for line in lines).encode())
         except OSError as error:
             raise _unusable(self._path, error) from None
-        self._progress(f"{self._path}: {len(lines)} requests. Nothing was sent")
+        self._progress(f"{self._path}: {counted(len(lines), 'request')}. Nothing was sent")
         for index in range(len(requests)):
             yield index, Refusal(kind="backend", message="its request was written to a batch file")
 
@@ -97,7 +98,8 @@ class BatchReader(StreamingGenerator):
                     self._counts["lines"] += 1
                     try:
                         row = msgspec.json.decode(line)
-                        name, response = row["custom_id"], row.get("response") or {}
+                        # a line of requests has neither
+                        name, response = row["custom_id"], row["response"] or {"error": row["error"]}
                         beginning, _, first = name.rpartition("#")
                         number = int(first)
                     except (msgspec.MsgspecError, KeyError, AttributeError, TypeError, ValueError):
@@ -107,7 +109,7 @@ class BatchReader(StreamingGenerator):
                         self._counts["doubled"] += 1
                         continue
                     seen.add(name)
-                    entry = {**response, "error": row.get("error")}
+                    entry = {"error": row.get("error"), **response}
                     self._responses.setdefault(beginning, []).append((number, entry))
         except OSError as error:
             raise _unusable(self._path, error) from None
@@ -131,7 +133,11 @@ class BatchReader(StreamingGenerator):
                     response = _parsed(entry, request, first)
                 except APIError as error:
                     self._counts["failed"] += 1
-                    refusals.append(Refusal(kind=error.kind, message=str(error), status=error.status))
+                    said = f": {excerpt(error.server_text, 200)}" if error.server_text else ""
+                    again = "; write a further batch for what is missing"
+                    refusals.append(
+                        Refusal(kind=error.kind, message=f"{error}{said}{again}", status=error.status)
+                    )
                     continue
                 self._counts["unfinished"] += len(response.broken)
                 samples += [sample for sample in response.samples if sample.index in missing]

@@ -27,8 +27,8 @@ def test_times_with_and_without_a_part_are_compared_in_turn(benchmark) -> None:
 
 
 def test_every_part_of_drawing_and_scoring_can_be_switched_off(benchmark, tmp_path) -> None:
-    modules = (benchmark.attention, benchmark.decode, benchmark.engines, benchmark.logits, benchmark.products)
-    objects = (*modules, benchmark.prompts, benchmark.prompts.PromptStates, benchmark.ChatTokenizer)
+    modules = (benchmark.attention, benchmark.decode, benchmark.engines, benchmark.logits, benchmark.step)
+    objects = (*modules, benchmark.decode.PromptStates, benchmark.ChatTokenizer)
     objects += (benchmark.engines.TreeEngine,)
     before = [dict(vars(one)) for one in objects]
     for name, part in benchmark.make_parts(str(tmp_path)).items():

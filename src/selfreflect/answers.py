@@ -76,6 +76,7 @@ def _digest(request: Request, generator: Generator) -> str:
     """Identify what is asked of which model, to the last setting."""
     fields = request.to_dict()
     del fields["label"]
+    fields["earlier"] = fields.pop("samples")  # its name in older directories
     for name in ("logprobs", "first_tokens"):  # of which digests in older directories do not know
         if not fields[name]:
             del fields[name]

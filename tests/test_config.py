@@ -56,7 +56,7 @@ def test_options_win_over_the_file_and_the_file_over_the_directory(tmp_path: Pat
         ("[execution]\nmax_conections = 3\n", "unknown_key", ["'max_connections'"]),
         ("answers = 3\n", "table", ["[answers]", "3"]),
         ("[answers]\nnum_answers = 'ten'\n", "value", ["answers.num_answers", "a whole number", "'ten'"]),
-        ("[answers]\nnum_answers = true\n", "value", ["a whole number", "True"]),
+        ("[answers]\nnum_answers = true\n", "value", ["a whole number", "true"]),
         ("[answers]\nthinking = 'no'\n", "value", ["answers.thinking", "true or false"]),
         ("[answers]\nseed = 2020-01-01\n", "value", ["answers.seed", "2020"]),
         ("[summaries]\nstrategies = [1]\n", "value", ["summaries.strategies", "a list", "[1]"]),

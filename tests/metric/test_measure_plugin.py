@@ -131,3 +131,21 @@ def test_a_name_that_results_use_already_is_refused(tmp_path: Path, name: str) -
     assert (done.code, done.stdout) == (2, "")
     assert "package 'rude'" in done.stderr
     assert "\x1b" not in done.stderr
+
+
+def test_its_texts_control_no_terminal(tmp_path: Path) -> None:
+    package = tmp_path / "rude-1.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: rude\nVersion: 1\n", encoding="utf-8")
+    (package / "entry_points.txt").write_text("[selfreflect.measures]\nrude = rude:Rude\n")
+    code = (
+        "from selfreflect.metric.measure import Measure\nfrom selfreflect.records import Measurement\n"
+        "class Rude(Measure):\n    title = heading = short = 'red\\x1b[31m'\n"
+        "    def score(self, item):\n        return Measurement(value=1.0)\n"
+    )
+    (tmp_path / "rude.py").write_text(code)
+    items = written(tmp_path / "items.json", [ITEM])
+    done = process("score", "--items", items, "--measures", "rude", changes={"PYTHONPATH": str(tmp_path)})
+    assert done.code == 0, done.stderr
+    assert "red" in done.stdout
+    assert "\x1b" not in done.stdout

@@ -37,6 +37,7 @@ from selfreflect.records import (
     Summary,
     SummaryResult,
 )
+from selfreflect.text import one_line
 
 if TYPE_CHECKING:
     from selfreflect.metric.inputs import Limits
@@ -319,6 +320,11 @@ def _load(name: str) -> Measure:
         measure = _entry_points()[name]()()
         if not isinstance(measure, Measure):
             raise TypeError(f"{excerpt(measure)} is no Measure")
+        # headings and figures take these texts as they are
+        for field_name in ("unit", "title", "heading", "short", "about", "reading"):
+            text = getattr(measure, field_name)
+            if (line := one_line(text)) != text:
+                setattr(measure, field_name, line)
     measure.name = name
     return measure
 

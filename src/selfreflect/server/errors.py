@@ -195,5 +195,5 @@ def as_chat_error(error: BaseException) -> ChatError:
     if isinstance(error, ChatError):
         return error
     if isinstance(error, SelfReflectError):
-        return ChatError(500, without_paths(str(error)), type="server_error")
+        return ChatError(500, without_paths(error.message), type="server_error")
     return ChatError(500, "something went wrong; see the server's log", type="server_error", code="internal")

@@ -83,7 +83,7 @@ class RemoteModel:
         try:
             return await self.generator.answer(request, connection)
         except BackendError as error:
-            return Refusal(kind="backend", message=str(error), status=error.status, wait=error.wait)
+            return Refusal(kind="backend", message=error.message, status=error.status, wait=error.wait)
 
 
 class RemoteServer:

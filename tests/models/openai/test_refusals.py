@@ -360,3 +360,11 @@ def test_fields_with_a_setting_and_secrets_are_refused(extra: str, tmp_path: Pat
     assert ended.code == 2
     assert "sk-1" not in ended.said
     assert not out.exists()
+
+
+def test_json_of_a_server_that_does_not_say_so_is_read() -> None:
+    body = json.dumps({"choices": [choice("yes")]}).encode()
+    with FaultServer(lambda call: lambda handler, call: handler.send(200, body, {})) as server:
+        reply = only(server.url)
+    assert isinstance(reply, Reply)
+    assert reply.text == "yes"

@@ -266,6 +266,10 @@ async def body_of(response: Any) -> bytes:
             "the server sends an event stream, though the call says that it must not stream",
             code="not_json",
         )
+    # some servers do not say what they send
+    data = b"" if content_type else await _read(response.aiter_bytes())
+    if data.lstrip()[:1] in (b"{", b"["):
+        return data
     if "json" not in content_type:
         raise APIError(
             "the response is not JSON; its type",

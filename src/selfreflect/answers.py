@@ -80,20 +80,22 @@ def _digest(request: Request, generator: Generator) -> str:
     for name in ("logprobs", "first_tokens"):  # of which digests in older directories do not know
         if not fields[name]:
             del fields[name]
-    facts = dump_line([fields, generator.name, generator.revision])
-    return hashlib.sha256(facts.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    identity = dump_line([fields, generator.name, generator.revision])
+    return hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def _of_request(samples: Iterable[AnswerSample], request: Request, digest: str) -> tuple[Sample, ...]:
-    """Those of some stored samples that belong to this request, in its order."""
-    texts = []
-    for one in samples:
-        if one.request == digest and one.index < request.n:
+def _of_request(stored: Iterable[AnswerSample], request: Request, digest: str) -> tuple[Sample, ...]:
+    """Select the stored answers that belong to this request, in its order."""
+    samples = []
+    for answer in stored:
+        if answer.request == digest and answer.index < request.n:
             completion = Completion(
-                text=one.text, finish=one.finish, tokens=one.tokens, logprobs=one.logprobs
+                text=answer.text, finish=answer.finish, tokens=answer.tokens, logprobs=answer.logprobs
             )
-            texts.append(Sample(index=one.index, completion=completion, closes_trace=one.closes_trace))
-    return tuple(sorted(texts, key=lambda sample: sample.index))
+            samples.append(
+                Sample(index=answer.index, completion=completion, closes_trace=answer.closes_trace)
+            )
+    return tuple(sorted(samples, key=lambda sample: sample.index))
 
 
 def _answer_sample(question: Question, sample: Sample, digest: str) -> AnswerSample:

@@ -272,6 +272,32 @@ EXAMPLES = {("settings.describe", "openai:gpt-4o-mini")}
 """Names of models that people read, in the template of the settings."""
 
 
+def messages_read_in(tree: ast.AST) -> Iterator[str]:
+    """Yield what looks for words in the message of an error: ``in``, a pattern, ``replace`` and the like."""
+    searches = ("search", "match", "fullmatch", "findall", "sub", "replace", "startswith", "endswith", "find")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare) and any(isinstance(one, ast.In | ast.NotIn) for one in node.ops):
+            operands: list[ast.AST] = list(node.comparators)
+        elif (
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in searches
+        ):
+            operands = [node.func.value, *node.args]
+        else:
+            continue
+        if {"str(error)", "error.message"} & {ast.unparse(operand) for operand in operands}:
+            yield ast.unparse(node)
+
+
+def test_no_module_reads_the_words_of_an_error() -> None:
+    source = Path(selfreflect.__file__).parent
+    code = "'HTTP 401' in str(error); re.search('x', str(error)); str(error).replace('--a', 'b')"
+    assert len([*messages_read_in(ast.parse(code))]) == 3
+    found = {
+        path.name: [*messages_read_in(ast.parse(path.read_text("utf-8")))] for path in source.rglob("*.py")
+    }
+    assert {name: calls for name, calls in found.items() if calls} == {}
+
+
 def backends_named_in(tree: ast.AST) -> Iterator[str]:
     """Strings that are a backend's name or begin with its prefix. Help texts may name one in a sentence;
     ``local`` is an executor, too."""

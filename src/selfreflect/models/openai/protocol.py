@@ -211,7 +211,7 @@ def parse_response(data: bytes, request: Request, first: int, count: int) -> Par
     try:
         body = _decoded(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        if "surrogate" in str(error) and _is_json(data):
+        if _holds_half_a_character(data):
             raise APIError("the response holds half of a character (a lone surrogate escape)") from None
         raise APIError(f"the response is not a chat completion ({error})", retryable=True) from None
     if body.error:
@@ -278,13 +278,15 @@ def _decoded(data: bytes) -> _Body:
     return msgspec.convert(value, _Body)
 
 
-def _is_json(data: bytes) -> bool:
-    """Whether a body is whole: the standard library accepts lone surrogates, and msgspec does not."""
+def _holds_half_a_character(data: bytes) -> bool:
+    """Check for a lone surrogate, which the standard library accepts and msgspec does not."""
     try:
-        json.loads(data)
+        json.dumps(json.loads(data), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
     except (ValueError, RecursionError):
         return False
-    return True
+    return False
 
 
 def error_text(data: bytes) -> str:

@@ -20,7 +20,7 @@ from selfreflect.uncertainty.correctness import DEFAULT, Correctness
 from selfreflect.uncertainty.estimators import ESTIMATORS, choose_estimators, estimate
 from selfreflect.uncertainty.features import Samples
 from selfreflect.uncertainty.length_audit import LengthAudit, audit_length
-from selfreflect.uncertainty.measures import MEASURES, Measurement, faithfulness, measure_all
+from selfreflect.uncertainty.measures import MEASURES, MeasuredValue, faithfulness, measure_all
 from selfreflect.uncertainty.prediction import Tally
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, with_answers
 from selfreflect.uncertainty.relations import SIMILARITIES, make_similarity, prepare, words
@@ -242,8 +242,8 @@ class Prediction:
     n: int
     """Questions with a value and a label."""
     total: int
-    measures: dict[str, Measurement]
-    isotonic: dict[str, Measurement]
+    measures: dict[str, MeasuredValue]
+    isotonic: dict[str, MeasuredValue]
     """The same scores after cross-fitted isotonic calibration; empty if that is impossible."""
     audit: LengthAudit | None = None
     baseline: bool = False
@@ -292,7 +292,7 @@ def _isotonic_baseline(assessment: Assessment, correctness: str, measures: Seque
             break
         answers = answers._replace(scores=calibrated)
         return replace(_prediction(assessment, "isotonic", correctness, measures, answers), of=name)
-    nothing = {measure: Measurement(None, None, None, 0, 0, why) for measure in measures}
+    nothing = {measure: MeasuredValue(None, None, None, 0, 0, why) for measure in measures}
     total = len(assessment.questions)
     return Prediction("isotonic", correctness, 0, total, nothing, {}, None, baseline=True, of=of)
 
@@ -311,8 +311,8 @@ def _prediction(
     _, scores, labels, _ = answers
     baseline = name not in ESTIMATORS
     probability = name in PROBABILITIES or (not baseline and ESTIMATORS[name].is_probability)
-    measurements: dict[str, Measurement] = {}
-    isotonic: dict[str, Measurement] = {}
+    measurements: dict[str, MeasuredValue] = {}
+    isotonic: dict[str, MeasuredValue] = {}
     if len(scores):
         usable = [m for m in measures if m not in MEASURES or probability or not MEASURES[m].probability]
         measurements = measure_all(usable, Tally.of(scores, labels))
@@ -336,9 +336,9 @@ class SizedCalibration:
     """Mean share of the modal class; biased upwards for few samples."""
     split_half: float | None
     """Mean split-half share, which is not. None for one sample."""
-    measures: dict[str, Measurement]
+    measures: dict[str, MeasuredValue]
     """Of the share."""
-    split_half_ece: Measurement | None
+    split_half_ece: MeasuredValue | None
 
 
 def calibration_by_size(

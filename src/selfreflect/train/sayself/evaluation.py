@@ -23,7 +23,7 @@ from selfreflect.uncertainty.asking.verdicts import parse_verdict
 from selfreflect.uncertainty.assess import ScoredAnswers
 from selfreflect.uncertainty.calibrators import FOLDS
 from selfreflect.uncertainty.correctness import Correctness
-from selfreflect.uncertainty.measures import INTERVALS, Measurement, definitions, measure_all
+from selfreflect.uncertainty.measures import INTERVALS, MeasuredValue, definitions, measure_all
 from selfreflect.uncertainty.prediction import Tally, auroc
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 from selfreflect.uncertainty.relations import words
@@ -97,7 +97,7 @@ class Evaluation:
         guesses = labels.mean() if constant and len(labels) else confidences
         return dict(zip(map(str, indices), ((guesses - labels) ** 2).tolist(), strict=True))
 
-    def measures(self) -> dict[str, Measurement]:
+    def measures(self) -> dict[str, MeasuredValue]:
         """Compute the measures of ``MEASURED`` with their intervals over questions; empty without pairs."""
         _, confidences, labels, _ = self.scored
         return measure_all(MEASURED, Tally.of(confidences, labels)) if len(labels) else {}

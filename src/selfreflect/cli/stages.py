@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import typer
 from rich.text import Text
@@ -93,6 +93,9 @@ class Intent:
 def run_command(
     *,
     out: o.Out,
+    only: Literal["questions", "answers", "summaries", "scores"] | None = option(
+        "--only", "Do one stage: questions, answers, summaries or scores.", None
+    ),
     overrides: Overrides,
     add_questions: o.AddQuestions = False,
     fresh: o.Fresh = False,
@@ -107,7 +110,10 @@ def run_command(
     directory, `--out DIR` is enough: its questions, strategies and settings are kept; --strategies adds some.
     """
     intent = Intent(fresh, add_questions=add_questions, yes=yes)
-    run_stages(out, STAGES, overrides, intent, dry_run=dry_run, log=log, json=json)
+    stages: Sequence[Stage] = [only] if only else STAGES
+    if only == "answers" and (overrides.sets("questions", "source") or add_questions):
+        stages = ["questions", "answers"]
+    run_stages(out, stages, overrides, intent, dry_run=dry_run, log=log, json=json)
 
 
 @takes("questions", config_file=True)

@@ -72,7 +72,7 @@ STUDIES = {
     "convergence": StudyRow(
         "convergence:Convergence",
         ("seed",),
-        "how many questions does a stable ranking of strategies need?",
+        "how many questions give a stable ranking?",
     ),
     "judges": StudyRow("agreement:JudgeAgreement", (), "do several judges agree?"),
     "raters": StudyRow(
@@ -195,10 +195,8 @@ def _study_line(name: str, about: str) -> str:
 _STUDIES = "\n".join(_study_line(name, row.about) for name, row in STUDIES.items())
 validate_command.__doc__ = f"""Test whether a metric can be trusted with your judge.
 
-Does it tell good summaries from bad ones, on your data, and better than simple alternatives?
-One command measures SelfReflect, usable information, ablations, competitors and the controls that any
-metric must beat, prints tables, and says in plain words what can and what cannot be concluded from this
-number of items. docs/validate.md is the guide.
+Prints how often SelfReflect, usable information and simple alternatives order summaries right, and what
+can be concluded from this number of items. docs/validate.md is the guide.
 
 \b
 Studies:

@@ -17,9 +17,12 @@ from selfreflect.cli.answered import (
     AskOptions,
     ComparisonOptions,
     FieldOptions,
+    StructureOptions,
+    field_questions,
     labelled,
     open_method,
     read_questions,
+    take_apart,
 )
 from selfreflect.cli.console import check_file, check_output, emit, print_table, say, write_file
 from selfreflect.cli.options import Overrides, argument, option, takes
@@ -84,7 +87,8 @@ def uncertainty_command(
     comparison: ComparisonOptions,
     asking: AskOptions,
     overrides: Overrides,
-    fields: FieldOptions,
+    columns: FieldOptions,
+    structure: StructureOptions,
     output: list[Path] = option(
         "--output FILE",
         "Write a page with figures (.html), the tables (.md), or all estimators, and in files of their own "
@@ -109,14 +113,17 @@ def uncertainty_command(
     """
     from selfreflect.uncertainty.assess import Assessment, predictions
     from selfreflect.uncertainty.calibrators import FOLDS
+    from selfreflect.uncertainty.fields.tables import field_lines, field_table
     from selfreflect.uncertainty.output import json_lines
 
     check_output(output, source)
     measure_names = _measure_names(options.measures)
     sizes = list(map(_number, name_list(options.sizes or "")))
-    questions = read_questions(source, fields)
+    questions = read_questions(source, columns)
     if options.num_answers is not None:
         questions = _with_answers(questions, options.num_answers)
+    structured = take_apart(questions, structure)
+    questions = [question for item in structured for question in item.questions()] or questions
     if options.estimators:
         names = name_list(options.estimators)
     else:
@@ -128,13 +135,15 @@ def uncertainty_command(
     for path in output:
         write_output(path, source, assessment, results)
     if json:
-        for line in json_lines(assessment, results, by_size):
+        for line in (*field_lines(structured, method.rule), *json_lines(assessment, results, by_size)):
             emit(line)
         return
+    if structured:
+        print_table(field_table(structured, assessment))
     _print(assessment, results, by_size, explain)
     rows = next(iter(results.values()), [])
     ready = [row.estimator for row in rows if not row.baseline and row.n >= FOLDS]
-    if ready and source != "-" and fields == FieldOptions():
+    if ready and source != "-" and columns == FieldOptions() and not structured:
         say(f"Calibrate one: selfreflect calibrate {shlex.quote(source)} --estimator {ready[0]}")
 
 
@@ -265,7 +274,8 @@ def calibrate_command(
     comparison: ComparisonOptions,
     asking: AskOptions,
     overrides: Overrides,
-    fields: FieldOptions,
+    columns: FieldOptions,
+    structure: StructureOptions,
     json: o.Json = False,
 ) -> None:
     """Calibrate an estimator: confidences that agree with the share of correct answers.
@@ -283,7 +293,8 @@ def calibrate_command(
                 remedy="With {apply} give only {gold}, {column} and models.",
             )
         saved = _read_saved(apply, comparison.classes)
-        _apply(source, read_questions(source, fields), saved, asking, overrides, json)
+        questions = field_questions(read_questions(source, columns), structure)
+        _apply(source, questions, saved, asking, overrides, json)
         return
     from selfreflect.uncertainty.assess import Assessment
     from selfreflect.uncertainty.calibrator_file import fit_file, write_calibrator
@@ -293,7 +304,7 @@ def calibrate_command(
 
     if save is not None:
         check_file(save, source)
-    questions = read_questions(source, fields)
+    questions = field_questions(read_questions(source, columns), structure)
     if save is not None:
         _require_labels(len(questions))  # before a model is asked
     name = estimator or ("modal_share" if any(question.answers for question in questions) else "stated")
@@ -302,12 +313,13 @@ def calibrate_command(
     with open_method(source, questions, [name], comparison, asking, overrides) as made_with:
         assessment = Assessment(questions, [name], made_with)
     label = _only_label(assessment)
-    indices, scores, labels, _ = assessment.labelled_scores(name, label)
+    indices, scores, labels, _, groups = assessment.labelled_scores(name, label)
     _say_missing(assessment, name)
     _require_both_labels(labels, name)
     by = method or "isotonic"
-    _show(assessment, name, label, indices, cross_fit(by, scores, labels), f"{by}, cross-fitted", json)
-    quality = map_quality(by, scores, labels, probability=ESTIMATORS[name].is_probability)
+    calibrated = cross_fit(by, scores, labels, groups=groups)
+    _show(assessment, name, label, indices, calibrated, f"{by}, cross-fitted", json)
+    quality = map_quality(by, scores, labels, probability=ESTIMATORS[name].is_probability, groups=groups)
     _say_worse(quality)
     if save is not None:
         _require_labels(len(labels))

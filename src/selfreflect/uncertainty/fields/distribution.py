@@ -9,10 +9,12 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+from selfreflect.text import counted
 from selfreflect.uncertainty.classes import ClassRule, Labels, members_of
 from selfreflect.uncertainty.fields.align import align
 from selfreflect.uncertainty.fields.values import (
     ABSENT,
+    FAULTS,
     INVALID,
     MISSING,
     Node,
@@ -20,6 +22,7 @@ from selfreflect.uncertainty.fields.values import (
     Unreadable,
     Value,
     default_of,
+    length_value,
     parse,
     scalar,
     schema_keys,
@@ -89,6 +92,11 @@ class Structured:
     """Right answers that are no valid JSON."""
     left_out: int = 0
     """Fields beyond ``MOST_FIELDS``, those of the fewest answers."""
+
+    def only(self, paths: Sequence[str]) -> Structured:
+        """Keep the fields with one of the pointers or paths."""
+        kept = tuple(field for field in self.fields if {field.pointer, field.path} & {*paths})
+        return replace(self, fields=kept)
 
     def questions(self) -> list[AnsweredQuestion]:
         """Make a question of each field, with the id ``QUESTION#POINTER``.
@@ -224,6 +232,24 @@ def structure(question: AnsweredQuestion, schema: Schema | None = None) -> Struc
         unread_gold=len(question.gold) - len(gold),
         left_out=len(fields) - len(kept),
     )
+
+
+def notes_on(structured: Sequence[Structured]) -> list[str]:
+    """Say what of the answers has no fields, one sentence for each reason."""
+    reasons = Counter(fault.reason for item in structured for fault in item.faults if fault)
+    total = sum(len(item.faults) for item in structured)
+    notes = [
+        f"{count} of {counted(total, 'answer')}: {FAULTS[reason]}. In every field they are a class of their "
+        "own."
+        for reason, count in reasons.most_common()
+    ]
+    if unread := sum(item.unread_gold for item in structured):
+        notes.append(f"{counted(unread, 'right answer')} left out: no valid JSON.")
+    if left_out := sum(item.left_out for item in structured):
+        notes.append(
+            f"{counted(left_out, 'field')} left out: the rarest of questions with over {MOST_FIELDS}."
+        )
+    return notes
 
 
 class _Place(NamedTuple):

@@ -38,10 +38,22 @@ class Missing:
 MISSING = Missing()
 
 
+Fault = Literal["not_json", "number", "duplicate_key", "surrogate", "too_deep", "too_long", "schema"]
+FAULTS: dict[Fault, str] = {
+    "not_json": "not JSON",
+    "number": "a number beyond the range of floats, or none, such as NaN",
+    "duplicate_key": "an object with the same key twice",
+    "surrogate": "half of a character",
+    "too_deep": f"nested in more than {DEEPEST} levels",
+    "too_long": f"longer than {LONGEST:,} characters",
+    "schema": "not what the schema allows",
+}
+
+
 class Unreadable(NamedTuple):
     """Why an answer has no fields."""
 
-    reason: Literal["not_json", "number", "duplicate_key", "surrogate", "too_deep", "too_long", "schema"]
+    reason: Fault
 
 
 class Value(NamedTuple):

@@ -123,14 +123,16 @@ class ComparisonOptions(Struct, frozen=True, kw_only=True):
     ] = None
 
 
-def read_questions(source: str, fields: FieldOptions) -> list[AnsweredQuestion]:
-    """Read the answered questions of a run directory or a file."""
+def read_questions(source: str, fields: FieldOptions, *, structured: bool = False) -> list[AnsweredQuestion]:
+    """Read the answered questions of a run directory or a file, whose answers may be ``structured``."""
     from selfreflect.uncertainty.reading import read_answered_questions
 
     gold, columns = fields.gold, assigned_columns(fields.column)
     if source == "-" or not Path(source).is_dir():
         progress = ReadingProgress(source)
-        file = read_answered_questions(source, gold, columns=columns, progress=progress)
+        file = read_answered_questions(
+            source, gold, columns=columns, structured=structured, progress=progress
+        )
         questions = file.questions
         say_notes(file.notes)
     elif columns:

@@ -119,7 +119,7 @@ def uncertainty_command(
     check_output(output, source)
     measure_names = _measure_names(options.measures)
     sizes = list(map(_number, name_list(options.sizes or "")))
-    questions = read_questions(source, columns)
+    questions = read_questions(source, columns, structured=structure.schema is not None)
     if options.num_answers is not None:
         questions = _with_answers(questions, options.num_answers)
     structured = take_apart(questions, structure)
@@ -293,7 +293,9 @@ def calibrate_command(
                 remedy="With {apply} give only {gold}, {column} and models.",
             )
         saved = _read_saved(apply, comparison.classes)
-        questions = field_questions(read_questions(source, columns), structure)
+        questions = field_questions(
+            read_questions(source, columns, structured=structure.schema is not None), structure
+        )
         _apply(source, questions, saved, asking, overrides, json)
         return
     from selfreflect.uncertainty.assess import Assessment
@@ -304,7 +306,9 @@ def calibrate_command(
 
     if save is not None:
         check_file(save, source)
-    questions = field_questions(read_questions(source, columns), structure)
+    questions = field_questions(
+        read_questions(source, columns, structured=structure.schema is not None), structure
+    )
     if save is not None:
         _require_labels(len(questions))  # before a model is asked
     name = estimator or ("modal_share" if any(question.answers for question in questions) else "stated")

@@ -45,6 +45,8 @@ class Reading:
     """Whether a row without a question is refused. Otherwise an id will do."""
     need_answers: bool = True
     """Whether a row without a column of answers is refused."""
+    structured: bool = False
+    """Whether an answer may be an object, which is kept as JSON."""
 
 
 @dataclass
@@ -310,6 +312,8 @@ def _texts(row: Row, name: str, reading: Reading) -> tuple[str | None, ...]:
     for number, value in enumerate(values, 1):
         if isinstance(value, dict) and isinstance(value.get("text"), str):
             value = value["text"]
+        if reading.structured and isinstance(value, dict | list):
+            value = json.dumps(value, ensure_ascii=False)
         if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf:
             value = json.dumps(value)
         if isinstance(value, float) and math.isnan(value):  # data frames write it where nothing is

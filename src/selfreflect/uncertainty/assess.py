@@ -87,6 +87,8 @@ class ScoredAnswers(NamedTuple):
 
     def calibrated(self) -> Floats | str:
         """Confidences by isotonic maps, each fitted on the other folds; or why there are none."""
+        if self.groups and len(set(self.groups)) < FOLDS:
+            return f"{len(set(self.groups))} questions are too few to calibrate on others"
         if len(self.scores) < FOLDS:
             return f"{len(self.scores)} labelled answers are too few to calibrate on others"
         try:

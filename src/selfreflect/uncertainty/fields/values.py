@@ -270,11 +270,12 @@ class Schema:
         """Read a schema from a file.
 
         Raises:
-            DataError: it is no JSON object or no schema.
-            OSError: it cannot be read.
+            DataError: it cannot be read, or is no JSON object or no schema.
         """
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise DataError(f"{excerpt(str(path), 200)} cannot be read: {error.strerror}") from None
         except (ValueError, RecursionError):
             document = None
         if not isinstance(document, dict):

@@ -152,7 +152,9 @@ def read_questions(source: str, fields: FieldOptions, *, structured: bool = Fals
             say(f"Blank answers to {counted(blank, 'question')} left out: what says nothing is no answer.")
         if not questions:
             raise DataError(
-                f"{source} holds no answers yet. Make some with: selfreflect answers --out {source}"
+                f"{source} holds no answers yet",
+                code="no_answers",
+                remedy=f"Make some with: selfreflect answers --out {source}",
             )
     if gold != GOLD and not has_gold(questions):
         raise DataError(

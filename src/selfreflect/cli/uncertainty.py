@@ -444,8 +444,9 @@ def _only_label(assessment: Assessment) -> str:
     names = labelled(assessment)
     if len(names) != 1:
         raise DataError(
-            "calibration needs one kind of label: give right answers (--gold), a field 'correct', or one "
-            "function with --correctness"
+            "calibration needs one kind of label",
+            code="no_gold",
+            remedy="Give right answers ({gold}), a field 'correct', or one function with {correctness}.",
         )
     return names[0]
 

@@ -151,8 +151,10 @@ class SelfReflect:
             )
         if cache is not None and judge.last_states is not None:
             raise ConfigError(
-                f"leave --cache out with judge {judge.name!r}: it keeps states of judges that run here, "
-                "since the weights of a remote judge may change unnoticed. vLLM has its own cache."
+                f"the cache keeps states of judges that run here, unlike {judge.name!r}: the weights of "
+                "a remote judge may change unnoticed",
+                code="remote_judge",
+                remedy="Leave out {execution.cache}; vLLM has a cache of its own.",
             )
         self.judge = judge
         self.temperature = temperature

@@ -156,9 +156,9 @@ def _question(item: ItemRow, row: Row, ids: RowIds, gold: str, structured: bool)
     has_column = item.columns.answers or item.columns.halves
     if not answers and confidence is None and not has_column:
         raise row.error(
-            f"give it 'answers' or a 'confidence'; its fields are {listed(item.row.fields)}. If one of them "
-            "holds answers, name it with --column answer=NAME; selfreflect convert FILE shows how a file is "
-            "understood"
+            f"give it 'answers' or a 'confidence'; its fields are {listed(item.row.fields)}",
+            remedy="If one of them holds answers, name it with {column} answer=NAME; selfreflect convert "
+            "FILE shows how a file is understood.",
         )
     aliases = field_list(row, "aliases")
     if not all(map(is_text_list, aliases)):

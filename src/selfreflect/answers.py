@@ -16,6 +16,7 @@ from selfreflect.models.base import (
     Request,
     Sample,
     Sampling,
+    Watch,
     as_drawn,
     seed_for,
 )
@@ -34,6 +35,7 @@ def draw_answers(
     thinking: bool = False,
     logprobs: bool = False,
     earlier: Mapping[str, Sequence[AnswerSample]] | None = None,
+    watch: Watch | None = None,
 ) -> Iterator[AnswerSample | AnswerSet | Failure]:
     """Sample ``2 * num_answers`` answers per question: the first half is masked, the second conditions.
 
@@ -47,6 +49,7 @@ def draw_answers(
         logprobs: also store the log-probabilities of each answer's tokens, if the generator gives them.
         earlier: by the id of a question, samples that were drawn before. Those of the same request to the
             same model are not drawn again.
+        watch: is told of the requests and of each event.
     """
     earlier = earlier or {}
     requests = [
@@ -65,7 +68,7 @@ def draw_answers(
     for index, question in enumerate(questions):
         samples = _of_request(earlier.get(question.id, ()), requests[index], digests[index])
         requests[index] = replace(requests[index], samples=samples)
-    for index, event in as_drawn(generator, requests):
+    for index, event in as_drawn(generator, requests, watch):
         if isinstance(event, Sample):
             yield _answer_sample(questions[index], event, digests[index])
         else:

@@ -131,8 +131,8 @@ def counted(questions: Sequence[Question], strategies: Sequence[str], model: str
     stored = Run.in_memory(Path())
     stored.add_in_memory(questions)
     dry_run = DryRun(stored, config, PROMPTS, ExecutionOptions(device="cpu"), Quiet())
-    dry_run.answers()
-    dry_run.summaries(strategies)
+    dry_run.fill("answers")
+    dry_run.fill("summaries", strategies)
     names = ("calls", "completions", "prompt_tokens", "completion_tokens")
     drawn, made = (cost.amounts for cost in dry_run.costs)
     return {name: drawn[name] + made[name] for name in names}

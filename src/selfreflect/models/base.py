@@ -6,7 +6,7 @@ import hashlib
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
@@ -169,27 +169,32 @@ def results_of(
             yield index, event
 
 
+Watch = Callable[[Sequence[Request]], Callable[[int, Sample | Reply | Refusal], None]]
+"""Told of requests that begin; returns what is then told of each event, with the index of its request."""
+
+
 def as_drawn(
-    generator: Generator, requests: Sequence[Request]
+    generator: Generator, requests: Sequence[Request], watch: Watch | None = None
 ) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
     """Yield results as :func:`as_done`, and before each the completions that it still waits for.
 
     Completions come as ``Sample``, from generators that have a ``stream_samples`` method.
     """
+    tell = watch(requests) if watch else None
     stream = getattr(generator, "stream_samples", None) or getattr(generator, "stream", None)
     results = stream(requests) if stream else enumerate(generator.generate(requests))
     # A generator of another package may lose a request or answer it twice, and records would be mixed up.
     missing = set(range(len(requests)))
     for index, result in results:
-        if isinstance(result, Sample):
-            yield index, result
-            continue
-        if index not in missing:
-            raise BackendError(
-                f"generator {excerpt(generator.name)} gave more replies than the {len(requests)} requests",
-                code="replies",
-            )
-        missing.remove(index)
+        if not isinstance(result, Sample):
+            if index not in missing:
+                raise BackendError(
+                    f"generator {excerpt(generator.name)} gave more replies than {len(requests)} requests",
+                    code="replies",
+                )
+            missing.remove(index)
+        if tell:
+            tell(index, result)
         yield index, result
     if missing:
         raise BackendError(

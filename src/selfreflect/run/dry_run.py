@@ -18,7 +18,7 @@ from selfreflect.metric.texts import control_texts
 from selfreflect.models.backend import backend_of
 from selfreflect.models.base import ModelSpec, Request
 from selfreflect.prompts import Prompts, load_prompts
-from selfreflect.records import Question, Stage
+from selfreflect.records import ModelStage, Question, Stage
 from selfreflect.run.cost import EXACT, NOTHING, UNKNOWN, Amount, RequestCount
 from selfreflect.run.models import ConfiguredModels, Progress, needs_judge
 from selfreflect.run.resume import (
@@ -98,7 +98,7 @@ def dry_run_items(
     for item in items:
         run.add_in_memory(item.records)
     dry_run = DryRun(run, config, load_prompts(), options, progress)
-    dry_run.scores()
+    dry_run.fill("scores")
     return dry_run
 
 
@@ -165,8 +165,16 @@ class DryRun:
     def plan(self, stages: Sequence[Stage], strategies: Sequence[str]) -> None:
         """Nothing is remembered."""
 
-    def answers(self) -> None:
-        """Count what the missing answers take."""
+    def fill(self, stage: ModelStage, strategies: Sequence[str] = ()) -> None:
+        """Count what a stage lacks, and what that takes."""
+        if stage == "answers":
+            self._count_answers()
+        elif stage == "summaries":
+            self._count_summaries(strategies)
+        else:
+            self._count_scores()
+
+    def _count_answers(self) -> None:
         spec = StageSpec("answers", self._config, self._prompts, self._options)
         count = RequestCount(self._chat(spec, missing_answers(self.run)))
         settings = self._config.answers
@@ -183,7 +191,7 @@ class DryRun:
         counts = [(answer_set.tokens, len(answer_set.answers)) for answer_set in self.run.answers.values()]
         self._add("answers", spec, count, to_do, counts)
 
-    def summaries(self, strategies: Sequence[str]) -> None:
+    def _count_summaries(self, strategies: Sequence[str]) -> None:
         """Count what the missing summaries take. What a user's own strategy asks is not known."""
         spec = StageSpec("summaries", self._config, self._prompts, self._options, tuple(strategies))
         count = RequestCount(self._chat(spec, missing_summaries(self.run, strategies)))
@@ -285,8 +293,7 @@ class DryRun:
             amounts["money"] = price_sum * 1e-6
         self.costs.append(StageCost(stage, _model_and_place(spec.model), to_do, amounts))
 
-    def scores(self) -> None:
-        """Count the judge's work."""
+    def _count_scores(self) -> None:
         settings = self._config.scores
         tasks = missing_scores(self.run, settings) if self.run.summaries or not self._to_come.total else []
         to_do = total_size(tasks) + self._to_come.total

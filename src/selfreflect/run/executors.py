@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.models.backend import backend_of
@@ -98,10 +98,6 @@ def _takes_one_gpu(spec: StageSpec) -> bool:
     return is_torch and options.device_map is None and options.device in ("auto", "cuda")
 
 
-def _facts(model: Any) -> dict[str, Any] | None:
-    return None if model is None else model.facts
-
-
 @dataclass(frozen=True)
 class LocalExecutor:
     """Runs a stage in this process. The model is let go when the stage ends."""
@@ -110,20 +106,13 @@ class LocalExecutor:
     _progress: Progress
 
     def outcomes(self, spec: StageSpec, tasks: Sequence[StageTask]) -> Generator[Outcome, None, None]:
-        """See :class:`Executor`. The first outcome has no results yet, only the facts of the model.
+        """See :class:`Executor`.
 
         Raises:
             SelfReflectError: at once, if the model cannot be loaded.
         """
         model = load_stage_model(spec.stage, self._models, spec.config)
-        results = stage_fn(spec, model, self._progress)(tasks)
-
-        def batches() -> Generator[Outcome, None, None]:
-            yield Outcome(facts=_facts(model))
-            for group in results:
-                yield Outcome(group, facts=_facts(model))  # a server may have told more
-
-        return batches()
+        return stage_fn(spec, model, self._progress)(tasks)
 
     def close(self) -> None:
         """Nothing was started."""

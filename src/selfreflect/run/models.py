@@ -25,8 +25,6 @@ from selfreflect.models.base import (
     Sample,
     Sampling,
     StageGenerator,
-    StreamingGenerator,
-    as_drawn,
     seed_for,
 )
 from selfreflect.records import AnswerSet, ModelStage, SamplingCheck
@@ -205,44 +203,42 @@ def load_measures(
     return Measures(metric, wanted=scores.measure_names, controls=scores.controls, reader=scores.reader)
 
 
-class WatchedGenerator(StreamingGenerator):
-    """Passes requests on, and reports the sequences that are asked for and those that have ended.
+class RequestProgress:
+    """Reports the sequences that a generator is asked for and those that have ended, as a ``Watch``.
 
     A local generator (one with ``on_step``) reports each token; of others the tokens come with the reply.
     """
 
     def __init__(self, generator: Any, progress: Progress) -> None:
-        self.name = generator.name
-        self.revision = generator.revision
-        self._generator = generator
         self._progress = progress
         self._counts_steps = hasattr(generator, "on_step")
         if self._counts_steps:
             generator.on_step = self._count_step
 
-    def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
-        """Like :meth:`stream`, with the completions that replies still wait for."""
+    def __call__(self, requests: Sequence[Request]) -> Callable[[int, Sample | Reply | Refusal], None]:
         to_come = [len(request.missing) for request in requests]
         tokens = [sum(sample.completion.tokens for sample in request.samples) for request in requests]
         limits = [request.sampling.max_new_tokens for request in requests]
         tokens_allowed = sum(count * limit for count, limit in zip(to_come, limits, strict=True))
         self._progress.add(WorkDone(asked=sum(to_come), planned=tokens_allowed))
-        for index, event in as_drawn(self._generator, requests):
+
+        def count(index: int, event: Sample | Reply | Refusal) -> None:
             if isinstance(event, Refusal):
                 unneeded = to_come[index] * limits[index]
                 self._progress.add(WorkDone(asked=-to_come[index], planned=-unneeded))
+                return
+            if isinstance(event, Sample):
+                ended, new_tokens = 1, event.completion.tokens
             else:
-                if isinstance(event, Sample):
-                    ended, new_tokens = 1, event.completion.tokens
-                else:
-                    ended, new_tokens = to_come[index], event.tokens - tokens[index]
-                to_come[index] -= ended
-                tokens[index] += new_tokens
-                unneeded = max(0, ended * limits[index] - new_tokens)
-                self._progress.add(WorkDone(planned=-unneeded))
-                if not self._counts_steps:
-                    self._progress.add(WorkDone(ended=ended, tokens=new_tokens))
-            yield index, event
+                ended, new_tokens = to_come[index], event.tokens - tokens[index]
+            to_come[index] -= ended
+            tokens[index] += new_tokens
+            unneeded = max(0, ended * limits[index] - new_tokens)
+            self._progress.add(WorkDone(planned=-unneeded))
+            if not self._counts_steps:
+                self._progress.add(WorkDone(ended=ended, tokens=new_tokens))
+
+        return count
 
     def _count_step(self, tokens: int, ended: int) -> None:
         self._progress.add(WorkDone(ended=ended, tokens=tokens))

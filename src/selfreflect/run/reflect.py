@@ -373,8 +373,8 @@ class _Reflector:
         if not drafts:
             return
         by_id = {draft.case.question.id: draft for draft in drafts}
-        for results in self._work[stage](list(map(task, drafts))):
-            for result in results:
+        for outcome in self._work[stage](list(map(task, drafts))):
+            for result in outcome.results:
                 if isinstance(result, AnswerSample):  # which its answer set will hold
                     continue
                 by_id[result.question_id].add(result)

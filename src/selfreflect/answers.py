@@ -114,12 +114,12 @@ def _answer_sample(question: Question, sample: Sample, digest: str) -> AnswerSam
     )
 
 
+# Ways to end that leave no answer. Dropping such completions would change the distribution, so
+# the question fails instead.
 _UNUSABLE: dict[Literal["unclosed_reasoning", "content_filter"], str] = {
     "unclosed_reasoning": "never ended their reasoning; allow more new tokens or switch thinking off",
     "content_filter": "were withheld by the server's content filter",
 }
-"""Ways to end that leave no answer. Dropping such completions would change the distribution, so the question
-fails instead."""
 
 
 def _record(

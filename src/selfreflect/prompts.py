@@ -35,6 +35,7 @@ PUBLISHED = "published:"
 
 _PUBLISHED_FILE = "src/selfreflect/generate_summaries.py"
 _PUBLISHED_VARIABLE = "user_prompt"
+# The function of the published code in which each prompt is assigned to a variable.
 _PUBLISHED_FUNCTIONS = {
     ("basic", "user"): "basic_summary",
     ("cot", "user"): "cot_summary",
@@ -42,11 +43,10 @@ _PUBLISHED_FUNCTIONS = {
     ("twostep_cot", "distil"): "generate_cot_summary_prompt",
     ("sample_and_summarize", "user"): "sample_and_summarize_summary",
 }
-"""The function of the published code in which each prompt is assigned to a variable."""
+# Our placeholder for each variable in its prompts.
 _PUBLISHED_NAMES = {"question": "question", "n_answers": "n", "answers": "answers"}
-"""Our placeholder for each variable in its prompts."""
+# The function that cuts off the reasoning, and the marker at the start of its pattern.
 _PUBLISHED_MARKER = ("cot_chain_remover", re.compile(r"(?:\(\?i\))?(\w[\w ]*:)"))
-"""The function that cuts off the reasoning, and the marker at the start of its pattern."""
 
 MAX_PROMPT_FILE = 1_000_000
 """Bytes of a file with prompts that are read."""

@@ -58,8 +58,8 @@ class _RecordType(msgspec.StructMeta):
 
 
 # Ranges are checked when records are read and written, because a run directory may come from anybody.
+# Up to here a float holds every integer.
 _MOST = 2**53
-"""Up to here a float holds every integer."""
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=_MOST)]
 PositiveCount: TypeAlias = Annotated[int, Meta(ge=1, le=_MOST)]
 Share: TypeAlias = Annotated[float, Meta(ge=0, le=1 + 1e-6)]

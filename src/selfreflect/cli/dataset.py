@@ -22,6 +22,7 @@ from selfreflect.train.candidates import TrainingMeasure, is_named
 from selfreflect.train.folder import Origin, parse_percentages, training_files
 from selfreflect.train.rows import BUILDERS, HEDGE_INSTRUCTION, Kind, RowOptions, TrainingRows
 
+# The kinds of data set that an option concerns, if not all.
 _TAKEN: Mapping[str, frozenset[Kind]] = {
     "measure": frozenset({"sft", "dpo"}),
     "strategies": frozenset({"sft", "dpo"}),
@@ -33,7 +34,6 @@ _TAKEN: Mapping[str, frozenset[Kind]] = {
     "pairs": frozenset({"dpo"}),
     "classes": frozenset({"hedge"}),
 }
-"""The kinds of data set that an option concerns, if not all."""
 
 
 def dataset_command(

@@ -302,8 +302,8 @@ class _Option:
         return tuple(name_list(value)) if self.is_list else value
 
 
+# By flag.
 _Options = dict[str, _Option]
-"""By flag."""
 
 
 def takes(

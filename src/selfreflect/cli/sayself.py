@@ -521,8 +521,8 @@ def cluster_command(
     cluster(out, options, overrides, yes, gold)
 
 
+# Options whose defaults are the preset's.
 _PRESET_SAMPLING = ("--model", "--num-answers", "--max-new-tokens", "--temperature", "--top-p")
-"""Options whose defaults are the preset's."""
 
 
 @takes("answers", only=("--revision", "--base-url", "--extra-body"), config_file=True, execution=ASKING)

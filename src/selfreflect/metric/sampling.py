@@ -332,11 +332,11 @@ def _first_answers(answers: Sequence[WordSample]) -> float:
     return math.fsum(estimates) / len(estimates)
 
 
+# Words of the round that measures how fast the machine is.
 _TIMED_FIRST_ROUND = 8
-"""Words of the round that measures how fast the machine is."""
 
+# Share of the remaining time that a round may be expected to take.
 _SAFETY = 0.9
-"""Share of the remaining time that a round may be expected to take."""
 
 Measure = Callable[[Sequence[int]], Sequence[Sequence[WordDistance]]]
 """Indices of words -> for each summary the distances of those words."""

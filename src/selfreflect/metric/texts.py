@@ -164,8 +164,8 @@ CLOSED = (
 
 MOST_ALTERNATIVES = max(len(row.split()) for row in CLOSED)
 
+# A first word that punctuation or the end follows; "No idea" and "A heron" are no closed answers.
 _FIRST = re.compile(r"\W*(\w+)(?=\W*\Z|[.,;:!)])")
-"""A first word that punctuation or the end follows; "No idea" and "A heron" are no closed answers."""
 
 
 class ClosedAnswers:

@@ -40,8 +40,8 @@ NOTHING = Amount(0, 0)
 UNKNOWN = Amount(None, None)
 
 
+# Conversations that are tokenised together.
 _BATCH = 256
-"""Conversations that are tokenised together."""
 
 EXACT = 10_000
 """Conversations that are tokenised. Tokens of further ones are expected at the same rate per byte."""

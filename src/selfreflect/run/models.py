@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from selfreflect.settings import Config
 
 
+# Contexts that the judge reads besides the summaries: the answers themselves, and the controls.
 _CONTEXTS = 3
-"""Contexts that the judge reads besides the summaries: the answers themselves, and the controls."""
 
 
 @dataclass(frozen=True)
@@ -303,8 +303,8 @@ OTHER_PROBES = (
 
 PROBE_TOKENS = 48
 
+# Temperature and top-p from which two equal replies to ``PROBE`` are no accident.
 _TELLING = 0.5
-"""Temperature and top-p from which two equal replies to ``PROBE`` are no accident."""
 
 
 def check_models(

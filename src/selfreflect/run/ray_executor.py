@@ -45,8 +45,8 @@ from selfreflect.settings import Placement
 TRIES = 4
 """Attempts at a batch, or at loading a model, before the run ends."""
 
+# Defaults for the environment. Without the last, Ray prints to standard output.
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal", "RAY_DEDUP_LOGS_SKIP_REGEX": "."}
-"""Defaults for the environment. Without the last, Ray prints to standard output."""
 
 _TOKEN_ADVICE = (
     " If the cluster wants a token, set RAY_AUTH_MODE=token and put its token into ~/.ray/auth_token or "

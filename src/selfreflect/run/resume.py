@@ -193,11 +193,11 @@ def no_questions() -> ConfigError:
     )
 
 
+# Questions of each kind that an error shows.
 _EXAMPLES = 3
-"""Questions of each kind that an error shows."""
 
+# Similarity from which a question in the place of another one is an edited version of it.
 _ALIKE = 0.6
-"""Similarity from which a question in the place of another one is an edited version of it."""
 
 
 @dataclass(frozen=True)

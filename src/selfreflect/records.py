@@ -235,9 +235,9 @@ class SamplingCheck(Record, frozen=True, kw_only=True):
     accepted: bool = False
     """Whether the user was warned before the first question, and went on."""
     seconds: Positive | None = None
-    """How long the first two replies took, drawn at the same time."""
+    """In records of earlier versions, how long the first two replies took."""
     tokens: Count = 0
-    """Of these two replies."""
+    """In records of earlier versions, of these two replies."""
 
     @property
     def is_suspect(self) -> bool:

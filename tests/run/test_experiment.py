@@ -368,13 +368,10 @@ def test_the_manifest_says_what_the_run_was_made_with(
 
 
 class Workers:
-    """An executor, and what chooses it, that gives prepared outcomes."""
+    """Executors that give prepared outcomes."""
 
     def __init__(self, outcomes: Sequence[Outcome]) -> None:
         self.prepared = outcomes
-
-    def choose(self, *_: object) -> Workers:
-        return self
 
     def outcomes(self, *_: object) -> Generator[Outcome, None, None]:
         yield from self.prepared

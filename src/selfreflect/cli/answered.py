@@ -524,5 +524,5 @@ def _reasons(inquiries: Sequence[Inquiry], spec: ModelSpec, price: Price | None)
         reasons.append(f"{host} may charge for this")
     replies = sum(inquiry.n for inquiry in inquiries)
     if replies >= MANY_COMPLETIONS:
-        reasons.append(f"how long {counted(replies, 'reply')} take is not known yet")
+        reasons.append(f"{counted(replies, 'reply')} may take long")
     return reasons

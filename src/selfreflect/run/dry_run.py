@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from selfreflect.models.judge import Judge
     from selfreflect.models.local.generator import HFGenerator
 
-AMOUNTS = ("calls", "completions", "prompt_tokens", "completion_tokens", "judge_tokens", "seconds")
+AMOUNTS = ("calls", "completions", "prompt_tokens", "completion_tokens", "judge_tokens")
 """Calls are conversations to send, at most one per completion, for servers that give one at a time; judge
-tokens are nodes of prefix trees; seconds follow from earlier work in the directory."""
+tokens are nodes of prefix trees."""
 
 
 @dataclass(frozen=True)
@@ -277,6 +277,8 @@ class DryRun:
         likely = None
         if completions is not None and most_tokens is not None and (earlier_tokens or not to_do):
             likely = min(completions * earlier_tokens / max(1, earlier_completions), most_tokens)
+            if to_do:
+                self._note("lengths are expected to be the mean of the earlier texts in this directory")
         completion_tokens = Amount(likely, most_tokens)
         amounts = {
             "calls": count.calls,
@@ -284,7 +286,6 @@ class DryRun:
             "prompt_tokens": count.prompt_tokens,
             "completion_tokens": completion_tokens,
             "judge_tokens": NOTHING,
-            "seconds": self._seconds(stage, completions, earlier_completions),
         }
         price = self._config.price_of(spec.model.name)
         if price is not None:
@@ -300,9 +301,6 @@ class DryRun:
         amounts = dict.fromkeys(AMOUNTS, NOTHING)
         if to_do:
             amounts["judge_tokens"] = self._judge_tokens(tasks)
-        results = map(self.run.results, measures_of(settings.measure_names))
-        measured_count = len(set().union(*results))
-        amounts["seconds"] = self._seconds("scores", to_do, measured_count)
         self.costs.append(StageCost("scores", settings.judge, to_do, amounts))
 
     def _judge_tokens(self, tasks: Sequence[StageTask]) -> Amount:
@@ -347,16 +345,6 @@ class DryRun:
             longest = to_come.longest[count]
             limits = TextLimits(longest, half_to_come, half_to_come, [summary] * count, controls)
             yield most_judge_tokens(judge, limits, config.scores), questions
-
-    def _seconds(self, stage: Stage, to_do: float | None, earlier: int) -> Amount:
-        """The time for some work, if the directory's earlier work says how long it takes."""
-        if to_do == 0:
-            return NOTHING
-        seconds = self.run.manifest.wall_time.get(stage)
-        if to_do is None or not seconds or not earlier:
-            return UNKNOWN
-        self._note("times and lengths are expected to be the mean of the earlier work in this directory")
-        return Amount(to_do * seconds / earlier, None)
 
     def _note(self, line: str) -> None:
         if line not in self.notes:

@@ -221,7 +221,7 @@ class Experiment:
         saved = 0
         with ExitStack() as stack:
             counter = stack.enter_context(self._progress.stage(stage, total))
-            outcomes = self._executors.choose(spec, len(tasks)).outcomes(spec, tasks)  # loads local models
+            outcomes = self._executors.outcomes(spec, tasks)
             stack.enter_context(closing(outcomes))
             stack.enter_context(self._timed(stage))
             try:

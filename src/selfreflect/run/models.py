@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -428,17 +427,12 @@ def _ask(
     generator: Generator, url: str, request: Request, check_reasoning: Callable[[], None]
 ) -> SamplingCheck:
     replies: Any = "unknown"
-    seconds: float | None = None
-    tokens = 0
     sampling = request.sampling
     for probe in (PROBE, *OTHER_PROBES):
         message = Message(role="user", content=probe)
-        start = time.monotonic()
         reply = _reply(generator, replace(request, messages=(*request.messages[:-1], message)))
-        if seconds is None and isinstance(reply, Reply):
-            seconds, tokens = time.monotonic() - start, reply.tokens
-            if _only_reasons(reply):
-                check_reasoning()
+        if probe == PROBE and _only_reasons(reply):
+            check_reasoning()
         replies = _compare(() if isinstance(reply, Refusal) else reply.completions, sampling)
         if replies != "identical":
             break
@@ -448,8 +442,6 @@ def _ask(
         temperature=sampling.temperature,
         top_p=sampling.top_p,
         replies=replies,
-        seconds=seconds,
-        tokens=tokens,
     )
 
 

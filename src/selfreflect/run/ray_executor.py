@@ -60,7 +60,7 @@ SECONDS_TO_END = 30
 
 
 class RayExecutor:
-    """An :class:`~selfreflect.run.executors.Executor` of Ray actors.
+    """Runs stages on Ray actors.
 
     Args:
         address: of a running cluster; None starts one on this machine that ends with :meth:`close`.
@@ -90,7 +90,7 @@ class RayExecutor:
         self._process.join()
 
     def outcomes(self, spec: StageSpec, tasks: Sequence[StageTask]) -> Generator[Outcome, None, None]:
-        """See :class:`~selfreflect.run.executors.Executor`."""
+        """See :meth:`~selfreflect.run.executors.Executors.outcomes`."""
         is_complete = False
         try:
             with suppress(OSError):  # _receive() reports a driver that has ended

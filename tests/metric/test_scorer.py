@@ -219,7 +219,7 @@ def test_the_published_tokenisation_is_recorded(metric):
 def test_answers_that_break_the_list_are_reported(metric):
     found = score(metric, conditioning=["It's basil", "two\nlines", "fine"])
     assert found.warnings == (
-        "2 of 3 conditioning answers hold a quote or line end that breaks the judge's list",
+        "2 of 3 reference answers hold a quote or line end that breaks the judge's list",
     )
 
 
@@ -246,10 +246,10 @@ def test_summaries_come_back_in_order_and_do_not_touch_each_other(metric):
 @pytest.mark.parametrize(
     ("masked_out", "conditioning", "reason"),
     [
-        ([], ["x"], "no masked-out answers with words"),
-        (["", " \n\t "], ["x"], "no masked-out answers with words"),
-        (["x"], [], "no conditioning answers"),
-        ([], [], "no conditioning answers"),
+        ([], ["x"], "no test answers with words"),
+        (["", " \n\t "], ["x"], "no test answers with words"),
+        (["x"], [], "no reference answers"),
+        ([], [], "no reference answers"),
     ],
 )
 def test_a_question_without_answers_fails_once_per_summary(metric, masked_out, conditioning, reason):
@@ -290,7 +290,7 @@ def test_conditioning_answers_that_do_not_fit_the_window_fail_every_summary(tiny
     assert [(f.kind, f.name) for f in found] == [("too_long", "a"), ("too_long", "b")]
     needed = longest_task(metric.judge, reference_context(QUESTION.text, long))
     assert all(
-        "the conditioning answers" in f.message
+        "the reference answers" in f.message
         and f"needs {needed} tokens" in f.message
         and "holds 300" in f.message
         for f in found
@@ -389,11 +389,11 @@ def test_a_score_does_not_fail_where_only_the_information_does(metric, monkeypat
         ({"answers": []}, "at least 2 answers"),
         (
             {"masked_out": [" "], "conditioning": ["b"]},
-            "summary 's' cannot be scored: there are no masked-out answers",
+            "summary 's' cannot be scored: there are no test answers",
         ),
         (
             {"masked_out": ["a"], "conditioning": []},
-            "summary 's' cannot be scored: there are no conditioning answers",
+            "summary 's' cannot be scored: there are no reference answers",
         ),
         (
             {"masked_out": ["a"], "conditioning": ["word " * 3000]},
@@ -653,7 +653,7 @@ def test_twenty_megabytes_are_refused_before_they_are_tokenised(metric):
     huge = "radish " * 3_000_000
     assert {found.kind for found in records(metric, {"s": huge, "t": "x" * 20_000_000})} == {"too_long"}
     [refused] = records(metric, {"s": "Radishes."}, [huge], ["kale"])
-    assert (refused.kind, "masked-out answer" in refused.message) == ("too_long", True)
+    assert (refused.kind, "test answer" in refused.message) == ("too_long", True)
 
 
 @pytest.mark.parametrize("name", ["one word", "few words to mask"])

@@ -1,11 +1,11 @@
 """Usable information: how many bits a summary tells a judge about answers that it has not seen.
 
-For a held-out answer a, a question q, a summary s, and the distinct conditioning answers A, the judge J at
+For a test answer a, a question q, a summary s, and the distinct reference answers A, the judge J at
 temperature 1 gives
 
     bits(s)   = log2 p_J(a | q, s) - log2 p_J(a | q, zero)
     bits(A)   = log2 p_J(a | q, A) - log2 p_J(a | q, zero)
-    recovered = sum of bits(s) / sum of bits(A), over the held-out answers.
+    recovered = sum of bits(s) / sum of bits(A), over the test answers.
 
 This is pointwise V-information (Xu et al. 2020, arXiv 2002.10689; Ethayarajh et al. 2022, arXiv 2110.08420)
 with the judge as the family of predictors, and an empty summary as the null input, in the words in which
@@ -127,13 +127,13 @@ def measure(
     summaries: Sequence[str],
     reader: Reader = "informed",
 ) -> dict[str, Information]:
-    """Measure what each text tells ``judge`` about the masked-out answers.
+    """Measure what each text tells ``judge`` about the test answers.
 
     Returns:
         By text, without the summary's name. A text that does not fit the judge's window is ``unmeasured``.
 
     Raises:
-        CannotScoreError: there is no masked-out or no conditioning answer, or they do not fit the window.
+        CannotScoreError: there is no test or no reference answer, or they do not fit the window.
     """
     prompts = AnswerPrompts(judge, question, answers, reader)
     contexts, errors = prompts.contexts(summaries)
@@ -271,7 +271,7 @@ def within_budget(
     tokens: int,
     most: int | None = None,
 ) -> tuple[AnswerSet, int]:
-    """Blank random held-out answers until :func:`measure` takes at most ``tokens`` nodes.
+    """Blank random test answers until :func:`measure` takes at most ``tokens`` nodes.
 
     The order in which answers are kept follows from the question's id alone.
 
@@ -294,12 +294,12 @@ def within_budget(
 
 
 def _with_words(answers: AnswerSet) -> list[int]:
-    """The places of the masked-out answers that are not blank."""
+    """The places of the test answers that are not blank."""
     return [index for index, answer in enumerate(answers.masked_out) if answer.strip()]
 
 
 def _keep(answers: AnswerSet, indices: Sequence[int]) -> AnswerSet:
-    """Blank all masked-out answers but these."""
+    """Blank all test answers but these."""
     subset = set(indices)
     texts = [text if index in subset else "" for index, text in enumerate(answers.masked_out)]
     return replace(answers, masked_out=tuple(texts))
@@ -307,7 +307,7 @@ def _keep(answers: AnswerSet, indices: Sequence[int]) -> AnswerSet:
 
 @dataclass(frozen=True)
 class Told:
-    """What a judge is told about held-out answers by the texts that summaries are compared with.
+    """What a judge is told about test answers by the texts that summaries are compared with.
 
     Attributes:
         nothing, available: bits of each token of each answer after the zero, and after the conditioning
@@ -326,25 +326,25 @@ class Told:
 
 
 class AnswerPrompts:
-    """The held-out answers of one question as token ids, after whatever the judge is told.
+    """The test answers of one question as token ids, after whatever the judge is told.
 
     Args:
-        answers: with the conditioning answers that ``recovered`` is relative to.
+        answers: with the reference answers that ``recovered`` is relative to.
 
     Raises:
-        CannotScoreError: there is no held-out or no conditioning answer, or one does not fit the judge's
+        CannotScoreError: there is no test or no reference answer, or one does not fit the judge's
             window.
     """
 
     def __init__(self, judge: Judge, question: Question, answers: AnswerSet, reader: Reader) -> None:
         self.places = _with_words(answers)
-        """Where the held-out answers that are not blank stand among all."""
+        """Where the test answers that are not blank stand among all."""
         self.answers = [answers.masked_out[index].strip() for index in self.places]
         if not self.answers:
-            raise CannotScoreError("no_answers", "there are no masked-out answers with words in them")
+            raise CannotScoreError("no_answers", "there are no test answers with words in them")
         anchors = anchor_texts(answers.conditioning)
         if not anchors[0]:
-            raise CannotScoreError("no_answers", "there are no conditioning answers with words in them")
+            raise CannotScoreError("no_answers", "there are no reference answers with words in them")
         self.reader: Reader = reader
         self._judge = judge
         self._question = question
@@ -358,7 +358,7 @@ class AnswerPrompts:
         self._first = self._encode(self._zero, "the question")
         self._counts = [content_tokens(judge.chat.tokenizer, _tokens(prompt)) for prompt in self._first]
         self._ends = {self._zero: self._first}
-        self._ends[anchors[0]] = self._encode(anchors[0], "the conditioning answers")
+        self._ends[anchors[0]] = self._encode(anchors[0], "the reference answers")
         more = [*anchors[1:], *self._closed.texts.values()]
         if self._closed.texts:
             more.append(NONSENSE)
@@ -441,7 +441,7 @@ class AnswerPrompts:
         return Told(nothing, bits[available], lacking - entropy, of_format, self._own)
 
     def information(self, told: Told, summary: list[Bits]) -> Information:
-        """Compare what a summary and the conditioning answers tell, from the results of :meth:`told` and of
+        """Compare what a summary and the reference answers tell, from the results of :meth:`told` and of
         :meth:`bits` after the summary."""
         tokenizer = self._judge.chat.tokenizer
         words: list[tuple[WordBits, ...]] = [()] * self._answer_count
@@ -497,7 +497,7 @@ def compare(
     of_format: float | None = None,
     own: bool = False,
 ) -> Information:
-    """Put the bits of each held-out answer together, without naming question, summary and judge.
+    """Put the bits of each test answer together, without naming question, summary and judge.
 
     The interval is that of a ratio of means by linearisation, with Student's t (Cochran 1977, Sampling
     Techniques, 6.3).
@@ -543,7 +543,7 @@ def nothing_to_tell(
     slight: answers that are all equal have no error at all.
 
     Args:
-        available: bits of each held-out answer told by the conditioning answers.
+        available: bits of each test answer told by the reference answers.
         room, of_format, own: as in :class:`Told`.
     """
     mean = math.fsum(available) / len(available)

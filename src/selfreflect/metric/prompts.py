@@ -41,7 +41,7 @@ class MaskedWord(Record, frozen=True, kw_only=True):
     """One masked-word task: the judge sees ``masked`` and has to predict ``text``."""
 
     answer: int
-    """Index into the masked-out answers."""
+    """Index into the test answers."""
     word: int
     """Index into ``answer.split()``."""
     text: str
@@ -67,7 +67,7 @@ def masked_words(answers: Sequence[str], *, every: bool = False) -> list[MaskedW
 
 
 class Context(Record, frozen=True, kw_only=True):
-    """What the judge has said about the question: a summary, or the conditioning answers (the reference)."""
+    """What the judge has said about the question: a summary, or the reference answers (the reference)."""
 
     question: str
     reply: str
@@ -99,7 +99,7 @@ def summary_context(question: str, summary: str) -> Context:
 
 
 def reference_context(question: str, conditioning: Sequence[str]) -> Context:
-    """The context that a faithful summary should be as good as: the conditioning answers themselves."""
+    """The context that a faithful summary should be as good as: the reference answers themselves."""
     request = f"{normalise_question(question)}\nSample {len(conditioning)} answers to this question."
     return Context(question=request, reply=answer_list(conditioning), source="distribution of answers")
 
@@ -118,7 +118,7 @@ class QuestionPrompts:
     answer_count: int
     """Masked-out answers, blank ones too."""
     reference: list[Prompt]
-    """One for each of ``words``, after the conditioning answers."""
+    """One for each of ``words``, after the reference answers."""
     warnings: tuple[str, ...]
 
     @property
@@ -142,23 +142,23 @@ class CannotScoreError(Exception):
 
 
 def prepare(judge: Judge, question: Question, answers: AnswerSet) -> QuestionPrompts:
-    """Mask the words of a question's answers and encode their prompts after the conditioning answers.
+    """Mask the words of a question's answers and encode their prompts after the reference answers.
 
     Raises:
         CannotScoreError: there is nothing to mask or to condition on, or it does not fit the judge's window.
     """
     if not answers.conditioning:
-        raise CannotScoreError("no_answers", "there are no conditioning answers")
+        raise CannotScoreError("no_answers", "there are no reference answers")
     for answer in answers.masked_out:
         # before every word of it makes a text of that size
-        _refuse_oversized(judge, [answer], "a masked-out answer")
+        _refuse_oversized(judge, [answer], "a test answer")
     words = masked_words(answers.masked_out)
     if not words:
-        raise CannotScoreError("no_answers", "there are no masked-out answers with words in them")
+        raise CannotScoreError("no_answers", "there are no test answers with words in them")
     warnings = []
     if breaks := count_list_breaks(answers.conditioning):
         warnings.append(
-            f"{breaks} of {len(answers.conditioning)} conditioning answers hold a quote or line end that "
+            f"{breaks} of {len(answers.conditioning)} reference answers hold a quote or line end that "
             "breaks the judge's list"
         )
     if unspaced := sum(bool(_UNSPACED.search(answer)) for answer in answers.masked_out):
@@ -171,7 +171,7 @@ def prepare(judge: Judge, question: Question, answers: AnswerSet) -> QuestionPro
         question=question,
         words=words,
         answer_count=len(answers.masked_out),
-        reference=encode_words(judge, context, words, "the conditioning answers"),
+        reference=encode_words(judge, context, words, "the reference answers"),
         warnings=tuple(warnings),
     )
 
@@ -210,7 +210,7 @@ def encode_each(
 def encode_words(judge: Judge, context: Context, words: Sequence[MaskedWord], what: str) -> list[Prompt]:
     """Encode the tasks of some words, as :func:`encode` does."""
     conversations = [context.conversation(word.masked) for word in words]
-    return encode(judge, conversations, [word.text for word in words], f"{what} with a masked-out task")
+    return encode(judge, conversations, [word.text for word in words], f"{what} with a masked word")
 
 
 def encode(

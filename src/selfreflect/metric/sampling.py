@@ -1,6 +1,6 @@
 """Scores from some of the masked words: which are drawn, how many a budget pays for, and the estimate.
 
-Equal masked-out answers are one stratum, because scoring one copy scores them all. Inside a stratum words are
+Equal test answers are one stratum, because scoring one copy scores them all. Inside a stratum words are
 drawn one after the other, with probability proportional to their token tasks: distances grow with tokens, so
 the rate per token varies little. The first N words of this order are the sample of size N, so a larger sample
 extends a smaller one, and all summaries of a question get the same words.
@@ -134,7 +134,7 @@ class Population:
         return samples
 
     def answer_means(self, size: int, values: Mapping[int, float]) -> dict[int, float]:
-        """The estimated mean of each masked-out answer that has a word in the sample, by its index."""
+        """The estimated mean of each test answer that has a word in the sample, by its index."""
         means = {}
         for index, sample in zip(self.stratum_order, self.samples(size, values), strict=True):
             if sample.values:
@@ -200,7 +200,7 @@ def _path_lengths(tree: PrefixTree) -> list[int]:
 
 @dataclass(frozen=True)
 class WordSample:
-    """Words sampled from one masked-out answer without replacement, with probability proportional to size."""
+    """Words sampled from one test answer without replacement, with probability proportional to size."""
 
     total_size: int
     """Token tasks in all words of the answer."""

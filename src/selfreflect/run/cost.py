@@ -157,8 +157,8 @@ AMOUNTS = {
 MANY_COMPLETIONS = 200
 """From how many on somebody is asked before a run starts."""
 
+# programs read the key seconds, though no time is guessed any more
 _NO_TIME = {"expected": None, "most": None}
-# programs read this key, though no time is guessed any more
 
 
 def reasons_to_ask(dry_run: DryRun, config: Config) -> list[str]:

@@ -49,7 +49,7 @@ GUESSES = 5
 """Likeliest tokens kept for every masked word; the page shows them on a click."""
 
 _MOST_GUESSED = 400_000
-"""Characters of masked-out answers times summaries, up to which guesses are kept. They take about a hundred
+"""Characters of test answers times summaries, up to which guesses are kept. They take about a hundred
 times as many bytes on disk."""
 
 _BETWEEN_ADVANCES = 1.0

@@ -130,7 +130,7 @@ def told_table(results: BitsAndDistances, title: str) -> Table:
         Column("95%"),
     )
     notes = (
-        "bits: told of a held-out sampled answer; more is better. SelfReflect: distance; less is better.",
+        "bits: told of a test answer; more is better. SelfReflect: distance; less is better.",
         "A reflection that adds bits to its answer says what the samples disagree about.",
     )
     return Table(title, columns, tuple(rows), notes)

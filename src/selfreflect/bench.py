@@ -170,14 +170,14 @@ def item_table(result: Result) -> Table:
         notes.append("The share of the peak is unknown: operations of this architecture are not counted.")
     if (share := figures["information_share_of_engine"]) is not None:
         notes.append(f"Usable information of the same summaries takes {share:.0%} of the time of (c).")
-    summary_row = {
+    median_row = {
         **figures,
         "id": "median",
         "requests": None,
         "tokens_tree": None,
         "memory_engine_bytes": None,
     }
-    return _table("Time per item", columns, [*result.items, summary_row], tuple(notes))
+    return _table("Time per item", columns, [*result.items, median_row], tuple(notes))
 
 
 def decoding_table(result: Result) -> Table:

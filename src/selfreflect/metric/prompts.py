@@ -53,13 +53,13 @@ def is_stopword(word: str) -> bool:
     return word.strip(string.whitespace + string.punctuation).lower() in STOPWORDS
 
 
-def masked_words(answers: Sequence[str], *, every: bool = False) -> list[MaskedWord]:
+def masked_words(answers: Sequence[str]) -> list[MaskedWord]:
     """All masked-word tasks, in order: each word that is not a stopword, or every word of an answer that has
-    only stopwords. ``every`` masks stopwords too, which is not the metric but an ablation of it."""
+    only stopwords."""
     tasks = []
     for answer, text in enumerate(answers):
         words = text.split()
-        content = [index for index, word in enumerate(words) if every or not is_stopword(word)]
+        content = [index for index, word in enumerate(words) if not is_stopword(word)]
         for index in content or range(len(words)):
             masked = " ".join([*words[:index], "_", *words[index + 1 :]])
             tasks.append(MaskedWord(answer=answer, word=index, text=words[index], masked=masked))

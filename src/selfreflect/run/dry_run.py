@@ -260,23 +260,23 @@ class DryRun:
         spec: StageSpec,
         count: RequestCount,
         to_do: int,
-        earlier: Sequence[tuple[int, int]],
+        stored_texts: Sequence[tuple[int, int]],
     ) -> None:
         """Add the cost of a stage that asks a model.
 
         Args:
-            earlier: tokens and completions of each record that is there.
+            stored_texts: tokens and completions of each record that is there.
         """
         if count.is_sampled:
             self._note(
                 f"prompts after the first {EXACT:,} are expected to have as many tokens per byte, at most one"
             )
-        earlier_tokens = sum(tokens for tokens, _ in earlier)
-        earlier_completions = sum(completions for _, completions in earlier)
+        stored_tokens = sum(tokens for tokens, _ in stored_texts)
+        stored_completions = sum(completions for _, completions in stored_texts)
         completions, most_tokens = count.completions.most, count.most_completion_tokens
         likely = None
-        if completions is not None and most_tokens is not None and (earlier_tokens or not to_do):
-            likely = min(completions * earlier_tokens / max(1, earlier_completions), most_tokens)
+        if completions is not None and most_tokens is not None and (stored_tokens or not to_do):
+            likely = min(completions * stored_tokens / max(1, stored_completions), most_tokens)
             if to_do:
                 self._note("lengths are expected to be the mean of the earlier texts in this directory")
         completion_tokens = Amount(likely, most_tokens)

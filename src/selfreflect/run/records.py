@@ -140,23 +140,25 @@ def run_questions(run: RunRecords, scoring: RunRecords, gold: str) -> list[Answe
         answers = run.answers.get(question.id)
         if answers is None or not answers.answers:
             continue
-        said = not_blank(answers.answers)
-        right = question.metadata.get(gold, question.gold if gold == GOLD else ())
-        spellings = list_in(right) if isinstance(right, str) and right.startswith("[") else None
-        if not is_text_list(spellings):  # "[0, 1]" may be an interval
-            spellings = None
-        texts = right if isinstance(right, tuple) else tuple(spellings or [str(right)])
+        kept = not_blank(answers.answers)
+        gold_value = question.metadata.get(gold, question.gold if gold == GOLD else ())
+        gold_texts = gold_value if isinstance(gold_value, tuple) else (str(gold_value),)
+        if isinstance(gold_value, str) and gold_value.startswith("["):
+            spellings = list_in(gold_value)
+            # "[0, 1]" may be an interval
+            if spellings and is_text_list(spellings):
+                gold_texts = tuple(spellings)
         greedy = run.summaries.get((question.id, GREEDY))
         result.append(
             AnsweredQuestion(
                 id=question.id,
                 text=question.text,
                 context=question.context,
-                answers=tuple(answers.answers[index] for index in said),
-                gold=texts,
+                answers=tuple(answers.answers[index] for index in kept),
+                gold=gold_texts,
                 greedy=None if greedy is None else greedy.text,
                 values=_measured_values(scoring, question.id),
-                **token_fields([answers.logprobs[index] for index in said] if answers.logprobs else ()),
+                **token_fields([answers.logprobs[index] for index in kept] if answers.logprobs else ()),
             )
         )
     return result

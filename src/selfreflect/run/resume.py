@@ -99,24 +99,24 @@ def check_settings(manifest: Manifest, settings: Mapping[Stage, dict[str, Any]],
     merge_settings(manifest.config, plain_settings(comparable), path)
 
 
-def _comparable(stage: Stage, settings: dict[str, Any], earlier: dict[str, Any]) -> dict[str, Any]:
+def _comparable(stage: Stage, settings: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
     """``settings`` less the differences that do not matter."""
     defaults = Config().section(stage)
     comparable = {}
     for key, value in settings.items():
-        is_newer_default = key not in earlier and key in defaults and value == defaults[key]
+        is_newer_default = key not in stored and key in defaults and value == defaults[key]
         if not is_newer_default:  # the directory is older than the setting
             comparable[key] = value
     for key in UNBOUND:
         comparable.pop(key, None)
-        if key in earlier:
-            comparable[key] = earlier[key]
+        if key in stored:
+            comparable[key] = stored[key]
     # a setting that has gone since, and that the directory did not use
-    comparable |= {key: None for key, value in earlier.items() if key not in defaults and value is None}
-    if stage == "questions" and is_file(comparable["source"]) and is_file(earlier["source"]):
-        comparable["source"] = earlier["source"]
-    if earlier.get("base_url") and comparable.get("base_url"):
-        comparable["base_url"] = earlier["base_url"]  # a server may come back at another address
+    comparable |= {key: None for key, value in stored.items() if key not in defaults and value is None}
+    if stage == "questions" and is_file(comparable["source"]) and is_file(stored["source"]):
+        comparable["source"] = stored["source"]
+    if stored.get("base_url") and comparable.get("base_url"):
+        comparable["base_url"] = stored["base_url"]  # a server may come back at another address
     return comparable
 
 
@@ -374,9 +374,9 @@ def compare_questions(run: Run, questions: Sequence[Question]) -> QuestionChange
     return QuestionChanges(new, missing, edited)
 
 
-def _without(questions: Iterable[Question], others: Iterable[Question]) -> list[Question]:
-    """The questions that ``others`` lack; one that comes twice must be there twice."""
-    left = Counter((question.text, question.context) for question in others)
+def _without(questions: Iterable[Question], held: Iterable[Question]) -> list[Question]:
+    """The questions that ``held`` lacks; one that comes twice must be there twice."""
+    left = Counter((question.text, question.context) for question in held)
     missing = []
     for question in questions:
         key = (question.text, question.context)
@@ -388,19 +388,19 @@ def _without(questions: Iterable[Question], others: Iterable[Question]) -> list[
 
 
 def _edited(
-    earlier: Sequence[Question], present: Sequence[Question], missing: list[Question], new: list[Question]
+    stored: Sequence[Question], current: Sequence[Question], missing: list[Question], new: list[Question]
 ) -> list[tuple[Question, Question]]:
     """Pairs of ``missing`` and ``new``: those with one id, then those alike in the same place."""
     by_id = {question.id: question for question in new}
     missing_by_id = {question.id: question for question in missing}
     pairs = {id_: (question, by_id[id_]) for id_, question in missing_by_id.items() if id_ in by_id}
     matcher = SequenceMatcher(
-        None, [question.id for question in earlier], [question.id for question in present], autojunk=False
+        None, [question.id for question in stored], [question.id for question in current], autojunk=False
     )
     for tag, start, end, first, stop in matcher.get_opcodes():
         if tag != "replace":
             continue
-        for before, after in zip(earlier[start:end], present[first:stop], strict=False):
+        for before, after in zip(stored[start:end], current[first:stop], strict=False):
             is_pair = before.id in missing_by_id and after.id in by_id and before.id not in pairs
             if is_pair and _similarity(before, after) >= _ALIKE:
                 pairs[before.id] = (before, after)

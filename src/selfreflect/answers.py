@@ -126,7 +126,13 @@ def _record(
     question: Question, request: Request, reply: Reply | Refusal, generator: Generator, seed: int
 ) -> AnswerSet | Failure:
     if isinstance(reply, Refusal):
-        return Failure(question_id=question.id, stage="answers", kind=reply.kind, message=reply.message)
+        return Failure(
+            question_id=question.id,
+            stage="answers",
+            kind=reply.kind,
+            message=reply.message,
+            code=reply.code,
+        )
     for kind, problem in _UNUSABLE.items():
         if count := reply.ends[kind]:
             message = f"{count} of {len(reply.completions)} answers {problem}"

@@ -647,6 +647,10 @@ class Failure(Record, frozen=True, kw_only=True):
     message: str
     name: str = ""
     """The strategy or summary concerned, if any."""
+    code: str = ""
+    """The word of the error behind it, such as ``"unreachable"``, if there was one."""
+
+    _rare: ClassVar[tuple[str, ...]] = ("code",)
 
 
 R = TypeVar("R", bound=Record)

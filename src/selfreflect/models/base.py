@@ -128,6 +128,8 @@ class Refusal(Record, frozen=True, kw_only=True):
     """HTTP status of a server; 0 without one."""
     wait: float | None = None
     """Seconds that the server asked to wait."""
+    code: str = ""
+    """That of the error behind it, if there was one."""
 
 
 class Generator(Protocol):

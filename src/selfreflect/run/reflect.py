@@ -330,9 +330,9 @@ class _Reflector:
     def run(self, cases: Sequence[Case]) -> Iterator[Reflection]:
         """Yield the result of each question. If a model gives up, the questions that are left fail."""
         drafts = [_Draft(case, case.answers, list(case.summaries)) for case in cases]
-        problem = ""
+        problem: BackendError | JudgeError | None = None
         for index, draft in enumerate(drafts):
-            if not problem:
+            if problem is None:
                 try:
                     if index % self._batch_size == 0:
                         self._answer(drafts[index : index + self._batch_size])
@@ -340,11 +340,19 @@ class _Reflector:
                 except (BackendError, JudgeError) as error:
                     if index == 0:
                         raise
-                    problem = str(error)
-            if problem:
+                    problem = error
+            if problem is not None:
                 stage: Stage = "answers" if draft.answers is None else "scores"
                 id_ = draft.case.question.id
-                draft.add(Failure(question_id=id_, stage=stage, kind="backend", message=problem))
+                draft.add(
+                    Failure(
+                        question_id=id_,
+                        stage=stage,
+                        kind="backend",
+                        message=str(problem),
+                        code=problem.code,
+                    )
+                )
             yield draft.reflection(self.names)
 
     def _answer(self, drafts: Sequence[_Draft]) -> None:

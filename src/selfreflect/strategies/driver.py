@@ -183,7 +183,7 @@ class StrategyRun:
         completions: list[Completion] = []
         for reply in replies:
             if isinstance(reply, Refusal):
-                return self._fail(reply.kind, reply.message)
+                return self._fail(reply.kind, reply.message, reply.code)
             usable.append(reply)
             completions += reply.completions
         self._tokens += sum(completion.tokens for completion in completions)
@@ -240,7 +240,7 @@ class StrategyRun:
             parts=statement.parts if statement else UNSET,
         )
 
-    def _fail(self, kind: FailureKind, message: str) -> Failure:
+    def _fail(self, kind: FailureKind, message: str, code: str = "") -> Failure:
         self.close()
         return Failure(
             question_id=self._task.question.id,
@@ -248,6 +248,7 @@ class StrategyRun:
             name=self._task.name,
             kind=kind,
             message=message,
+            code=code,
         )
 
 

@@ -146,7 +146,7 @@ def _record(
 def answer_set(
     question: Question, request: Request, reply: Reply, generator: Generator, half: int, seed: int = 0
 ) -> AnswerSet:
-    """The record of sampled answers, of which the first ``half`` are masked."""
+    """Make the record of sampled answers; the first ``half`` are test answers."""
     sampling = request.sampling
     logprobs = (
         [completion.logprobs or "not_returned" for completion in reply.completions]

@@ -134,7 +134,7 @@ def load_prompts(path: Path | None = None) -> Prompts:
 
 
 def prompts_origin(path: Path | None) -> dict[str, str]:
-    """The file that prompts come from and its hash, for a manifest; empty for the bundled ones."""
+    """Name the file that prompts come from and its hash; empty for the bundled ones."""
     if path is None:
         return {}
     file = _prompt_file(path)
@@ -145,7 +145,7 @@ def prompts_origin(path: Path | None) -> dict[str, str]:
 
 
 def _prompt_file(path: Path) -> Path:
-    """The file with the texts."""
+    """Find the file with the texts."""
     folder = str(path).removeprefix(PUBLISHED)
     return path if folder == str(path) else Path(folder).expanduser() / _PUBLISHED_FILE
 
@@ -200,7 +200,7 @@ def _is_prompt(node: ast.Assign) -> bool:
 
 
 def _template(node: ast.expr) -> str | None:
-    """A text with our placeholders; None if it is computed from anything but variables that are known."""
+    """Read a text with our placeholders; None if it is computed from unknown variables."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     if not isinstance(node, ast.JoinedStr):

@@ -234,7 +234,9 @@ def make_method(
     asker: Asker | None = None,
     store: Journal[ModelReplies] | None = None,
 ) -> Method:
-    """What classes, similarities and labels are made with. Without ``classes`` the model that is asked sorts
+    """Make what classes, similarities and labels are made with.
+
+    Without ``classes`` the model that is asked sorts
     what the rule without a model leaves open; without ``correctness`` people's labels count, or else answers
     that contain a right one. ``store`` keeps the verdicts of ``nli``."""
     from selfreflect.uncertainty import correctness

@@ -115,7 +115,7 @@ def choose_reader(choice: ReaderChoice, judge: Judge, question: Question, answer
 
 
 def gave(judge: Judge, answers: AnswerSet) -> bool:
-    """Whether the judge gave the answers itself."""
+    """Tell whether the judge gave the answers itself."""
     return (answers.model, answers.revision) == (judge.name, judge.lm.revision)
 
 
@@ -159,7 +159,7 @@ def measure(
 
 
 def unmeasured(judge: Judge, question: Question, reader: Reader, error: CannotScoreError) -> Information:
-    """What is recorded of a text whose information cannot be measured."""
+    """Make the record of a text whose information cannot be measured."""
     return Information(
         question_id=question.id,
         summary="",
@@ -296,7 +296,7 @@ def within_budget(
 
 
 def _with_words(answers: AnswerSet) -> list[int]:
-    """The places of the test answers that are not blank."""
+    """List the places of the test answers that are not blank."""
     return [index for index, answer in enumerate(answers.masked_out) if answer.strip()]
 
 

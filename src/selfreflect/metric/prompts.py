@@ -54,8 +54,7 @@ def is_stopword(word: str) -> bool:
 
 
 def masked_words(answers: Sequence[str]) -> list[MaskedWord]:
-    """All masked-word tasks, in order: each word that is not a stopword, or every word of an answer that has
-    only stopwords."""
+    """List all masked-word tasks: each word but stopwords, or every word of an answer of stopwords."""
     tasks = []
     for answer, text in enumerate(answers):
         words = text.split()
@@ -75,7 +74,7 @@ class Context(Record, frozen=True, kw_only=True):
     """What the task calls the reply: ``answer`` or ``distribution of answers``."""
 
     def conversation(self, masked: str) -> tuple[Message, ...]:
-        """The turns that end before the judge names the missing word of ``masked``."""
+        """Write the turns that end before the judge names the missing word of ``masked``."""
         task = (
             'We now show a text with a missing word "_". Fill in the missing word "_" only based on the '
             f"{self.source} you gave above: {masked}\n"
@@ -84,7 +83,7 @@ class Context(Record, frozen=True, kw_only=True):
         return self.turns(task)
 
     def turns(self, task: str) -> tuple[Message, ...]:
-        """The turns that end with a task on the reply."""
+        """Write the turns that end with a task on the reply."""
         return (
             Message(role="system", content=SYSTEM),
             Message(role="user", content=self.question),
@@ -94,18 +93,21 @@ class Context(Record, frozen=True, kw_only=True):
 
 
 def summary_context(question: str, summary: str) -> Context:
-    """The context whose predictions are scored."""
+    """Make the context whose predictions are scored."""
     return Context(question=normalise_question(question), reply=summary, source="answer")
 
 
 def reference_context(question: str, conditioning: Sequence[str]) -> Context:
-    """The context that a faithful summary should be as good as: the reference answers themselves."""
+    """Make the context that a faithful summary equals: the reference answers themselves."""
     request = f"{normalise_question(question)}\nSample {len(conditioning)} answers to this question."
     return Context(question=request, reply=answer_list(conditioning), source="distribution of answers")
 
 
 def count_list_breaks(conditioning: Sequence[str]) -> int:
-    """How many answers break the ``x_i = '…'`` list by a quote or line end, which stays so for parity."""
+    """Count answers that break the ``x_i = '…'`` list by a quote or line end.
+
+    They are not escaped, for parity with the published scorer.
+    """
     return sum("'" in answer or "\n" in answer for answer in conditioning)
 
 
@@ -196,7 +198,7 @@ def summary_prompts(judge: Judge, question: QuestionPrompts, summary: str) -> li
 def encode_each(
     texts: Iterable[str], encode_one: Callable[[str], list[Prompt]]
 ) -> tuple[dict[str, list[Prompt]], dict[str, CannotScoreError]]:
-    """The prompts after each text, and why some texts have none."""
+    """Encode the prompts after each text, and say why some texts have none."""
     prompts: dict[str, list[Prompt]] = {}
     errors: dict[str, CannotScoreError] = {}
     for text in dict.fromkeys(texts):

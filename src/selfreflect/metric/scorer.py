@@ -71,12 +71,12 @@ class Aggregate:
 
 
 def finite(words: Iterable[WordDistance]) -> bool:
-    """Whether a score can be computed from these words."""
+    """Tell whether a score can be computed from these words."""
     return all(math.isfinite(distance) for word in words for distance in word.distances)
 
 
 def exact(words: Sequence[WordDistance]) -> Aggregate:
-    """The flat mean over the token tasks of all words, and its standard error with answers as clusters."""
+    """Average over the token tasks of all words; the standard error has answers as clusters."""
     by_answer: dict[int, list[float]] = {}
     for word in words:
         by_answer.setdefault(word.answer, []).extend(word.distances)
@@ -279,7 +279,7 @@ class SelfReflect:
     def _encode(
         self, prompts: QuestionPrompts, texts: Sequence[str]
     ) -> tuple[dict[str, list[Prompt]], Outcomes]:
-        """The prompts after each text, and why some have none."""
+        """Encode the prompts after each text, and say why some have none."""
         contexts, errors = encode_each(texts, partial(summary_prompts, self.judge, prompts))
         return contexts, {text: error.failure(prompts.question) for text, error in errors.items()}
 
@@ -362,7 +362,7 @@ class SelfReflect:
         return by_text
 
     def _spell(self, guesses: Guesses, row: int) -> tuple[Guess, ...]:
-        """One token task's guesses, each token once, with few digits since there are many."""
+        """Spell the guesses of one token task, each token once, with few digits since there are many."""
         by_token: dict[int, Guess] = {}
         for token, probabilities in zip(guesses.tokens[row], guesses.probabilities[row], strict=True):
             if token not in by_token:

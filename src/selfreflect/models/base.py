@@ -222,7 +222,7 @@ class StreamingGenerator(ABC):
         return results_of(self.stream_samples(requests))
 
     def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
-        """One reply or refusal per request, in order."""
+        """Answer requests: one reply or refusal for each, in order."""
         results = dict(self.stream(requests))
         return [results[index] for index in range(len(requests))]
 

@@ -213,7 +213,7 @@ async def _without_exit(coroutine: Coroutine[Any, Any, object]) -> object:
 
 
 def _is_async(function: object) -> bool:
-    """Whether it is an async function, or an object whose calls are."""
+    """Tell whether it is an async function, or an object whose calls are."""
     call = getattr(type(function), "__call__", None)  # noqa: B004  # what it is matters, not whether it is there
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 

@@ -162,7 +162,7 @@ _NO_TIME = {"expected": None, "most": None}
 
 
 def reasons_to_ask(dry_run: DryRun, config: Config) -> list[str]:
-    """Why somebody should look before the run starts."""
+    """List reasons to look before the run starts."""
     completions = sum(cost.amounts["completions"].most or 0 for cost in dry_run.costs)
     reasons = payments(dry_run, config)
     if completions >= MANY_COMPLETIONS:
@@ -180,7 +180,7 @@ def payments(dry_run: DryRun, config: Config) -> list[str]:
 
 
 def _paid_hosts(dry_run: DryRun, config: Config) -> list[str]:
-    """The servers to be asked that may charge for it, and whose prices are not known."""
+    """List the servers to be asked that may charge for it, and whose prices are not known."""
     hosts: dict[str, None] = {}
     for cost in dry_run.costs:
         if cost.stage in ("answers", "summaries") and cost.to_do and "money" not in cost.amounts:

@@ -218,7 +218,7 @@ class DryRun:
     def _requests(
         self, question: Question, name: str, function: StrategyFunction
     ) -> tuple[Request, Request | None]:
-        """The requests of a strategy of this package."""
+        """Make the requests of a strategy of this package."""
         settings = self._config.summaries
         task = Task(
             question=question,
@@ -238,7 +238,7 @@ class DryRun:
         return first, second(task) if second else None
 
     def _chat(self, spec: StageSpec, tasks: Iterator[StageTask]) -> ChatTokenizer | None:
-        """The tokenizer of a stage's model, if it is a local one that has something to do."""
+        """Load the tokenizer of a stage's model, if it is a local one that has something to do."""
         if next(tasks, None) is None:
             return None
         self._note("at most: each text to come has as many tokens as allowed, and the judge masks each")
@@ -327,7 +327,7 @@ class DryRun:
         return total
 
     def _tokens_to_come(self, judge: Judge) -> Iterator[tuple[Amount, int]]:
-        """What the judge reads at most of a question with summaries to come, and of how many questions.
+        """Bound what the judge reads of a question with summaries to come, and count such questions.
 
         Where the answers are to come, too, the longest question stands for all.
         """

@@ -85,7 +85,7 @@ def _check_can_travel(spec: StageSpec) -> None:
 
 
 def _takes_one_gpu(spec: StageSpec) -> bool:
-    """Whether the stage's model goes to the first GPU, if there is one."""
+    """Tell whether the stage's model goes to the first GPU, if there is one."""
     options = spec.options
     is_torch = backend_of(spec.model.name).is_torch
     return is_torch and options.device_map is None and options.device in ("auto", "cuda")

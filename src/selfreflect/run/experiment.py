@@ -348,7 +348,7 @@ class _Workers:
 
 
 def _identity(facts: dict[str, Any]) -> dict[str, Any]:
-    """What workers must agree on: not where they run, nor what their servers have refused so far."""
+    """Select what workers must agree on: not where they run, nor what their servers refuse."""
     return {name: value for name, value in facts.items() if name not in ("device", "refused", "drawn_again")}
 
 

@@ -113,7 +113,7 @@ class ModelProvider(Protocol):
 def stage_model(
     config: Config, options: ExecutionOptions, stage: Literal["answers", "summaries", "scores"]
 ) -> ModelSpec:
-    """The model of a stage, and how to load it."""
+    """Specify the model of a stage, and how to load it."""
     resources: dict[str, Any] = {
         "device": options.device,
         "device_map": options.device_map,
@@ -252,7 +252,7 @@ class JudgeReading:
     _planned: int = 0
 
     def count(self, module: Any, inputs: tuple[Any, ...]) -> None:
-        """A hook before a forward pass of the embeddings."""
+        """Count tokens, as a hook before a forward pass of the embeddings."""
         tokens = inputs[0].numel()
         self._tokens += tokens
         self._progress.add(WorkDone(tokens=tokens))
@@ -342,7 +342,7 @@ def check_models(
 def server_stages(
     stages: Sequence[ModelStage], config: Config, options: ExecutionOptions
 ) -> list[Literal["answers", "summaries"]]:
-    """The stages whose texts come from a server that this machine asks."""
+    """List the stages whose texts come from a server that this machine asks."""
     if options.executor == "ray":
         return []
     models: dict[Literal["answers", "summaries"], str] = {

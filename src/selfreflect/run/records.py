@@ -26,7 +26,7 @@ BASELINE = "greedy"
 
 
 def run_records(run: Run, label: str | None = None) -> RunRecords:
-    """What a report needs of a run directory, with the selected scoring.
+    """Gather what a report needs of a run directory, with the selected scoring.
 
     Strategies are in the order of :func:`strategy_order`, so the first is the baseline. Bits on the scale
     of an earlier version are left out as soon as some are on a later one: they cannot be compared.
@@ -77,7 +77,7 @@ def strategy_order(run: Run, names: Iterable[str]) -> list[str]:
 
 
 def records_by_judge(run: Run, label: str | None = None) -> list[RunRecords]:
-    """What a report needs of each scoring of a run, labelled by its judge too if there are several."""
+    """Gather the records of each scoring of a run, labelled by its judge if there are several."""
     records = []
     for name in run.scorings:
         run.select_scoring(name)
@@ -115,13 +115,13 @@ def scorings_by(records: Sequence[RunRecords], judge: str | None, path: Path) ->
 
 
 def run_prompts(run: Run, stage: Stage) -> Prompts:
-    """The prompts that a stage of the run was made with; the bundled ones if it does not say."""
+    """Load the prompts that a stage was made with; the bundled ones if the run does not say."""
     texts = run.manifest.prompt_texts.get(run.manifest.prompts.get(stage, ""))
     return load_prompts() if texts is None else stored_prompts(texts)
 
 
 def run_items(run: Run) -> list[Item]:
-    """The questions of a run that have answers, with their summaries, as items."""
+    """List the questions of a run that have answers, with their summaries, as items."""
     return items_from_records(run.questions.values(), run.answers, run.summaries.values())
 
 
@@ -132,8 +132,10 @@ GREEDY = "greedy"
 
 
 def run_questions(run: RunRecords, scoring: RunRecords, gold: str) -> list[AnsweredQuestion]:
-    """The questions of a run that have answers, with the right ones from the field ``gold``, and what the
-    judge of ``scoring`` said of the greedy answer. Blank answers are left out. Questions are in their order:
+    """List the questions of a run that have answers, for estimators of uncertainty.
+
+    Right answers come from the field ``gold``, and measures of the greedy answer from ``scoring``. Blank
+    answers are left out. Questions are in their order:
     that of answers changes if a command is interrupted."""
     result = []
     for question in run.questions.values():
@@ -165,7 +167,7 @@ def run_questions(run: RunRecords, scoring: RunRecords, gold: str) -> list[Answe
 
 
 def _measured_values(run: RunRecords, question: str) -> dict[str, float | NoValue]:
-    """What the run says of the greedy answer, by name of the estimator."""
+    """Look up what the run measured of the greedy answer, by name of the estimator."""
     values: dict[str, float | NoValue] = {}
     score = run.scores.get((question, GREEDY))
     if score is not None:

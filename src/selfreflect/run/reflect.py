@@ -86,12 +86,12 @@ def make_cases(questions: Any, samples: Any, summaries: Any, context: Any, seed:
 
 
 def is_frame(value: object) -> bool:
-    """Whether a value is a pandas data frame, without importing pandas."""
+    """Tell whether a value is a pandas data frame, without importing pandas."""
     return hasattr(value, "columns") and hasattr(value, "to_dict")
 
 
 def _by_question(columns: dict[str, Any]) -> list[dict[str, Any]]:
-    """The arguments of each question, from those of all of them."""
+    """Split the arguments of all questions into those of each."""
     count = len(columns["question"])
     for name, values in columns.items():
         if values is not None and (not isinstance(values, list | tuple) or len(values) != count):
@@ -105,7 +105,7 @@ def _by_question(columns: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _cell(value: Any) -> Any:
-    """A cell of a data frame as a plain value; None for a missing one."""
+    """Convert a cell of a data frame to a plain value; None for a missing one."""
     if isinstance(value, Mapping):
         return {str(name): text for name, text in value.items()}
     if isinstance(value, tuple):
@@ -249,7 +249,7 @@ def reflect_each(
     progress: bool | None = None,
     **settings: Any,
 ) -> Iterator[Reflection]:
-    """Like :func:`reflect`, but yield the result of each question as soon as it is there.
+    """Do what :func:`reflect` does, and yield the result of each question as soon as it is there.
 
     Arguments are checked and models loaded at once.
     """
@@ -448,7 +448,7 @@ def _keywords() -> dict[str, list[tuple[str, str]]]:
 def _configured(
     settings: Mapping[str, Any], source: str | Generator | None, judge: str | Judge
 ) -> tuple[Config, ExecutionOptions]:
-    """The settings of all stages. Raises ConfigError for an unknown one, or one of a wrong type or range."""
+    """Make the settings of all stages. Raises ConfigError for an unknown one, or a wrong value."""
     keywords = _keywords()
     sections: dict[str, dict[str, Any]] = {name: {} for name in (*SECTIONS, "execution")}
     sampling: Mapping[str, Mapping[str, Any]] = {}

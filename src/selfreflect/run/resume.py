@@ -28,7 +28,7 @@ PROMPTED: tuple[Stage, ...] = ("answers", "summaries")
 
 
 def stage_settings(config: Config, stages: Sequence[Stage], prompts: Prompts) -> dict[Stage, dict[str, Any]]:
-    """The settings of some stages, as a manifest keeps them."""
+    """Gather the settings of some stages, as a manifest keeps them."""
     sections: dict[Stage, dict[str, Any]] = {stage: config.section(stage) for stage in stages}
     for stage in PROMPTED:
         if stage in sections:
@@ -58,7 +58,7 @@ def scoring_label(scores: Mapping[str, Any]) -> str:
 
 
 def _bound(scores: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that scores are bound to, less those that have their default, in the order of names."""
+    """Select the settings that scores are bound to, without defaults, in the order of names."""
     defaults = Config().section("scores")
     bound = {"judge": defaults["judge"], **plain_settings(scores)}
     for key in ("base_url", *UNBOUND):  # a server may come back at another address
@@ -134,15 +134,16 @@ def check_model(manifest: Manifest, stage: Stage, facts: Mapping[str, Any], path
 
 
 def sampling_checks(manifest: Manifest) -> list[SamplingCheck]:
-    """What a run found out of its servers, each once."""
+    """List what a run found out about its servers, each once."""
     checks = [from_plain(SamplingCheck, check) for check in manifest.checks.values()]
     by_place = {(check.model, check.base_url): check for check in reversed(checks)}
     return list(by_place.values())
 
 
 def settings_of(path: Path, scores: Mapping[str, Any], *, scoring: bool = True) -> dict[str, dict[str, Any]]:
-    """The settings that the run directory at ``path`` was made with, or asked for where a stage has no result
-    yet, by section; empty without a directory.
+    """Look up the settings of the run directory at ``path`` by section; empty without one.
+
+    A stage without results has the settings that were asked for.
 
     Args:
         scores: what the user sets in that section. The other settings are those of the first scoring by the
@@ -222,7 +223,7 @@ class QuestionChanges:
     """Earlier and present version: with the same id, or in the same place."""
 
     def describe(self) -> str:
-        """How many there are of each, and lines with a few of them."""
+        """Count the changes of each kind, with a few examples on lines below."""
         lines = [f"{len(self.new)} new, {len(self.gone)} gone, {len(self.edited)} edited:"]
         lines += [f"new: {excerpt(question.text, 80)}" for question in self.new[:_EXAMPLES]]
         lines += [f"gone: {excerpt(question.text, 80)}" for question in self.gone[:_EXAMPLES]]
@@ -232,7 +233,7 @@ class QuestionChanges:
 
 
 def has_all_questions(run: Run) -> bool:
-    """Whether the run has all questions of its source, as that was when it was read."""
+    """Tell whether the run has all questions of its source, as that was when it was read."""
     source = run.manifest.sources.get("questions", {})
     return bool(source) and len(run.questions) == source.get("count")
 
@@ -240,7 +241,7 @@ def has_all_questions(run: Run) -> bool:
 def new_questions(
     run: Run, settings: dict[str, Any], *, explicit: bool = True, add: bool = False
 ) -> NewQuestions | None:
-    """The questions that the run lacks; None if it has all that it should have.
+    """Find the questions that the run lacks; None if it has all that it should have.
 
     Args:
         settings: of :func:`~selfreflect.sources.questions.load_questions`.
@@ -375,7 +376,7 @@ def compare_questions(run: Run, questions: Sequence[Question]) -> QuestionChange
 
 
 def _without(questions: Iterable[Question], held: Iterable[Question]) -> list[Question]:
-    """The questions that ``held`` lacks; one that comes twice must be there twice."""
+    """List the questions that ``held`` lacks; one that comes twice must be there twice."""
     left = Counter((question.text, question.context) for question in held)
     missing = []
     for question in questions:

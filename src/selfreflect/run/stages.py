@@ -83,12 +83,12 @@ class StageTask(Record, frozen=True, kw_only=True):
 
 
 def total_size(tasks: Iterable[StageTask]) -> int:
-    """How many strategies or summaries tasks are about."""
+    """Count the strategies or summaries that tasks are about."""
     return sum(task.size for task in tasks)
 
 
 def count_results(results: Sequence[Result]) -> int:
-    """How much of the sizes of their tasks results make up."""
+    """Count results in the unit of their tasks' sizes: strategies or summaries."""
     names: dict[str, set[str]] = {}
     for result in results:
         if isinstance(result, AnswerSample):
@@ -102,7 +102,7 @@ def count_results(results: Sequence[Result]) -> int:
 
 
 def without_results(tasks: Sequence[StageTask], results: Sequence[Result]) -> list[StageTask]:
-    """What is left of some tasks after these results of them."""
+    """Subtract results from the tasks that they belong to."""
     samples: dict[str, list[AnswerSample]] = {}
     finished: dict[str, set[str]] = {}
     for result in results:
@@ -174,7 +174,7 @@ first has none, only the facts of the model, which may learn more from its serve
 
 
 def stage_fn(spec: StageSpec, model: Any, progress: Progress) -> StageFn:
-    """The work of a stage with its loaded generator or judge."""
+    """Make the work of a stage with its loaded generator or judge."""
     if spec.stage == "scores":
         return partial(_measure, load_measures(model, spec.config, spec.options, progress), model, progress)
     return partial(_generate, spec, model, progress)

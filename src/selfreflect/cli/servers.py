@@ -409,6 +409,7 @@ def _settings(
         confidence=confidence,
         measures=measures,
         unsure=unsure,
+        reflect=options.reflect,
         footer=options.footer,
         ignore_tools=options.ignore_tools,
         prices={name: price.cost for name in {*config.prices, *names} if (price := config.price_of(name))},

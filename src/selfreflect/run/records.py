@@ -149,6 +149,7 @@ def run_questions(run: RunRecords, scoring: RunRecords, gold: str) -> list[Answe
                 answers=tuple(answers.answers[index] for index in said),
                 gold=texts,
                 greedy=None if greedy is None else greedy.text,
+                model=answers.model,
                 values=_measured_values(scoring, question.id),
                 **token_fields([answers.logprobs[index] for index in said] if answers.logprobs else ()),
             )

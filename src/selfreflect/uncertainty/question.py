@@ -73,6 +73,8 @@ class AnsweredQuestion:
     """Of the answer that is judged, in any unit."""
     correct: bool | None = None
     """A person's label."""
+    model: str = ""
+    """That drew the answers; empty if the file does not say."""
     values: Mapping[str, float | NoValue] = field(default_factory=dict)
     """Values of estimators that were measured before, such as by the judge of a run."""
 

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 PAGES = (
-    "idea curious engineer researcher runs data python trust validate uncertainty serve sayself train scale"
+    "idea curious engineer researcher runs data python trust validate uncertainty fields serve sayself "
+    "train scale"
 )
 DOCUMENTS = ("README.md", *(f"docs/{page}.md" for page in PAGES.split()))
 """In the order in which one reads them: later pages use the files of earlier ones."""

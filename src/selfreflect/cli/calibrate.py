@@ -16,6 +16,8 @@ from selfreflect.cli.answered import (
     AskOptions,
     ComparisonOptions,
     FieldOptions,
+    StructureOptions,
+    field_questions,
     labelled,
     open_method,
     read_questions,
@@ -89,7 +91,8 @@ def calibrate_command(
     comparison: ComparisonOptions,
     asking: AskOptions,
     overrides: Overrides,
-    fields: FieldOptions,
+    columns: FieldOptions,
+    structure: StructureOptions,
     json: o.Json = False,
 ) -> None:
     """Calibrate an estimator, and find which answers may be shown.
@@ -113,7 +116,10 @@ def calibrate_command(
                 remedy="With {apply} give only {gold}, {column} and models.",
             )
         saved = _read_saved(apply, comparison.classes)
-        _apply(source, read_questions(source, fields), saved, asking, overrides, json)
+        questions = field_questions(
+            read_questions(source, columns, structured=structure.schema is not None), structure
+        )
+        _apply(source, questions, saved, asking, overrides, json)
         return
     from selfreflect.uncertainty.assess import Assessment
     from selfreflect.uncertainty.calibrator_file import fit_file, write_calibrator
@@ -124,7 +130,9 @@ def calibrate_command(
     _check_promise(promise)
     if save is not None:
         check_file(save, source)
-    questions = read_questions(source, fields)
+    questions = field_questions(
+        read_questions(source, columns, structured=structure.schema is not None), structure
+    )
     if save is not None:
         _require_labels(len(questions))  # before a model is asked
     name = estimator or ("modal_share" if any(question.answers for question in questions) else "stated")
@@ -133,15 +141,17 @@ def calibrate_command(
     with open_method(source, questions, [name], comparison, asking, overrides) as made_with:
         assessment = Assessment(questions, [name], made_with)
     label = _only_label(assessment)
-    indices, scores, labels, _ = assessment.labelled_scores(name, label)
+    indices, scores, labels, _, groups = assessment.labelled_scores(name, label)
     _say_missing(assessment, name)
     by = method or "isotonic"
     has_both = len(set(labels.tolist())) == 2 and len(labels) >= FOLDS
     # a threshold needs no map: all answers may be right, or too few for folds
     if has_both or promise.risk is None:
         _require_both_labels(labels, name)
-        _show(assessment, name, label, indices, cross_fit(by, scores, labels), f"{by}, cross-fitted", json)
-        _say_worse(map_quality(by, scores, labels, probability=ESTIMATORS[name].is_probability))
+        calibrated = cross_fit(by, scores, labels, groups=groups)
+        _show(assessment, name, label, indices, calibrated, f"{by}, cross-fitted", json)
+        quality = map_quality(by, scores, labels, probability=ESTIMATORS[name].is_probability, groups=groups)
+        _say_worse(quality)
     guarantee = None if promise.risk is None else _guaranteed(assessment, name, label, promise, save, json)
     rule = None if promise.set is None else _sets(assessment, label, promise.set, save, json)
     if save is not None:
@@ -382,8 +392,9 @@ def _only_label(assessment: Assessment) -> str:
     names = labelled(assessment)
     if len(names) != 1:
         raise DataError(
-            "calibration needs one kind of label: give right answers (--gold), a field 'correct', or one "
-            "function with --correctness"
+            "calibration needs one kind of label",
+            code="no_gold",
+            remedy="Give right answers ({gold}), a field 'correct', or one function with {correctness}.",
         )
     return names[0]
 

@@ -16,9 +16,11 @@ from selfreflect.cli.answered import (
     AskOptions,
     ComparisonOptions,
     FieldOptions,
+    StructureOptions,
     labelled,
     open_method,
     read_questions,
+    take_apart,
 )
 from selfreflect.cli.console import check_output, emit, print_table, say, write_file
 from selfreflect.cli.options import Overrides, argument, option, takes
@@ -80,7 +82,8 @@ def uncertainty_command(
     comparison: ComparisonOptions,
     asking: AskOptions,
     overrides: Overrides,
-    fields: FieldOptions,
+    columns: FieldOptions,
+    structure: StructureOptions,
     output: list[Path] = option(
         "--output FILE",
         "Write a page with figures (.html), the tables (.md), or all estimators, and in files of their own "
@@ -105,14 +108,17 @@ def uncertainty_command(
     """
     from selfreflect.uncertainty.assess import Assessment, predictions
     from selfreflect.uncertainty.calibrators import FOLDS
+    from selfreflect.uncertainty.fields.tables import field_lines, field_table
     from selfreflect.uncertainty.output import json_lines
 
     check_output(output, source)
     measure_names = _measure_names(options.measures)
     sizes = list(map(_number, name_list(options.sizes or "")))
-    questions = read_questions(source, fields)
+    questions = read_questions(source, columns, structured=structure.schema is not None)
     if options.num_answers is not None:
         questions = _with_answers(questions, options.num_answers)
+    structured = take_apart(questions, structure)
+    questions = [question for item in structured for question in item.questions()] or questions
     if options.estimators:
         names = name_list(options.estimators)
     else:
@@ -124,13 +130,15 @@ def uncertainty_command(
     for path in output:
         write_output(path, source, assessment, results)
     if json:
-        for line in json_lines(assessment, results, by_size):
+        for line in (*field_lines(structured, method.rule), *json_lines(assessment, results, by_size)):
             emit(line)
         return
+    if structured:
+        print_table(field_table(structured, assessment))
     _print(assessment, results, by_size, explain)
     rows = next(iter(results.values()), [])
     ready = [row.estimator for row in rows if not row.baseline and row.n >= FOLDS]
-    if ready and source != "-" and fields == FieldOptions():
+    if ready and source != "-" and columns == FieldOptions() and not structured:
         say(f"Calibrate one: selfreflect calibrate {shlex.quote(source)} --estimator {ready[0]}")
 
 

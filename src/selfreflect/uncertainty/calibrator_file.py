@@ -147,7 +147,7 @@ class Sample(msgspec.Struct, frozen=True):
     """Answers of each."""
     model: str
     repeated: int
-    """Questions left out because their text is that of another."""
+    """Questions left out because another has their text, or their group."""
     other_size: int
     """Questions left out because they have another number of answers."""
 
@@ -174,7 +174,9 @@ def even_sample(questions: Sequence[AnsweredQuestion], indices: Iterable[int]) -
     for index in by_digest:
         question = questions[index]
         if len(question.answers) == samples:
-            key = (question.text or f"id\0{question.id}", question.context)
+            text = question.text or f"id\0{question.id}"
+            # of questions that depend on each other one is taken, or they are no independent sample
+            key = (question.group, "") if question.group else (text, question.context)
             distinct.setdefault(key, index)
     return Sample(
         tuple(sorted(distinct.values())),

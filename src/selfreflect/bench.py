@@ -502,8 +502,9 @@ class RewindableCache:
         if any(type(layer) is not DynamicLayer for layer in self.cache.layers):
             raise JudgeError(
                 f"judge {judge.name!r} has layers whose cache cannot go back to an earlier token (windows, "
-                "states), so the published schedule cannot be timed with an ideal cache. Time the engine "
-                "alone with --only c."
+                "states), so the published schedule cannot be timed with an ideal cache",
+                code="no_cache",
+                remedy="Time the engine alone with {only} c.",
             )
         self.layers = [_Layer(capacity) for _ in range(config.get_text_config().num_hidden_layers)]
         self.cache.layers = self.layers
@@ -821,8 +822,9 @@ def random_judge(
     """
     if name not in SHAPES:
         raise ConfigError(
-            f"unknown shape {excerpt(name)} for --random-model. Choose one of {', '.join(SHAPES)}."
-            f"{nearest(name, list(SHAPES))}"
+            f"unknown shape {excerpt(name)}.{nearest(name, list(SHAPES))}",
+            code="unknown_name",
+            remedy=f"Choose one of {', '.join(SHAPES)} for {{random_model}}.",
         )
     shape = SHAPES[name]
     import transformers

@@ -30,7 +30,7 @@ from selfreflect.cli.stages import Intent, run_stages
 from selfreflect.errors import ConfigError, DataError, excerpt, nearest
 from selfreflect.flags import ZERO_OR_MORE, Flag, Range
 from selfreflect.run.records import GOLD
-from selfreflect.run.resume import NO_QUESTIONS
+from selfreflect.run.resume import no_questions
 from selfreflect.store.layout import MANIFEST
 from selfreflect.text import counted, name_list
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 def sample(out: Path, overrides: Overrides, reasoned: bool, intent: Intent, dry_run: bool = False) -> None:
     """Draw the answers that are missing. Raises ConfigError for a new run without questions."""
     if not overrides.sets("questions", "source") and not (out / MANIFEST).exists():
-        raise ConfigError(NO_QUESTIONS)
+        raise no_questions()
     with resources.as_file(resources.files("selfreflect") / "data" / "sayself_reasoned.toml") as path:
         if reasoned and overrides.execution.prompts is None:
             execution = {**overrides.section("execution"), "prompts": path}

@@ -35,7 +35,7 @@ from selfreflect.records import STAGES, ModelStage, Question, SamplingCheck, Sta
 from selfreflect.run.experiment import Experiment, open_experiment
 from selfreflect.run.models import Quiet
 from selfreflect.run.records import run_records
-from selfreflect.run.resume import NO_QUESTIONS, settings_of
+from selfreflect.run.resume import no_questions, settings_of
 from selfreflect.run.todo import (
     any_task,
     missing_answers,
@@ -216,7 +216,7 @@ def run_stages(
     is_resumed = (out / MANIFEST).exists() and not intent.fresh
     options = overrides.execution
     if stages == STAGES and not is_resumed and not overrides.sets("questions", "source"):
-        raise ConfigError(NO_QUESTIONS)
+        raise no_questions()
     if is_resumed:
         intent = intent.resuming(overrides)
     if intent.names_strategies and "summaries" in stages:

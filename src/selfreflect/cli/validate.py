@@ -221,7 +221,7 @@ def _judge_names(judge: Sequence[str], study: str, overrides: Overrides) -> list
     """Read the names of judges; none stands for the default one."""
     names = name_list(",".join(judge))
     if judge and not names:
-        raise typer.BadParameter("--judge names no judge")
+        raise ConfigError("no judge is named", code="no_judge", remedy="Give {judge} a name.")
     if study == "judges" and len(names) < 2:
         raise ConfigError("the study judges compares two judges or more", remedy="Give {judge} A,B.")
     if study != "judges" and len(names) > 1:

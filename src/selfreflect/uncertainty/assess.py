@@ -77,6 +77,8 @@ class ScoredAnswers(NamedTuple):
     """A higher one means more confidence; shape (n,), like ``labels``."""
     labels: Floats
     lengths: list[float | None]
+    groups: tuple[str, ...] = ()
+    """What answers share that are not independent; empty where all are."""
 
     def with_lengths(self) -> tuple[Floats, Floats, Floats]:
         """Scores, labels and lengths of the answers whose length is known."""
@@ -85,10 +87,12 @@ class ScoredAnswers(NamedTuple):
 
     def calibrated(self) -> Floats | str:
         """Confidences by isotonic maps, each fitted on the other folds; or why there are none."""
+        if self.groups and len(set(self.groups)) < FOLDS:
+            return f"{len(set(self.groups))} questions are too few to calibrate on others"
         if len(self.scores) < FOLDS:
             return f"{len(self.scores)} labelled answers are too few to calibrate on others"
         try:
-            return cross_fit("isotonic", self.scores, self.labels)
+            return cross_fit("isotonic", self.scores, self.labels, groups=self.groups)
         except MissingExtraError as error:
             return str(error)
 
@@ -200,7 +204,10 @@ class Assessment:
                 scores.append(ESTIMATORS[estimator].score(value))
                 labels.append(float(label))
         lengths = [answers.lengths[index] for index in indices]
-        return ScoredAnswers(indices, np.array(scores), np.array(labels), lengths)
+        groups = tuple(self.questions[index].group for index in indices)
+        return ScoredAnswers(
+            indices, np.array(scores), np.array(labels), lengths, groups if any(groups) else ()
+        )
 
 
 def right_counts(assessment: Assessment) -> dict[str, RightCount]:
@@ -308,7 +315,7 @@ def _prediction(
     measures: Sequence[str],
     answers: ScoredAnswers,
 ) -> Prediction:
-    _, scores, labels, _ = answers
+    _, scores, labels, *_ = answers
     baseline = name not in ESTIMATORS
     probability = name in PROBABILITIES or (not baseline and ESTIMATORS[name].is_probability)
     measurements: dict[str, MeasuredValue] = {}
@@ -355,7 +362,7 @@ def calibration_by_size(
         own_method = replace(method, correctness=(correctness,))
         assessment = Assessment(samples, ["modal_share", "split_half"], own_method)
         (name,) = assessment.judged.labels
-        _, shares, labels, _ = assessment.labelled_scores("modal_share", name)
+        _, shares, labels, *_ = assessment.labelled_scores("modal_share", name)
         if not len(labels):
             raise DataError(f"no question has {size} answers and a label of correctness")
         split = assessment.labelled_scores("split_half", name).scores

@@ -359,7 +359,7 @@ class Curves:
 
 def curves(estimator: str, answers: ScoredAnswers) -> Curves:
     """Compute reliability and risk of one estimator's scores."""
-    _, scores, labels, _ = answers
+    _, scores, labels, *_ = answers
     versions = {}
     undefined = ""
     if ESTIMATORS[estimator].is_probability:

@@ -30,7 +30,7 @@ from selfreflect.cli.stages import Intent, run_stages
 from selfreflect.errors import ConfigError, DataError, excerpt, nearest
 from selfreflect.flags import Flag, Range
 from selfreflect.run.records import GOLD
-from selfreflect.run.resume import NO_QUESTIONS
+from selfreflect.run.resume import no_questions
 from selfreflect.store.layout import MANIFEST
 from selfreflect.text import counted, name_list
 
@@ -276,7 +276,7 @@ def sample_command(
     command is resumed. An answer distribution that exists already can be used as it is.
     """
     if not overrides.sets("questions", "source") and not (out / MANIFEST).exists():
-        raise ConfigError(NO_QUESTIONS)
+        raise no_questions()
     intent = Intent(add_questions=add_questions, yes=yes)
     with resources.as_file(resources.files("selfreflect") / "data" / "sayself_reasoned.toml") as path:
         if reasoned and overrides.execution.prompts is None:

@@ -23,7 +23,7 @@ from selfreflect.uncertainty.asking.verdicts import parse_verdict
 from selfreflect.uncertainty.assess import ScoredAnswers
 from selfreflect.uncertainty.calibrators import FOLDS
 from selfreflect.uncertainty.correctness import Correctness
-from selfreflect.uncertainty.measures import INTERVALS, Measurement, definitions, measure_all
+from selfreflect.uncertainty.measures import INTERVALS, MeasuredValue, definitions, measure_all
 from selfreflect.uncertainty.prediction import Tally, auroc
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 from selfreflect.uncertainty.relations import words
@@ -93,13 +93,13 @@ class Evaluation:
             constant: of always saying how often this method's own answers are right instead: training changes
                 the answers, so the accuracy of other methods is no measure of what this one knows.
         """
-        indices, confidences, labels, _ = self.scored
+        indices, confidences, labels, *_ = self.scored
         guesses = labels.mean() if constant and len(labels) else confidences
         return dict(zip(map(str, indices), ((guesses - labels) ** 2).tolist(), strict=True))
 
-    def measures(self) -> dict[str, Measurement]:
+    def measures(self) -> dict[str, MeasuredValue]:
         """Compute the measures of ``MEASURED`` with their intervals over questions; empty without pairs."""
-        _, confidences, labels, _ = self.scored
+        _, confidences, labels, *_ = self.scored
         return measure_all(MEASURED, Tally.of(confidences, labels)) if len(labels) else {}
 
 
@@ -227,7 +227,7 @@ def reference_rows(evaluation: Evaluation) -> list[Evaluation]:
     """Evaluate what needs no method: always the accuracy, the method's confidences calibrated on the other
     four fifths, and a confidence made of the answer's length alone."""
     answers = evaluation.scored
-    indices, confidences, labels, lengths = answers
+    indices, confidences, labels, lengths, *_ = answers
     if len(labels) < FOLDS or labels.min() == labels.max():
         return []
     rows = {"constant (base rate)": np.full(len(labels), labels.mean())}

@@ -99,11 +99,17 @@ def scorings_by(records: Sequence[RunRecords], judge: str | None, path: Path) ->
     matches = matches or [scoring for scoring in records if scoring.judge.startswith(f"{judge}, ")]
     if not matches:
         if not any(scoring.scores or scoring.information for scoring in records):
-            raise ConfigError(f"--judge: {path} has no scores. Add some: selfreflect score --out {path}")
+            raise ConfigError(
+                f"{path} has no scores by any judge",
+                code="no_scores",
+                remedy=f"Add some: selfreflect score --out {path}",
+            )
         judges = [scoring.judge for scoring in records]
         names = "; ".join(map(one_line, filter(None, judges))) or "a judge without a name"
         raise ConfigError(
-            f"--judge: {path} has scores by {names}, not by {excerpt(judge)}.{nearest(judge, judges)}"
+            f"{path} has scores by {names}, not by {excerpt(judge)}.{nearest(judge, judges)}",
+            code="other_judge",
+            remedy="Give {judge} one of these.",
         )
     return matches
 
@@ -149,6 +155,7 @@ def run_questions(run: RunRecords, scoring: RunRecords, gold: str) -> list[Answe
                 answers=tuple(answers.answers[index] for index in said),
                 gold=texts,
                 greedy=None if greedy is None else greedy.text,
+                model=answers.model,
                 values=_measured_values(scoring, question.id),
                 **token_fields([answers.logprobs[index] for index in said] if answers.logprobs else ()),
             )

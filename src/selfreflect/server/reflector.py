@@ -20,7 +20,7 @@ from selfreflect.prompts import Prompts
 from selfreflect.records import AnswerSet, Failure, Information, Question, Score, Summary, question_id
 from selfreflect.server.belief import BeliefReader, Classes
 from selfreflect.server.chat import ChatRequest, Reflect
-from selfreflect.server.clarify import AGREEMENTS, UnsurePolicy, Wording, clarify
+from selfreflect.server.clarify import AGREEMENTS, FinalText, UnsurePolicy, clarify
 from selfreflect.server.errors import ChatError
 from selfreflect.server.reply import Belief, ChatChoice, Confidence, Ending, Spending
 from selfreflect.server.session import (
@@ -315,11 +315,11 @@ class Reflector:
         confidence: Confidence,
         classes: Classes,
         texts: Sequence[str],
-    ) -> list[Wording]:
+    ) -> list[FinalText]:
         """Word the summaries, or something else if the confidence is too low."""
         policy = self.settings.unsure
         if policy is None:
-            return [Wording(text, None) for text in texts]
+            return [FinalText(text, None) for text in texts]
         clarification = None
         if policy.action == "ask" and policy.is_unsure(confidence):
             answered = AnsweredQuestion(id=question.id, text=question.text, context=question.context)

@@ -71,8 +71,9 @@ class Inspect(Layout):
             items[sample.id].fields["answers"] += [_text(choice.message, sample) for choice in choices]
         if not items:
             raise DataError(
-                f"{name} holds no samples with answers. Run the evaluation with --epochs, and keep its "
-                "samples"
+                f"{name} holds no samples with answers",
+                code="no_answers",
+                remedy="Let inspect evaluate several epochs, and keep its samples.",
             )
         left_out = f"{counted(failures, 'sample')} without an answer left out"
         cut = f"{counted(cut_off, 'answer')} cut off at the token limit"

@@ -210,12 +210,12 @@ async def _answer(call: _Call, first_word: asyncio.Event) -> ChatResponse:
                 exchange = await services.reflector.answer(
                     chat, call.model, id_, call.belief.reason, first_word.set
                 )
+                services.metrics.count(exchange.belief)
                 if services.archive is not None:
                     exchange = await _keep(services, services.archive, exchange)
                 belief = exchange.belief
                 answer = ChatResponse(id_, exchange.created, exchange.choices, exchange.spending, belief)
                 content = detail(exchange)
-                services.metrics.count(belief)
     # after the slot is free: nobody waits for this
     if chat.stores and chat.reflects:
         services.history.add(id_, content, chat.messages, answer.choices[0].text)

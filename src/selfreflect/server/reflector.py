@@ -131,7 +131,7 @@ class Reflector:
         reader = self._reader.asking(session)
         reply, drafts = await self._draw(plan, session, reader)
         texts = reply.texts
-        classes, confidence = await self._read(plan, reader, chat.question, texts)
+        classes, confidence = await self._read(plan, reader, chat.question, texts, model.generator.name)
         question = Question(id=id_, text=chat.question, context=chat.context)
         summaries = _named(drafts, id_)
         answers, results = await self._measure(plan, session, question, reply, summaries)
@@ -164,6 +164,8 @@ class Reflector:
             recovered=recovered,
             score=score,
             action=wordings[0].action,
+            guarantee=confidence.guarantee if wordings[0].action is None else None,
+            no_guarantee=confidence.no_guarantee,
             cost=spending,
             notes=tuple(dict.fromkeys(filter(None, notes))),
         )
@@ -276,12 +278,15 @@ class Reflector:
         return more
 
     async def _read(
-        self, plan: _Plan, reader: BeliefReader, question: str, texts: tuple[str, ...]
+        self, plan: _Plan, reader: BeliefReader, question: str, texts: tuple[str, ...], model: str
     ) -> tuple[Classes, Confidence]:
         """Read the classes of the answers, and the confidence."""
         return await reader.run(
             len(texts),
-            lambda: (reader.classes(question, texts), reader.confidence(plan.confidence, question, texts)),
+            lambda: (
+                reader.classes(question, texts),
+                reader.confidence(plan.confidence, question, texts, model),
+            ),
         )
 
     async def _measure(

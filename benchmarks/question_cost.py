@@ -18,7 +18,7 @@ from statistics import mean
 
 from transformers import AutoConfig
 
-from selfreflect.bench import SHAPES, Shape, Work, count_flops, random_judge, read_shape, work_of
+from selfreflect.bench import SHAPES, DecoderShape, ItemWork, count_flops, random_judge, read_shape, work_of
 from selfreflect.metric.prompts import masked_words
 from selfreflect.models.smollm2 import model_directory
 from selfreflect.sources.items import Item, read_item_file
@@ -69,7 +69,7 @@ def load_items(args: argparse.Namespace) -> list[Item]:
     return made_up_items(args)
 
 
-def count(work: Work, shapes: dict[str, Shape]) -> dict[str, float]:
+def count(work: ItemWork, shapes: dict[str, DecoderShape]) -> dict[str, float]:
     """The figures of one question."""
     answers = work.item.masked_out
     figures = {

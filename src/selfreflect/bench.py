@@ -266,7 +266,7 @@ class Bench:
         window = self.judge.lm.window
         return tuple(prompt if window is None else prompt[: max(1, window - TOKENS)])
 
-    def _warm_up(self, work: Work) -> None:
+    def _warm_up(self, work: ItemWork) -> None:
         """See what the loaded model takes, and run each schedule once."""
         for weight in self.judge.lm.model.parameters():
             weight.sum()  # weights are in memory once they have been read
@@ -277,7 +277,7 @@ class Bench:
             first_prompts = [prompts[:1] for prompts in encode(self.judge, work.item)]
             one_by_one(self.judge, first_prompts, self.metric.temperature)
 
-    def _measure(self, work: Work) -> Figures:
+    def _measure(self, work: ItemWork) -> Figures:
         figures: Figures = {
             "id": work.item.id,
             "requests": work.requests,
@@ -315,7 +315,7 @@ class Bench:
         figures[f"memory_{name}_bytes"] = memory
         return np.concatenate(distances)
 
-    def _engine_figures(self, work: Work, figures: Figures) -> Figures:
+    def _engine_figures(self, work: ItemWork, figures: Figures) -> Figures:
         """Compare the engine with (a), with the machine's peak, and with usable information."""
         engine: Figures = {"flops": None, "model_seconds_engine": None, "efficiency_of_gemm_peak": None}
         if "c" not in self.result.only:
@@ -366,7 +366,7 @@ def score(metric: SelfReflect, item: Item) -> Distances:
     return distances
 
 
-def compare_trees(metric: SelfReflect, work: Work) -> Distances:
+def compare_trees(metric: SelfReflect, work: ItemWork) -> Distances:
     """Run the engine from the trees of all summaries, as one group, to distances: the part that the machine's
     peak bounds."""
     reference, *trees = work.trees
@@ -502,8 +502,9 @@ class RewindableCache:
         if any(type(layer) is not DynamicLayer for layer in self.cache.layers):
             raise JudgeError(
                 f"judge {judge.name!r} has layers whose cache cannot go back to an earlier token (windows, "
-                "states), so the published schedule cannot be timed with an ideal cache. Time the engine "
-                "alone with --only c."
+                "states), so the published schedule cannot be timed with an ideal cache",
+                code="no_cache",
+                remedy="Time the engine alone with {only} c.",
             )
         self.layers = [_Layer(capacity) for _ in range(config.get_text_config().num_hidden_layers)]
         self.cache.layers = self.layers
@@ -559,7 +560,7 @@ class _Layer(DynamicLayer):  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
-class Work:
+class ItemWork:
     """One item and the size of its work."""
 
     item: Item
@@ -588,7 +589,7 @@ def encode(judge: Judge, item: Item) -> list[list[Prompt]]:
     return [task.reference, *summaries]
 
 
-def work_of(judge: Judge, item: Item) -> Work:
+def work_of(judge: Judge, item: Item) -> ItemWork:
     """Build the trees of an item and count its requests. Raises as :func:`encode`."""
     contexts = encode(judge, item)
     trees = []
@@ -596,18 +597,18 @@ def work_of(judge: Judge, item: Item) -> Work:
         if prompts not in contexts[:index]:
             trees.append(build_tree(prompts))
     targets = sum(len(prompt.ids) - prompt.first for prompt in contexts[0])
-    return Work(item, tuple(trees), requests=len(contexts) * targets)
+    return ItemWork(item, tuple(trees), requests=len(contexts) * targets)
 
 
 COUNTED = ("llama", "mistral", "qwen2", "qwen3")
-"""Model types whose layers have exactly the matrices of :class:`Shape`."""
+"""Model types whose layers have exactly the matrices of :class:`DecoderShape`."""
 
 Matrix = tuple[int, int]
 """(in, out) features."""
 
 
 @dataclass(frozen=True)
-class Shape:
+class DecoderShape:
     """The sizes of a decoder with grouped-query attention and a gated MLP."""
 
     layers: int
@@ -645,12 +646,12 @@ class Flops(NamedTuple):
         return self.decoder + self.head
 
 
-def read_shape(config: Any) -> Shape | None:
+def read_shape(config: Any) -> DecoderShape | None:
     """Read a (text) configuration; None for architectures whose operations are not counted."""
     if config.model_type not in COUNTED:
         return None
     heads = config.num_attention_heads
-    return Shape(
+    return DecoderShape(
         layers=config.num_hidden_layers,
         hidden=config.hidden_size,
         heads=heads,
@@ -661,7 +662,7 @@ def read_shape(config: Any) -> Shape | None:
     )
 
 
-def count_flops(trees: Sequence[PrefixTree], shape: Shape) -> Flops:
+def count_flops(trees: Sequence[PrefixTree], shape: DecoderShape) -> Flops:
     """Add up the operations of an item's contexts. The reference's head rows count once, because the engine
     keeps them for all summaries.
 
@@ -690,7 +691,9 @@ def _operations(rows: int, matrices: Sequence[Matrix]) -> int:
 
 
 @torch.inference_mode()
-def peak_seconds(flops: Flops, shape: Shape, rows: int, dtype: torch.dtype, device: torch.device) -> float:
+def peak_seconds(
+    flops: Flops, shape: DecoderShape, rows: int, dtype: torch.dtype, device: torch.device
+) -> float:
     """How long this machine needs for the operations at the rate of its matrix products, the most an engine
     can reach; attention counts as matrix products. The products have ``rows`` tokens."""
     layer = [*shape.key_value, *shape.rest]
@@ -797,11 +800,11 @@ def peak(device: torch.device) -> int:
 _WINDOW = 32768
 
 SHAPES = {
-    "tiny": Shape(layers=2, hidden=48, heads=4, kv_heads=2, head_dim=12, ffn=64, vocabulary=49152),
-    "qwen2.5-7b": Shape(
+    "tiny": DecoderShape(layers=2, hidden=48, heads=4, kv_heads=2, head_dim=12, ffn=64, vocabulary=49152),
+    "qwen2.5-7b": DecoderShape(
         layers=28, hidden=3584, heads=28, kv_heads=4, head_dim=128, ffn=18944, vocabulary=152064
     ),
-    "llama-3.1-8b": Shape(
+    "llama-3.1-8b": DecoderShape(
         layers=32, hidden=4096, heads=32, kv_heads=8, head_dim=128, ffn=14336, vocabulary=128256
     ),
 }
@@ -819,8 +822,9 @@ def random_judge(
     """
     if name not in SHAPES:
         raise ConfigError(
-            f"unknown shape {excerpt(name)} for --random-model. Choose one of {', '.join(SHAPES)}."
-            f"{nearest(name, list(SHAPES))}"
+            f"unknown shape {excerpt(name)}.{nearest(name, list(SHAPES))}",
+            code="unknown_name",
+            remedy=f"Choose one of {', '.join(SHAPES)} for {{random_model}}.",
         )
     shape = SHAPES[name]
     import transformers

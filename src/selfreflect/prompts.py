@@ -160,8 +160,10 @@ def _published_texts(file: Path) -> dict[tuple[str, str], str]:
             source = stream.read(MAX_PROMPT_FILE + 1)
     except OSError as error:
         raise ConfigError(
-            f"{file}: cannot be read: {error.strerror}. --prompts {PUBLISHED}DIR needs a checkout of the "
-            "published code, https://github.com/apple/ml-selfreflect"
+            f"{file}: cannot be read: {error.strerror}",
+            code="unreadable",
+            remedy=f"{{execution.prompts}} {PUBLISHED}DIR needs a checkout of the published code, "
+            "https://github.com/apple/ml-selfreflect",
         ) from None
     try:
         if len(source) > MAX_PROMPT_FILE:

@@ -150,7 +150,7 @@ def test_an_interrupted_run_shows_what_it_has(
 ) -> None:
     whole = bench.Bench._measure
 
-    def stopped(self: bench.Bench, work: bench.Work) -> Any:
+    def stopped(self: bench.Bench, work: bench.ItemWork) -> Any:
         if work.item.id == "i2":
             raise KeyboardInterrupt
         return whole(self, work)

@@ -107,7 +107,7 @@ def test_a_cache_that_cannot_go_back_is_refused_and_the_engine_alone_still_runs(
     tiny_judge: Callable[..., Judge], architecture: str
 ) -> None:
     judge = tiny_judge(architecture)
-    with pytest.raises(JudgeError, match="--only c"):
+    with pytest.raises(JudgeError, match="only c"):
         one_by_one(judge, encode(judge, ITEM), 5.0)
     figures, *_ = Bench(judge, [ITEM], ["c"]).run()
     assert figures["seconds_engine"] > 0

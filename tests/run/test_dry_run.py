@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from selfreflect.answers import draw_answers
 from selfreflect.errors import ConfigError
-from selfreflect.metric.measure import Measures
+from selfreflect.metric.measure import Measures, TextLimits
 from selfreflect.metric.scorer import SelfReflect, tree_nodes
 from selfreflect.models.base import Completion, Message, Reply, Request, Sampling
 from selfreflect.models.judge import Judge
@@ -255,7 +255,8 @@ def test_trees_of_texts_to_come_are_bounded(tiny_judge: Callable[..., Judge], wo
     answers = AnswerSet(question_id="q", masked_out=tuple(texts), conditioning=tuple(texts[::-1]))
     length = len(judge.chat.encode([texts[0]])[0])
     half = [length] * 3
-    most = most_judge_tokens(judge, QUESTION, (half, half), [length] * 2, ScoresConfig())
+    limits = TextLimits(QUESTION, half, half, [length] * 2, controls=True)
+    most = most_judge_tokens(judge, limits, ScoresConfig()).most
     exact = work_of(judge, answers, texts[:2])
     assert exact <= most < 20 * exact
 

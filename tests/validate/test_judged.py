@@ -25,7 +25,7 @@ from selfreflect.models.judge import Judge
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import Undefined, Value
 from selfreflect.validate.catalogue import INFORMATION, LIKELIHOOD, MASKED
-from selfreflect.validate.judged import GROUP, Likelihood, Masked, UsableInformation, judge_name
+from selfreflect.validate.judged import GROUP, InformationMetrics, Likelihood, Masked, judge_name
 from selfreflect.validate.measure import measure as measure_items
 from selfreflect.validate.measure import open_values
 
@@ -279,8 +279,8 @@ PLANTS = Item(
 
 
 @pytest.fixture(scope="module")
-def informed(tiny_judge) -> UsableInformation:
-    return UsableInformation(tiny_judge("llama"), INFORMATION)
+def informed(tiny_judge) -> InformationMetrics:
+    return InformationMetrics(tiny_judge("llama"), INFORMATION)
 
 
 def with_verdict(monkeypatch: pytest.MonkeyPatch, **fields: object) -> None:

@@ -11,13 +11,13 @@ import pytest
 from selfreflect.errors import StoreError
 from selfreflect.plots import Curve, Plot
 from selfreflect.validate.measure import write
-from selfreflect.validate.study import Finding, Layout
+from selfreflect.validate.study import Finding, TableLayout
 
 
 def finding(*titles: str) -> Finding:
     finding = Finding("ranked")
     for title in titles:
-        finding.add(Layout(title, ""), {"n": 1})
+        finding.add(TableLayout(title, ""), {"n": 1})
     finding.says.append("It does.")
     finding.plots.append(Plot("curve", "", "x", "y", (Curve("one", (0.0, 1.0), (1.0, 2.0)),)))
     return finding

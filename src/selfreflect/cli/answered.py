@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from selfreflect.store.run import Run
     from selfreflect.uncertainty.asking.asker import Asker, Inquiry
     from selfreflect.uncertainty.assess import Assessment, Method
+    from selfreflect.uncertainty.fields.distribution import Structured
     from selfreflect.uncertainty.question import AnsweredQuestion
 
 
@@ -55,6 +56,27 @@ class FieldOptions(Struct, frozen=True, kw_only=True):
 
     gold: Annotated[str, _GOLD] = GOLD
     column: Annotated[list[str] | None, COLUMN] = None
+
+
+class StructureOptions(Struct, frozen=True, kw_only=True):
+    """Whether answers are JSON, and which of their fields count."""
+
+    schema: Annotated[
+        str | None,
+        Flag(
+            "--fields auto|SCHEMA",
+            "Answers are JSON: make a question of each of their fields. SCHEMA is a file with a JSON schema, "
+            "which says what answers are valid (needs the fields extra); auto takes them as they are.",
+        ),
+    ] = None
+    field: Annotated[
+        list[str] | None,
+        Flag(
+            "--field PATH",
+            "Only this field, as a JSON Pointer such as /total, or /lines/*/price in all objects of a list. "
+            "Can be repeated.",
+        ),
+    ] = None
 
 
 class ComparisonOptions(Struct, frozen=True, kw_only=True):
@@ -102,14 +124,16 @@ class ComparisonOptions(Struct, frozen=True, kw_only=True):
     ] = None
 
 
-def read_questions(source: str, fields: FieldOptions) -> list[AnsweredQuestion]:
-    """Read the answered questions of a run directory or a file."""
+def read_questions(source: str, fields: FieldOptions, *, structured: bool = False) -> list[AnsweredQuestion]:
+    """Read the answered questions of a run directory or a file, whose answers may be ``structured``."""
     from selfreflect.uncertainty.reading import read_answered_questions
 
     gold, columns = fields.gold, assigned_columns(fields.column)
     if source == "-" or not Path(source).is_dir():
         progress = ReadingProgress(source)
-        file = read_answered_questions(source, gold, columns=columns, progress=progress)
+        file = read_answered_questions(
+            source, gold, columns=columns, structured=structured, progress=progress
+        )
         questions = file.questions
         say_notes(file.notes)
     elif columns:
@@ -129,13 +153,62 @@ def read_questions(source: str, fields: FieldOptions) -> list[AnsweredQuestion]:
             say(f"Blank answers to {counted(blank, 'question')} left out: what says nothing is no answer.")
         if not questions:
             raise DataError(
-                f"{source} holds no answers yet. Make some with: selfreflect answers --out {source}"
+                f"{source} holds no answers yet",
+                code="no_answers",
+                remedy=f"Make some with: selfreflect answers --out {source}",
             )
     if gold != GOLD and not has_gold(questions):
         raise DataError(
             f"{excerpt(source)}: nothing has a right answer in a field {excerpt(gold)}", code="no_gold"
         )
     return questions
+
+
+def take_apart(questions: Sequence[AnsweredQuestion], options: StructureOptions) -> list[Structured]:
+    """Take answers that are JSON apart by field, and say what was not valid; empty if they are not to be.
+
+    Raises:
+        ConfigError: a field is named without ``schema``, or no answer has it.
+        DataError: no answer is valid, or the schema is none.
+    """
+    from selfreflect.uncertainty.fields.distribution import notes_on, structure
+    from selfreflect.uncertainty.fields.values import Schema
+
+    if options.schema is None:
+        if options.field:
+            raise ConfigError(
+                "answers are not taken apart",
+                code="usage",
+                remedy="{field} needs {fields} auto, or a schema.",
+            )
+        return []
+    schema = None
+    if options.schema != "auto":
+        schema = Schema.load(Path(options.schema))
+    structured = [structure(question, schema) for question in questions if question.answers]
+    if not any(item.objects for item in structured):
+        raise DataError("no answer is valid JSON, so there are no fields", code="no_fields")
+    for line in notes_on(structured):
+        say(line)
+    if not options.field:
+        return structured
+    kept = [item.only(options.field) for item in structured]
+    if not any(item.fields for item in kept):
+        paths = list(dict.fromkeys(field.path for item in structured for field in item.fields))
+        raise ConfigError(
+            f"no answer has the field {excerpt(options.field[0])}",
+            code="no_field",
+            remedy=f"The fields are {excerpt(', '.join(paths), 400)}.",
+        )
+    return [item for item in kept if item.fields]
+
+
+def field_questions(
+    questions: Sequence[AnsweredQuestion], options: StructureOptions
+) -> Sequence[AnsweredQuestion]:
+    """Make a question of each field, if answers are to be taken apart."""
+    structured = take_apart(questions, options)
+    return [question for item in structured for question in item.questions()] or questions
 
 
 def _say_origin_of_logprobs(run: Run) -> None:

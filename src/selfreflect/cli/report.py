@@ -317,7 +317,9 @@ def compare_command(
     by_run = _chosen(runs, _load_records(runs), judge)
     if not by_run[0][0].strategies:
         raise DataError(
-            f"{runs[0]} holds no summaries yet. Make some with: selfreflect summarize --out {runs[0]}"
+            f"{runs[0]} holds no summaries yet",
+            code="no_summaries",
+            remedy=f"Make some with: selfreflect summarize --out {runs[0]}",
         )
     _check_column(by_run[0], by)
     holds = False

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import typer
 from rich.text import Text
@@ -35,7 +35,7 @@ from selfreflect.records import STAGES, ModelStage, Question, SamplingCheck, Sta
 from selfreflect.run.experiment import Experiment, open_experiment
 from selfreflect.run.models import Quiet
 from selfreflect.run.records import run_records
-from selfreflect.run.resume import NO_QUESTIONS, settings_of
+from selfreflect.run.resume import no_questions, settings_of
 from selfreflect.run.todo import (
     any_task,
     missing_answers,
@@ -93,6 +93,9 @@ class Intent:
 def run_command(
     *,
     out: o.Out,
+    only: Literal["questions", "answers", "summaries", "scores"] | None = option(
+        "--only", "Do one stage: questions, answers, summaries or scores.", None
+    ),
     overrides: Overrides,
     add_questions: o.AddQuestions = False,
     fresh: o.Fresh = False,
@@ -107,7 +110,10 @@ def run_command(
     directory, `--out DIR` is enough: its questions, strategies and settings are kept; --strategies adds some.
     """
     intent = Intent(fresh, add_questions=add_questions, yes=yes)
-    run_stages(out, STAGES, overrides, intent, dry_run=dry_run, log=log, json=json)
+    stages: Sequence[Stage] = [only] if only else STAGES
+    if only == "answers" and (overrides.sets("questions", "source") or add_questions):
+        stages = ["questions", "answers"]
+    run_stages(out, stages, overrides, intent, dry_run=dry_run, log=log, json=json)
 
 
 @takes("questions", config_file=True)
@@ -210,7 +216,7 @@ def run_stages(
     is_resumed = (out / MANIFEST).exists() and not intent.fresh
     options = overrides.execution
     if stages == STAGES and not is_resumed and not overrides.sets("questions", "source"):
-        raise ConfigError(NO_QUESTIONS)
+        raise no_questions()
     if is_resumed:
         intent = intent.resuming(overrides)
     if intent.names_strategies and "summaries" in stages:

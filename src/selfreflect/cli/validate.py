@@ -72,7 +72,7 @@ STUDIES = {
     "convergence": StudyRow(
         "convergence:Convergence",
         ("seed",),
-        "how many questions does a stable ranking of strategies need?",
+        "how many questions give a stable ranking?",
     ),
     "judges": StudyRow("agreement:JudgeAgreement", (), "do several judges agree?"),
     "raters": StudyRow(
@@ -195,10 +195,8 @@ def _study_line(name: str, about: str) -> str:
 _STUDIES = "\n".join(_study_line(name, row.about) for name, row in STUDIES.items())
 validate_command.__doc__ = f"""Test whether a metric can be trusted with your judge.
 
-Does it tell good summaries from bad ones, on your data, and better than simple alternatives?
-One command measures SelfReflect, usable information, ablations, competitors and the controls that any
-metric must beat, prints tables, and says in plain words what can and what cannot be concluded from this
-number of items. docs/validate.md is the guide.
+Prints how often SelfReflect, usable information and simple alternatives order summaries right, and what
+can be concluded from this number of items. docs/validate.md is the guide.
 
 \b
 Studies:
@@ -223,7 +221,7 @@ def _judge_names(judge: Sequence[str], study: str, overrides: Overrides) -> list
     """Read the names of judges; none stands for the default one."""
     names = name_list(",".join(judge))
     if judge and not names:
-        raise typer.BadParameter("--judge names no judge")
+        raise ConfigError("no judge is named", code="no_judge", remedy="Give {judge} a name.")
     if study == "judges" and len(names) < 2:
         raise ConfigError("the study judges compares two judges or more", remedy="Give {judge} A,B.")
     if study != "judges" and len(names) > 1:

@@ -32,7 +32,7 @@ from msgspec.structs import replace
 
 from selfreflect.metric.engine.logits import log_probabilities
 from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
-from selfreflect.metric.measure import Scored, Work
+from selfreflect.metric.measure import Scored, TextLimits, Work
 from selfreflect.metric.prompts import CannotScoreError, conversation_tokens, encode, encode_each
 from selfreflect.metric.texts import (
     NONSENSE,
@@ -245,29 +245,20 @@ def nodes_of_work(judge: Judge, work: Work, choice: ReaderChoice) -> int:
         return 0
 
 
-def most_nodes(
-    judge: Judge,
-    question: Question,
-    halves: tuple[Sequence[int], Sequence[int]],
-    summaries: Sequence[int],
-    *,
-    controls: bool,
-) -> int:
-    """Bound the judge tokens of a question whose texts are to come; arguments as in
-    :meth:`~selfreflect.metric.measure.Measure.most_judge_tokens`."""
-    masked, conditioning = halves
-    letters = ["x"] * len(conditioning)
-    longest = max(conditioning, default=0)
-    texts = [(text, sum(conditioning)) for text in compared_texts(question.text, letters)]
-    texts += [("x", length) for length in summaries]
-    if controls:
-        texts += [
-            (text, control.answers * longest) for control, text in control_texts(question.text, letters)
-        ]
+def most_nodes(judge: Judge, limits: TextLimits) -> int:
+    """Bound the judge tokens of a question whose texts are to come."""
+    question = limits.question.text
+    letters = ["x"] * len(limits.reference_answers)
+    longest = max(limits.reference_answers, default=0)
+    texts = [(text, sum(limits.reference_answers)) for text in compared_texts(question, letters)]
+    texts += [("x", length) for length in limits.summaries]
+    if limits.controls:
+        for control, text in control_texts(question, letters):
+            texts.append((text, control.answers * longest))
     bound = 0
     for text, length in texts:
-        prompts = [conversation_tokens(judge, answering(question.text, text, reader)) for reader in ZEROS]
-        bound += max(prompts) + length + sum(masked)
+        prompts = [conversation_tokens(judge, answering(question, text, reader)) for reader in ZEROS]
+        bound += max(prompts) + length + sum(limits.test_answers)
     return bound
 
 

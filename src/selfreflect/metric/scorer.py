@@ -17,7 +17,7 @@ from selfreflect.metric.engine.engines import engine_for
 from selfreflect.metric.engine.logits import Reference
 from selfreflect.metric.engine.tree import Prompt, build_tree
 from selfreflect.metric.information import choose_reader, measure, unmeasured
-from selfreflect.metric.measure import Scored, Work
+from selfreflect.metric.measure import Scored, TextLimits, Work
 from selfreflect.metric.prompts import (
     JUDGE_TEMPERATURE,
     CannotScoreError,
@@ -151,8 +151,10 @@ class SelfReflect:
             )
         if cache is not None and judge.last_states is not None:
             raise ConfigError(
-                f"leave --cache out with judge {judge.name!r}: it keeps states of judges that run here, "
-                "since the weights of a remote judge may change unnoticed. vLLM has its own cache."
+                f"the cache keeps states of judges that run here, unlike {judge.name!r}: the weights of "
+                "a remote judge may change unnoticed",
+                code="remote_judge",
+                remedy="Leave out {execution.cache}; vLLM has a cache of its own.",
             )
         self.judge = judge
         self.temperature = temperature
@@ -451,34 +453,27 @@ def tree_nodes(judge: Judge, question: Question, answers: AnswerSet, texts: Sequ
     return [build_tree(context).computed_tokens for context in contexts]
 
 
-def most_nodes(
-    judge: Judge,
-    question: Question,
-    halves: tuple[Sequence[int], Sequence[int]],
-    summaries: Sequence[int],
-    *,
-    controls: bool,
-) -> int:
-    """Bound the nodes for a question some of whose texts are to come; arguments as in
-    :meth:`~selfreflect.metric.measure.Measure.most_judge_tokens`.
+def most_nodes(judge: Judge, limits: TextLimits) -> int:
+    """Bound the nodes for a question some of whose texts are to come.
 
     No two masked words are taken to share more than what precedes their task. Each costs the task with its
     answer, in which one ``_`` takes the place of the word, and all tokens of the word but the last: at most
     the tokens of the task and of one answer. An answer of L tokens has L words at most.
     """
-    masked, conditioning = halves
-    letters = ["x"] * len(conditioning)
-    contexts = [(reference_context(question.text, letters), sum(conditioning))]
-    contexts += [(summary_context(question.text, "x"), length) for length in summaries]
-    if controls:
-        ends = ("", pasted(letters))
-        contexts += [(summary_context(question.text, text), sum(conditioning)) for text in ends]
+    question = limits.question.text
+    letters = ["x"] * len(limits.reference_answers)
+    length_of_answers = sum(limits.reference_answers)
+    contexts = [(reference_context(question, letters), length_of_answers)]
+    contexts += [(summary_context(question, "x"), length) for length in limits.summaries]
+    if limits.controls:
+        anchors = ("", pasted(letters))
+        contexts += [(summary_context(question, text), length_of_answers) for text in anchors]
     bound = 0
     for context, length in contexts:
         conversation = context.conversation("_")
         per_task = conversation_tokens(judge, conversation[-1:])
         bound += conversation_tokens(judge, conversation) + length
-        bound += sum(limit * (per_task + limit) for limit in masked)
+        bound += sum(most * (per_task + most) for most in limits.test_answers)
     return bound
 
 

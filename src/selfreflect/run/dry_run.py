@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from msgspec.structs import replace
 
-from selfreflect.metric.measure import Work, measures_of
+from selfreflect.metric.measure import TextLimits, Work, measures_of
 from selfreflect.metric.texts import control_texts
 from selfreflect.models.backend import backend_of
 from selfreflect.models.base import ModelSpec, Request
@@ -318,7 +318,7 @@ class DryRun:
         if limits is not None and limits.seconds is not None:
             self._note("a budget of time may stop earlier, or compute shared words again each round")
         if self._options.cache is not None:
-            self._note("what --cache holds already is not subtracted")
+            self._note("what the cache holds already is not subtracted")
         return total
 
     def _tokens_to_come(self, judge: Judge) -> Iterator[tuple[Amount, int]]:
@@ -328,19 +328,18 @@ class DryRun:
         """
         config, to_come = self._config, self._to_come
         summary = config.summaries.max_new_tokens
+        controls = config.scores.controls and config.scores.limits is None
         for question, count in to_come.with_answers:
             answers = self.run.answers[question.id]
             lengths = [_token_count(judge, text) for text in answers.answers]
             half = len(answers.masked_out)
-            halves = lengths[:half], lengths[half:]
-            bound = most_judge_tokens(judge, question, halves, [summary] * count, config.scores)
-            yield Amount(None, bound), 1
+            limits = TextLimits(question, lengths[:half], lengths[half:], [summary] * count, controls)
+            yield most_judge_tokens(judge, limits, config.scores), 1
         half_to_come = [config.answers.max_new_tokens] * config.answers.num_answers
         for count, questions in to_come.without_answers.items():
-            halves = half_to_come, half_to_come
             longest = to_come.longest[count]
-            bound = most_judge_tokens(judge, longest, halves, [summary] * count, config.scores)
-            yield Amount(None, bound), questions
+            limits = TextLimits(longest, half_to_come, half_to_come, [summary] * count, controls)
+            yield most_judge_tokens(judge, limits, config.scores), questions
 
     def _seconds(self, stage: Stage, to_do: float | None, earlier: int) -> Amount:
         """The time for some work, if the directory's earlier work says how long it takes."""
@@ -383,25 +382,10 @@ def judge_tokens(judge: Judge, task: StageTask, settings: ScoresConfig) -> Amoun
     return Amount(total, total)
 
 
-def most_judge_tokens(
-    judge: Judge,
-    question: Question,
-    halves: tuple[Sequence[int], Sequence[int]],
-    summaries: Sequence[int],
-    settings: ScoresConfig,
-) -> float:
-    """Bound the nodes for a question some of whose texts are to come.
-
-    Args:
-        halves: most tokens of each test answer, and of each reference answer.
-        summaries: most tokens of each.
-    """
-    controls = settings.controls and settings.limits is None
+def most_judge_tokens(judge: Judge, limits: TextLimits, settings: ScoresConfig) -> Amount:
+    """Bound the nodes for a question some of whose texts are to come."""
     measures = measures_of(settings.measure_names)
-    return sum(
-        measure.most_judge_tokens(judge, question, halves, summaries, controls=controls)
-        for measure in measures
-    )
+    return Amount(None, sum(measure.most_judge_tokens(judge, limits) for measure in measures))
 
 
 def _token_count(judge: Judge, text: str) -> int:

@@ -60,7 +60,7 @@ class Executors:
             from selfreflect.models.local.machine import count_gpus
 
             if (gpus := count_gpus()) > 1:
-                self._progress.note(f"{gpus} GPUs are visible and one is used; --executor ray uses all")
+                self._progress.note(f"{gpus} GPUs are visible and one is used; the executor ray uses all")
         return self._local
 
     def close(self) -> None:
@@ -74,14 +74,20 @@ def _check_can_travel(spec: StageSpec) -> None:
     for strategy in spec.strategies:
         if not isinstance(strategy, str):
             name = excerpt(strategy[0])
-            raise ConfigError(f"strategy {name} is a function; with Ray name it as package.module:function")
+            raise ConfigError(
+                f"strategy {name} is a function, which Ray cannot carry to its workers",
+                code="cannot_travel",
+                remedy="Name it as package.module:function.",
+            )
     # a spec carries the settings of all stages
     for stage in ("answers", "summaries", "scores"):
         url = getattr(spec.config, stage).base_url
         if url is not None and without_credentials(url) != url:
             raise ConfigError(
-                "--executor ray takes no base URL with credentials, since they would travel through Ray. "
-                "Set SELFREFLECT_API_KEY in the environment of the workers."
+                "the base URL holds credentials, which would travel through Ray",
+                code="cannot_travel",
+                remedy=f"Leave them out of {{{stage}.base_url}}, and set SELFREFLECT_API_KEY in the "
+                "environment of the workers.",
             )
 
 

@@ -198,7 +198,7 @@ def load_measures(
             if isinstance(compiled, str):
                 progress.note(f"scoring is slower without its C code: {compiled}")
         if scores.controls and scores.limits is not None:
-            progress.note("no controls are measured under --budget")
+            progress.note("no controls are measured under a budget")
         metric = SelfReflect(
             judge, limits=scores.limits, guesses=options.guesses, cache=options.cache, warn=progress.note
         )
@@ -337,7 +337,11 @@ def check_models(
         try:
             options.cache.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ConfigError(f"--cache {options.cache}: {error.strerror}") from None
+            raise ConfigError(
+                f"the folder {options.cache} of the cache cannot be made: {error.strerror}",
+                code="unwritable",
+                remedy="Give {execution.cache} another folder.",
+            ) from None
 
 
 def server_stages(

@@ -180,8 +180,9 @@ def start_ray(address: str | None) -> Any:
     """Import Ray, and join or start a cluster. The argument and the errors are those of ``RayExecutor``."""
     if address is not None and "://" in address:
         raise ConfigError(
-            f"--ray-address must be HOST:PORT or auto, not {excerpt(address)}: Ray's client is not "
-            "supported. Start the command on a machine of the cluster."
+            f"a cluster is named as HOST:PORT or auto, not {excerpt(address)}: Ray's client is not supported",
+            code="value",
+            remedy="Start the command on a machine of the cluster, or change {execution.ray_address}.",
         )
     if address is not None and address != "auto":
         _check_reachable(address)
@@ -360,7 +361,8 @@ def place_actors(spec: StageSpec, machines: Sequence[Mapping[str, float]]) -> Pl
     if not slots:
         raise ConfigError(
             f"{section}: an actor with {cpus:g} cpus and {gpus:g} gpus fits on no machine of the cluster, "
-            f"whose largest has {max(cpu_counts, default=0):g} CPUs and {max(gpu_counts, default=0):g} GPUs"
+            f"whose largest has {max(cpu_counts, default=0):g} CPUs and {max(gpu_counts, default=0):g} GPUs",
+            code="placement",
         )
     _check_gpus(spec, section, gpus, loads_model)
     return Placement(
@@ -374,17 +376,22 @@ def place_actors(spec: StageSpec, machines: Sequence[Mapping[str, float]]) -> Pl
 def _check_gpus(spec: StageSpec, section: str, gpus: float, loads_model: bool) -> None:
     if loads_model and not gpus and spec.options.device.startswith("cuda"):
         raise ConfigError(
-            f"{section}: with --device {spec.options.device} an actor needs a GPU, and gpus is 0"
+            f"{section}: on device {spec.options.device} an actor needs a GPU, and gpus is 0",
+            code="placement",
+            remedy="Change {execution.device} or the section.",
         )
     spread = backend_of(spec.model.name).is_torch and spec.options.device_map is not None
     if spread and gpus < 2:
         raise ConfigError(
-            f"{section}: with --device-map auto an actor needs gpus = 2 or more in --config, and has {gpus:g}"
+            f"{section}: a model that is spread needs gpus = 2 or more for its actor, which has {gpus:g}",
+            code="placement",
+            remedy="Change the section, or leave out {execution.device_map}.",
         )
     if gpus > 1 and not spread:
         raise ConfigError(
-            f"{section}: an actor with {excerpt(spec.model.name)} uses one GPU, and gpus is {gpus:g}; "
-            "--device-map auto spreads local models"
+            f"{section}: an actor with {excerpt(spec.model.name)} uses one GPU, and gpus is {gpus:g}",
+            code="placement",
+            remedy="{execution.device_map} auto spreads local models.",
         )
 
 

@@ -100,11 +100,17 @@ def scorings_by(records: Sequence[RunRecords], judge: str | None, path: Path) ->
     matches = matches or [scoring for scoring in records if scoring.judge.startswith(f"{judge}, ")]
     if not matches:
         if not any(scoring.scores or scoring.information for scoring in records):
-            raise ConfigError(f"--judge: {path} has no scores. Add some: selfreflect score --out {path}")
+            raise ConfigError(
+                f"{path} has no scores by any judge",
+                code="no_scores",
+                remedy=f"Add some: selfreflect score --out {path}",
+            )
         judges = [scoring.judge for scoring in records]
         names = "; ".join(map(one_line, filter(None, judges))) or "a judge without a name"
         raise ConfigError(
-            f"--judge: {path} has scores by {names}, not by {excerpt(judge)}.{nearest(judge, judges)}"
+            f"{path} has scores by {names}, not by {excerpt(judge)}.{nearest(judge, judges)}",
+            code="other_judge",
+            remedy="Give {judge} one of these.",
         )
     return matches
 
@@ -154,6 +160,7 @@ def run_questions(run: RunRecords, scoring: RunRecords, gold: str) -> list[Answe
                     name: tuple(map(Graded, answers.answers, verdicts))
                     for name, verdicts in answers.grades.items()
                 },
+                model=answers.model,
                 values=_measured_values(scoring, question.id),
                 **token_fields([answers.logprobs[index] for index in said] if answers.logprobs else ()),
             )

@@ -87,8 +87,9 @@ def check_settings(manifest: Manifest, settings: Mapping[Stage, dict[str, Any]],
     answers = manifest.config.get("answers")
     if answers is not None and not answers.get("logprobs") and settings.get("answers", {}).get("logprobs"):
         raise StoreError(
-            f"{path}: its answers were drawn without log-probabilities, which cannot be added. Draw others "
-            "with --logprobs into another --out, or go on without --logprobs."
+            f"{path}: its answers were drawn without log-probabilities, which cannot be added",
+            code="no_logprobs",
+            remedy="Draw others into another {out}, or go on without {answers.logprobs}.",
         )
     comparable: dict[str, Any] = {
         stage: _comparable(stage, section, manifest.config[stage])
@@ -123,12 +124,12 @@ def check_model(manifest: Manifest, stage: Stage, facts: Mapping[str, Any], path
     """Refuse a model whose weights changed under the same name since the run began."""
     before = manifest.models.get(stage)
     if before and before["revision"] != facts["revision"]:
-        advice = "Name the old one with --revision, or use another --out."
-        if stage == "scores":
-            advice = "Name the old one with --judge-revision, or the new one to keep the scores of both."
+        other = "the new one to keep the scores of both" if stage == "scores" else "use another {out}"
         raise StoreError(
             f"{path}: {stage} began with revision {before['revision']!r} of {facts['name']!r}, which is now "
-            f"{facts['revision']!r}. {advice}"
+            f"{facts['revision']!r}",
+            code="other_revision",
+            remedy=f"Name the old one with {{{stage}.revision}}, or {other}.",
         )
 
 
@@ -175,14 +176,22 @@ def settings_of(path: Path, scores: Mapping[str, Any], *, scoring: bool = True) 
     if scoring and former and scores.get("budget") is None:
         raise ConfigError(
             f"{path}: its scores were estimated with {' and '.join(former)}, which is no longer a setting. "
-            "They can still be reported. To add others, give --budget, or --budget none for all words."
+            "They can still be reported",
+            code="removed",
+            remedy="To add others, give {scores.budget}, or {scores.budget} none for all words.",
         )
     return sections
 
 
-NO_QUESTIONS = (
-    "name the questions: --questions FILE, or --questions bundled for the 64 questions of this package"
-)
+def no_questions() -> ConfigError:
+    """Make the error for a run whose questions nobody named."""
+    return ConfigError(
+        "a new run needs questions",
+        code="no_source",
+        remedy="Name them: {questions.source} FILE, or {questions.source} bundled for the 64 questions of "
+        "this package.",
+    )
+
 
 _EXAMPLES = 3
 """Questions of each kind that an error shows."""
@@ -246,7 +255,7 @@ def new_questions(
     """
     recorded = run.manifest.sources.get("questions", {})
     if not explicit and not recorded and not run.questions:
-        raise ConfigError(NO_QUESTIONS)
+        raise no_questions()
     if not add and not explicit and (has_all_questions(run) or (run.questions and not recorded)):
         return None
     if not add and has_all_questions(run) and not is_file(settings["source"]):
@@ -271,9 +280,11 @@ def new_questions(
     if changes.new or changes.gone or changes.edited:
         raise StoreError(
             f"{excerpt(settings['source'], 200)} no longer holds the questions of {run.path}: "
-            f"{changes.describe()}\nNothing was changed. Leave out --questions to go on with the questions "
-            "in the directory, or pass --add-questions to take in new ones as well (both versions of an "
-            "edited question then count), or start over with another --out or with --fresh."
+            f"{changes.describe()}\nNothing was changed",
+            code="other_questions",
+            remedy="Leave out {questions.source} to go on with the questions in the directory, or pass "
+            "{add_questions} to take in new ones as well (both versions of an edited question then count), "
+            "or start over with another {out} or with {fresh}.",
         )
     updated, columns = _other_columns(run, question_set.questions)
     if not updated:
@@ -292,8 +303,9 @@ def _check_revision(run: Run, recorded: Mapping[str, Any], question_set: Questio
     if before and question_set.revision and before != question_set.revision:
         raise StoreError(
             f"the data set {excerpt(question_set.dataset)} has changed since {run.path} was made: it was "
-            f"revision {excerpt(before)}, and is {excerpt(question_set.revision)} now. Use another --out, or "
-            "--add-questions to take in what is new there."
+            f"revision {excerpt(before)}, and is {excerpt(question_set.revision)} now",
+            code="other_revision",
+            remedy="Use another {out}, or {add_questions} to take in what is new there.",
         )
 
 
@@ -332,7 +344,9 @@ def _additions(run: Run, question_set: QuestionSet, source: dict[str, Any]) -> N
             raise StoreError(
                 f"{excerpt(question.text, 80)} cannot be added to {run.path}: it has the id "
                 f"{excerpt(question.id)} of {excerpt(run.questions[question.id].text, 80)}, whose answers "
-                "are stored there. Give it another id, or use another --out."
+                "are stored there",
+                code="same_id",
+                remedy="Give it another id, or use another {out}.",
             )
     updated, _ = _other_columns(run, question_set.questions)
     if not questions and not updated:

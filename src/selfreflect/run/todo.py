@@ -88,7 +88,9 @@ def missing_scores(run: Run, settings: ScoresConfig) -> list[StageTask]:
     questions = _questions(run)
     if not run.summaries and not run.failures:
         raise StoreError(
-            f"{run.path} holds no summaries yet. Make some with: selfreflect summarize --out {run.path}"
+            f"{run.path} holds no summaries yet",
+            code="no_summaries",
+            remedy=f"Make some with: selfreflect summarize --out {run.path}",
         )
     plain = asdict(settings)
     measures = measures_of(settings.measure_names)
@@ -179,5 +181,9 @@ def final_failures(run: Run, stage: Stage) -> set[tuple[str, str]]:
 
 def _questions(run: Run) -> Mapping[str, Question]:
     if not run.questions:
-        raise StoreError(f"{run.path} holds no questions yet. Give some with --questions SOURCE.")
+        raise StoreError(
+            f"{run.path} holds no questions yet",
+            code="no_questions",
+            remedy="Give some with {questions.source} SOURCE.",
+        )
     return run.questions

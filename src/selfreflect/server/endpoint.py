@@ -161,6 +161,7 @@ async def _answer(call: _Call, first_word: asyncio.Event) -> ChatResponse:
             if not chat.reflects:
                 return await _plain(services.reflector, chat, call.model, call.id, first_word)
             exchange = await services.reflector.answer(chat, call.model, call.id, first_word.set)
+            services.metrics.count(exchange.belief)
             if services.archive is not None:
                 exchange = await _keep(services, services.archive, exchange)
         # after the slot is free: nobody waits for this

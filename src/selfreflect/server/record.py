@@ -21,6 +21,7 @@ from selfreflect.server.reflector import Exchange
 from selfreflect.server.reply import Belief, to_json
 from selfreflect.store.layout import StoredRecord
 from selfreflect.store.run import Run
+from selfreflect.uncertainty.drift import DriftWatch
 
 REMEMBERED = 1000
 LARGEST = 64 * 2**20
@@ -143,7 +144,12 @@ _SHARES = tuple(tenth / 10 for tenth in range(1, 11))
 class ServerMetrics:
     """Counters in a registry of their own: importing a library adds nothing to it."""
 
-    def __init__(self, running: Callable[[], float], waiting: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        running: Callable[[], float],
+        waiting: Callable[[], float],
+        watch: DriftWatch | None = None,
+    ) -> None:
         self._registry = registry = CollectorRegistry()
         self._responses = Counter(
             "selfreflect_responses_total", "Chat completions by outcome.", ["outcome"], registry=registry
@@ -161,6 +167,29 @@ class ServerMetrics:
         )
         Gauge("selfreflect_running", "Requests under way.", registry=registry).set_function(running)
         Gauge("selfreflect_waiting", "Requests that wait.", registry=registry).set_function(waiting)
+        self._guarantees: Counter | None = None
+        if watch is not None:
+            self._watch(watch)
+
+    def _watch(self, watch: DriftWatch) -> None:
+        """Count what a guarantee covers, and tell whether it still applies."""
+        registry = self._registry
+        self._guarantees = Counter(
+            "selfreflect_guaranteed_total",
+            "Answers by whether the guarantee covers them, or why not.",
+            ["guarantee"],
+            registry=registry,
+        )
+        Gauge(
+            "selfreflect_guarantee_applies",
+            "1 as long as scores are distributed as those of the labelled questions.",
+            registry=registry,
+        ).set_function(lambda: float(not watch.has_drifted))
+        Gauge(
+            "selfreflect_score_distance",
+            "Kolmogorov-Smirnov distance of the latest whole window of scores from the labelled questions.",
+            registry=registry,
+        ).set_function(lambda: watch.distance or 0.0)
 
     @contextmanager
     def counting(self, success: str, *, timed: bool = True) -> Iterator[None]:
@@ -188,6 +217,8 @@ class ServerMetrics:
         self._tokens.labels("completion").inc(belief.cost.completion_tokens)
         if belief.confidence is not None:
             self._confidence.observe(belief.confidence)
+        if self._guarantees is not None:
+            self._guarantees.labels(belief.no_guarantee or "holds").inc()
 
     def page(self) -> bytes:
         """Write all values in the text format of Prometheus."""

@@ -20,7 +20,7 @@ from selfreflect.prompts import Prompts
 from selfreflect.records import AnswerSet, Failure, Information, Question, Score, Summary, question_id
 from selfreflect.server.belief import BeliefReader, Classes
 from selfreflect.server.chat import ChatRequest
-from selfreflect.server.clarify import AGREEMENTS, UnsurePolicy, Wording, clarify
+from selfreflect.server.clarify import AGREEMENTS, FinalText, UnsurePolicy, clarify
 from selfreflect.server.errors import ChatError
 from selfreflect.server.reply import Belief, ChatChoice, Confidence
 from selfreflect.server.session import (
@@ -128,7 +128,7 @@ class Reflector:
         reader = self._reader.asking(session)
         reply, drafts = await self._draw(plan, session, reader)
         texts = reply.texts
-        classes, confidence = await self._read(plan, reader, chat.question, texts)
+        classes, confidence = await self._read(plan, reader, chat.question, texts, model.generator.name)
         question = Question(id=id_, text=chat.question, context=chat.context)
         summaries = _named(drafts, id_)
         answers, results = await self._measure(plan, session, question, reply, summaries)
@@ -159,6 +159,8 @@ class Reflector:
             recovered=recovered,
             score=score,
             action=wordings[0].action,
+            guarantee=confidence.guarantee if wordings[0].action is None else None,
+            no_guarantee=confidence.no_guarantee,
             cost=session.spending,
             notes=tuple(dict.fromkeys(filter(None, notes))),
         )
@@ -268,12 +270,15 @@ class Reflector:
         return more
 
     async def _read(
-        self, plan: _Plan, reader: BeliefReader, question: str, texts: tuple[str, ...]
+        self, plan: _Plan, reader: BeliefReader, question: str, texts: tuple[str, ...], model: str
     ) -> tuple[Classes, Confidence]:
         """Read the classes of the answers, and the confidence."""
         return await reader.run(
             len(texts),
-            lambda: (reader.classes(question, texts), reader.confidence(plan.confidence, question, texts)),
+            lambda: (
+                reader.classes(question, texts),
+                reader.confidence(plan.confidence, question, texts, model),
+            ),
         )
 
     async def _measure(
@@ -307,11 +312,11 @@ class Reflector:
         confidence: Confidence,
         classes: Classes,
         texts: Sequence[str],
-    ) -> list[Wording]:
+    ) -> list[FinalText]:
         """Word the summaries, or something else if the confidence is too low."""
         policy = self.settings.unsure
         if policy is None:
-            return [Wording(text, None) for text in texts]
+            return [FinalText(text, None) for text in texts]
         clarification = None
         if policy.action == "ask" and policy.is_unsure(confidence):
             answered = AnsweredQuestion(id=question.id, text=question.text, context=question.context)

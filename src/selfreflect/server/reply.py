@@ -30,6 +30,30 @@ class AnswerShare(msgspec.Struct, frozen=True, kw_only=True):
     share: Share
 
 
+class Guaranteed(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds of the answers that are shown with it: at most ``risk`` of them are wrong."""
+
+    risk: Share
+    confidence: Share
+    """Over samples of labelled questions."""
+    n: Count
+    """Labelled questions that it rests on."""
+    answer: str
+    """What the sentence is about: the most frequent answer, which the text summarises with the others."""
+
+
+NoGuarantee = Literal[
+    "below",  # the threshold of the guarantee
+    "drift",  # the scores of late are not distributed as those of the labelled questions
+    "known_question",  # the guarantee was found on it
+    "other_model",
+    "other_number",  # of answers
+    "other_confidence",  # than the calibrator's, as the request wanted
+    "no_value",  # of the estimator
+]
+"""Why an answer carries no guarantee although the server has one."""
+
+
 class Confidence(NamedTuple):
     """How sure a model is, and by which measure."""
 
@@ -41,6 +65,9 @@ class Confidence(NamedTuple):
     calibrator_id: str | None = None
     """Of the calibrator that made the value, if one did, so that it is the share of right answers."""
     notes: tuple[str, ...] = ()
+    guarantee: Guaranteed | None = None
+    no_guarantee: NoGuarantee | None = None
+    """None also where the server has no guarantee to give."""
 
 
 class Spending(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +97,8 @@ class Belief(msgspec.Struct, frozen=True, kw_only=True):
         recovered: the share of what held-out answers tell that the summary tells; None if not measured.
         score: SelfReflect score; None if not measured.
         action: what became of a summary whose confidence was too low.
+        guarantee: what holds of this answer and others like it, if a guarantee covers it.
+        no_guarantee: why it does not; None where the server has none.
     """
 
     id: str
@@ -86,6 +115,8 @@ class Belief(msgspec.Struct, frozen=True, kw_only=True):
     recovered: Number | None = None
     score: Share | None = None
     action: Literal["abstain", "hedge", "ask"] | None = None
+    guarantee: Guaranteed | None = None
+    no_guarantee: NoGuarantee | None = None
     cost: Spending
     notes: tuple[str, ...] = ()
     """Why a value is missing, in sentences."""

@@ -31,8 +31,8 @@ class Row(NamedTuple):
     """``"record 3"`` or ``"line 7"``, counted from 1."""
     fields: dict[str, Any]
 
-    def error(self, problem: str) -> DataError:
-        return DataError(f"{self.source}, {self.where}: {problem}")
+    def error(self, problem: str, *, remedy: str = "") -> DataError:
+        return DataError(f"{self.source}, {self.where}: {problem}", remedy=remedy)
 
     def get(self, name: str) -> Any:
         """Look up a field, or field ``inner`` of the object ``outer`` for the name ``"outer.inner"``; else

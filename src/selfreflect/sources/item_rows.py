@@ -46,6 +46,8 @@ class Reading:
     """Whether a row without a question is refused. Otherwise an id will do."""
     need_answers: bool = True
     """Whether a row without a column of answers is refused."""
+    structured: bool = False
+    """Whether an answer may be an object, which is kept as JSON."""
 
 
 @dataclass
@@ -200,13 +202,16 @@ def _holds(item: ItemRow, separator: str) -> bool:
     return any(separator in value for name in names if isinstance(value := item.row.fields.get(name), str))
 
 
+_NAME_QUESTION = "If one of them is the question, name it with {column} question=NAME."
+
+
 def _item_row(row: Row, columns: ItemColumns, reading: Reading) -> ItemRow:
     cells = reading.cells
     if reading.need_question and not columns.question:
-        hint = ". If one of them is the question, add --column question=NAME" if reading.need_answers else ""
         raise row.error(
             f"the field 'question' is missing (it can be called {', '.join(QUESTION_COLUMNS[1:])}, too); its "
-            f"fields are {listed(row.fields)}{hint}"
+            f"fields are {listed(row.fields)}",
+            remedy=_NAME_QUESTION if reading.need_answers else "",
         )
     question = row.text if reading.need_question else row.optional_text
     item = ItemRow([row], columns, question(columns.question))
@@ -214,8 +219,7 @@ def _item_row(row: Row, columns: ItemColumns, reading: Reading) -> ItemRow:
     item.id_column = columns.id
     if not item.question and not _id(item):
         raise row.error(
-            f"give it a 'question' or an 'id'; its fields are {listed(row.fields)}. If one of them is the "
-            "question, name it with --column question=NAME"
+            f"give it a 'question' or an 'id'; its fields are {listed(row.fields)}", remedy=_NAME_QUESTION
         )
     if reading.need_answers or columns.answers or columns.halves:
         _read_answers(item, reading)
@@ -230,9 +234,9 @@ def _read_answers(item: ItemRow, reading: Reading) -> None:
     row, columns = item.row, item.columns
     if columns.rivals:
         raise row.error(
-            f"{listed([*columns.answers, *columns.rivals])} could each hold the model's answers. Keep "
-            "one, or name it with --column answer=NAME, as in: selfreflect convert FILE --column answer=NAME"
-            ". If one is a summary, add --column summary=NAME"
+            f"{listed([*columns.answers, *columns.rivals])} could each hold the model's answers",
+            remedy="Keep one, or name it with {column} answer=NAME, as in: selfreflect convert FILE {column} "
+            "answer=NAME. If one is a summary, add {column} summary=NAME.",
         )
     if len(columns.halves) == 2 and not columns.answers:
         first, second = (_texts(row, name, reading) for name in columns.halves)
@@ -247,10 +251,11 @@ def _read_answers(item: ItemRow, reading: Reading) -> None:
         )
     if not columns.answers:
         raise row.error(
-            f"no field holds the model's answers; its fields are {listed(row.fields)}. Call one 'answers' "
-            "('samples', 'responses' and 'generations' also work), or 'answer' with one answer per row, or "
-            "several 'answer_1', 'answer_2', …; or name it with --column answer=NAME, several at once with "
-            "--column answers=A1..A6, as in: selfreflect convert FILE --column answer=NAME"
+            f"no field holds the model's answers; its fields are {listed(row.fields)}",
+            remedy="Call one 'answers' ('samples', 'responses' and 'generations' also work), or 'answer' "
+            "with one answer per row, or several 'answer_1', 'answer_2', …; or name it with {column} "
+            "answer=NAME, several at once with {column} answers=A1..A6, as in: selfreflect convert FILE "
+            "{column} answer=NAME.",
         )
     if len(columns.answers) > 1:
         item.answers = _numbered_answers(row, columns.answers)
@@ -296,8 +301,9 @@ def _texts(row: Row, name: str, reading: Reading) -> tuple[str | None, ...]:
         if values is None:
             raise row.error(
                 f"the cell {excerpt(name)} must hold a list of texts as JSON, as in "
-                '["Radishes.", "Lettuce."]. If each row holds one answer, call the column \'answer\'; if '
-                "something separates several, name it with --split, as in --split ';'"
+                '["Radishes.", "Lettuce."]',
+                remedy="If each row holds one answer, call the column 'answer'; if something separates "
+                "several, name it with {split}, as in {split} ';'.",
             )
     elif isinstance(values, str):
         values = list_in(values) or values
@@ -307,7 +313,10 @@ def _texts(row: Row, name: str, reading: Reading) -> tuple[str | None, ...]:
         raise row.error(f"the field {excerpt(name)} must be a list of texts, not {type_name(values)}")
     texts = []
     for number, value in enumerate(values, 1):
-        value = text_of(value)
+        if not reading.structured:
+            value = text_of(value)
+        elif isinstance(value, dict | list):
+            value = json.dumps(value, ensure_ascii=False)
         if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf:
             value = json.dumps(value)
         if isinstance(value, float) and math.isnan(value):  # data frames write it where nothing is

@@ -300,9 +300,11 @@ def _with_summaries(items: Sequence[Item], name: str, notes: list[str]) -> list[
     scorable = [item for item in items if item.summaries]
     if not scorable:
         raise DataError(
-            f"{name} holds answers and no summaries, so there is nothing to score. Add a column "
-            "'summary', or name the one that holds them with --column summary=NAME, or let a model write "
-            "them: selfreflect import --items FILE --out DIR, then selfreflect summarize --out DIR"
+            f"{name} holds answers and no summaries, so there is nothing to score",
+            code="no_summaries",
+            remedy="Add a column 'summary', or name the one that holds them with {column} summary=NAME, or "
+            "let a model write them: selfreflect import --items FILE --out DIR, then selfreflect summarize "
+            "--out DIR.",
         )
     if len(scorable) < len(items):
         notes.append(f"{counted(len(items) - len(scorable), 'question')} without a summary left out")

@@ -25,7 +25,7 @@ from selfreflect.atomic import sync_directory, write_bytes
 from selfreflect.errors import StoreError, excerpt
 from selfreflect.records import AnswerSample, R, dump_line, from_plain
 
-_NO_LOCKS = "This file system has no locks; use an --out on another one."
+_NO_LOCKS = "This file system has no locks; use an {out} on another one."
 _MAKE_ROOM = "What was written before is kept: make room, then run the same command again."
 _PERMISSIONS = "Check its permissions, or use another directory."
 _ADVICE = {
@@ -38,8 +38,8 @@ _ADVICE = {
     errno.ENOLCK: _NO_LOCKS,
     errno.ENOSYS: _NO_LOCKS,
     errno.EOPNOTSUPP: _NO_LOCKS,
-    errno.EEXIST: "It is not a directory; use another --out.",
-    errno.ENOTDIR: "A part of this path is not a directory; use another --out.",
+    errno.EEXIST: "It is not a directory; use another {out}.",
+    errno.ENOTDIR: "A part of this path is not a directory; use another {out}.",
 }
 
 
@@ -241,7 +241,7 @@ def store_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         advice = _ADVICE.get(error.errno or 0, "")
-        raise StoreError(f"{path}: {error.strerror or error}. {advice}".rstrip()) from error
+        raise StoreError(f"{path}: {error.strerror or error}", remedy=advice) from error
 
 
 @contextmanager
@@ -335,8 +335,9 @@ def lock(path: Path) -> int:
         os.close(descriptor)
         pid = holder if holder.isdecimal() else "unknown"
         raise StoreError(
-            f"Another process (pid {pid}) is writing {path.parent}. Wait for it, stop it, "
-            "or use another --out."
+            f"Another process (pid {pid}) is writing {path.parent}",
+            code="locked",
+            remedy="Wait for it, stop it, or use another {out}.",
         ) from None
     except OSError:
         os.close(descriptor)

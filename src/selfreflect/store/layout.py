@@ -52,7 +52,7 @@ MAX_MANIFEST = 10_000_000
 _FORMAT = "selfreflect-run"
 SCORING_FORMAT = "selfreflect-scoring"
 
-_START_OVER = "To start over in this one, add --fresh to the whole command of a run"
+_START_OVER = "To start over in this one, add {fresh} to the whole command of a run."
 
 _ABSENT = object()
 
@@ -119,8 +119,9 @@ def read_manifest(path: Path, kind: str = _FORMAT) -> Manifest:
     if version != SCHEMA_VERSION:
         raise StoreError(
             f"{path} was written with schema version {excerpt(version)}, and this selfreflect reads "
-            f"version {SCHEMA_VERSION}. Use the selfreflect that wrote it, or another directory. "
-            f"{_START_OVER}"
+            f"version {SCHEMA_VERSION}",
+            code="other_version",
+            remedy=f"Use the selfreflect that wrote it, or another directory. {_START_OVER}",
         )
     try:
         manifest = from_plain(Manifest, fields)
@@ -132,13 +133,15 @@ def read_manifest(path: Path, kind: str = _FORMAT) -> Manifest:
         convert(manifest.sources.get("questions", {}), dict[str, Any])
     except ValueError as error:
         raise StoreError(
-            f"{path / MANIFEST}: {error}. Restore it, or use another directory. {_START_OVER}"
+            f"{path / MANIFEST}: {error}",
+            code="damaged",
+            remedy=f"Restore it, or use another directory. {_START_OVER}",
         ) from None
     return manifest
 
 
 def merge_settings(
-    old: dict[str, Any], new: dict[str, Any], path: Path, advice: str = f"Use another --out. {_START_OVER}"
+    old: dict[str, Any], new: dict[str, Any], path: Path, advice: str = f"Use another {{out}}. {_START_OVER}"
 ) -> dict[str, Any]:
     """All sections of both.
 
@@ -151,7 +154,11 @@ def merge_settings(
             differences += _differences(old[section], new[section], section)
     if differences:
         lines = "\n  ".join(differences)
-        raise StoreError(f"{path} was created with different settings:\n  {lines}\n{advice}")
+        raise StoreError(
+            f"{path} was created with different settings:\n  {lines}",
+            code="other_settings",
+            remedy=advice,
+        )
     return {**old, **new}
 
 
@@ -278,7 +285,9 @@ def check_run_directory(path: Path) -> None:
         manifest_fields(path)
     elif names:
         raise StoreError(
-            f"{path} is not empty and not a run directory (it has no {MANIFEST}). Use another --out."
+            f"{path} is not empty and not a run directory (it has no {MANIFEST})",
+            code="no_run_directory",
+            remedy="Use another {out}.",
         )
 
 

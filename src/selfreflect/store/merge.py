@@ -81,7 +81,9 @@ def merge_runs(
     settings = {name: _common_settings(of_scoring, defaults or {}) for name, of_scoring in manifests.items()}
     with store_errors(out):
         if out.exists() and any(out.iterdir()):
-            raise StoreError(f"{out} exists, and joining makes a new directory. Use another --out.")
+            raise StoreError(
+                f"{out} exists, and joining makes a new directory", code="exists", remedy="Use another {out}."
+            )
     target = out.resolve()
     unfinished = target.with_name(f"{target.name}.joining")
     result = MergeResult(absent=_absent_shards(manifests[""].values()))

@@ -137,11 +137,12 @@ class Run:
         """
         path = Path(path)
         with store_errors(path):
-            advice = "Make one with: selfreflect run --out DIR"
+            reason = f"{path} is not a run directory: it has no {MANIFEST}"
             if not path.is_dir():
-                raise StoreError(f"There is no run directory {path}. {advice}")
+                reason = f"There is no run directory {path}"
             if not (path / MANIFEST).exists():
-                raise StoreError(f"{path} is not a run directory: it has no {MANIFEST}. {advice}")
+                advice = "Make one with: selfreflect run --out DIR"
+                raise StoreError(reason, code="no_run_directory", remedy=advice)
             return cls(path, read_manifest(path))
 
     @classmethod

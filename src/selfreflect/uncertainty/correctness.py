@@ -7,6 +7,7 @@ import string
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from selfreflect.errors import ConfigError, unknown_name
 from selfreflect.quantities import Quantity, last_quantity
@@ -112,6 +113,14 @@ class Correctness:
             return graded(question, self._grader, answer, answer == judged)
         if answer is None or not question.gold:
             return None
+        if question.keys:
+            keys = question.keys
+            if answer in keys:
+                return any(keys.get(gold) == keys[answer] for gold in question.gold)
+            compared = tuple(gold for gold in question.gold if gold not in keys)
+            question = replace(question, gold=compared, keys={})
+            if not compared:
+                return False
         if self._kind == "judge":
             if _is_gold(question, answer):
                 return True

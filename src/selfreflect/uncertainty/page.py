@@ -28,7 +28,7 @@ from selfreflect.uncertainty.measures import (
     FEWEST_RESAMPLED,
     INTERVALS,
     RESAMPLES,
-    Measurement,
+    MeasuredValue,
     definitions,
     least_share,
     percentile_interval,
@@ -157,11 +157,11 @@ class Headline:
         return f"The Brier score of {name} is {_with_interval(before)} as it is and {calibrated}; {end}"
 
 
-def _value(measures: Mapping[str, Measurement], name: str) -> float | None:
+def _value(measures: Mapping[str, MeasuredValue], name: str) -> float | None:
     return measures[name].value if name in measures else None
 
 
-def _with_interval(measurement: Measurement) -> str:
+def _with_interval(measurement: MeasuredValue) -> str:
     interval = ""
     if measurement.low is not None and measurement.high is not None:
         interval = f" (95% {measurement.low:.3f} to {measurement.high:.3f})"
@@ -359,7 +359,7 @@ class Curves:
 
 def curves(estimator: str, answers: ScoredAnswers) -> Curves:
     """Compute reliability and risk of one estimator's scores."""
-    _, scores, labels, _ = answers
+    _, scores, labels, *_ = answers
     versions = {}
     undefined = ""
     if ESTIMATORS[estimator].is_probability:

@@ -53,10 +53,15 @@ class AnsweredQuestion:
     """What the model reads with the question."""
     answers: tuple[str, ...] = ()
     """Samples, in sampling order."""
+    group: str = ""
+    """What questions share that are not independent, such as the fields of an answer."""
     gold: tuple[str, ...] = ()
     """Spellings of the right answer."""
     aliases: tuple[tuple[str, ...], ...] = ()
     """Spellings of the same answer, known without the right one; each set is one class."""
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """Identities of answers that no rule compares, such as numbers of a structured answer: answers and right
+    answers with equal keys are the same, and different from all others."""
     answer: str | None = None
     """The answer that is judged correct or wrong, if it is not the modal one."""
     greedy: str | None = None
@@ -77,6 +82,8 @@ class AnsweredQuestion:
     """A person's label."""
     grades: Mapping[str, tuple[Graded, ...]] = field(default_factory=dict)
     """Verdicts that the file holds, by grader, the one with most verdicts first."""
+    model: str = ""
+    """That drew the answers; empty if the file does not say."""
     values: Mapping[str, float | NoValue] = field(default_factory=dict)
     """Values of estimators that were measured before, such as by the judge of a run."""
 

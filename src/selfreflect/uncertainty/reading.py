@@ -8,6 +8,7 @@ object ``metadata``. In CSV, lists are written as JSON.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import shlex
@@ -58,6 +59,7 @@ def read_answered_questions(
     gold: str = "gold",
     *,
     columns: Mapping[str, str] | None = None,
+    structured: bool = False,
     progress: Callable[[float], None] | None = None,
 ) -> AnsweredFile:
     """Read JSON, JSONL, CSV, parquet, a log of inspect_ai or lm-eval, or standard input (``"-"``).
@@ -65,6 +67,7 @@ def read_answered_questions(
     Args:
         gold: the field with the right answer, or a list of its spellings.
         columns: columns by role, as in :func:`~selfreflect.sources.items.read_item_file`.
+        structured: whether answers and right answers may be objects, which are kept as JSON.
         progress: called now and then with the share that is read.
 
     Raises:
@@ -74,7 +77,14 @@ def read_answered_questions(
     file = read_row_file(source, progress)
     assigned = columns or {}
     reserved = _reserved(file.rows, gold, assigned)
-    reading = Reading(assigned, cells=file.cells, reserved=reserved, need_question=False, need_answers=False)
+    reading = Reading(
+        assigned,
+        cells=file.cells,
+        reserved=reserved,
+        need_question=False,
+        need_answers=False,
+        structured=structured,
+    )
     items = item_rows(file.rows, reading)
     ids = RowIds()
     varying: set[str] = set()
@@ -85,7 +95,7 @@ def read_answered_questions(
     by_row = CORRECT in varying  # then each answer has a label of its own
     varying.discard(CORRECT)
     questions = [
-        replace(_question(item, row, ids, gold), grades=_grades(item, by_row))
+        replace(_question(item, row, ids, gold, structured), grades=_grades(item, by_row))
         for item, row in zip(items, rows, strict=True)
     ]
     if not any(question.answers or question.confidence is not None for question in questions):
@@ -189,15 +199,15 @@ def _notes(items: list[ItemRow], questions: list[AnsweredQuestion], is_log: bool
     return notes
 
 
-def _question(item: ItemRow, row: Row, ids: RowIds, gold: str) -> AnsweredQuestion:
+def _question(item: ItemRow, row: Row, ids: RowIds, gold: str, structured: bool) -> AnsweredQuestion:
     answers = item.texts
     confidence = _number(row, "confidence", 0, 1)
     has_column = item.columns.answers or item.columns.halves
     if not answers and confidence is None and not has_column:
         raise row.error(
-            f"give it 'answers' or a 'confidence'; its fields are {listed(item.row.fields)}. If one of them "
-            "holds answers, name it with --column answer=NAME; selfreflect convert FILE shows how a file is "
-            "understood"
+            f"give it 'answers' or a 'confidence'; its fields are {listed(item.row.fields)}",
+            remedy="If one of them holds answers, name it with {column} answer=NAME; selfreflect convert "
+            "FILE shows how a file is understood.",
         )
     aliases = field_list(row, "aliases")
     if not all(map(is_text_list, aliases)):
@@ -207,7 +217,7 @@ def _question(item: ItemRow, row: Row, ids: RowIds, gold: str) -> AnsweredQuesti
         id=ids.take(item.row, item.question, item.context, item.id_column),
         text=item.question,
         answers=answers,
-        gold=_right_answers(row, gold),
+        gold=_right_answers(row, gold, structured),
         aliases=tuple(map(tuple, aliases)),
         answer=row.optional_text(_RESPONSE) or None,
         logprobs=values.logprobs or None,
@@ -220,11 +230,14 @@ def _question(item: ItemRow, row: Row, ids: RowIds, gold: str) -> AnsweredQuesti
     return with_answers(question, not_blank(answers))
 
 
-def _right_answers(row: Row, name: str) -> tuple[str, ...]:
+def _right_answers(row: Row, name: str, structured: bool) -> tuple[str, ...]:
     """Read the spellings of the right answer, which may be a number."""
     value = row.fields.get(name)
     if isinstance(value, str):
         value = field_list(row, name, single=True)
+    if structured:
+        values = value if isinstance(value, list) else [value]
+        value = [json.dumps(v, ensure_ascii=False) if isinstance(v, dict) else v for v in values]
     try:
         return gold_texts(value)
     except ValueError as error:

@@ -33,7 +33,7 @@ from selfreflect.validate.statistics import (
     share_by_item,
     side_of_chance,
 )
-from selfreflect.validate.study import Finding, Layout, Row, each_metric, interval, with_interval
+from selfreflect.validate.study import Finding, Row, TableLayout, each_metric, interval, with_interval
 
 RATING, PREFERENCES, TIE = "rating", ("preferred", "preference"), "tie"
 
@@ -189,9 +189,9 @@ MAJORITY_NOTES = (
     "of: pairs with a majority, pairs: those of them that the metric has values for",
     "intervals: 95% BCa bootstrap over items; exact where all items agree",
 )
-_RATERS = Layout("Agreement among raters", "+z.3f", RATER_NOTES)
-_METRICS = Layout("Agreement of metrics with raters", "+z.3f", METRIC_NOTES)
-_MAJORITY = Layout("Agreement of metrics with the majority of raters", ".1%", MAJORITY_NOTES)
+_RATERS = TableLayout("Agreement among raters", "+z.3f", RATER_NOTES)
+_METRICS = TableLayout("Agreement of metrics with raters", "+z.3f", METRIC_NOTES)
+_MAJORITY = TableLayout("Agreement of metrics with the majority of raters", ".1%", MAJORITY_NOTES)
 _VERDICTS: dict[int | None, str] = {
     None: "No value for two summaries that raters compared",
     1: "Agree with the majority of raters more often than a coin would",
@@ -389,9 +389,9 @@ _ORDER_NOTE = (
     "the other must too; n: items; intervals: 95% BCa bootstrap over items"
 )
 # a table for each way to agree: next to each other they are too wide for a terminal
-_STRATEGIES = Layout("Agreement on the ranking of strategies", "+z.2f", (_STRATEGY_NOTE,))
-_SUMMARIES = Layout("Agreement on single summaries", "+z.2f", (_SUMMARY_NOTE,))
-_ORDERS = Layout("Agreement on two summaries of one item", ".1%", (_ORDER_NOTE,))
+_STRATEGIES = TableLayout("Agreement on the ranking of strategies", "+z.2f", (_STRATEGY_NOTE,))
+_SUMMARIES = TableLayout("Agreement on single summaries", "+z.2f", (_SUMMARY_NOTE,))
+_ORDERS = TableLayout("Agreement on two summaries of one item", ".1%", (_ORDER_NOTE,))
 Key = tuple[str, str]
 """An item and a summary."""
 Points = Mapping[Key, tuple[float, float]]

@@ -79,7 +79,7 @@ LENGTH = (MetricInfo(name="length", better="higher", group="control", about=_LEN
 
 _FAMILIES = {
     "judged:Masked": MASKED,
-    "judged:UsableInformation": INFORMATION,
+    "judged:InformationMetrics": INFORMATION,
     "judged:Likelihood": LIKELIHOOD,
     "texts:Rated": RATED,
     "texts:ClaimCheck": CLAIMS,

@@ -25,8 +25,8 @@ from selfreflect.validate.statistics import (
 )
 from selfreflect.validate.study import (
     Finding,
-    Layout,
     Numbers,
+    TableLayout,
     each_metric,
     interval,
     with_interval,
@@ -67,7 +67,7 @@ _LIMITS = (
     "value. Nothing is adjusted for the number of metrics."
 )
 _TITLE = "Stated against true distributions, net of form"
-_NET = Layout(_TITLE, _FORM, _NET_NOTES, {"p": ".2g", "form": ".0%"})
+_NET = TableLayout(_TITLE, _FORM, _NET_NOTES, {"p": ".2g", "form": ".0%"})
 
 
 class MultipleChoice:

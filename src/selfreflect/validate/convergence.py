@@ -20,9 +20,9 @@ from selfreflect.table import Approximate
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.study import (
     Finding,
-    Layout,
     Numbers,
     Row,
+    TableLayout,
     each_metric,
     interval,
     summary_names,
@@ -40,14 +40,14 @@ _DRAWN = f"share of {DRAWS} draws that rank all strategies as all do; strategies
 _FEW = (
     f"stable from: the share is at least {STABLE:.0%} from there on; a dash below {FEWEST_TESTED} questions"
 )
-_RANKING = Layout("Same ranking by number of questions", ".0%", (_DRAWN, _FEW), {"stable from": "d"})
+_RANKING = TableLayout("Same ranking by number of questions", ".0%", (_DRAWN, _FEW), {"stable from": "d"})
 _PAIR_NOTES = (
     "difference: how much worse, paired over questions; intervals: 95% BCa bootstrap over questions",
     f"questions needed: ((1.96 + 0.84) sd / difference)^2, at least {FEWEST_TESTED}, for 80% power if the "
     "difference is as large as observed",
 )
 _PAIR_FORMS = {"same order": ".0%", "questions needed": ".0f"}
-_PAIRS = Layout(f"What separates two strategies ({MAIN})", ".4f", _PAIR_NOTES, _PAIR_FORMS)
+_PAIRS = TableLayout(f"What separates two strategies ({MAIN})", ".4f", _PAIR_NOTES, _PAIR_FORMS)
 
 
 class Convergence:

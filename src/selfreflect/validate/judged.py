@@ -130,7 +130,7 @@ READERS: dict[str, Reader] = {"information": "informed", "information_blind": "b
 """The reader of each metric."""
 
 
-class UsableInformation(JudgeMetrics):
+class InformationMetrics(JudgeMetrics):
     """Bits per test answer, see :mod:`selfreflect.metric.information`. Undefined where the conditioning
     answers tell the judge nothing, since no summary could tell it anything either."""
 

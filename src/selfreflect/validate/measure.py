@@ -26,14 +26,14 @@ from selfreflect.store.journal import Journal, open_locked, open_regular, refuse
 from selfreflect.table import Cell, Table, to_csv, to_markdown
 from selfreflect.text import markdown_text
 from selfreflect.validate.base import Family, Reason, Value, digest
-from selfreflect.validate.study import Finding, Layout
+from selfreflect.validate.study import Finding, TableLayout
 
 VALUES = "values.jsonl"
 
 Key = tuple[str, str, str, str, str]
 
 _NOTE = "an undefined value is in no mean and wins no comparison; it is never a zero"
-_UNDEFINED = Layout("Undefined values", "", (_NOTE,))
+_UNDEFINED = TableLayout("Undefined values", "", (_NOTE,))
 _LOCK, _MANIFEST, _FINDING = ".lock", "manifest.json", "finding.json"
 _NAME_LENGTH = 48
 _ELSEWHERE = "Use another {out}."

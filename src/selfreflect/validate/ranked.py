@@ -39,7 +39,15 @@ from selfreflect.validate.statistics import (
     side_of_chance,
     somers,
 )
-from selfreflect.validate.study import Finding, Layout, Numbers, Row, each_metric, interval, summary_names
+from selfreflect.validate.study import (
+    Finding,
+    Numbers,
+    Row,
+    TableLayout,
+    each_metric,
+    interval,
+    summary_names,
+)
 
 GOOD, MID, BAD = "good", "mid", "bad"
 
@@ -277,8 +285,10 @@ _COLUMNS = (
     "judged better; no bias by itself, since better summaries may be longer",
 )
 _LONGER = "prefers longer"
-_RANKING = Layout("Metrics by win rate", _RATE, (*_COLUMNS, _TIES, _EQUAL, _INTERVALS), {_LONGER: "+z.2f"})
-_PAIRS = Layout("How often the better summary wins", _RATE, (_TIES, _EQUAL, _INTERVALS))
+_RANKING = TableLayout(
+    "Metrics by win rate", _RATE, (*_COLUMNS, _TIES, _EQUAL, _INTERVALS), {_LONGER: "+z.2f"}
+)
+_PAIRS = TableLayout("How often the better summary wins", _RATE, (_TIES, _EQUAL, _INTERVALS))
 _TEST_NOTES = (
     "difference in win rate on the pairs that both have values for; p: exact McNemar test, a dash where both "
     "win the same pairs",
@@ -386,7 +396,7 @@ class RankedSets:
     def _add_tests(self, finding: Finding, reference: str, results: Sequence[MetricResult]) -> list[Row]:
         """Test the metrics of one group against all others, and return the rows."""
         title = f"{_REFERENCES[reference]} against the other metrics on the same pairs"
-        layout = Layout(title, "+z.1%", _TEST_NOTES, {"p": ".2g", ADJUSTED_P: ".2g"})
+        layout = TableLayout(title, "+z.1%", _TEST_NOTES, {"p": ".2g", ADJUSTED_P: ".2g"})
         tests: list[Row] = []
         for result in results:
             rivals = [rival for rival in results if rival is not result]

@@ -73,7 +73,7 @@ Row = Mapping[str, Cell]
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class TableLayout:
     """Table without its rows."""
 
     title: str
@@ -109,17 +109,17 @@ class Finding:
             rows.
     """
 
-    def __init__(self, study: str, *layouts: Layout) -> None:
+    def __init__(self, study: str, *layouts: TableLayout) -> None:
         self.study = study
         self.says: list[str] = []
         self.plots: list[Plot] = []
-        self._rows: dict[Layout, list[Row]] = {layout: [] for layout in layouts}
+        self._rows: dict[TableLayout, list[Row]] = {layout: [] for layout in layouts}
 
     @property
     def tables(self) -> list[Table]:
         return [layout.table(rows) for layout, rows in self._rows.items()]
 
-    def add(self, layout: Layout, *rows: Row) -> None:
+    def add(self, layout: TableLayout, *rows: Row) -> None:
         """Add rows to a table."""
         self._rows.setdefault(layout, []).extend(rows)
 

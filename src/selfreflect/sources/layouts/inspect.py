@@ -86,8 +86,9 @@ class Inspect(Layout):
         _keep_graders([row.fields[GRADES] for row in items.values()])
         if not items:
             raise DataError(
-                f"{name} holds no samples with answers. Run the evaluation with --epochs, and keep its "
-                "samples"
+                f"{name} holds no samples with answers",
+                code="no_answers",
+                remedy="Let inspect evaluate several epochs, and keep its samples.",
             )
         left_out = f"{counted(failures, 'sample')} without an answer left out"
         cut = f"{counted(cut_off, 'answer')} cut off at the token limit"

@@ -15,9 +15,11 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-PAGES = (
-    "idea curious engineer researcher runs data python trust validate uncertainty fields serve sayself "
-    "train scale"
+PAGES = " ".join(
+    (
+        "idea curious engineer researcher runs report data python trust judge validate uncertainty",
+        "estimators fields serve show sayself train gpu scale",
+    )
 )
 DOCUMENTS = ("README.md", *(f"docs/{page}.md" for page in PAGES.split()))
 """In the order in which one reads them: later pages use the files of earlier ones."""

@@ -327,7 +327,7 @@ NAME_MEASURES = {
     "store.run": "files of run directories",
     "uncertainty.estimators": "estimators that are named after a measure",
     **dict.fromkeys(("app", "chat", "reflector", "requests", "work"), "keys of the servers' JSON"),
-    **dict.fromkeys(("candidates", "sayself.comparison"), "rewards and columns"),
+    "candidates": "what makes a summary better",
     **dict.fromkeys(("base", "catalogue", "judged", "ranked"), "metrics of the paper's studies"),
     **dict.fromkeys(
         ("findings", "measures", "reflection", "run_records", "words", "page.view"), "older keys and texts"

@@ -145,9 +145,10 @@ class AnswerSet(_Shown, frozen=True, kw_only=True):
         logprobs: for each answer the log-probabilities of its tokens, or why there are none; empty if nobody
             asked for them.
         halved: how the answers came into their halves.
+        grades: by grader, for each answer whether it is right; None for a verdict that says neither.
 
     Raises:
-        ValueError: ``logprobs`` are those of other answers.
+        ValueError: ``logprobs`` or ``grades`` are those of other answers.
     """
 
     question_id: str
@@ -164,14 +165,21 @@ class AnswerSet(_Shown, frozen=True, kw_only=True):
     tokens: Count = 0
     logprobs: tuple[AnswerTokens | NoLogprobs, ...] = ()
     halved: Halving = ""
+    grades: dict[str, tuple[bool | None, ...]] = {}
 
-    _rare: ClassVar[tuple[str, ...]] = ("logprobs", "halved")
+    _rare: ClassVar[tuple[str, ...]] = ("logprobs", "halved", "grades")
 
     def __post_init__(self) -> None:
         if self.logprobs and len(self.logprobs) != len(self.answers):
             raise ValueError(f"{len(self.answers)} answers have log-probabilities of {len(self.logprobs)}")
         for answer, tokens in zip(self.answers, self.logprobs, strict=False):
             _check_spelling(answer, tokens)
+        for name, verdicts in self.grades.items():
+            if len(verdicts) != len(self.answers):
+                raise ValueError(f"{len(self.answers)} answers have {len(verdicts)} grades by {name!r}")
+
+    def __hash__(self) -> int:
+        return hash((self.question_id, self.masked_out, self.conditioning))  # a dictionary has no hash
 
     @property
     def answers(self) -> tuple[str, ...]:

@@ -39,6 +39,8 @@ PREDICTION = {
 """Measures of ``uncertainty``."""
 
 _SCORING = ("run", "score", "ask")
+_HEDGE = "Take `dataset sft`: a summary says in words how likely each answer is."
+_SCORED = "Take `selfreflect run --strategies sayself --model ADAPTER`, which scores what the model states."
 _ANEW = "Move or delete the adapter's folder, and it is trained anew."
 
 FLAGS: dict[tuple[str, str], str] = {
@@ -52,6 +54,9 @@ FLAGS: dict[tuple[str, str], str] = {
     **{("bench", flag): _CURVES for flag in ("--scaling", "--no-scaling")},
     ("validate", "--pad"): "The study ranked has the win rate at equal length, and a preference for length.",
     **{(step, "--fresh"): _ANEW for step in ("run", "train")},
+    **{(step, "--measured"): _SCORED for step in ("run", "eval")},
+    ("eval", "--measured-by"): _SCORED,
+    **dict.fromkeys((("dataset", "hedge"), ("dataset", "--classes")), _HEDGE),
     ("validate", "--writer"): "Statements come from the template; summaries of your own are edited as well.",
 }
-"""By command and flag."""
+"""By command and flag, or first argument."""

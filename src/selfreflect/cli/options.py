@@ -429,13 +429,13 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         args = take_help_all(ctx, args)
         flags = {flag for parameter in self.params for flag in (*parameter.opts, *parameter.secondary_opts)}
-        words = []
+        words: list[str] = []
         for word in args:
             flag, equals, value = word.partition("=")
             if RENAMED.get(flag) in flags:
                 typer.echo(f"{flag} is now called {RENAMED[flag]}; the old name will be removed.", err=True)
                 word = RENAMED[flag] + equals + value
-            elif flag.startswith("--") and flag not in flags:
+            elif flag not in flags and (flag.startswith("--") or not words):
                 _refuse_removed(ctx.info_name, flag)
             words.append(word)
         takes_words = any(isinstance(parameter, TyperArgument) for parameter in self.params)
@@ -446,7 +446,7 @@ class Command(TyperCommand):
 
 
 def _refuse_removed(command: str, flag: str) -> None:
-    """Raise BadParameter for a flag that an earlier version had, with what to do instead."""
+    """Raise BadParameter for a flag or a first word that earlier versions had, with what to do instead."""
     from selfreflect.removed import FLAGS
 
     if (command, flag) in FLAGS:

@@ -1,4 +1,4 @@
-"""``selfreflect uncertainty`` and ``selfreflect calibrate``: estimators on answers, and confidences."""
+"""``selfreflect uncertainty``: estimators on answers."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import dataclasses
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from selfreflect.cli import options as o
 from selfreflect.cli.answered import (
@@ -18,27 +17,23 @@ from selfreflect.cli.answered import (
     ComparisonOptions,
     FieldOptions,
     StructureOptions,
-    field_questions,
     labelled,
     open_method,
     read_questions,
     take_apart,
 )
-from selfreflect.cli.console import check_file, check_output, emit, print_table, say, write_file
+from selfreflect.cli.console import check_output, emit, print_table, say, write_file
 from selfreflect.cli.options import Overrides, argument, option, takes
-from selfreflect.errors import ConfigError, DataError, excerpt
+from selfreflect.errors import ConfigError, DataError
 from selfreflect.flags import Flag
 from selfreflect.sources.files import source_name
 from selfreflect.stats import defined
 from selfreflect.table import Table
 from selfreflect.text import counted, name_list, one_line
-from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, sample_sizes
+from selfreflect.uncertainty.question import AnsweredQuestion
 
 if TYPE_CHECKING:
-    from selfreflect.stats import Floats
     from selfreflect.uncertainty.assess import Assessment, Method, Prediction, SizedCalibration
-    from selfreflect.uncertainty.calibrator_file import CalibratorFile
-    from selfreflect.uncertainty.calibrators import MapQuality
     from selfreflect.uncertainty.question import AnsweredQuestion
 
 
@@ -249,243 +244,6 @@ def _number(text: str) -> int:
     if not (text.isdecimal() and len(text) < 10) or int(text) < 1:
         raise ConfigError(f"{text!r} is no number of answers", remedy="Give {sizes} numbers, as in 5,10,20.")
     return int(text)
-
-
-@takes("answers", only=("--revision", "--base-url", "--extra-body"), config_file=True, execution=ASKING)
-def calibrate_command(
-    *,
-    source: str = argument(
-        "RUN|FILE", "Questions with answers, as `selfreflect uncertainty` reads them.", ...
-    ),
-    estimator: str | None = option(
-        "--estimator NAME", "The estimator. [default: modal_share; stated, if there are no answers]"
-    ),
-    method: Literal["isotonic", "platt", "temperature"] | None = option(
-        "--method",
-        "isotonic (any rising map), platt (a logistic curve) or temperature (only for confidences in "
-        "[0, 1]). The first two need the calibrate extra. [default: isotonic]",
-    ),
-    save: Path | None = option(
-        "--save FILE", "Fit on all labelled questions, at least 50, and save the calibrator."
-    ),
-    apply: Path | None = option(
-        "--apply FILE", "Apply a saved calibrator, to questions that it was not fitted on."
-    ),
-    comparison: ComparisonOptions,
-    asking: AskOptions,
-    overrides: Overrides,
-    columns: FieldOptions,
-    structure: StructureOptions,
-    json: o.Json = False,
-) -> None:
-    """Calibrate an estimator: confidences that agree with the share of correct answers.
-
-    Shows calibration before and after. Without --apply the confidences are cross-fitted: each comes from a
-    map fitted on the other four fifths of the questions. --save fits on all questions; --apply uses such a
-    file on other ones and refuses questions that it was fitted on. --json prints each question's confidence.
-    """
-    if apply is not None:
-        is_chosen = any(value is not None for value in (estimator, method, save))
-        if is_chosen or comparison != ComparisonOptions(classes=comparison.classes):
-            raise ConfigError(
-                "a saved calibrator decides how it is made and applied",
-                code="usage",
-                remedy="With {apply} give only {gold}, {column} and models.",
-            )
-        saved = _read_saved(apply, comparison.classes)
-        questions = field_questions(
-            read_questions(source, columns, structured=structure.schema is not None), structure
-        )
-        _apply(source, questions, saved, asking, overrides, json)
-        return
-    from selfreflect.uncertainty.assess import Assessment
-    from selfreflect.uncertainty.calibrator_file import fit_file, write_calibrator
-    from selfreflect.uncertainty.calibrators import cross_fit, map_quality
-    from selfreflect.uncertainty.classes import DEFAULT
-    from selfreflect.uncertainty.estimators import ESTIMATORS
-
-    if save is not None:
-        check_file(save, source)
-    questions = field_questions(
-        read_questions(source, columns, structured=structure.schema is not None), structure
-    )
-    if save is not None:
-        _require_labels(len(questions))  # before a model is asked
-    name = estimator or ("modal_share" if any(question.answers for question in questions) else "stated")
-    classes = comparison.classes or DEFAULT  # not what this model says: the file must do without it
-    comparison = replace(comparison, classes=classes)
-    with open_method(source, questions, [name], comparison, asking, overrides) as made_with:
-        assessment = Assessment(questions, [name], made_with)
-    label = _only_label(assessment)
-    indices, scores, labels, _, groups = assessment.labelled_scores(name, label)
-    _say_missing(assessment, name)
-    _require_both_labels(labels, name)
-    by = method or "isotonic"
-    calibrated = cross_fit(by, scores, labels, groups=groups)
-    _show(assessment, name, label, indices, calibrated, f"{by}, cross-fitted", json)
-    quality = map_quality(by, scores, labels, probability=ESTIMATORS[name].is_probability, groups=groups)
-    _say_worse(quality)
-    if save is not None:
-        _require_labels(len(labels))
-        calibrator = fit_file(assessment, name, label, by, classes, comparison.class_order)
-        write_file(save, write_calibrator(calibrator))
-        say(f"Use it on other questions: selfreflect calibrate FILE --apply {shlex.quote(str(save))}")
-
-
-def _require_labels(count: int) -> None:
-    from selfreflect.uncertainty.calibrator_file import FEWEST_LABELS
-
-    if count < FEWEST_LABELS:
-        raise DataError(
-            f"{counted(count, 'labelled answer')}: a map that is fitted on fewer than {FEWEST_LABELS} is not "
-            "saved, because it may harm. Label more questions; hundreds are better"
-        )
-
-
-def _say_worse(quality: MapQuality) -> None:
-    """Say if it is better to do without the map."""
-    names = {quality.constant: "always saying the accuracy", quality.unchanged: "no map"}
-    for score in quality.worse_than:
-        say(
-            f"Warning: this map is worse than {names[score]}: Brier score {quality.calibrated:.3f} against "
-            f"{score:.3f}, on questions that it was not fitted on."
-        )
-
-
-def _require_both_labels(labels: Floats, estimator: str) -> None:
-    if not len(labels):
-        raise DataError(f"no question has both a value of {estimator} and a label: there is nothing to fit")
-    if len(set(labels.tolist())) < 2:
-        all_are = "correct" if labels[0] else "wrong"
-        raise DataError(
-            f"all judged answers of the {counted(len(labels), 'question')} with a value of {estimator} and a "
-            f"label are {all_are}: there is nothing to fit"
-        )
-
-
-def _read_saved(path: Path, classes: str | None) -> CalibratorFile:
-    """Read a saved calibrator, whose class rule the user may have named."""
-    from selfreflect.uncertainty.calibrator_file import read_calibrator
-
-    saved = read_calibrator(path)
-    if name_list(saved.correctness) != [saved.correctness]:
-        raise DataError(
-            f"{excerpt(str(path), 200)} is not a saved calibrator: {excerpt(saved.correctness)} is not one "
-            "kind of correctness"
-        )
-    _refuse_unnamed_classes(saved, path, classes)
-    return saved
-
-
-def _apply(
-    source: str,
-    questions: Sequence[AnsweredQuestion],
-    saved: CalibratorFile,
-    asking: AskOptions,
-    overrides: Overrides,
-    json: bool,
-) -> None:
-    """Apply a saved calibrator, and print what it makes of each question."""
-    from selfreflect.uncertainty.assess import Assessment
-    from selfreflect.uncertainty.estimators import ESTIMATORS
-
-    saved.refuse_overlap(questions)
-    if not {*sample_sizes(questions)} <= {*saved.samples}:
-        fitted, new = (", ".join(map(str, sizes)) for sizes in (saved.samples, sample_sizes(questions)))
-        say(
-            f"The calibrator was fitted on questions with {fitted} answers, and these have {new}: estimators "
-            "depend on the number of answers."
-        )
-    comparison = ComparisonOptions(
-        classes=saved.classes,
-        class_order=saved.class_order,
-        similarity=saved.similarity,
-        correctness=saved.correctness,
-    )
-    name = saved.estimator
-    asking = replace(asking, sample_p_true=asking.sample_p_true or not saved.token_probability)
-    with open_method(
-        source, questions, [name], comparison, asking, overrides, stored_model=saved.model
-    ) as method:
-        if method.asker is not None and method.asker.model != saved.model:
-            raise ConfigError(
-                f"the calibrator was fitted with the model {excerpt(saved.model)}, not "
-                f"{excerpt(method.asker.model)}"
-            )
-        assessment = Assessment(questions, [name], method)
-    saved.refuse_other_variant(assessment)
-    indices, scores = [], []
-    for index, value in enumerate(assessment.values[name]):
-        if not isinstance(value, NoValue):
-            indices.append(index)
-            scores.append(ESTIMATORS[name].score(value))
-    _say_missing(assessment, name)
-    confidences = saved.calibrator(scores)
-    _show(assessment, name, saved.correctness, indices, confidences, saved.method, json)
-
-
-def _refuse_unnamed_classes(saved: CalibratorFile, path: Path, classes: str | None) -> None:
-    """Refuse to load a model, or to look it up on the hub, only because a file says so: anybody may have made
-    it."""
-    if classes is not None and classes != saved.classes:
-        raise ConfigError(
-            f"the calibrator was fitted with the classes {excerpt(saved.classes)}, not {excerpt(classes)}",
-            code="other_classes",
-        )
-    if saved.classes.startswith("nli:") and classes is None:
-        raise ConfigError(
-            f"{excerpt(str(path), 200)} names a model that may be looked up on the hub",
-            code="foreign_code",
-            remedy=f"If it may, add {{classes}} {excerpt(saved.classes)}.",
-        )
-
-
-def _only_label(assessment: Assessment) -> str:
-    names = labelled(assessment)
-    if len(names) != 1:
-        raise DataError(
-            "calibration needs one kind of label",
-            code="no_gold",
-            remedy="Give right answers ({gold}), a field 'correct', or one function with {correctness}.",
-        )
-    return names[0]
-
-
-def _say_missing(assessment: Assessment, estimator: str) -> None:
-    for reason, count in assessment.missing(estimator).items():
-        get = "gets" if count == 1 else "get"
-        say(f"{counted(count, 'question')} {get} no confidence: {reason}.")
-
-
-def _show(
-    assessment: Assessment,
-    name: str,
-    label: str,
-    indices: Sequence[int],
-    confidences: Floats,
-    how: str,
-    json: bool,
-) -> None:
-    """Print each confidence as JSON, or a table of calibration before and after."""
-    from selfreflect.uncertainty.tables import calibration_table
-
-    if json:
-        answers = assessment.answers_of(name)
-        for index, confidence in zip(indices, confidences.tolist(), strict=True):
-            emit(
-                {
-                    "id": assessment.questions[index].id,
-                    "answer": answers.texts[index],
-                    "estimator": name,
-                    "value": assessment.values[name][index],
-                    "confidence": confidence,
-                    "method": how,
-                    "correctness": label,
-                    "correct": answers.labels[label][index],
-                }
-            )
-        return
-    print_table(calibration_table(assessment, name, label, indices, confidences, how))
 
 
 def write_output(

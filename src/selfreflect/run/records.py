@@ -17,6 +17,7 @@ from selfreflect.run.resume import sampling_checks, scoring_label
 from selfreflect.sources.files import is_text_list
 from selfreflect.sources.item_rows import list_in
 from selfreflect.sources.items import Item, items_from_records
+from selfreflect.sources.verdicts import Graded
 from selfreflect.store.run import Run
 from selfreflect.text import one_line
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue, not_blank, token_fields
@@ -159,6 +160,11 @@ def run_questions(run: RunRecords, scoring: RunRecords, gold: str) -> list[Answe
                 answers=tuple(answers.answers[index] for index in kept),
                 gold=gold_texts,
                 greedy=None if greedy is None else greedy.text,
+                grades={
+                    name: tuple(map(Graded, answers.answers, verdicts))
+                    for name, verdicts in answers.grades.items()
+                },
+                model=answers.model,
                 values=_measured_values(scoring, question.id),
                 **token_fields([answers.logprobs[index] for index in kept] if answers.logprobs else ()),
             )

@@ -73,7 +73,9 @@ HEADERS = {
 log = logging.getLogger("selfreflect.app")
 
 
-def _refuse(status: HTTPStatus, kind: str, message: str, headers: Mapping[str, str]) -> JSONResponse:
+def _refuse(
+    path: str, status: HTTPStatus, kind: str, message: str, headers: Mapping[str, str]
+) -> JSONResponse:
     return JSONResponse({"error": {"code": kind, "message": message, "remedy": ""}}, status, headers)
 
 

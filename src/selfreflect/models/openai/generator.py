@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -103,6 +104,14 @@ class OpenAIGenerator(StreamingGenerator):
                 code="key",
                 remedy=f"{server.key_advice}, or name another server with {{{server.setting}}}.",
             )
+        return generator
+
+    def with_extra(self, fields: Mapping[str, Any]) -> OpenAIGenerator:
+        """Copy the generator for calls that have further fields, which a user sent."""
+        generator = copy(self)
+        generator._extra = {**self._extra, **fields}
+        # what a server says to these fields is no rule for other calls
+        generator.learned = Learned(self.learned.wording, set(self.learned.accepted))
         return generator
 
     def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:

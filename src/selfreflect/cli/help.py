@@ -11,7 +11,7 @@ COMMAND_GROUPS: Mapping[str, Sequence[str]] = {
     "Look": ("demo", "ask", "app"),
     "Your data": ("convert", "score", "import", "export", "validate"),
     "Runs": ("run", "questions", "answers", "summarize", "report", "compare", "config", "bench"),
-    "Uncertainty": ("uncertainty", "calibrate"),
+    "Uncertainty": ("uncertainty", "calibrate", "claims"),
     "Train": ("dataset", "sayself"),
     "Serve": ("serve",),
 }

@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from statistics import fmean
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -63,6 +62,9 @@ class Claim:
     text: str
     stances: tuple[Stance | None, ...]
     """Of each answer; None where a model gave no verdict."""
+    mentioned: float | None = None
+    """Mean over the answers of the largest :func:`overlap` of one of their sentences with it, in [0, 1]: it
+    tells more than counts where answers are few, and knows neither numbers nor negations."""
 
     @property
     def support(self) -> Support:
@@ -115,64 +117,73 @@ class WordReader:
     def stances(
         self, question: str, claims: Sequence[str], texts: Sequence[str]
     ) -> list[list[Stance | None]]:
-        asked = frozenset(_content(question))
-        return [self._of(text, claims, asked) for text in texts]
-
-    def _of(self, text: str, claims: Sequence[str], asked: frozenset[str]) -> list[Stance | None]:
-        parts = [sentence.text for sentence in sentences(text)]
-        return [_closest([_stance(claim, part, asked) for part in parts]) for claim in claims]
+        asked = _content(question)
+        readings = [_Reading.of(claim, asked) for claim in claims]
+        rows: list[list[Stance | None]] = []
+        for text in texts:
+            parts = [_Reading.of(sentence.text, asked) for sentence in sentences(text)]
+            rows.append([_closest([_stance(claim, part) for part in parts]) for claim in readings])
+        return rows
 
 
 def _closest(stances: Sequence[Stance]) -> Stance:
     return min(stances, key=_FIRST.index, default="silent")
 
 
+class _Reading(NamedTuple):
+    """What is compared of a sentence."""
+
+    text: str
+    plain: str
+    words: frozenset[str]
+    content: frozenset[str]
+    """``words`` without those of the question, unless nothing is left."""
+    numbers: frozenset[tuple[str, str]]
+    is_negated: bool
+
+    @classmethod
+    def of(cls, text: str, asked: frozenset[str]) -> _Reading:
+        words = _content(text)
+        numbers = frozenset(quantity.key for quantity in quantities(readable(text)))
+        plain = unified(text).casefold()
+        negations = sum(map(is_negation, re.findall(r"[^\W\d_]+(?:'[^\W\d_]+)?", plain)))
+        return cls(text, plain, words, words - asked or words, numbers, negations % 2 == 1)
+
+    def shared(self, sentence: _Reading) -> float:
+        """Compute the share of the content words that another sentence has."""
+        return len(self.content & sentence.words) / len(self.content) if self.content else 0.0
+
+
 def overlap(claim: str, sentence: str, question: str = "") -> float:
     """Compute the share of a claim's content words, without those of the question, that a sentence has."""
-    return _overlap(_content(claim), _content(sentence), frozenset(_content(question)))
+    asked = _content(question)
+    return _Reading.of(claim, asked).shared(_Reading.of(sentence, asked))
 
 
-def _overlap(claim: Sequence[str], sentence: Sequence[str], asked: frozenset[str]) -> float:
-    content = [word for word in dict.fromkeys(claim) if word not in asked] or list(dict.fromkeys(claim))
-    return fmean(word in sentence for word in content) if content else 0.0
-
-
-def _stance(claim: str, sentence: str, asked: frozenset[str]) -> Stance:
-    if unified(claim).casefold() == unified(sentence).casefold():
+def _stance(claim: _Reading, sentence: _Reading) -> Stance:
+    if claim.plain == sentence.plain:
         return "says"
-    shared = _overlap(_content(claim), _content(sentence), asked)
-    if shared < ABOUT:
+    shared = claim.shared(sentence)
+    is_opposite = shared > 0 and are_opposite(claim.text, sentence.text)
+    if shared < ABOUT and not is_opposite:
         return "silent"
-    numbers, others = _numbers(claim), _numbers(sentence)
-    if _negations(claim) != _negations(sentence) or are_opposite(claim, sentence):
+    if is_opposite or claim.is_negated != sentence.is_negated:
         return "contradicts"
-    if not numbers <= others:
+    if not claim.numbers <= sentence.numbers:
         # without any number it leaves open what the claim says
-        return "contradicts" if others else "silent"
+        return "contradicts" if sentence.numbers else "silent"
     return "says" if shared >= SAID else "silent"
 
 
-@lru_cache(maxsize=2**14)
-def _content(text: str) -> tuple[str, ...]:
+def _content(text: str) -> frozenset[str]:
     """List the content words of a text, without their endings."""
     words = (match[0].casefold() for match in _WORD.finditer(unified(text)))
-    return tuple(_stem(word) for word in words if word not in FUNCTION_WORDS and not is_negation(word))
+    return frozenset(_stem(word) for word in words if word not in FUNCTION_WORDS and not is_negation(word))
 
 
 def _stem(word: str) -> str:
     shorter = _ENDINGS.sub("", word)
     return shorter if len(shorter) >= 3 else word
-
-
-@lru_cache(maxsize=2**14)
-def _numbers(text: str) -> frozenset[tuple[str, str]]:
-    return frozenset(quantity.key for quantity in quantities(readable(text)))
-
-
-@lru_cache(maxsize=2**14)
-def _negations(text: str) -> int:
-    """Count negations, of which two make none."""
-    return sum(map(is_negation, re.findall(r"[^\W\d_]+(?:['’][^\W\d_]+)?", text.casefold()))) % 2
 
 
 @dataclass(frozen=True)
@@ -225,6 +236,7 @@ class ClaimDistribution:
                     "text": claim.text,
                     "support": claim.support.share,
                     "interval": claim.support.interval,
+                    "mentioned": claim.mentioned,
                     **claim.support._asdict(),
                     "stances": claim.stances,
                 }
@@ -259,14 +271,21 @@ def claim_distribution(
     """
     named = dict(summaries or {})
     split = reader.split(question, [*answers, *named.values()])
-    texts = _distinct(reader, question, split[: len(answers)])
+    texts = _distinct(question, split[: len(answers)])
     columns = reader.stances(question, texts, [*answers, *named.values()])
     for column, parts in zip(columns, split, strict=True):
         for index, text in enumerate(texts):
             if text in parts:
                 column[index] = "says"
     of_answers = columns[: len(answers)]
-    claims = [Claim(text, tuple(column[index] for column in of_answers)) for index, text in enumerate(texts)]
+    asked = _content(question)
+    readings = [[_Reading.of(sentence.text, asked) for sentence in sentences(answer)] for answer in answers]
+    claims = []
+    for index, text in enumerate(texts):
+        claim = _Reading.of(text, asked)
+        best = [max(map(claim.shared, parts), default=0.0) for parts in readings]
+        stances = tuple(column[index] for column in of_answers)
+        claims.append(Claim(text, stances, fmean(best) if best else None))
     order = sorted(range(len(claims)), key=lambda index: -claims[index].support.says)
     coverages = {}
     for name, parts, column in zip(named, split[len(answers) :], columns[len(answers) :], strict=True):
@@ -283,27 +302,22 @@ def claim_distribution(
     )
 
 
-def _distinct(reader: Reader, question: str, parts: Sequence[Sequence[str]]) -> list[str]:
+def _distinct(question: str, parts: Sequence[Sequence[str]]) -> list[str]:
     """List different claims: a later one is the same as an earlier one if each says the other."""
-    texts = list(dict.fromkeys(text for claims in parts for text in claims))
-    compare = WordReader() if not isinstance(reader, WordReader) else reader
+    asked = _content(question)
     kept: list[str] = []
-    by_word: dict[str, list[str]] = {}
-    for text in texts:
+    by_word: dict[str, list[_Reading]] = {}
+    for text in dict.fromkeys(text for claims in parts for text in claims):
+        reading = _Reading.of(text, asked)
         # only claims that share a word can be the same
-        words = set(_content(text))
-        candidates = dict.fromkeys(claim for word in words for claim in by_word.get(word, ()))
-        if any(_are_same(compare, question, text, claim) for claim in candidates):
+        candidates = {claim.text: claim for word in reading.words for claim in by_word.get(word, ())}
+        pairs = [(reading, claim) for claim in candidates.values()]
+        if any(_stance(first, second) == _stance(second, first) == "says" for first, second in pairs):
             continue
         kept.append(text)
-        for word in words:
-            by_word.setdefault(word, []).append(text)
+        for word in reading.words:
+            by_word.setdefault(word, []).append(reading)
     return kept
-
-
-def _are_same(reader: WordReader, question: str, first: str, second: str) -> bool:
-    asked = frozenset(_content(question))
-    return _stance(first, second, asked) == "says" and _stance(second, first, asked) == "says"
 
 
 def _coverage(

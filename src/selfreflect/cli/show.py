@@ -120,6 +120,8 @@ def show_versions(runs: Sequence[RunRecords], pairs: Pairs, explain: bool) -> No
         measure = main_measure_of(candidate.run)
         table = comparison(base, [candidate], measure)
         print_differences(table, explain)
+        if note := show_case_note(candidate.run):
+            stdout.print(Text(f"{note[:1].upper()}{note[1:]}."))
         print_table(worse_table(base, candidate, measure))
     for run in runs:
         label = "" if [run.label] == [*map(run.display_name, run.strategies)] else f"{run.label}: "

@@ -117,11 +117,11 @@ class LmEval(Layout):
         for key, by_metric in graded.items():
             grades = items[key].fields[GRADES]
             for metric, filter_name in graders:
-                pairs = by_metric.get((metric, filter_name))
+                verdicts = by_metric.get((metric, filter_name))
                 # the first filter of a document counts; the comma of lm-eval's tables divides options here
-                name = f"{metric}:{filter_name}" if metric in grades else metric
-                if pairs:
-                    grades[name] = [[text, verdict(value)] for text, value in pairs]
+                grader = f"{metric}:{filter_name}" if metric in grades else metric
+                if verdicts:
+                    grades[grader] = [[text, verdict(value)] for text, value in verdicts]
 
 
 def _key(sample: Row) -> str:

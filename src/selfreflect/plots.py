@@ -22,24 +22,26 @@ if TYPE_CHECKING:
 
 Style = Literal["paper", "page"]
 
+# Inches: the text width of a one-column paper; what a phone shows without scaling.
 _WIDTH: dict[Style, float] = {"paper": 6.3, "page": 5.2}
-"""Inches: the text width of a one-column paper; what a phone shows without scaling."""
+# Font size in points.
 _SIZE: dict[Style, float] = {"paper": 8, "page": 11}
-"""Font size in points."""
 _TICKS: dict[Style, int] = {"paper": 8, "page": 5}
+# A paper's figure looks the same everywhere; a page's figure uses the page's fonts and can be
+# searched.
 _FONTS: dict[Style, str] = {"paper": "path", "page": "none"}
-"""A paper's figure looks the same everywhere; a page's figure uses the page's fonts and can be searched."""
 
 INK = "#1b1e23"
 QUIET = "#5a626d"
 LINE = "#dfe2e6"
 MARK = "#0b57a4"
+# On a page these colours become classes, so that its style sheet can set them for light and dark
+# mode.
 _CLASSES = {INK: "ink", QUIET: "muted", LINE: "line", MARK: "mark"}
-"""On a page these colours become classes, so that its style sheet can set them for light and dark mode."""
 _COLOURS = (MARK, "#b5533c", "#c99a2e", "#2f7d5b", "#7a4fa0", "#4f5761")
 MARKERS = ("o", "s", "^", "D", "v", "P")
+# From the seventh curve on, colours and markers repeat with another line style.
 _DASHES = ("-", "--", ":")
-"""From the seventh curve on, colours and markers repeat with another line style."""
 
 _LOOK: dict[str, Any] = {
     "font.family": "sans-serif",
@@ -67,11 +69,11 @@ _LOOK: dict[str, Any] = {
 
 DOT = 3
 """Diameter in points of a dot among many."""
+# On a page, more markers than this become one path.
 _DENSE = 20
-"""On a page, more markers than this become one path."""
 _TITLE_LENGTH = 90
+# Characters that fit along the y axis.
 _Y_LABEL_LENGTH = 44
-"""Characters that fit along the y axis."""
 
 _REFERENCE = re.compile(r"#(\w+)")
 _NUMBER = re.compile(r"-?\d+\.\d+")

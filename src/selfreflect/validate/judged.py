@@ -177,7 +177,7 @@ class Likelihood(JudgeMetrics):
         answers = list(counts)
         try:
             if not answers:
-                raise CannotScoreError("no_answers", "there are no masked-out answers with words in them")
+                raise CannotScoreError("no_answers", "there are no test answers with words in them")
             reference = _answer_queries(self.judge, item, answers, None)
         except CannotScoreError as error:
             return dict.fromkeys(item.summaries.values(), undefined(error))
@@ -221,5 +221,5 @@ def answering(question: str, summary: str | None) -> Conversation:
 
 def _answer_queries(judge: Judge, item: Item, answers: Sequence[str], summary: str | None) -> list[Prompt]:
     """Make a prompt for each answer, after a summary or the question alone."""
-    text = f"{'the question' if summary is None else 'the summary'} with a masked-out answer"
+    text = f"{'the question' if summary is None else 'the summary'} with a test answer"
     return encode(judge, [answering(item.question, summary)] * len(answers), answers, text)

@@ -126,7 +126,7 @@ class Result:
 
 
 def to_json(result: Result) -> Figures:
-    """What ``--json`` prints: each figure over all items, then every item. None means not measured."""
+    """Write what ``--json`` prints: each figure over all items, then every item; None if not measured."""
     figures: Figures = {
         "machine": result.machine,
         "n_items": len(result.items),
@@ -162,14 +162,14 @@ def item_table(result: Result) -> Table:
         )
     elif "c" in result.only:
         notes.append("The share of the peak is unknown: operations of this architecture are not counted.")
-    summary_row = {
+    median_row = {
         **figures,
         "id": "median",
         "requests": None,
         "tokens_tree": None,
         "memory_engine_bytes": None,
     }
-    return _table("Time per item", columns, [*result.items, summary_row], tuple(notes))
+    return _table("Time per item", columns, [*result.items, median_row], tuple(notes))
 
 
 def decoding_table(result: Result) -> Table:
@@ -232,7 +232,7 @@ class Bench:
         self.result = Result(machine=describe_machine(judge), only=tuple(only))
 
     def __len__(self) -> int:
-        """How often :meth:`run` yields."""
+        """Count how often :meth:`run` yields."""
         return len(self.items) + len(self.samples)
 
     def run(self) -> Iterator[Figures]:
@@ -252,14 +252,14 @@ class Bench:
             yield self.result.decoding[-1]
 
     def _prompt(self) -> tuple[int, ...]:
-        """The first question, as a model is asked it, or its first tokens if the window has no more room."""
+        """Encode the first question as a model is asked it, cut to its window."""
         question = Message(role="user", content=self.items[0].item.question)
         [prompt] = self.judge.chat.encode([self.judge.chat.render((question,))])
         window = self.judge.lm.window
         return tuple(prompt if window is None else prompt[: max(1, window - TOKENS)])
 
     def _warm_up(self, work: ItemWork) -> None:
-        """See what the loaded model takes, and run each schedule once."""
+        """Measure what the loaded model takes, and run each schedule once."""
         for weight in self.judge.lm.model.parameters():
             weight.sum()  # weights are in memory once they have been read
         self.loaded = allocated(self.device)
@@ -425,7 +425,7 @@ def both_ways(
 
 @torch.inference_mode()
 def one_by_one(judge: Judge, contexts: Sequence[Sequence[Prompt]], temperature: float) -> Distances:
-    """The published algorithm: one request per target token, one after another, each for one next-token row.
+    """Run the published algorithm: one request per target token, each for one next-token row.
 
     The cache is ideal. A request computes only tokens that no earlier request of the item has computed, and
     at least its last one, since a cache holds no predictions. Equal contexts have requests of their own.
@@ -462,7 +462,7 @@ def one_by_one(judge: Judge, contexts: Sequence[Sequence[Prompt]], temperature: 
 
 
 def requests(prompts: Sequence[Prompt]) -> list[Ids]:
-    """One request for each target token, in order: everything before it."""
+    """List one request for each target token, in order: everything before it."""
     sequences = []
     for prompt in prompts:
         sequences += [prompt.ids[:end] for end in range(prompt.first, len(prompt.ids))]
@@ -680,8 +680,9 @@ def _operations(rows: int, matrices: Sequence[Matrix]) -> int:
 def peak_seconds(
     flops: Flops, shape: DecoderShape, rows: int, dtype: torch.dtype, device: torch.device
 ) -> float:
-    """How long this machine needs for the operations at the rate of its matrix products, the most an engine
-    can reach; attention counts as matrix products. The products have ``rows`` tokens."""
+    """Compute how long this machine needs for the operations at the rate of its matrix products.
+
+    No engine can be faster. Attention counts as matrix products. The products have ``rows`` tokens."""
     layer = [*shape.key_value, *shape.rest]
     times = {matrix: _time_product(rows, matrix, dtype, device) for matrix in set(layer)}
     head_rows = ROWS_OF_LOGITS if device.type == "cpu" else ROWS_ON_GPU  # as the engine does it
@@ -721,7 +722,7 @@ _RESET = Path("/proc/self/clear_refs")
 
 
 def describe_machine(judge: Judge) -> dict[str, Any]:
-    """What ``--json`` prints under ``machine``."""
+    """Describe the machine for ``--json``."""
     device = next(judge.lm.model.parameters()).device
     compiled = device.type == "cpu" and judge.lm.dtype == "float32" and native()
     return {

@@ -17,21 +17,24 @@ if TYPE_CHECKING:
 
 Style = Literal["paper", "page"]
 
+# Inches: the text width of a one-column paper; what a phone shows without scaling.
 _WIDTH: dict[Style, float] = {"paper": 6.3, "page": 5.2}
-"""Inches: the text width of a one-column paper; what a phone shows without scaling."""
+# Font size in points.
 _SIZE: dict[Style, float] = {"paper": 8, "page": 11}
-"""Font size in points."""
 _TICKS: dict[Style, int] = {"paper": 8, "page": 5}
+# A paper's figure looks the same everywhere; a page's figure uses the page's fonts and can be
+# searched.
 _FONTS: dict[Style, str] = {"paper": "path", "page": "none"}
-"""A paper's figure looks the same everywhere; a page's figure uses the page's fonts and can be searched."""
 
 INK = "#1b1e23"
 QUIET = "#5a626d"
 LINE = "#dfe2e6"
 MARK = "#0b57a4"
+# On a page these colours become classes, so that its style sheet can set them for light and dark
+# mode.
 _CLASSES = {INK: "ink", QUIET: "muted", LINE: "line", MARK: "mark"}
-"""On a page these colours become classes, so that its style sheet can set them for light and dark mode."""
 MARKERS = ("o", "s", "^", "D", "v", "P")
+
 _LOOK: dict[str, Any] = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
@@ -58,8 +61,9 @@ _LOOK: dict[str, Any] = {
 
 DOT = 3
 """Diameter in points of a dot among many."""
+# On a page, more markers than this become one path.
 _DENSE = 20
-"""On a page, more markers than this become one path."""
+
 
 _REFERENCE = re.compile(r"#(\w+)")
 _NUMBER = re.compile(r"-?\d+\.\d+")

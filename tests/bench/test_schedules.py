@@ -114,8 +114,8 @@ def test_a_cache_that_cannot_go_back_is_refused_and_the_engine_alone_still_runs(
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"masked_out": (" ", "")}, "no masked-out answers"),
-        ({"conditioning": ()}, "no conditioning answers"),
+        ({"masked_out": (" ", "")}, "no test answers"),
+        ({"conditioning": ()}, "no reference answers"),
         ({"summaries": {"long": "kale " * 3000}}, "window"),
     ],
 )

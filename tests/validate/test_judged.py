@@ -169,7 +169,7 @@ def test_a_summary_that_is_too_long_disturbs_no_other(tiny_judge, masked):
     found = undefined(values)
     assert set(found) == {(name, metric) for name in ("endless", "twin") for metric in NAMES}
     assert {why.reason for why in found.values()} == {"too_long"}
-    assert "the summary with a masked-out task needs" in found["endless", "tv_t1"].message
+    assert "the summary with a masked word needs" in found["endless", "tv_t1"].message
     assert numbers(values) == pytest.approx(numbers(masked.score(ITEM)), abs=1e-6)
 
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from selfreflect.server.endpoint import ServeServices
     from selfreflect.server.reflector import ServeSettings
     from selfreflect.server.upstream import ModelTable
+    from selfreflect.uncertainty.guarantee import Guarantee
 
 _HOST = option(
     "--host ADDRESS", "Listen on this address; others than localhost need --allow-remote.", "127.0.0.1"
@@ -100,9 +101,9 @@ def _new_token() -> str:
 
 APP_TOKEN = "SELFREFLECT_APP_TOKEN"
 
+# A file in the directory of runs, which every browser can read: packaged ones see neither
+# temporary nor hidden directories.
 _STARTER = "open-app.html"
-"""A file in the directory of runs, which every browser can read: packaged ones see neither temporary nor
-hidden directories."""
 
 
 @takes(execution=("--device",))
@@ -286,6 +287,9 @@ def _services(
         names = ["smollm2"]
     config = overrides.config({"answers": sampling_of(names[0]) if len(names) == 1 else {}})
     reader = _reader(options)
+    guarantee = reader.calibrator.saved.guarantee if reader.calibrator is not None else None
+    if guarantee:
+        config = _as_guaranteed(config, overrides, guarantee)
     settings = _settings(config, overrides, reader.kinds, names)
     with ExitStack() as stack:  # before the models, which take their time to load
         archive = Archive(Path(options.out), texts=options.keep_texts) if options.out is not None else None
@@ -294,12 +298,47 @@ def _services(
         judge = _judge(config, overrides) if overrides.sets("scores", "judge") else {}
         reflector = Reflector(settings, reader, judge)
         table = _table(names, base_url, config, overrides)
+        if guarantee and guarantee.model and names:
+            served = [table.find(_name_for_clients(name)).generator.name for name in names]
+            _refuse_other_models(guarantee.model, served)
         stack.pop_all()
     queue = Admission()
-    metrics = ServerMetrics(lambda: queue.running, lambda: queue.waiting)
+    watch = reader.calibrator.watch if reader.calibrator is not None else None
+    metrics = ServerMetrics(lambda: queue.running, lambda: queue.waiting, watch)
     services = ServeServices(table, reflector, queue, History(), metrics, archive)
     addresses = [f"selfreflect/{_name_for_clients(name)}" for name in names]
     return services, addresses or [f"selfreflect/NAME for every model NAME of {endpoint(base_url).url}"]
+
+
+def _as_guaranteed(config: Config, overrides: Overrides, guarantee: Guarantee) -> Config:
+    """Draw as many answers as the guarantee is about, and refuse what would make it void."""
+    for key in ("below", "at_least"):
+        if overrides.sets("serve", key):
+            raise ConfigError(
+                "the calibrator guarantees a risk above its own threshold, for questions with "
+                f"{counted(guarantee.samples, 'answer')}",
+                code="guarantee",
+                remedy=f"Leave out {{serve.{key}}}, or take a {{serve.calibrator}} without a guarantee.",
+            )
+    options = config.serve
+    if overrides.sets("serve", "num_answers") and options.num_answers != guarantee.samples:
+        raise ConfigError(
+            f"the guarantee is about questions with {counted(guarantee.samples, 'answer')}, not "
+            f"{options.num_answers}",
+            code="other_samples",
+            remedy=f"Give {{serve.num_answers}} {guarantee.samples}, or leave it out.",
+        )
+    return replace(config, serve=replace(options, num_answers=guarantee.samples))
+
+
+def _refuse_other_models(model: str, served: Sequence[str]) -> None:
+    """Refuse models that a guarantee says nothing about."""
+    if others := [name for name in served if name != model]:
+        raise ConfigError(
+            f"the guarantee is about answers of {excerpt(model)}, not of {excerpt(others[0])}",
+            code="other_model",
+            remedy="Serve that model, or calibrate this one with labelled answers of its own.",
+        )
 
 
 def _proxies(options: ServeConfig) -> list[str]:
@@ -409,6 +448,7 @@ def _settings(
         confidence=confidence,
         measures=measures,
         unsure=unsure,
+        reflect=options.reflect,
         footer=options.footer,
         ignore_tools=options.ignore_tools,
         prices={name: price.cost for name in {*config.prices, *names} if (price := config.price_of(name))},

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from selfreflect.uncertainty.question import AnsweredQuestion
 
 
+# Notes under a table, unless all are wanted.
 _MOST_NOTES = 3
-"""Notes under a table, unless all are wanted."""
 
 
 class UncertaintyOptions(Struct, frozen=True, kw_only=True):

@@ -184,8 +184,8 @@ def validate_command(
         raise typer.Exit(1)
 
 
+# Columns of a help text on a terminal of 80.
 _WIDTH = 76
-"""Columns of a help text on a terminal of 80."""
 
 
 def _study_line(name: str, about: str) -> str:
@@ -320,8 +320,8 @@ def _read_items(source: str, reading: ItemOptions) -> list[Item]:
     return items
 
 
+# Reasons that say something of the answers; the values were measured.
 _OF_ANSWERS = ("known", "worse", "format", "unclear")
-"""Reasons that say something of the answers; the values were measured."""
 
 
 @dataclass(frozen=True)

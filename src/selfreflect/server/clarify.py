@@ -335,7 +335,12 @@ class UnsurePolicy:
             )
 
     def is_unsure(self, confidence: Confidence) -> bool:
-        """Compare a confidence with the threshold. One that is not known is no reason to act."""
+        """Compare a confidence with the threshold. One that is not known is no reason to act.
+
+        Where there is a guarantee, its threshold decides, and what it does not cover is unsure.
+        """
+        if confidence.guarantee is not None or confidence.no_guarantee is not None:
+            return confidence.no_guarantee not in (None, "drift")
         return confidence.value is not None and confidence.value < self.below
 
     def word(

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from selfreflect.models.base import Message
 from selfreflect.records import AnswerSet, Controls, Failure
 from selfreflect.report.run_records import lean
 from selfreflect.server.errors import ChatError
@@ -21,36 +23,54 @@ from selfreflect.server.reflector import Exchange
 from selfreflect.server.reply import Belief, to_json
 from selfreflect.store.layout import StoredRecord
 from selfreflect.store.run import Run
+from selfreflect.uncertainty.drift import DriftWatch
 
 REMEMBERED = 1000
 LARGEST = 64 * 2**20
 """Bytes of all together."""
 
 
+class _Remembered(NamedTuple):
+    body: bytes
+    turns: tuple[Message, ...]
+    """The conversation up to the response."""
+
+    @property
+    def size(self) -> int:
+        return len(self.body) + sum(len(turn.content) for turn in self.turns)
+
+
 class History:
-    """Responses by id, as JSON. The oldest are forgotten first."""
+    """Responses by id, as JSON, with their conversations. The oldest are forgotten first."""
 
     def __init__(self, remembered: int = REMEMBERED, largest: int = LARGEST) -> None:
-        self._bodies: OrderedDict[str, bytes] = OrderedDict()
+        self._entries: OrderedDict[str, _Remembered] = OrderedDict()
         self._remembered = remembered
         self._largest = largest
         self._size = 0
 
-    def add(self, exchange: Exchange) -> None:
-        body = to_json(detail(exchange))
-        self._bodies[exchange.belief.id] = body
-        self._size += len(body)
+    def add(self, id_: str, content: object, turns: Sequence[Message] = (), text: str = "") -> None:
+        """Remember what came of a request: its JSON, and its turns with the text that answered them."""
+        answer = Message(role="assistant", content=text)
+        entry = self._entries[id_] = _Remembered(to_json(content), (*turns, answer))
+        self._size += entry.size
         # by number and by size, since one response may hold megabytes
-        while len(self._bodies) > self._remembered or self._size > self._largest:
-            _, old_body = self._bodies.popitem(last=False)
-            self._size -= len(old_body)
+        while len(self._entries) > self._remembered or self._size > self._largest:
+            _, oldest = self._entries.popitem(last=False)
+            self._size -= oldest.size
 
     def find(self, id_: str) -> bytes | None:
         """Find the JSON of a response; None if it was never given or is forgotten."""
-        body = self._bodies.get(id_)
-        if body is not None:
-            self._bodies.move_to_end(id_)
-        return body
+        entry = self._entries.get(id_)
+        if entry is None:
+            return None
+        self._entries.move_to_end(id_)
+        return entry.body
+
+    def conversation(self, id_: str) -> tuple[Message, ...] | None:
+        """Find the turns up to a response; None if it was never given or is forgotten."""
+        entry = self._entries.get(id_)
+        return entry.turns if entry and len(entry.turns) > 1 else None
 
 
 def detail(exchange: Exchange) -> dict[str, object]:
@@ -143,7 +163,12 @@ _SHARES = tuple(tenth / 10 for tenth in range(1, 11))
 class ServerMetrics:
     """Counters in a registry of their own: importing a library adds nothing to it."""
 
-    def __init__(self, running: Callable[[], float], waiting: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        running: Callable[[], float],
+        waiting: Callable[[], float],
+        watch: DriftWatch | None = None,
+    ) -> None:
         self._registry = registry = CollectorRegistry()
         self._responses = Counter(
             "selfreflect_responses_total", "Chat completions by outcome.", ["outcome"], registry=registry
@@ -161,6 +186,29 @@ class ServerMetrics:
         )
         Gauge("selfreflect_running", "Requests under way.", registry=registry).set_function(running)
         Gauge("selfreflect_waiting", "Requests that wait.", registry=registry).set_function(waiting)
+        self._guarantees: Counter | None = None
+        if watch is not None:
+            self._watch(watch)
+
+    def _watch(self, watch: DriftWatch) -> None:
+        """Count what a guarantee covers, and tell whether it still applies."""
+        registry = self._registry
+        self._guarantees = Counter(
+            "selfreflect_guaranteed_total",
+            "Answers by whether the guarantee covers them, or why not.",
+            ["guarantee"],
+            registry=registry,
+        )
+        Gauge(
+            "selfreflect_guarantee_applies",
+            "1 as long as scores are distributed as those of the labelled questions.",
+            registry=registry,
+        ).set_function(lambda: float(not watch.has_drifted))
+        Gauge(
+            "selfreflect_score_distance",
+            "Kolmogorov-Smirnov distance of the latest whole window of scores from the labelled questions.",
+            registry=registry,
+        ).set_function(lambda: watch.distance or 0.0)
 
     @contextmanager
     def counting(self, success: str, *, timed: bool = True) -> Iterator[None]:
@@ -184,10 +232,13 @@ class ServerMetrics:
     def count(self, belief: Belief) -> None:
         """Count what one answer took."""
         self._answers.inc(belief.num_answers)
-        self._tokens.labels("prompt").inc(belief.cost.prompt_tokens)
-        self._tokens.labels("completion").inc(belief.cost.completion_tokens)
+        if belief.cost is not None:
+            self._tokens.labels("prompt").inc(belief.cost.prompt_tokens)
+            self._tokens.labels("completion").inc(belief.cost.completion_tokens)
         if belief.confidence is not None:
             self._confidence.observe(belief.confidence)
+        if self._guarantees is not None:
+            self._guarantees.labels(belief.no_guarantee or "holds").inc()
 
     def page(self) -> bytes:
         """Write all values in the text format of Prometheus."""

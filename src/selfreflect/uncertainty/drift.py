@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -47,6 +48,7 @@ class DriftWatch:
     def __init__(self, scores: Sequence[float]) -> None:
         self._calibrated = np.array(scores)
         self._window: list[float] = []
+        self._lock = threading.Lock()
         self.count = 0
         """Scores seen."""
         self.distance: float | None = None
@@ -55,9 +57,10 @@ class DriftWatch:
 
     def add(self, score: float) -> None:
         """Count a score, and test the window that it completes."""
-        self.count += 1
-        self._window.append(score)
-        if len(self._window) == WINDOW:
-            self.distance = kolmogorov_smirnov(self._calibrated, self._window)
-            self.has_drifted |= is_other_sample(self._calibrated, self._window)
-            self._window.clear()
+        with self._lock:  # answers of several requests are read in threads
+            self.count += 1
+            self._window.append(score)
+            if len(self._window) == WINDOW:
+                self.distance = kolmogorov_smirnov(self._calibrated, self._window)
+                self.has_drifted |= is_other_sample(self._calibrated, self._window)
+                self._window.clear()

@@ -300,7 +300,7 @@ class RankedSets:
     """Items whose summaries have a known order, see :func:`known_order`.
 
     Args:
-        controls: also measure the repeated question, an empty text, nonsense and all conditioning answers as
+        controls: also measure the repeated question, an empty text, nonsense and all reference answers as
             summaries of each item. The item's best summary should beat the first three.
 
     Raises:
@@ -412,7 +412,7 @@ class RankedSets:
 
 
 def _control_texts(item: Item) -> tuple[str | None, ...]:
-    """Make the repeated question, the empty text, nonsense, and all conditioning answers pasted; None for a
+    """Make the repeated question, the empty text, nonsense, and all reference answers pasted; None for a
     text that an item has not."""
     texts = control_texts(item.question, item.conditioning)
     nonsense = next((text for control, text in texts if control.name == "nonsense"), None)

@@ -129,9 +129,9 @@ def score_command(
         from selfreflect.report.thresholds import versions as versions_of
 
         pairs = versions_of([new]) if old is None else version_pairs(old, new)
-    if json:
+    if json and old is not None:
         _emit_comparisons(pairs)
-    else:
+    elif not json:
         _show(new, old, pairs, explain)
     _write(output, runs)
     if log is not None:

@@ -81,11 +81,15 @@ def test_rows_of_single_answers_have_log_probabilities_of_their_own(tmp_path: Pa
         read(rows)
 
 
-def test_labels_of_single_answers_are_left_out_of_all_questions() -> None:
+def test_labels_of_single_answers_are_their_grades() -> None:
     rows = [{**row, "correct": row["response"] == "Paris"} for row in LONG]
     file = read(rows)
-    assert [one.correct for one in file.questions] == [None, None]
-    assert file.notes == ["left out, because it differs between the answers to a question: 'correct'"]
+    assert [question.correct for question in file.questions] == [None, None]
+    assert [question.grades for question in file.questions] == [
+        {"correct": (("Paris", True), ("Lyon", False), ("Paris", True))},
+        {"correct": (("Ankara", False), ("Izmir", False))},
+    ]
+    assert file.notes == []
     with pytest.raises(DataError, match="differ in the field 'gold', the right answer: 'Paris'"):
         read([{**row, "gold": row["response"]} for row in LONG])
 

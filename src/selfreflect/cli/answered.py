@@ -31,7 +31,7 @@ from selfreflect.run.records import GOLD, run_questions
 from selfreflect.sources.columns import assigned_columns
 from selfreflect.text import counted, name_list
 from selfreflect.traits import traits_of
-from selfreflect.uncertainty.question import AnsweredQuestion, has_gold, not_blank
+from selfreflect.uncertainty.question import AnsweredQuestion, graded_by, has_gold, not_blank
 
 if TYPE_CHECKING:
     from selfreflect.cli.options import Overrides
@@ -114,11 +114,12 @@ class ComparisonOptions(Struct, frozen=True, kw_only=True):
         str | None,
         Flag(
             "--correctness A,B",
-            "What counts as correct: human (the field 'correct'), contains (a right answer stands whole "
-            "in a short answer, not negated and not one of several), exact, numeric, substring, squad_f1, "
+            "What counts as correct: human (the field 'correct'), graded (the grades in a log; "
+            "graded:NAME for those of one grader), contains (a right answer stands whole in a short answer, "
+            "not negated and not one of several), exact, numeric, substring, squad_f1, "
             "rouge or embedding, the last three with a threshold, as in rouge:0.5; or judge (--model is "
             "asked). `calibrate` takes one.",
-            default="human where labelled, else contains",
+            default="human where labelled, graded where a log holds grades, else contains",
         ),
     ] = None
 
@@ -234,7 +235,9 @@ def make_method(
     asker: Asker | None = None,
     store: Journal[ModelReplies] | None = None,
 ) -> Method:
-    """What classes, similarities and labels are made with. Without ``classes`` the model that is asked sorts
+    """Make what classes, similarities and labels are made with.
+
+    Without ``classes`` the model that is asked sorts
     what the rule without a model leaves open; without ``correctness`` people's labels count, or else answers
     that contain a right one. ``store`` keeps the verdicts of ``nli``."""
     from selfreflect.uncertainty import correctness
@@ -245,6 +248,8 @@ def make_method(
     if options.correctness is None:
         if any(question.correct is not None for question in questions):
             names.append("human")
+        elif graded_by(questions):
+            names.append(correctness.GRADED)
         elif has_gold(questions):
             names.append(correctness.DEFAULT)
     is_default = options.classes is None and asker is not None and can_compare(asker.model)
@@ -266,9 +271,7 @@ def labelled(assessment: Assessment) -> list[str]:
         if count:
             names.append(name)
         if count < len(labels):
-            missing = {"human": "label", "judge": "right answer or no clear verdict"}.get(
-                name, "right answer"
-            )
+            missing = _MISSING.get(name.partition(":")[0], "right answer")
             say(
                 f"{name}: {len(labels) - count} of {len(labels)} questions have no {missing}, "
                 "or no answers: left out."
@@ -280,6 +283,9 @@ def labelled(assessment: Assessment) -> list[str]:
         )
     return names
 
+
+_MISSING = {"human": "label", "graded": "clear grade", "judge": "right answer or no clear verdict"}
+"""What a question without a label lacks, by kind of correctness."""
 
 ASKING = ("--device", "--trust-remote-code", "--batch-size", "--max-connections", "--timeout")
 """Execution options of the model that is asked."""
@@ -524,5 +530,5 @@ def _reasons(inquiries: Sequence[Inquiry], spec: ModelSpec, price: Price | None)
         reasons.append(f"{host} may charge for this")
     replies = sum(inquiry.n for inquiry in inquiries)
     if replies >= MANY_COMPLETIONS:
-        reasons.append(f"how long {counted(replies, 'reply')} take is not known yet")
+        reasons.append(f"{counted(replies, 'reply')} may take long")
     return reasons

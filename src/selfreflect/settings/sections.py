@@ -452,6 +452,14 @@ class ServeConfig(Record, frozen=True, kw_only=True):
             range=between(2, 200),
         ),
     ] = 10
+    reflect: Annotated[
+        Literal["always", "auto", "never"],
+        Flag(
+            "--reflect",
+            "Answer from a distribution what is a question by its words (auto), everything (always), or "
+            "nothing (never). A request may say so itself.",
+        ),
+    ] = "auto"
     at_least: Annotated[
         int | None,
         Flag(

@@ -23,8 +23,9 @@ from selfreflect.sources.columns import (
     column_range,
     item_columns,
     metadata,
+    type_name,
 )
-from selfreflect.sources.files import ROWS_BETWEEN_PROGRESS, Row, field_names, listed, type_name
+from selfreflect.sources.files import ROWS_BETWEEN_PROGRESS, Row, field_names, id_text, listed
 
 Texts = tuple[str, ...]
 
@@ -61,7 +62,7 @@ class ItemRow:
     id_column: str = ""
     """The column of its id, unless its rows differ in it."""
     answers: list[str | None] = field(default_factory=list)
-    """None for a row that holds none, and for null in a list."""
+    """Those of both halves, if given; None for a row that holds none, and for null in a list."""
     nulls: int = 0
     """Nulls in lists of answers, which stand for missing ones."""
     given_halves: tuple[Texts, Texts] | None = None
@@ -82,8 +83,6 @@ class ItemRow:
     @property
     def texts(self) -> Texts:
         """All answers, as they come in the file."""
-        if self.given_halves is not None:
-            return (*self.given_halves[0], *self.given_halves[1])
         return _present(self.answers)
 
     def halves(self, id_: str, seed: int) -> tuple[list[int], list[int]]:
@@ -194,8 +193,7 @@ def _check_assigned(rows: Sequence[Row], assigned: Mapping[str, str]) -> None:
 
 def _id(item: ItemRow) -> str:
     """Return the id in a row, or nothing."""
-    value = item.row.fields.get(item.id_column)
-    return "" if value is None else str(value).strip()
+    return id_text(item.row.fields.get(item.id_column)).strip()
 
 
 def _holds(item: ItemRow, separator: str) -> bool:
@@ -243,7 +241,8 @@ def _read_answers(item: ItemRow, reading: Reading) -> None:
     if len(columns.halves) == 2 and not columns.answers:
         first, second = (_texts(row, name, reading) for name in columns.halves)
         item.given_halves = _present(first), _present(second)
-        item.nulls = (*first, *second).count(None)
+        item.answers = [*first, *second]
+        item.nulls = item.answers.count(None)
         return
     if columns.halves:
         raise row.error(
@@ -314,9 +313,9 @@ def _texts(row: Row, name: str, reading: Reading) -> tuple[str | None, ...]:
         raise row.error(f"the field {excerpt(name)} must be a list of texts, not {type_name(values)}")
     texts = []
     for number, value in enumerate(values, 1):
-        if isinstance(value, dict) and isinstance(value.get("text"), str):
-            value = value["text"]
-        if reading.structured and isinstance(value, dict | list):
+        if not reading.structured:
+            value = text_of(value)
+        elif isinstance(value, dict | list):
             value = json.dumps(value, ensure_ascii=False)
         if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf:
             value = json.dumps(value)
@@ -345,6 +344,33 @@ def list_in(text: str) -> list[Any] | None:
         if isinstance(value, list) and (parse is json.loads or repr(value) == text.strip()):
             return value
     return None
+
+
+def object_in(value: object) -> dict[str, Any] | None:
+    """Read an object, or the one that a cell holds as JSON; None for anything else."""
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return None
+    return value if isinstance(value, dict) else None
+
+
+def text_of(entry: Any) -> Any:
+    """Find the text of an object with one answer, such as a choice of a server; else return the entry."""
+    if isinstance(entry, dict) and isinstance(entry.get("message"), dict):
+        entry = {"text": None, **entry["message"]}
+    if isinstance(entry, dict):
+        for name in _TEXT_FIELDS:
+            if isinstance(entry.get(name), str):
+                return entry[name]
+        if entry.keys() >= {"role", "content"}:
+            return None  # a turn without text
+    return entry
+
+
+_TEXT_FIELDS = ("text", "content", "generated_text", "output_text", "answer", "response")
+"""What the text is called where each answer is an object."""
 
 
 def _summaries(row: Row, columns: ItemColumns, cells: bool) -> dict[str, str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from selfreflect.logprobs import WHY, AnswerTokens, NoLogprobs
+from selfreflect.sources.verdicts import Graded
 
 TokenLogprobs = tuple[tuple[float, ...], ...]
 
@@ -86,6 +88,8 @@ class AnsweredQuestion:
     """Of the answer that is judged, in any unit."""
     correct: bool | None = None
     """A person's label."""
+    grades: Mapping[str, tuple[Graded, ...]] = field(default_factory=dict)
+    """Verdicts that the file holds, by grader, the one with most verdicts first."""
     model: str = ""
     """That drew the answers; empty if the file does not say."""
     values: Mapping[str, float | NoValue] = field(default_factory=dict)
@@ -115,6 +119,15 @@ def sample_sizes(questions: Iterable[AnsweredQuestion]) -> list[int]:
 def has_gold(questions: Iterable[AnsweredQuestion]) -> bool:
     """Tell whether any question has a right answer."""
     return any(question.gold for question in questions)
+
+
+def graded_by(questions: Sequence[AnsweredQuestion]) -> list[str]:
+    """List the graders of some questions, the one with most verdicts first."""
+    counts: Counter[str] = Counter()
+    for question in questions:
+        for name, verdicts in question.grades.items():
+            counts[name] += sum(verdict.right is not None for verdict in verdicts)
+    return [name for name, count in counts.most_common() if count]
 
 
 def token_fields(records: Sequence[AnswerTokens | NoLogprobs]) -> dict[str, Any]:

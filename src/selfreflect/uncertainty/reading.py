@@ -2,30 +2,46 @@
 
 Questions and answers are read like items, in every layout: see :mod:`selfreflect.sources.item_rows`. A
 question needs answers or a ``confidence``, and a text or an id. It may have ``gold``, ``aliases``,
-``response``, ``logprobs``, ``tokens``, ``self_certainty``, ``length`` and ``correct``, also in an object
-``metadata``. In CSV, lists are written as JSON.
+``response``, ``logprobs``, ``tokens``, ``self_certainty``, ``grades``, ``length`` and ``correct``, also in an
+object ``metadata``. In CSV, lists are written as JSON.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from selfreflect.errors import excerpt
-from selfreflect.sources.columns import TOKEN_COLUMNS, item_columns
-from selfreflect.sources.files import Row, RowIds, field_names, is_text_list, listed, type_name
+from selfreflect.sources.answer_values import (
+    field_list,
+    field_value,
+    grades,
+    row_grades,
+    token_values,
+)
+from selfreflect.sources.columns import (
+    CORRECT,
+    GRADES,
+    TOKEN_COLUMNS,
+    gold_texts,
+    item_columns,
+    type_name,
+)
+from selfreflect.sources.files import Row, RowIds, field_names, is_text_list, listed
 from selfreflect.sources.item_rows import ItemRow, Reading, item_rows
 from selfreflect.sources.items import separated_cell
 from selfreflect.sources.layouts import read_row_file
-from selfreflect.sources.token_columns import field_list, field_value, token_values
+from selfreflect.sources.verdicts import Graded, label
 from selfreflect.text import counted
-from selfreflect.uncertainty.question import AnsweredQuestion, has_gold, not_blank, with_answers
+from selfreflect.uncertainty.question import AnsweredQuestion, graded_by, has_gold, not_blank, with_answers
 
-_OF_QUESTION = ("aliases", "confidence", "length", "correct")
+_OF_QUESTION = ("aliases", "confidence", "length", CORRECT)
 _RESPONSE = "response"
 """The judged answer, where the samples are in another column; else it is one of them."""
 
@@ -76,10 +92,16 @@ def read_answered_questions(
     for row in rows:
         for name in varying:  # labels of only those questions whose answers share one would be a biased part
             row.fields.pop(name, None)
-    questions = [_question(item, row, ids, gold, structured) for item, row in zip(items, rows, strict=True)]
+    by_row = CORRECT in varying  # then each answer has a label of its own
+    varying.discard(CORRECT)
+    questions = [
+        replace(_question(item, row, ids, gold, structured), grades=_grades(item, by_row))
+        for item, row in zip(items, rows, strict=True)
+    ]
     if not any(question.answers or question.confidence is not None for question in questions):
         raise rows[0].error("no question has an answer or a confidence")
     notes = _notes(items, questions, file.layout.is_log)
+    notes += _grade_notes(questions)
     if varying:
         names = listed(sorted(varying))
         notes.append(f"left out, because it differs between the answers to a question: {names}")
@@ -89,7 +111,7 @@ def read_answered_questions(
 def _reserved(rows: list[Row], gold: str, assigned: Mapping[str, str]) -> set[str]:
     """Choose the columns that are no questions, answers or ids."""
     names = field_names(rows)
-    reserved = {gold, *_OF_QUESTION, *TOKEN_COLUMNS} - set(assigned.values())
+    reserved = {gold, *_OF_QUESTION, *TOKEN_COLUMNS, GRADES} - set(assigned.values())
     free_names = [name for name in names if name not in reserved and name != _RESPONSE]
     columns = item_columns(free_names, assigned)
     reserved |= {columns.summaries, columns.order}
@@ -101,6 +123,33 @@ def _reserved(rows: list[Row], gold: str, assigned: Mapping[str, str]) -> set[st
     if columns.answers or columns.halves or judged:
         reserved.add(_RESPONSE)
     return reserved
+
+
+def _grade_notes(questions: Sequence[AnsweredQuestion]) -> list[str]:
+    """Say whose grades there are, and how many are neither right nor wrong."""
+    graders = graded_by(questions)
+    notes = []
+    for name in graders:
+        verdicts = [right for question in questions for _, right in question.grades.get(name, ())]
+        if neither := verdicts.count(None):
+            are = "grade" if neither == 1 else "grades"
+            notes.append(
+                f"{neither} {are} of {len(verdicts)} by {excerpt(name)} neither right nor wrong: no label"
+            )
+    if len(graders) > 1:
+        notes.append(
+            f"grades by {listed(graders)}; {excerpt(graders[0])} counts, or name one with --correctness "
+            f"{shlex.quote(f'graded:{graders[1]}')}"
+        )
+    return notes
+
+
+def _grades(item: ItemRow, by_row: bool) -> dict[str, tuple[Graded, ...]]:
+    """Read the grades of a question's answers, or of its judged answer, by grader."""
+    found = grades(item)
+    if by_row and item.one_answer:
+        found[CORRECT] = row_grades(item, CORRECT)
+    return found
 
 
 def _joined(item: ItemRow, gold: str, has_response: bool, varying: set[str]) -> Row:
@@ -185,22 +234,19 @@ def _question(item: ItemRow, row: Row, ids: RowIds, gold: str, structured: bool)
 
 def _right_answers(row: Row, name: str, structured: bool) -> tuple[str, ...]:
     """Read the spellings of the right answer, which may be a number."""
-    values = field_list(row, name, single=True)
-    texts = []
-    for number, value in enumerate(values, 1):
-        if structured and isinstance(value, dict):
-            value = json.dumps(value, ensure_ascii=False)
-        if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise row.error(
-                f"the field {excerpt(name)} must hold texts, but entry {number} is {type_name(value)}"
-            )
-        if isinstance(value, float) and not math.isfinite(value):
-            raise row.error(
-                f"the field {excerpt(name)} holds {value:g}, no answer; leave it out where none is known"
-            )
-        if str(value).strip():
-            texts.append(str(value))
-    return tuple(texts)
+    value = row.fields.get(name)
+    if isinstance(value, str):
+        value = field_list(row, name, single=True)
+    if structured:
+        values = value if isinstance(value, list) else [value]
+        value = [json.dumps(v, ensure_ascii=False) if isinstance(v, dict) else v for v in values]
+    try:
+        return gold_texts(value)
+    except ValueError as error:
+        raise row.error(f"the field {excerpt(name)} must hold the right answer as text: {error}") from None
+
+
+_PERCENT = re.compile(r"(.+?)\s*(?:%|％|per ?cent)", re.IGNORECASE)
 
 
 def _number(row: Row, name: str, low: float, high: float) -> float | None:
@@ -210,22 +256,22 @@ def _number(row: Row, name: str, low: float, high: float) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise row.error(f"the field {name!r} must be a number, not {type_name(value)}")
+    percent = _PERCENT.fullmatch(value.strip()) if isinstance(value, str) and high == 1 else None
     try:
-        number = float(value)
+        number = float(percent[1]) / 100 if percent else float(value)
     except (ValueError, OverflowError):
         raise row.error(f"the field {name!r} must be a number; it is {excerpt(value)}") from None
     if not math.isfinite(number) or not low <= number <= high:
         limits = f"in [{low:g}, {high:g}]" if math.isfinite(high) else f"finite and at least {low:g}"
-        raise row.error(f"the field {name!r} is {number:g}; it must be {limits}")
+        hint = ""
+        if high == 1 < number <= 100 and not percent:
+            hint = f". If it is in per cent, divide by 100, or write '{number:g}%'"
+        raise row.error(f"the field {name!r} is {number:g}; it must be {limits}{hint}")
     return number
 
 
 def _label(row: Row) -> bool | None:
-    value = row.fields.get("correct")
-    if value is None or value == "":
-        return None
-    labels = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
-    label = labels.get(str(value).strip().lower())
-    if label is None:
-        raise row.error(f"the field 'correct' must be true, false, 1 or 0; it is {excerpt(value)}")
-    return label
+    try:
+        return label(row.fields.get(CORRECT))
+    except ValueError as error:
+        raise row.error(f"the field {CORRECT!r} {error}") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -105,6 +106,14 @@ class OpenAIGenerator(StreamingGenerator):
             )
         return generator
 
+    def with_extra(self, fields: Mapping[str, Any]) -> OpenAIGenerator:
+        """Copy the generator for calls that have further fields, which a user sent."""
+        generator = copy(self)
+        generator._extra = {**self._extra, **fields}
+        # what a server says to these fields is no rule for other calls
+        generator.learned = Learned(self.learned.wording, set(self.learned.accepted))
+        return generator
+
     def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
         """Yield results as :meth:`stream`, and early completions where several calls make a reply."""
         tasks = [partial(self.answer, request) for request in requests]
@@ -136,7 +145,13 @@ class OpenAIGenerator(StreamingGenerator):
                 f"{problem.remedy} Giving up after {self._failures} failed requests in a row.".strip()
             )
             raise problem from None
-        return Refusal(kind=error.kind, message=str(problem), status=error.status, wait=error.wait)
+        return Refusal(
+            kind=error.kind,
+            message=str(problem),
+            status=error.status,
+            wait=error.wait,
+            code=problem.code,
+        )
 
     async def _complete(self, connection: Connection, request: Request) -> ParsedResponse:
         """Collect all completions of a request, those that it has already included."""

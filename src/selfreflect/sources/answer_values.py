@@ -1,4 +1,4 @@
-"""Columns that say something of each answer: its tokens, their log-probabilities, and its self-certainty."""
+"""Values that a file holds for each answer: tokens, log-probabilities, self-certainty and grades."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any, TypeVar
 
 from selfreflect.errors import excerpt
 from selfreflect.logprobs import UNKNOWN_LOGPROB, Logprobs, Tokens, TokenValues, ranked
-from selfreflect.sources.columns import TOKEN_COLUMNS
-from selfreflect.sources.files import Row, is_text_list, type_name
-from selfreflect.sources.item_rows import ItemRow, list_in
+from selfreflect.sources.columns import GRADES, TOKEN_COLUMNS, type_name
+from selfreflect.sources.files import Row, is_text_list
+from selfreflect.sources.item_rows import ItemRow, list_in, object_in
+from selfreflect.sources.verdicts import Graded, Verdict, verdict
 
 _EXTRA_TOKENS = 2
 """Tokens without text, such as the end of a text, that an answer may have."""
@@ -41,6 +42,44 @@ def token_values(
         _of_each_token(row, "top_logprobs", logprobs, _ranked),
         _of_each_token(row, "token_entropies", logprobs, _entropy),
     )
+
+
+def grades(item: ItemRow) -> dict[str, tuple[Graded, ...]]:
+    """Read the field ``grades`` of a question: by grader, verdicts on its answers.
+
+    They are a list with one for each answer, or with ``[text, verdict]`` for some texts, or one verdict on
+    the judged answer.
+    """
+    found: dict[str, tuple[Graded, ...]] = {}
+    for name, value in (object_in(item.row.fields.get(GRADES)) or {}).items():
+        if not isinstance(value, list):
+            found[name] = (Graded(None, verdict(value)),)
+        elif value and all(isinstance(entry, list) and len(entry) == 2 for entry in value):
+            found[name] = tuple(
+                Graded(None if text is None else str(text), verdict(entry)) for text, entry in value
+            )
+        else:
+            _require_one_each(item.row, f"{GRADES}.{name}", value, item.answers)
+            found[name] = _verdicts(item, value)
+    return found
+
+
+def row_grades(item: ItemRow, column: str) -> tuple[Graded, ...]:
+    """Read a column of verdicts where each answer has a row of its own."""
+    return _verdicts(item, [field_value(row, column) for row in item.rows])
+
+
+def _verdicts(item: ItemRow, values: Sequence[object]) -> tuple[Graded, ...]:
+    pairs = zip(item.answers, values, strict=True)
+    return tuple(Graded(answer, verdict(value)) for answer, value in pairs if answer is not None)
+
+
+def for_each_answer(found: Sequence[Graded], answers: Sequence[str]) -> tuple[Verdict, ...]:
+    """Give each answer the first verdict on its text that no answer before it has."""
+    by_text: dict[str | None, list[Verdict]] = {}
+    for text, right in reversed(found):
+        by_text.setdefault(text, []).append(right)
+    return tuple(by_text[answer].pop() if by_text.get(answer) else None for answer in answers)
 
 
 def field_value(row: Row, name: str) -> Any:
@@ -190,6 +229,6 @@ def _self_certainty(row: Row, answers: Sequence[str]) -> tuple[float, ...]:
     return tuple(map(float, values))
 
 
-def _require_one_each(row: Row, name: str, values: list[Any], answers: Sequence[str]) -> None:
+def _require_one_each(row: Row, name: str, values: list[Any], answers: Sequence[str | None]) -> None:
     if len(values) != len(answers):
         raise row.error(f"the field {name!r} has {len(values)} entries for {len(answers)} answers")

@@ -33,7 +33,7 @@ LAYERS = (
     ("store",),
     ("report", "settings"),
     ("validate", "bench", "uncertainty"),
-    ("train",),
+    ("inspect", "train"),
     ("run",),
     ("server",),
     ("cli",),
@@ -75,6 +75,7 @@ OPTIONAL = (
     "mlflow",
     "trl",
     "peft",
+    "inspect_ai",
 )
 
 

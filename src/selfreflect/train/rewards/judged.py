@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from selfreflect.metric.scorer import SelfReflect
     from selfreflect.models.judge import Judge
 
+# The length penalty stops growing here, so that there is a least reward
 MOST_WORDS = 500
-"""The length penalty stops growing here, so that there is a least reward."""
 
+# Shares below this count as this, so that there is a least reward
 LEAST_SHARE = -1.0
-"""Shares below this count as this, so that there is a least reward."""
 
 
 class JudgeReward(Reward):

@@ -43,7 +43,7 @@ def draw_answers(
     question's id, so neither batching nor resuming a run changes the answers.
 
     Before its answer set, a question gives an answer sample for each answer that is there while others are
-    still to come, as far as the generator tells.
+    still to come, if the generator tells.
 
     Args:
         logprobs: also store the log-probabilities of each answer's tokens, if the generator gives them.
@@ -76,11 +76,11 @@ def draw_answers(
 
 
 def _digest(request: Request, generator: Generator) -> str:
-    """Identify what is asked of which model, to the last setting."""
+    """Identify a request to a model, to the last setting."""
     fields = request.to_dict()
     del fields["label"]
     fields["earlier"] = fields.pop("samples")  # its name in older directories
-    for name in ("logprobs", "first_tokens"):  # of which digests in older directories do not know
+    for name in ("logprobs", "first_tokens"):  # digests in older directories lack them
         if not fields[name]:
             del fields[name]
     identity = dump_line([fields, generator.name, generator.revision])

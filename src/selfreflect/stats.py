@@ -325,7 +325,7 @@ def student_quantile(probability: float, degrees: int) -> float:
 
 
 def defined(values: Iterable[T | None]) -> list[T]:
-    """Leave out what is None."""
+    """Leave out values that are None."""
     return [value for value in values if value is not None]
 
 

@@ -212,7 +212,7 @@ def field_questions(
 
 
 def _say_origin_of_logprobs(run: Run) -> None:
-    """Say of which distribution log-probabilities are, and whether answers were drawn from it."""
+    """Name the distribution of log-probabilities, and say whether answers were drawn from it."""
     answers = next((answers for answers in run.answers.values() if answers.logprobs), None)
     if answers is None:
         return
@@ -395,7 +395,7 @@ def open_asker(
 ) -> Asker | None:
     """Open the model that ``users``, such as estimators, ask; None without any.
 
-    It is that of the options, that of ``--config``, or the one that drew the run's answers.
+    The options name it, or ``--config``, or the run whose answers it drew.
 
     Args:
         stored_model: the model whose stored replies are read where the user names no model. It is not asked.

@@ -164,7 +164,7 @@ _RUNNING = ("--device", "--device-map", "--executor", "--ray-address", "--trust-
 GENERATING = ("--prompts", *_RUNNING, "--batch-size", "--max-connections")
 """Execution options of stages whose texts a model generates."""
 BATCHED = (*GENERATING, "--write-batch", "--read-batch")
-"""Those of a single such stage."""
+"""Execution options of a single such stage."""
 JUDGING = ("--guesses", "--cache", *_RUNNING)
 """Execution options of the stage that scores."""
 

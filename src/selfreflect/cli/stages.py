@@ -84,7 +84,7 @@ class Intent:
         )
 
     def binding(self, stages: Sequence[Stage]) -> list[Stage]:
-        """List the stages whose settings must be those of the directory."""
+        """List the stages whose settings must agree with the directory."""
         return [stage for stage in stages if stage != "questions" or not self.add_questions]
 
 
@@ -359,8 +359,10 @@ def model_stages(stages: Sequence[Stage]) -> list[ModelStage]:
 def _strategies(
     run: Run, stages: Sequence[Stage], strategies: Sequence[str], intent: Intent
 ) -> Sequence[str]:
-    """Choose the strategies to work on: those that were named, else those of the run. A run that has only
-    summaries by hand gets others from `summarize` alone."""
+    """Choose the strategies to work on: the named ones, else the strategies of the run.
+
+    A run that has only summaries by hand gets others from `summarize` alone.
+    """
     if intent.names_strategies:
         return strategies
     if not run_strategies(run) and not (run.summaries and len(stages) > 1):

@@ -96,7 +96,7 @@ questions above it, 15 gave one of several answers more than 65 %, or a wrong on
 (benchmarks/RESULTS.md)."""
 
 ENOUGH = 20
-"""Answers; where so many would make clear what they tell, there are too few, else they differ too much."""
+"""Answers. Where this number would make their gain clear there are too few, else they differ too much."""
 
 
 CONTEXTS = 12

@@ -1,5 +1,4 @@
-"""What the judge is asked: which words are masked, the conversations in which it fills them in, and their
-token ids, or why there can be no score.
+"""Masked words, the conversations in which the judge fills them in, and their token ids.
 
 The fixed strings define the metric: scores are comparable only with exactly these (Kirchhof et al., arXiv
 2505.20295, and its scorer).

@@ -237,7 +237,7 @@ class SelfReflect:
         Args:
             earlier: scores of other summaries of the question. Under limits, no more words are scored than
                 the longest of them has, so that all stay comparable.
-            limits: what is left of the metric's own for this question, if some of it is used up.
+            limits: the rest of the metric's own limits, if some of them is used up.
         """
         limits = limits or self.limits
         try:

@@ -92,7 +92,7 @@ class RequestCount:
             self._tokenise()
 
     def add_unknown(self) -> None:
-        """Take in requests of which nothing is known."""
+        """Count requests whose size is not known."""
         self._is_known = False
 
     @property

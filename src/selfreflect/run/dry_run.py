@@ -51,7 +51,7 @@ tokens are nodes of prefix trees."""
 
 @dataclass(frozen=True)
 class StageCost:
-    """What one stage would still take."""
+    """The cost of finishing one stage."""
 
     stage: Stage
     model: str
@@ -73,7 +73,7 @@ def dry_run_directory(
 ) -> DryRun:
     """Look at the run directory at ``path``, if there is one, and change nothing there.
 
-    The arguments are those of :func:`~selfreflect.run.experiment.open_experiment`.
+    It takes the arguments of :func:`~selfreflect.run.experiment.open_experiment`.
 
     Raises:
         StoreError: the directory was made with other settings, or holds something else.
@@ -107,7 +107,7 @@ class _SummariesToCome:
 
     Attributes:
         with_answers: questions, each with how many summaries it will get.
-        without_answers: how many questions will get so many summaries.
+        without_answers: by number of summaries to come, how many questions will get that number.
         longest: the longest of these questions, by the same number.
     """
 

@@ -122,8 +122,7 @@ class Experiment:
     def questions(self, *, explicit: bool = True, add: bool = False) -> None:
         """Store the questions that the directory lacks.
 
-        The arguments, and what is raised, are those of
-        :func:`~selfreflect.run.resume.new_questions`.
+        Takes the arguments of :func:`~selfreflect.run.resume.new_questions`, and raises the same errors.
         """
         missing = new_questions(self.run, self._config.section("questions"), explicit=explicit, add=add)
         if missing is None:
@@ -192,8 +191,7 @@ class Experiment:
         self._progress.warn(sampling_warning(check))
 
     def plan(self, stages: Sequence[Stage], strategies: Sequence[str]) -> None:
-        """Remember strategies, and the settings of stages that have no result yet, so that the run can be
-        continued without naming them again."""
+        """Remember strategies and settings of stages without results, to continue the run without them."""
         stored_names = run_strategies(self.run)
         if not {*strategies} <= {*stored_names}:
             self.run.update_manifest(plan={"strategies": list(dict.fromkeys([*stored_names, *strategies]))})

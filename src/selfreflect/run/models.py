@@ -42,7 +42,7 @@ _CONTEXTS = 3
 
 @dataclass(frozen=True)
 class WorkDone:
-    """What a stage has begun and done since the last report."""
+    """Work of a stage that was begun or done since the last report."""
 
     units: int = 0
     """Questions or summaries that were begun."""
@@ -66,7 +66,7 @@ class WorkDone:
 
 class Counter(Protocol):
     def advance(self, count: int = 1, failures: int = 0) -> None:
-        """Count what is finished, and what has failed and is not."""
+        """Count finished work and failures."""
 
 
 class Progress(Protocol):
@@ -75,7 +75,7 @@ class Progress(Protocol):
     def note(self, line: str) -> None: ...
 
     def warn(self, line: str) -> None:
-        """Say what must not be overlooked."""
+        """Show a warning."""
 
     def stage(self, name: str, total: int) -> AbstractContextManager[Counter]: ...
 
@@ -140,7 +140,7 @@ class ConfiguredModels:
     _options: ExecutionOptions
     _progress: Progress
     _learned: dict[ModelSpec, Any] = field(default_factory=dict)
-    """What is known of the server of each model, so that a stage does not find out again."""
+    """Facts about the server of each model, so that a stage does not find out again."""
 
     def generator(self, stage: Literal["answers", "summaries"]) -> StageGenerator:
         """Load the stage's generator. Raises as :func:`~selfreflect.models.backend.load_generator`."""
@@ -258,7 +258,7 @@ class JudgeReading:
         self._progress.add(WorkDone(tokens=tokens))
 
     def plan(self, tokens: int) -> None:
-        """Take so many tokens for what is left of the question."""
+        """Expect this number of tokens for the rest of the question."""
         planned = self._tokens + tokens
         self._progress.add(WorkDone(planned=planned - self._planned))
         self._planned = planned
@@ -268,8 +268,10 @@ class JudgeReading:
 def watched_judge(
     measures: Measures, progress: Progress, answers: AnswerSet, summaries: int
 ) -> Iterator[None]:
-    """Report that a question with so many summaries is begun, and the tokens that a judge of this process
-    reads of it: about the typical number until the metric knows better."""
+    """Report a question that is begun, and the tokens that a judge of this process reads of it.
+
+    A typical number is expected until the metric knows better.
+    """
     progress.add(WorkDone(units=max(1, summaries)))
     metric = measures.metric
     if metric is None or metric.judge.last_states is not None:  # its model runs elsewhere
@@ -456,7 +458,7 @@ def _compare(completions: Sequence[Completion], sampling: Sampling) -> Any:
 
 
 def count_identical(check: SamplingCheck, answer_sets: Sequence[AnswerSet]) -> SamplingCheck:
-    """Add how many questions got one text as every answer, as far as the check's model gave them."""
+    """Count questions of the check's model that got one text as every answer."""
     sampled = [
         answer_set for answer_set in answer_sets if answer_set.model == check.model and answer_set.temperature
     ]

@@ -177,7 +177,7 @@ def _listen(
 
 
 def start_ray(address: str | None) -> Any:
-    """Import Ray, and join or start a cluster. The argument and the errors are those of ``RayExecutor``."""
+    """Import Ray, and join or start a cluster, with the errors of ``RayExecutor``."""
     if address is not None and "://" in address:
         raise ConfigError(
             f"a cluster is named as HOST:PORT or auto, not {excerpt(address)}: Ray's client is not supported",

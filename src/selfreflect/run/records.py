@@ -137,7 +137,7 @@ def run_questions(run: RunRecords, scoring: RunRecords, gold: str) -> list[Answe
 
     Right answers come from the field ``gold``, and measures of the greedy answer from ``scoring``. Blank
     answers are left out. Questions are in their order:
-    that of answers changes if a command is interrupted."""
+    the order of answers changes if a command is interrupted."""
     result = []
     for question in run.questions.values():
         answers = run.answers.get(question.id)

@@ -91,7 +91,7 @@ def is_frame(value: object) -> bool:
 
 
 def _by_question(columns: dict[str, Any]) -> list[dict[str, Any]]:
-    """Split the arguments of all questions into those of each."""
+    """Split the arguments into one row for each question."""
     count = len(columns["question"])
     for name, values in columns.items():
         if values is not None and (not isinstance(values, list | tuple) or len(values) != count):
@@ -158,7 +158,7 @@ SECTIONS = ("answers", "summaries", "scores")
 EXCLUDED = ("model", "judge", "executor", "ray_address")
 """Flags of the command line that are no settings of :func:`reflect`."""
 DEFAULTS = {"num_answers": 10, "max_new_tokens": 64, "summary_tokens": 256}
-"""Those of ``selfreflect ask``."""
+"""The defaults of ``selfreflect ask``."""
 STRATEGIES = ("sample_and_summarize",)
 
 
@@ -287,13 +287,13 @@ def reflect_each(
 
 @dataclass
 class _Draft:
-    """What there is of one question so far."""
+    """The records of one question so far."""
 
     case: Case
     answers: AnswerSet | None
     summaries: list[Summary]
     results: list[Any] = field(default_factory=list)
-    """What came of the measures, and failures."""
+    """Results of measures, and failures."""
 
     def add(self, result: Any) -> None:
         if isinstance(result, AnswerSet):
@@ -434,7 +434,7 @@ def _named(strategies: Any, cases: Sequence[Case]) -> tuple[Named, ...]:
 
 @cache
 def _keywords() -> dict[str, list[tuple[str, str]]]:
-    """By keyword the (section, field) pairs that a setting sets: those of its flag."""
+    """Map each keyword to the (section, field) pairs that its flag sets."""
     keywords: dict[str, list[tuple[str, str]]] = {}
     for section in (*SECTIONS, "execution"):
         settings = ExecutionOptions if section == "execution" else FLAGGED[section]

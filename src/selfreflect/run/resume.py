@@ -1,4 +1,4 @@
-"""What a run directory may be resumed with: the settings of each stage, and questions of its source."""
+"""Settings and questions with which a run directory may be resumed."""
 
 from __future__ import annotations
 
@@ -210,12 +210,12 @@ class NewQuestions:
     updated: Sequence[Question] = ()
     """Stored questions whose other columns, such as the gold answers or a topic, are now these."""
     note: str = ""
-    """What is not taken over from the source, for people."""
+    """A sentence on what the source holds and the run leaves out."""
 
 
 @dataclass(frozen=True)
 class QuestionChanges:
-    """How the questions of a source differ from those of a run."""
+    """Differences between the questions of a source and of a run."""
 
     new: Sequence[Question]
     gone: Sequence[Question]
@@ -359,7 +359,7 @@ def _additions(run: Run, question_set: QuestionSet, source: dict[str, Any]) -> N
 
 
 def compare_questions(run: Run, questions: Sequence[Question]) -> QuestionChanges:
-    """Compare the questions of a source with those of a run, by text and context.
+    """Compare the questions of a source and of a run, by text and context.
 
     Where questions were added to a run, a source is not expected to hold all of them.
     """

@@ -1,6 +1,6 @@
 """The work of each stage, wherever it runs: a model and tasks in, records out.
 
-Nothing here knows the run directory. The experiment decides what is to do and stores the records.
+Nothing here knows the run directory. The experiment chooses the tasks and stores the records.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Result: TypeAlias = AnswerSample | AnswerSet | Summary | SummaryResult | Control
 
 
 class StageTask(Record, frozen=True, kw_only=True):
-    """What is to do for one question, with all records that it needs."""
+    """The work on one question, with all records that it needs."""
 
     question: Question
     strategies: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ class StageTask(Record, frozen=True, kw_only=True):
     """Answers from before an interruption, where others are still to be drawn."""
     answers: AnswerSet | None = None
     summaries: tuple[Summary, ...] = ()
-    """Summaries of which a measure is missing."""
+    """Summaries that lack a measure."""
     missing: dict[str, tuple[Summary, ...]] | None = None
     """The summaries that lack a measure, by its name; None if ``summaries`` lack all."""
     earlier: dict[str, tuple[Any, ...]] = msgspec.field(default_factory=dict)
@@ -264,7 +264,7 @@ def strategy_names(strategies: Sequence[Named]) -> list[str]:
 def split_into_batches(tasks: Sequence[StageTask], workers: int, at_most: int) -> list[Sequence[StageTask]]:
     """Split tasks into batches of even size, up to ``at_most`` each.
 
-    There are enough batches to give every worker one, as far as the tasks go.
+    Every worker gets a batch, if there are enough tasks.
     """
     count = max(math.ceil(len(tasks) / at_most), min(workers, len(tasks)))
     bounds = [len(tasks) * number // count for number in range(count + 1)]

@@ -1,4 +1,4 @@
-"""What is still to do in a run, as tasks: plain functions of its records."""
+"""Tasks that a run still lacks, as plain functions of its records."""
 
 from __future__ import annotations
 

@@ -301,7 +301,7 @@ _SHARE = re.compile(
 
 
 class FinalText(NamedTuple):
-    """What is said in the end."""
+    """The text that a client gets."""
 
     text: str
     action: UnsureAction | None

@@ -213,7 +213,7 @@ _REPLACEABLE = (Failure, Information, Measurement, Controls)
 """A later one of these replaces an earlier one with the same key."""
 
 SCORED = (Score, Information, Measurement, Controls)
-"""Kinds of which each scoring has its own."""
+"""Kinds of records that each scoring has for itself."""
 
 SCORED_FILES = tuple(_LAYOUT[kind][0] for kind in (*SCORED, Failure))
 """The record files of each further scoring."""

@@ -64,6 +64,7 @@ def draw_answers(
         )
         for question in questions
     ]
+    # stored answers are used only where nothing about the request has changed
     digests = [_digest(request, generator) for request in requests]
     for index, question in enumerate(questions):
         samples = _of_request(earlier.get(question.id, ()), requests[index], digests[index])

@@ -408,6 +408,7 @@ def open_asker(
     from selfreflect.run.models import ConfiguredModels, stage_model
     from selfreflect.uncertainty.asking.asker import Asker, model_name
 
+    # a saved calibrator can be applied from stored replies, without a model to ask
     try:
         config = _config(source, options.model, overrides, users)
     except ConfigError:

@@ -330,6 +330,7 @@ def takes(
         flag = Flag("--config FILE", "TOML file with settings; options override it.")
         options[flag.name] = _Option(flag, Path, None, [("config", "file")])
     options |= _options({"execution": ExecutionOptions}, execution)
+    # defaults of the command go below the file of --config, not into the options
     values: dict[str, dict[str, Any]] = {}
     for name, default in (defaults or {}).items():
         options[name].default = default

@@ -423,6 +423,7 @@ class Measures:
             found[measure.name] = self._measure[measure.name](work)
             if limits is not None:
                 limits = limits.less(found[measure.name].tokens, time.monotonic() - start)
+        # records are stored in the order of the table, not of the work
         results: list[Measured] = []
         for measure in self.wanted:
             results += found[measure.name].records if measure.name in found else ()

@@ -225,6 +225,7 @@ def encode(
     lengths = []
     for turns, word in zip(conversations, words, strict=True):
         lengths.append((sum(len(message.content) for message in turns), len(word)))
+    # characters, because tokenising every conversation only to refuse it takes minutes
     longest = lengths.index(max(lengths))
     texts = [message.content for message in conversations[longest]]
     _refuse_oversized(judge, [*texts, words[longest]], what)

@@ -73,6 +73,7 @@ class RequestCount:
             done: completions that are there already.
             shown: tokens that replies to come add to the prompt at most; None if it shows none.
         """
+        # a server may give one completion per call, whatever n says
         to_draw = request.n - done
         most_calls = to_draw if self._chat is None else 1
         self._calls += 1
@@ -108,6 +109,7 @@ class RequestCount:
         if not self._is_known:
             return UNKNOWN
         self._tokenise()
+        # tokens per estimated token of those that were counted
         rate = self._prompt / self._estimated_of_exact if self._estimated_of_exact else 1
         expected = self._prompt + round(self._estimated * rate)
         return Amount(None if self._shows_replies else expected, self._most_prompt)
@@ -123,6 +125,7 @@ class RequestCount:
 
     def _tokenise(self) -> None:
         waiting, self._waiting = self._waiting, []
+        # templates render a batch with one setting of thinking
         for thinking in {thinking for _, thinking, _ in waiting}:
             batch = [(messages, calls) for messages, thinks, calls in waiting if thinks == thinking]
             assert self._chat is not None

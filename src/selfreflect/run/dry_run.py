@@ -84,6 +84,7 @@ def dry_run_directory(
             check_run_directory(path)
         is_resumed = (path / MANIFEST).exists() and not fresh
         run = Run.load(path) if is_resumed else Run.in_memory(path)
+    # one directory may hold scores by several judges; only those of this one count as done
     if is_resumed and "scores" in stages:
         select_scoring(run, config)
     check_settings(run.manifest, stage_settings(config, stages, prompts), path)
@@ -287,6 +288,7 @@ class DryRun:
             "completion_tokens": completion_tokens,
             "judge_tokens": NOTHING,
         }
+        # prices are per million tokens, without a unit: any currency will do
         price = self._config.price_of(spec.model.name)
         if price is not None:
             price_sum = count.prompt_tokens * price.input_per_million
@@ -296,6 +298,7 @@ class DryRun:
 
     def _count_scores(self) -> None:
         settings = self._config.scores
+        # without a summary there is nothing to score, and missing_scores() would refuse that
         tasks = missing_scores(self.run, settings) if self.run.summaries or not self._to_come.total else []
         to_do = total_size(tasks) + self._to_come.total
         amounts = dict.fromkeys(AMOUNTS, NOTHING)

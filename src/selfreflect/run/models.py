@@ -190,6 +190,7 @@ def load_measures(
         from selfreflect.metric.engine.attention import library
         from selfreflect.metric.scorer import SelfReflect
 
+        # only this combination has C code to miss
         if judge.last_states is None and (judge.lm.device, judge.lm.dtype) == ("cpu", "float32"):
             compiled = library()
             if isinstance(compiled, str):
@@ -319,12 +320,14 @@ def check_models(
     Raises:
         SelfReflectError: as loading the model would; or the folder of ``--cache`` cannot be made.
     """
+    # a judge that no measure asks for need not exist
     if not needs_judge(config):
         stages = [stage for stage in stages if stage != "scores"]
     for spec in dict.fromkeys(stage_model(config, options, stage) for stage in stages):
         try:
             check_loadable(spec, progress.note)
         except SelfReflectError as error:
+            # files of the cluster's machines may be missing here
             if options.executor != "ray" or Path(spec.name).is_dir():
                 raise
             progress.note(f"not checked before the cluster starts, since it cannot be here: {error}")
@@ -374,6 +377,7 @@ def check_sampling(
     """
     checks: dict[ModelStage, SamplingCheck] = {}
     by_server: dict[Any, SamplingCheck] = {}
+    # some servers refuse temperature 0, and the answers would be paid for by then
     if greedy and "summaries" in stages:
         # `score --items` reads this module and needs no strategies
         from selfreflect.strategies.task import GREEDY, THINKING
@@ -384,6 +388,7 @@ def check_sampling(
     for stage in stages:
         section: Any = getattr(config, stage)
         sampling = replace(section.sampling, max_new_tokens=PROBE_TOKENS)
+        # stages often share a server: it is asked once for each way of sampling
         key = (section.model, section.base_url, str(section.extra_body), sampling)
         if key not in by_server:
             url = backend_of(section.model).server(section.base_url).url
@@ -453,6 +458,7 @@ def _compare(completions: Sequence[Completion], sampling: Sampling) -> Any:
         return "unknown"
     if texts[0] != texts[1]:
         return "differ"
+    # near temperature 0 equal texts prove nothing
     is_telling = sampling.temperature >= _TELLING and sampling.top_p >= _TELLING
     return "identical" if is_telling else "unknown"
 

@@ -214,6 +214,7 @@ def _generate(
             )
         else:
             base = THINKING if summarising.thinking else GREEDY
+            # tasks differ in the strategies that they lack, and one call serves all of them
             skip = set()
             for task in batch:
                 skip |= {(task.question.id, name) for name in names if name not in task.strategies}
@@ -252,6 +253,7 @@ def _measure(
                 earlier=task.earlier,
                 controls=task.controls,
             )
+        # the directory may hold controls of the other measure, which this record replaces
         if results and isinstance(results[-1], Controls) and task.earlier_controls is not None:
             results[-1] = results[-1].completed_by(task.earlier_controls)
         yield Outcome(results, _facts(judge))
@@ -266,6 +268,7 @@ def split_into_batches(tasks: Sequence[StageTask], workers: int, at_most: int) -
 
     Every worker gets a batch, if there are enough tasks.
     """
+    # the larger of two needs: no batch above the limit, and no idle worker
     count = max(math.ceil(len(tasks) / at_most), min(workers, len(tasks)))
     bounds = [len(tasks) * number // count for number in range(count + 1)]
     return [tasks[start:end] for start, end in pairwise(bounds)]

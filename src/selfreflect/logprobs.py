@@ -33,11 +33,11 @@ WHY: dict[NoLogprobs, str] = {
     "out_of_range": "a log-probability is -9999, which means unknown, or no number up to 0",
 }
 
+# How tokens of a chat format look, such as ``<|im_end|>`` and ``</s>``.
 _MARKER = re.compile(r"<\S+>")
-"""How tokens of a chat format look, such as ``<|im_end|>`` and ``</s>``."""
 
+# Decimals that are stored: more than float32 logits give.
 _DIGITS = 6
-"""Decimals that are stored: more than float32 logits give."""
 
 
 Logprobs = tuple[tuple[float, ...], ...]

@@ -44,6 +44,8 @@ METADATA_CHARACTERS = 1000
 """Longer texts do not travel with a question."""
 METADATA_COLUMNS = 100
 
+# Names of columns with answers: plural and singular. Any but the first is always a model's
+# answer, while ``answer`` may be the reference answer.
 _ANSWERS = {
     "answers": "answer",
     "samples": "sample",
@@ -54,10 +56,8 @@ _ANSWERS = {
     "replies": "reply",
     "predictions": "prediction",
 }
-"""Names of columns with answers: plural and singular. Any but the first is always a model's answer, while
-``answer`` may be the reference answer."""
+# What may stand before such a name.
 _PREFIX = re.compile(r"(?:model|sampled|generated)_")
-"""What may stand before such a name."""
 _NUMBERED = re.compile(r"(.+?)_?(\d{1,6})")
 _SPAN = re.compile(r"(.*?)([0-9]{1,6})\.\.(.*?)([0-9]{1,6})")
 _SUMMARY = re.compile(r"summar(?:y|ies)[\s._-]++(.+)|(.+)[\s._-]summary", re.IGNORECASE)

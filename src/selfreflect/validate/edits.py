@@ -133,8 +133,8 @@ FILLER = (
 )
 _NEW = "Nobody has ever found out"
 _NAMES = ("Lisbon", "Nairobi", "Hanoi", "Quito", "Oslo", "Perth")
+# Makes an added possibility weigh a quarter of all others together: 20% of the statement.
 _SCALE = 4
-"""Makes an added possibility weigh a quarter of all others together: 20% of the statement."""
 _TRIES = 20
 _WORD = re.compile(r"\w+")
 _DETAIL = re.compile(r"(?P<number>\d+(?:[.,]\d+)*)|(?P<name>[^\W\d_]{2,})")

@@ -295,8 +295,8 @@ _TEST_NOTES = (
     "p (Holm): adjusted for all tests of the metric on pairs of the same kind",
     _INTERVALS,
 )
+# Groups whose metrics are tested against all others.
 _REFERENCES = {"selfreflect": "SelfReflect", "information": "Usable information"}
-"""Groups whose metrics are tested against all others."""
 _AGAINST_CHANCE: dict[int | None, str] = {
     1: "prefer the better summary more often than a coin would",
     -1: "prefer the worse summary, or neither, more often than not",

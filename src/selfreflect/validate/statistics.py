@@ -25,8 +25,8 @@ ALPHA, POWER = 0.05, 0.8
 RESAMPLES = 2_000
 FEWEST_RESAMPLED = 5
 """Fewer units allow no bootstrap: four have only 35 different resamples."""
+# Smaller parts of the largest value are taken to be rounding.
 _RELATIVE_DIGITS = 9
-"""Smaller parts of the largest value are taken to be rounding."""
 
 
 def scipy_stats() -> Any:

@@ -24,6 +24,8 @@ from selfreflect.models.base import Completion, Reply, Request, Sample
 from selfreflect.models.reasoning import UnclosedReasoningError, split_answer
 from selfreflect.records import FailureKind, Finish
 
+# What servers call the ends of texts, in lower case. With any other word, or none, a text is half
+# of one.
 _ENDINGS: dict[Finish, str] = {
     "stop": "stop eos eos_token end_turn end_of_turn end_of_text eot stop_sequence stop_token complete "
     "completed finished done end",
@@ -32,7 +34,6 @@ _ENDINGS: dict[Finish, str] = {
     "image_safety guardrail_intervened moderation flagged sensitive error_toxic",
     "refused": "refusal",
 }
-"""What servers call the ends of texts, in lower case. With any other word, or none, a text is half of one."""
 _FINISH = {word: finish for finish, words in _ENDINGS.items() for word in words.split()}
 
 MOST_TOKENS = 10**9
@@ -43,8 +44,8 @@ _TOO_LONG = re.compile(
     r"|`inputs` (?:tokens \+ `max_new_tokens` )?must (?:be <=|have less than)",  # text-generation-inference
     re.IGNORECASE,
 )
+# What chat templates raise, which some servers answer with 500.
 _TEMPLATE = re.compile(r"system role|roles must alternate", re.IGNORECASE)
-"""What chat templates raise, which some servers answer with 500."""
 _FILTERED = re.compile(
     r"content[_ ](?:filter|policy)|responsible ?ai|\bmoderation\b|\bflagged (?:by|as|for|due)\b",
     re.IGNORECASE,
@@ -92,6 +93,7 @@ def status_error(
 
 
 _NO_CREDIT = ("credit", "the account has no credit left", "")
+# By HTTP status: code, message and remedy of what every other call would meet, too.
 _FATAL = {
     401: ("key", "the server does not accept the key", ""),
     402: _NO_CREDIT,
@@ -101,7 +103,6 @@ _FATAL = {
         "Check {base_url}, which usually ends in /v1, and the names that its /models lists.",
     ),
 }
-"""By HTTP status: code, message and remedy of what every other call would meet, too."""
 
 
 def _meaning(status: int, server_text: str) -> APIError:

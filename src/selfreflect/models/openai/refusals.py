@@ -58,11 +58,11 @@ FIELDS: dict[str, Field] = {
 # word. So neutral values are sent, and the first refusal drops them for the whole run.
 NEUTRAL: dict[str, Any] = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 
+# How servers name the turn of the system, where their template has none.
 _SYSTEM = re.compile(
     r"\bsystem[ _-]?(?:role|message|prompt|instruction|turn)|\broles?\b|\bdeveloper instruction",
     re.IGNORECASE,
 )
-"""How servers name the turn of the system, where their template has none."""
 
 _UNKNOWN_FIELD = re.compile(
     r"max_completion_tokens|unsupported|unknown|unrecogni[sz]ed|unexpected|extra|no such"

@@ -158,8 +158,9 @@ def prepare(judge: Judge, question: Question, answers: AnswerSet) -> QuestionPro
         raise CannotScoreError("no_answers", "there are no test answers with words in them")
     warnings = []
     if breaks := count_list_breaks(answers.conditioning):
+        # stored with every score, in these words since the first version
         warnings.append(
-            f"{breaks} of {len(answers.conditioning)} reference answers hold a quote or line end that "
+            f"{breaks} of {len(answers.conditioning)} conditioning answers hold a quote or line end that "
             "breaks the judge's list"
         )
     if unspaced := sum(bool(_UNSPACED.search(answer)) for answer in answers.masked_out):
